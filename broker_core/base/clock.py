@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The time seam: the only module of the product that may import ``time``.
+
+State machines take a ``Clock``; they never sleep and never ask the operating system. Wall time (``now_ms``) goes into
+stored data and due times of messages; monotonic time (``monotonic``) measures durations and cannot be stepped.
+``broker_core.testing`` has the virtual clock.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What a state machine may know of time."""
+
+    def now_ms(self) -> int:
+        """Wall clock, integer milliseconds since the epoch. May jump in both directions."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary origin, never decreasing. Only differences mean anything."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class TimerHandle(Protocol):
+    """A timer that was armed."""
+
+    def cancel(self) -> None:
+        """Disarm it; harmless if it has fired or was cancelled."""
+        ...
+
+
+class Timers(Protocol):
+    """Runs a callback later, on the same thread as everything else of the state machine that armed it."""
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
+        """Call ``callback`` once, not before ``delay_s`` seconds of monotonic time have passed; 0 = as soon as possible,
+        but never from inside this call."""
+        ...

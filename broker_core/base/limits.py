@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits that are part of the protocol or protect a process, each with its unit and its reason.
+
+Limits that an operator may want to change are settings (``config``), not constants here.
+"""
+
+from typing import Final
+
+MESSAGE_BYTES_MAX_DEFAULT: Final = 5 * 1024 * 1024
+"""Pulsar's default ``maxMessageSize``: the payload of one entry, in bytes."""
+
+FRAME_SLACK_BYTES: Final = 10 * 1024
+"""What a frame may hold beyond ``maxMessageSize``: command, metadata, framing. Pulsar allows the same 10 KiB."""
+
+METADATA_BYTES_MAX: Final = 1024 * 1024
+"""Largest MessageMetadata that is accepted. Properties live here; a larger one is a payload in disguise."""
+
+TOPIC_NAME_BYTES_MAX: Final = 1024
+"""A full topic name in UTF-8. Names also become labels of metrics and keys of metadata, so they stay short."""
+
+SUBSCRIPTION_NAME_BYTES_MAX: Final = 512
+"""A subscription name in UTF-8, for the same reason."""
+
+PRODUCER_NAME_BYTES_MAX: Final = 512
+"""A producer name in UTF-8; it travels in every entry."""
+
+PARTITIONS_MAX: Final = 10_000
+"""Partitions of one topic. Each is a topic of its own with files and cursors."""
+
+BATCH_MESSAGES_MAX: Final = 1_000_000
+"""Messages that one entry may claim. The smallest possible member takes 6 bytes, so a 5 MiB entry cannot hold more."""
+
+PROTOCOL_VERSION: Final = 21
+"""Pulsar wire protocol version that we speak at most; a connection uses the lower of both ends."""
+
+KEEP_ALIVE_SECONDS: Final = 30.0
+"""Either end pings after this much silence and gives up after as much again, as the official clients do."""

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of tenants, namespaces, topics and subscriptions: parsing, validation, partitions.
+
+``TopicName.parse`` is the only way in; whoever holds a TopicName holds a valid one. File names are never derived from
+these names (storage uses numbers), so nothing here needs to be safe as a path.
+Source: Pulsar docs, "Topics"; semantics 1.1 and 1.2.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker_core.base.errors import InvalidTopicNameError
+from broker_core.base.limits import SUBSCRIPTION_NAME_BYTES_MAX, TOPIC_NAME_BYTES_MAX
+
+DEFAULT_TENANT: Final = "public"
+DEFAULT_NAMESPACE: Final = "default"
+PARTITION_MARK: Final = "-partition-"
+
+_DOMAINS: Final = ("persistent", "non-persistent")
+_PART = re.compile(r"[-=:.\w]+", re.ASCII)
+_PARTITION = re.compile(r"(.+)-partition-(0|[1-9]\d*)", re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def _refuse(name: str, why: str) -> InvalidTopicNameError:
+    shown = name if len(name) <= 80 else name[:77] + "..."
+    return InvalidTopicNameError(
+        f"topic name {shown!r} is not valid: {why}",
+        hint="write topic, tenant/namespace/topic or persistent://tenant/namespace/topic",
+    )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NamespaceName:
+    """``tenant/namespace``."""
+
+    tenant: str
+    local: str
+
+    @classmethod
+    def parse(cls, text: str) -> NamespaceName:
+        parts = text.split("/")
+        if len(parts) != 2 or not all(_PART.fullmatch(p) for p in parts):
+            raise InvalidTopicNameError(f"namespace {text!r} is not valid", hint="write tenant/namespace")
+        return cls(*parts)
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.local}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicName:
+    """A full topic name. ``str()`` gives the canonical form ``domain://tenant/namespace/local``."""
+
+    domain: str
+    tenant: str
+    namespace: str
+    local: str
+    _text: str = field(default="", repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, text: str) -> TopicName:
+        """Accept a short or full name; InvalidTopicNameError says what is wrong with any other."""
+        if len(text.encode("utf-8", "replace")) > TOPIC_NAME_BYTES_MAX:
+            raise _refuse(text, f"it is longer than {TOPIC_NAME_BYTES_MAX} bytes")
+        if _CONTROL.search(text):
+            raise _refuse(text, "it contains a control character")
+        domain, found, rest = text.partition("://")
+        if not found:
+            domain, rest = "persistent", _complete_short_name(text)
+        if domain not in _DOMAINS:
+            raise _refuse(text, f"the domain must be {' or '.join(_DOMAINS)}")
+        parts = rest.split("/")
+        if len(parts) != 3:
+            raise _refuse(text, "it needs exactly tenant, namespace and topic after the domain")
+        tenant, namespace, local = parts
+        if not _PART.fullmatch(tenant) or not _PART.fullmatch(namespace):
+            raise _refuse(text, "tenant and namespace take letters, digits and - = : . _")
+        if not local.strip():
+            raise _refuse(text, "the topic part is empty")
+        return cls(domain, tenant, namespace, local, f"{domain}://{tenant}/{namespace}/{local}")
+
+    def __str__(self) -> str:
+        return self._text
+
+    @property
+    def persistent(self) -> bool:
+        return self.domain == "persistent"
+
+    @property
+    def namespace_name(self) -> NamespaceName:
+        return NamespaceName(self.tenant, self.namespace)
+
+    @property
+    def partition_index(self) -> int:
+        """N of ``...-partition-N``, or -1."""
+        found = _PARTITION.fullmatch(self.local)
+        return int(found[2]) if found else -1
+
+    @property
+    def base(self) -> TopicName:
+        """The partitioned topic that this is a partition of, or the topic itself."""
+        found = _PARTITION.fullmatch(self.local)
+        return self._with_local(found[1]) if found else self
+
+    @property
+    def is_system(self) -> bool:
+        """Reserved names that users do not see (semantics 1.1.6)."""
+        return self.local.startswith("__")
+
+    def partition(self, index: int) -> TopicName:
+        """The topic of partition ``index``."""
+        return self._with_local(f"{self.local}{PARTITION_MARK}{index}")
+
+    def _with_local(self, local: str) -> TopicName:
+        return TopicName(
+            self.domain, self.tenant, self.namespace, local, f"{self.domain}://{self.tenant}/{self.namespace}/{local}"
+        )
+
+
+def _complete_short_name(text: str) -> str:
+    slashes = text.count("/")
+    if slashes == 0:
+        return f"{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}/{text}"
+    if slashes == 2:
+        return text
+    raise _refuse(text, "a name without a domain has no slash, or the two of tenant/namespace/topic")
+
+
+def check_subscription_name(name: str) -> str:
+    """Return ``name`` if it may name a subscription, else raise InvalidTopicNameError."""
+    if not name or len(name.encode("utf-8", "replace")) > SUBSCRIPTION_NAME_BYTES_MAX or _CONTROL.search(name):
+        raise InvalidTopicNameError(
+            f"subscription name {name[:80]!r} is not valid",
+            hint=f"use 1 to {SUBSCRIPTION_NAME_BYTES_MAX} bytes without control characters",
+        )
+    return name
