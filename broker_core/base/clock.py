@@ -45,6 +45,8 @@ class Timers(Protocol):
     """Runs a callback later, on the same thread as everything else of the state machine that armed it."""
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
-        """Call ``callback`` once, not before ``delay_s`` seconds of monotonic time have passed; 0 = as soon as possible,
-        but never from inside this call."""
+        """Call ``callback`` once, not before ``delay_s`` seconds of monotonic time have passed.
+
+        0 means as soon as possible, but never from inside this call.
+        """
         ...

@@ -22,7 +22,7 @@ def murmur3_31(data: bytes) -> int:
 
 
 def java_string_hash_31(text: str) -> int:
-    """``String.hashCode`` over UTF-16 code units, sign bit dropped: what the Java client routes by unless told otherwise."""
+    """``String.hashCode`` over UTF-16 code units, sign bit dropped: the Java client's default for routing."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for i in range(0, len(units), 2):

@@ -10,6 +10,6 @@ class InvariantError(AssertionError):
 
 
 def invariant(condition: object, message: str, *values: object) -> None:
-    """Raise InvariantError unless ``condition`` holds. ``message`` is a %-format for ``values``, built only on failure."""
+    """Raise InvariantError unless ``condition`` holds; ``message`` is a %-format for ``values``."""
     if not condition:
         raise InvariantError(message % values if values else message)

@@ -64,9 +64,7 @@ class MessageId(NamedTuple):
         """Read ``ledger:entry[:partition[:batch]]``; ValueError if it is anything else."""
         found = _TEXT.fullmatch(text.strip())
         if found is None:
-            raise ValueError(
-                f'"{text}" is not a message id; write ledger:entry, ledger:entry:partition or ledger:entry:partition:batch'
-            )
+            raise ValueError(f'"{text}" is not a message id; write ledger:entry[:partition[:batch]]')
         ledger, entry, partition, batch = found.groups()
         return cls(int(ledger), int(entry), int(partition or -1), int(batch or -1))
 
