@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every setting of the broker, declared once: name, type, default, bounds, unit and meaning.
 
-The declaration feeds the configuration file, ``PULSARISH_<NAME>`` in the environment, ``--set NAME=VALUE`` on the command
-line, and the documentation (``broker_core.cli.settings_sources`` reads them). Outside, a setting has Pulsar's own name
-where Pulsar has one (``maxMessageSize``); in code it is the same in snake case (``settings.max_message_size``).
+The declaration feeds the configuration file, ``PULSARISH_<NAME>`` in the environment, ``--set NAME=VALUE`` on the
+command line, and the documentation (``broker_core.cli.settings_sources`` reads them). Outside, a setting has Pulsar's
+own name where Pulsar has one (``maxMessageSize``); in code it is the same in snake case (``max_message_size``).
 Source: semantics section 8; Pulsar docs, "Broker configuration".
 """
 
