@@ -164,7 +164,7 @@ class Schema(_message.Message):
         Date: _ClassVar[Schema.Type]
         Time: _ClassVar[Schema.Type]
         Timestamp: _ClassVar[Schema.Type]
-        KeyValue: _ClassVar[Schema.Type]
+        KeyValueSchema: _ClassVar[Schema.Type]
         Instant: _ClassVar[Schema.Type]
         LocalDate: _ClassVar[Schema.Type]
         LocalTime: _ClassVar[Schema.Type]
@@ -187,7 +187,7 @@ class Schema(_message.Message):
     Date: Schema.Type
     Time: Schema.Type
     Timestamp: Schema.Type
-    KeyValue: Schema.Type
+    KeyValueSchema: Schema.Type
     Instant: Schema.Type
     LocalDate: Schema.Type
     LocalTime: Schema.Type
