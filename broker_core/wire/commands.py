@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading commands, and small constructors for those that both ends send or that are easily built wrong.
+
+Whoever needs a command that is not here fills in a ``BaseCommand`` itself; ``frames.encode_command`` makes the frame.
+Knows the protocol's traps (signed ids, answers that must name their outcome), not what a broker or client does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, cast
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from broker_core.base.errors import RemoteProtocolError, ServerError
+from broker_core.base.positions import MessageId, Position, to_signed64, to_unsigned64
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageIdData
+
+_FIELD_OF_TYPE: Final = {
+    number: BaseCommand.DESCRIPTOR.fields_by_number[number].name for number in BaseCommand.Type.values()
+}
+"""A command's type has the number of the field that holds it."""
+
+_WITHOUT_TEXT: Final = frozenset(
+    {BaseCommand.ACK, BaseCommand.FLOW, BaseCommand.SEND, BaseCommand.SEND_RECEIPT, BaseCommand.MESSAGE}
+)
+"""Frequent commands that hold no text, so that none needs to be checked."""
+
+
+def parse_command(command: bytes) -> BaseCommand:
+    """Read a serialised command: the field that its type names is there, required fields too, all text is UTF-8.
+
+    Raises RemoteProtocolError otherwise, also for a command type that this version does not know.
+    """
+    try:
+        parsed = BaseCommand.FromString(command)
+    except DecodeError as error:
+        raise RemoteProtocolError(f"a command of {len(command)} bytes cannot be read: {error}") from error
+    if not parsed.HasField("type"):
+        raise RemoteProtocolError("a command has no type, or one that this version does not know")
+    field = _FIELD_OF_TYPE[parsed.type]
+    if not parsed.HasField(field) or not parsed.IsInitialized():
+        raise RemoteProtocolError(f"command {command_name(parsed)} lacks required fields")
+    if parsed.type not in _WITHOUT_TEXT:
+        _check_text(parsed)
+    return parsed
+
+
+def command_name(command: BaseCommand) -> str:
+    """``SUBSCRIBE`` and the like, for messages."""
+    return BaseCommand.Type.Name(command.type)
+
+
+def _check_text(message: Message) -> None:
+    for field, value in message.ListFields():
+        if field.type == FieldDescriptor.TYPE_MESSAGE:
+            for part in value if field.is_repeated else (value,):
+                _check_text(part)
+        elif field.type == FieldDescriptor.TYPE_STRING:
+            for text in value if field.is_repeated else (value,):
+                # The runtime hands out bytes where a string field does not hold UTF-8.
+                if not isinstance(text, str):
+                    raise RemoteProtocolError(f"field {field.name} of a command is not UTF-8 text")
+
+
+# ------------------------------------------------------------------------------------------------- message ids
+
+
+def message_id(
+    position: Position | MessageId, partition: int = -1, ack_set: Iterable[int] | None = None
+) -> MessageIdData:
+    """``position`` as it travels. A MessageId brings its own partition and batch index; -1 is left out."""
+    data = MessageIdData(ledgerId=to_unsigned64(position.ledger), entryId=to_unsigned64(position.entry))
+    if isinstance(position, MessageId):
+        partition = position.partition if partition < 0 else partition
+        if position.batch_index >= 0:
+            data.batch_index = position.batch_index
+        if position.batch_size > 0:
+            data.batch_size = position.batch_size
+    if partition >= 0:
+        data.partition = partition
+    if ack_set is not None:
+        data.ack_set.extend(ack_set)
+    return data
+
+
+def read_message_id(data: MessageIdData) -> MessageId:
+    """The inverse of ``message_id``; the ack set stays in ``data``."""
+    return MessageId(
+        to_signed64(data.ledgerId), to_signed64(data.entryId), data.partition, data.batch_index, data.batch_size
+    )
+
+
+def read_position(data: MessageIdData) -> Position:
+    """Ledger and entry of ``data``."""
+    return Position(to_signed64(data.ledgerId), to_signed64(data.entryId))
+
+
+# ------------------------------------------------------------------------------------------- answers and errors
+
+
+def success(request_id: int) -> BaseCommand:
+    """The plain positive answer."""
+    return BaseCommand(type=BaseCommand.SUCCESS, success=pb.CommandSuccess(request_id=request_id))
+
+
+def error(request_id: int, failure: ServerError) -> BaseCommand:
+    """The negative answer to any request that has no answer type of its own."""
+    body = pb.CommandError(request_id=request_id, error=error_code(failure), message=str(failure))
+    return BaseCommand(type=BaseCommand.ERROR, error=body)
+
+
+def send_error(producer_id: int, sequence_id: int, failure: ServerError) -> BaseCommand:
+    """The refusal of one SEND."""
+    body = pb.CommandSendError(
+        producer_id=producer_id,
+        sequence_id=to_unsigned64(sequence_id),
+        error=error_code(failure),
+        message=str(failure),
+    )
+    return BaseCommand(type=BaseCommand.SEND_ERROR, send_error=body)
+
+
+def error_code(failure: ServerError) -> pb.ServerError:
+    """The code under which ``failure`` travels; ``base.errors.server_error`` is the way back."""
+    return cast("pb.ServerError", failure.code)  # the generated enum is an int that only stubs know as a class
+
+
+# -------------------------------------------------------------------------------------------------- connection
+
+
+def connect(client_version: str, protocol_version: int) -> BaseCommand:
+    """The first command of a client, without authentication. Asks for broker entry metadata."""
+    body = pb.CommandConnect(
+        client_version=client_version,
+        protocol_version=protocol_version,
+        auth_method_name="none",
+        feature_flags=pb.FeatureFlags(supports_broker_entry_metadata=True),
+    )
+    return BaseCommand(type=BaseCommand.CONNECT, connect=body)
+
+
+def connected(server_version: str, protocol_version: int, max_message_size: int) -> BaseCommand:
+    """The answer to ``connect``; ``protocol_version`` is the lower of both ends, ``max_message_size`` in bytes."""
+    body = pb.CommandConnected(
+        server_version=server_version, protocol_version=protocol_version, max_message_size=max_message_size
+    )
+    return BaseCommand(type=BaseCommand.CONNECTED, connected=body)
+
+
+def ping() -> BaseCommand:
+    """Asks for a sign of life."""
+    return BaseCommand(type=BaseCommand.PING, ping=pb.CommandPing())
+
+
+def pong() -> BaseCommand:
+    """The sign of life."""
+    return BaseCommand(type=BaseCommand.PONG, pong=pb.CommandPong())
+
+
+def close_producer(producer_id: int, request_id: int) -> BaseCommand:
+    """From a client a request; from a broker, with any request id, news: the client comes back by itself."""
+    body = pb.CommandCloseProducer(producer_id=producer_id, request_id=to_unsigned64(request_id))
+    return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=body)
+
+
+def close_consumer(consumer_id: int, request_id: int) -> BaseCommand:
+    """As ``close_producer``. A broker uses request id -1, which travels as the largest number."""
+    body = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=to_unsigned64(request_id))
+    return BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=body)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames: how commands and entries are cut out of a byte stream and put into it.
+
+Simple frame: total size (4 bytes, big endian, not counting itself), command size (4), serialised BaseCommand.
+Payload frame: the same, then the body, which is an entry (``entry.py``). A frame does not say which of the two it is;
+what follows the command is the body, empty for a simple frame.
+
+Owns the read buffer of one connection. Knows neither sockets nor what a command means. Invariants: a view handed out
+by ``get_buffer`` is never empty; memory never exceeds one frame of ``frame_bytes_max`` by more than the size fields;
+a size that is not allowed is refused as soon as it is read, before anything is allocated for it.
+Source: Pulsar docs, "Binary protocol - Framing".
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from google.protobuf.message import EncodeError
+
+from broker_core.base.errors import LocalProtocolError, RemoteProtocolError
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+SIZE_BYTES: Final = 4
+"""One size field."""
+
+_HEAD_BYTES: Final = 2 * SIZE_BYTES
+_BUFFER_BYTES_FIRST: Final = 64 * 1024
+"""What a connection starts with: thousands of idle ones must not hold a megabyte each."""
+_BUFFER_BYTES_BUSY: Final = 1024 * 1024
+"""What it grows to as soon as reads fill it: large enough that frames are rarely cut by its end."""
+_ROOM_BYTES_MIN: Final = 16 * 1024
+"""With less free room than this behind unread bytes they are moved to the front before the next read."""
+
+_sizes_from = struct.Struct(">II").unpack_from
+_pack_sizes = struct.Struct(">II").pack
+
+
+class Frame(NamedTuple):
+    """One frame, copied out of the buffer: the serialised command, and the body (b"" if there is none)."""
+
+    command: bytes
+    body: bytes
+
+
+class FrameReader:
+    """Cuts frames out of a byte stream; made for ``asyncio.BufferedProtocol``.
+
+    Call ``get_buffer``, fill some of the view, then ``buffer_updated`` with the number of bytes filled. After a
+    RemoteProtocolError the stream has no boundaries any more: close the connection.
+    """
+
+    __slots__ = ("_buffer", "_end", "_frame_bytes_max", "_start", "_view")
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        """``frame_bytes_max``: largest frame accepted, without its total size field."""
+        self._frame_bytes_max = frame_bytes_max
+        self._buffer = bytearray(_BUFFER_BYTES_FIRST)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of a frame that has not arrived completely."""
+        return self._end - self._start
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:
+        """The free room, never empty. ``sizehint`` is ignored: how much is read is up to the socket."""
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif len(self._view) - self._end < _ROOM_BYTES_MIN:
+            self._make_room()
+        return self._view[self._end :]
+
+    def buffer_updated(self, count: int) -> list[Frame]:
+        """Take note of ``count`` new bytes and return the frames that are complete now, in order.
+
+        Raises RemoteProtocolError when a size field is impossible or above the limit.
+        """
+        view, buffer, start = self._view, self._buffer, self._start
+        end = self._end = self._end + count
+        frames: list[Frame] = []
+        while end - start >= _HEAD_BYTES:
+            total, command_size = _sizes_from(buffer, start)
+            command_start = start + _HEAD_BYTES
+            if total > self._frame_bytes_max or not 0 < command_size <= total - SIZE_BYTES:
+                raise self._bad_sizes(total, command_size)
+            frame_end = start + SIZE_BYTES + total
+            if frame_end > end:
+                break
+            body_start = command_start + command_size
+            body = view[body_start:frame_end].tobytes() if body_start != frame_end else b""
+            frames.append(Frame(view[command_start:body_start].tobytes(), body))
+            start = frame_end
+        self._start = start
+        if end == len(view) < _BUFFER_BYTES_BUSY:
+            self._grow(_BUFFER_BYTES_BUSY)
+        return frames
+
+    def _make_room(self) -> None:
+        """Move what is unread to the front, and grow if a frame would not fit even then."""
+        unread = self._end - self._start
+        if unread >= len(self._view) - _ROOM_BYTES_MIN:
+            self._grow(2 * len(self._view))
+        else:
+            self._view[:unread] = self._view[self._start : self._end]
+            self._start, self._end = 0, unread
+
+    def _grow(self, capacity: int) -> None:
+        # Doubling as bytes arrive, rather than trusting the announced size, makes a peer pay for our memory.
+        room = min(capacity, self._frame_bytes_max + _HEAD_BYTES + _ROOM_BYTES_MIN)
+        buffer = bytearray(max(room, len(self._view)))
+        unread = self._end - self._start
+        buffer[:unread] = self._view[self._start : self._end]
+        self._buffer, self._view = buffer, memoryview(buffer)
+        self._start, self._end = 0, unread
+
+    def _bad_sizes(self, total: int, command_size: int) -> RemoteProtocolError:
+        if total > self._frame_bytes_max:
+            return RemoteProtocolError(
+                f"a frame of {total} bytes was announced, more than the {self._frame_bytes_max} allowed",
+                hint="the peer does not speak the Pulsar protocol, or its maxMessageSize is larger than ours",
+            )
+        return RemoteProtocolError(
+            f"a command of {command_size} bytes was announced in a frame of {total}",
+            hint="the peer does not speak the Pulsar protocol",
+        )
+
+
+def encode_command(command: BaseCommand) -> bytes:
+    """A simple frame. LocalProtocolError if a required field of ``command`` is missing."""
+    return frame_command(_serialise(command))
+
+
+def frame_command(command: bytes) -> bytes:
+    """A simple frame around a serialised command."""
+    size = len(command)
+    return _pack_sizes(size + SIZE_BYTES, size) + command
+
+
+def payload_frame(command: bytes, body: bytes | memoryview) -> list[bytes | memoryview]:
+    """A payload frame as buffers to be written one after the other; ``body`` is not copied."""
+    size = len(command)
+    return [_pack_sizes(size + SIZE_BYTES + len(body), size) + command, body]
+
+
+def _serialise(command: BaseCommand) -> bytes:
+    try:
+        return command.SerializeToString()
+    except EncodeError as error:
+        raise LocalProtocolError(f"a command lacks required fields: {error}") from error

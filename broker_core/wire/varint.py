@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Protobuf varints in Python, for the hand-coded heads only.
+
+Numbers below 2**28 come from two tables; anything a 64-bit field can hold is encoded right. Source: Protocol Buffers
+docs, "Encoding".
+"""
+
+from typing import Final
+
+from broker_core.base.invariants import invariant
+
+_TABLE_SIZE: Final = 1 << 14
+_TWO_TABLES: Final = 1 << 28
+_UINT64_MASK: Final = (1 << 64) - 1
+
+
+def _encode(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+VARINTS: Final = tuple(_encode(value) for value in range(_TABLE_SIZE))
+_LOW_14_BITS: Final = tuple(bytes((value & 0x7F | 0x80, value >> 7 | 0x80)) for value in range(_TABLE_SIZE))
+
+
+def varint(value: int) -> bytes:
+    """``value`` as a varint. Negative numbers become the ten bytes that int32 and int64 fields use for them."""
+    if 0 <= value < _TABLE_SIZE:
+        return VARINTS[value]
+    if 0 < value < _TWO_TABLES:
+        return _LOW_14_BITS[value & _TABLE_SIZE - 1] + VARINTS[value >> 14]
+    invariant(-(1 << 63) <= value <= _UINT64_MASK, "%d does not fit in 64 bits", value)
+    return _encode(value & _UINT64_MASK)
