@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts a standalone Apache Pulsar (broker, one bookie, RocksDB metadata) from Maven's jars, for tests and comparisons.
+
+Owns: finding Java and Maven, the class path, the configuration, the process. Needs no download of the distribution.
+As a program: ``python tests/apache_pulsar/start.py DIRECTORY [key=value ...]`` runs one until it is interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+HERE: Final = Path(__file__).resolve().parent
+START_SECONDS_MAX: Final = 120.0
+"""Ready takes 8 s with warm files; a busy two-core machine with cold ones has needed a minute."""
+
+MEMORY: Final = ("-Xms256m", "-Xmx2g", "-XX:MaxDirectMemorySize=2g", "-XX:+UseG1GC")
+
+# Netty and BookKeeper reach into packages that Java 17 keeps closed.
+OPENED: Final = (
+    "java.base/java.io",
+    "java.base/java.nio",
+    "java.base/java.util.zip",
+    "java.base/jdk.internal.misc",
+    "java.base/jdk.internal.platform",
+    "java.base/sun.net",
+    "java.management/sun.management",
+    "jdk.management/com.sun.management.internal",
+)
+
+METADATA_DRIVERS: Final = {
+    "bookkeeper.metadata.bookie.drivers": "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver",
+    "bookkeeper.metadata.client.drivers": "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver",
+}
+
+# The broker's built-in defaults are for a cluster; this is what a single node needs, and nothing else.
+SETTINGS: Final = {
+    "clusterName": "standalone",
+    "bindAddress": "127.0.0.1",
+    "advertisedAddress": "127.0.0.1",
+    "allowLoopback": "true",
+    "managedLedgerDefaultEnsembleSize": "1",
+    "managedLedgerDefaultWriteQuorum": "1",
+    "managedLedgerDefaultAckQuorum": "1",
+    "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.NoopLoadManager",
+    "loadBalancerEnabled": "false",
+    "acknowledgmentAtBatchIndexLevelEnabled": "true",
+    "brokerDeleteInactiveTopicsEnabled": "false",
+    "webSocketServiceEnabled": "false",
+    "managedLedgerNewEntriesCheckDelayInMillis": "0",
+    "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+    "journalSyncData": "false",
+    "diskUsageThreshold": "0.99",
+    "diskUsageWarnThreshold": "0.99",
+    "nettyMaxFrameSizeBytes": "5253120",
+}
+
+
+class UnavailableError(Exception):
+    """This machine cannot run Apache Pulsar; the text says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApachePulsar:
+    """A running broker. Both addresses are on the loopback interface."""
+
+    service_url: str
+    http_url: str
+    pid: int
+
+
+def class_path() -> str:
+    """The class path that Maven resolves for ``pom.xml``, kept in the user's cache until the pom changes."""
+    pom = HERE / "pom.xml"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pulsarish"
+    kept = cache / f"apache-pulsar-{hashlib.sha256(pom.read_bytes()).hexdigest()[:16]}.classpath"
+    if kept.is_file():
+        found = kept.read_text().strip()
+        if all(Path(jar).is_file() for jar in found.split(os.pathsep)):
+            return found
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise UnavailableError("mvn is not on the PATH, so Apache Pulsar's jars cannot be resolved")
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        fresh = Path(scratch) / "classpath"
+        command = [maven, "-B", "-q", "-f", str(pom), "dependency:build-classpath", f"-Dmdep.outputFile={fresh}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode or not fresh.is_file():
+            said = (done.stdout + done.stderr).strip().splitlines()
+            raise UnavailableError("Maven cannot resolve Apache Pulsar's jars: " + (said[0] if said else "no reason given"))
+        fresh.replace(kept)
+    return kept.read_text().strip()
+
+
+def java() -> str:
+    """The Java to run with: ``JAVA_HOME`` first, then the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home) / "bin")) if home else None
+    found = found or shutil.which("java")
+    if found is None:
+        raise UnavailableError("java is not on the PATH, so Apache Pulsar cannot be started")
+    return found
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _command(directory: Path, bookie_port: int) -> list[str]:
+    opened = [flag for module in OPENED for flag in ("--add-opens", f"{module}=ALL-UNNAMED")]
+    properties = {
+        "log4j.configurationFile": str(HERE / "log4j2.xml"),
+        "io.netty.tryReflectionSetAccessible": "true",
+        "java.net.preferIPv4Stack": "true",
+        "pulsar.allocator.exit_on_oom": "true",
+        **METADATA_DRIVERS,
+    }
+    return [
+        java(), *MEMORY, *opened, *(f"-D{name}={value}" for name, value in properties.items()),
+        "-cp", class_path(), "org.apache.pulsar.PulsarStandaloneStarter",
+        "--config", str(directory / "broker.conf"), "--no-functions-worker", "--no-stream-storage", "-a", "127.0.0.1",
+        "--metadata-dir", str(directory / "metadata"), "--bookkeeper-dir", str(directory / "bookkeeper"),
+        "--bookkeeper-port", str(bookie_port),
+    ]  # fmt: skip
+
+
+def _answers(port: int, path: str, text: str) -> bool:
+    """Whether the web service answers ``path`` with 200 and ``text`` somewhere in the body."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status == 200 and text in answer.read().decode()
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], web_port: int, log: Path) -> None:
+    """The web port answers seconds before ``public/default`` exists, so ask for that, then for the health check."""
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
+            raise RuntimeError(f"Apache Pulsar ended with code {process.returncode} while it started:\n{tail}")
+        if _answers(web_port, "/admin/v2/namespaces/public", "public/default") and _answers(
+            web_port, "/admin/v2/brokers/health", "ok"
+        ):
+            return
+        time.sleep(0.2)
+    raise RuntimeError(f"Apache Pulsar was not ready after {START_SECONDS_MAX:.0f} s; its log is {log}")
+
+
+@contextlib.contextmanager
+def running(directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[ApachePulsar]:
+    """Run one in ``directory`` on free ports; UnavailableError where this machine cannot, RuntimeError if it fails."""
+    directory.mkdir(parents=True, exist_ok=True)
+    broker_port, web_port, bookie_port = _free_ports(3)
+    values = {
+        **SETTINGS,
+        "brokerServicePort": str(broker_port),
+        "webServicePort": str(web_port),
+        "narExtractionDirectory": str(directory / "nar"),
+        "statusFilePath": str(directory / "status"),
+        **(settings or {}),
+    }
+    (directory / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+    log = directory / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            _command(directory, bookie_port),
+            cwd=directory,
+            env={**os.environ, "PULSAR_STANDALONE_USE_ZOOKEEPER": "0"},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        _wait_until_ready(process, web_port, log)
+        yield ApachePulsar(f"pulsar://127.0.0.1:{broker_port}", f"http://127.0.0.1:{web_port}", process.pid)
+    finally:
+        # Nothing of it is kept, so there is nothing to wait for.
+        process.kill()
+        process.wait()
+
+
+def main(arguments: list[str]) -> None:
+    if not arguments:
+        sys.exit("usage: start.py DIRECTORY [key=value ...]")
+    settings = dict(each.split("=", 1) for each in arguments[1:])
+    with running(Path(arguments[0]).resolve(), settings) as pulsar:
+        print(f"ready {pulsar.service_url} {pulsar.http_url} {pulsar.pid}", flush=True)  # noqa: T201 - a program's output
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
