@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two connectors that Spark cases are measured with, behind one interface: ours, and Spark's own for Kafka.
+
+A ``Connector`` says how to name the format, which options read or write a topic, how a topic is made, and which
+processes serve it. ``KafkaConnector`` exists twice in a run: at its defaults, and as somebody who knows Kafka's
+consumer would set it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from benchmarks.broker_process import BrokerProcess
+from benchmarks.kafka.recipe import KafkaBroker
+
+KAFKA_TUNED: Final = {
+    # At the defaults a task waits out a long poll of 500 ms at the end of its partition, polls 500 records at a time,
+    # and a partition is one task.
+    "minPartitions": "2",
+    "kafka.fetch.max.wait.ms": "20",
+    "kafka.max.partition.fetch.bytes": str(8 << 20),
+    "kafka.max.poll.records": "5000",
+}
+
+
+class Connector(Protocol):
+    """One side of a comparison."""
+
+    @property
+    def side(self) -> str:
+        """Its name in tables."""
+        ...
+
+    @property
+    def format(self) -> str:
+        """The word for ``spark.read.format``."""
+        ...
+
+    @property
+    def server_pids(self) -> list[int]:
+        """Processes whose CPU time counts beside Spark's."""
+        ...
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """Make an empty topic."""
+        ...
+
+    def source_options(self, topic: str) -> dict[str, str]:
+        """Options to read ``topic`` from its beginning."""
+        ...
+
+    def sink_options(self, topic: str) -> dict[str, str]:
+        """Options to write to ``topic``."""
+        ...
+
+    def pump_arguments(self, topic: str) -> list[str]:
+        """Arguments of ``benchmarks.pump`` for ``topic``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PulsarishConnector:
+    """Our source and sink on a broker process of ours."""
+
+    broker: BrokerProcess
+    side: str = "pulsarish"
+    format: str = "pulsarish"
+
+    @property
+    def server_pids(self) -> list[int]:
+        return [self.broker.pid]
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        self.broker.create_topic(name, partitions)
+
+    def source_options(self, topic: str) -> dict[str, str]:
+        return {"service.url": self.broker.service_url, "topic": topic, "startingOffsets": "earliest"}
+
+    def sink_options(self, topic: str) -> dict[str, str]:
+        return {"service.url": self.broker.service_url, "topic": topic}
+
+    def pump_arguments(self, topic: str) -> list[str]:
+        return ["pulsarish", self.broker.service_url, topic]
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaConnector:
+    """Spark's Kafka source and sink on a broker of ``benchmarks.kafka``."""
+
+    broker: KafkaBroker
+    side: str = "kafka"
+    read_tuning: dict[str, str] = field(default_factory=dict)
+    format: str = "kafka"
+
+    @property
+    def server_pids(self) -> list[int]:
+        return [self.broker.pid]
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.cimpl import NewTopic
+
+        created = _kafka_admin(self.broker.bootstrap).create_topics([NewTopic(name, partitions, 1)])
+        with contextlib.suppress(KafkaException):  # the other Kafka row of the same run has made it
+            created[name].result()
+
+    def source_options(self, topic: str) -> dict[str, str]:
+        options = {"kafka.bootstrap.servers": self.broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+        return options | self.read_tuning
+
+    def sink_options(self, topic: str) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.broker.bootstrap, "topic": topic}
+
+    def pump_arguments(self, topic: str) -> list[str]:
+        return ["kafka", self.broker.bootstrap, topic]
+
+
+@functools.cache
+def _kafka_admin(bootstrap: str) -> Any:
+    """One client a broker, kept: its answers are lost when it is collected."""
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient({"bootstrap.servers": bootstrap})

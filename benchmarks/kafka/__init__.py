@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One Apache Kafka broker and the jars of Spark's Kafka connector, as the peer to measure against."""
