@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a broker's data lies by default, and how whoever shares a machine with a broker finds it.
+
+A broker that accepts connections leaves ``broker.json`` in its data directory and removes it when it stops. The file is
+a hint, never proof: after a kill it names a process that is gone, so a reader must be ready for a refused connection.
+This module only builds names and turns bytes into values; reading and writing files is the caller's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Final
+
+import msgspec
+
+from broker_core.base.errors import ConfigError
+
+RUNTIME_FILE: Final = "broker.json"
+"""Name of the file inside the data directory."""
+
+ENV_DATA_DIR: Final = "PULSARISH_DATA_DIR"
+ENV_SERVICE_URL: Final = "PULSARISH_SERVICE_URL"
+ENV_HTTP_URL: Final = "PULSARISH_HTTP_URL"
+DATA_SUBDIR: Final = "pulsarish"
+
+
+class RuntimeInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``broker.json`` says. Fields that a newer version adds are ignored."""
+
+    pid: int
+    service_url: str
+    http_url: str
+    version: str
+
+    def encode(self) -> bytes:
+        """The content of the file: one line of JSON."""
+        return msgspec.json.encode(self) + b"\n"
+
+    @classmethod
+    def decode(cls, content: bytes) -> RuntimeInfo | None:
+        """Read the content back; None if it is not (yet) whole."""
+        try:
+            return msgspec.json.decode(content, type=cls)
+        except msgspec.DecodeError:
+            return None
+
+
+def default_data_dir(env: Mapping[str, str]) -> PurePath:
+    """The data directory where none is named: ``$PULSARISH_DATA_DIR``, else the user's data home.
+
+    ConfigError if the environment has neither a home nor a data home.
+    """
+    if named := env.get(ENV_DATA_DIR):
+        return PurePath(named)
+    if data_home := env.get("XDG_DATA_HOME"):
+        return PurePath(data_home, DATA_SUBDIR)
+    if home := env.get("HOME") or env.get("USERPROFILE"):
+        return PurePath(home, ".local", "share", DATA_SUBDIR)
+    raise ConfigError(
+        "there is no default data directory: HOME is not set", hint=f"name one with --data-dir or {ENV_DATA_DIR}"
+    )

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The default data directory and the runtime file."""
+
+import pytest
+
+from broker_core.base.errors import ConfigError
+from broker_core.base.runtime import RuntimeInfo, default_data_dir
+
+
+@pytest.mark.parametrize(
+    ("env", "directory"),
+    [
+        ({"PULSARISH_DATA_DIR": "/d", "XDG_DATA_HOME": "/x", "HOME": "/h"}, "/d"),
+        ({"XDG_DATA_HOME": "/x", "HOME": "/h"}, "/x/pulsarish"),
+        ({"XDG_DATA_HOME": "", "HOME": "/h"}, "/h/.local/share/pulsarish"),
+    ],
+)
+def test_the_nearest_name_of_the_data_directory_wins(env: dict[str, str], directory: str) -> None:
+    """Our own variable, then the data home, then the home; empty counts as unset."""
+    assert default_data_dir(env).as_posix() == directory
+
+
+def test_without_a_home_the_error_names_the_variable_to_set() -> None:
+    """A service account may have no home at all."""
+    with pytest.raises(ConfigError, match="PULSARISH_DATA_DIR"):
+        default_data_dir({})
+
+
+def test_the_runtime_file_comes_back_and_half_a_file_does_not() -> None:
+    """A reader that meets a torn or foreign file sees no broker; fields of a newer version do no harm."""
+    info = RuntimeInfo(pid=7, service_url="pulsar://127.0.0.1:1", http_url="http://127.0.0.1:2", version="0.1.0")
+    content = info.encode()
+    assert RuntimeInfo.decode(content) == info
+    assert RuntimeInfo.decode(content[:20]) is None
+    assert RuntimeInfo.decode(b'{"pid": "seven"}') is None
+    assert RuntimeInfo.decode(content.replace(b"{", b'{"extra":1,', 1)) == info
