@@ -10,6 +10,8 @@
     |- ConnectionLostError         the peer went away; outcomes in flight are unknown
     |- OperationTimeoutError       no answer in time; the outcome is unknown
     |- AlreadyClosedError          used after close()
+    |- QueueFullError              more is waiting to be sent than the producer's limits allow; nothing was sent
+    |- RowsUnconfirmedError        a columnar write failed; says which rows may or may not be stored
     |- StorageError
     |  |- DataDirLockedError       another process owns the data directory
     |  |- DataFormatError          the data directory is of another format, or its catalogue is damaged
@@ -81,6 +83,30 @@ class OperationTimeoutError(PulsarishError):
 
 class AlreadyClosedError(PulsarishError):
     """The object was closed before this call."""
+
+
+class QueueFullError(PulsarishError):
+    """More is waiting for its receipt than the producer's limits allow. The message was not sent."""
+
+    retriable = True
+
+
+class RowsUnconfirmedError(PulsarishError):
+    """A columnar write failed half-way. ``unknown_rows`` may or may not be stored; all others written before are.
+
+    Rows are numbered from 0 in the order in which the writer was given them.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", unknown_rows: tuple[int, ...] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.unknown_rows = unknown_rows
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_rows, (self.message, self.hint, self.unknown_rows)
+
+
+def _rebuild_rows(message: str, hint: str, unknown_rows: tuple[int, ...]) -> RowsUnconfirmedError:
+    return RowsUnconfirmedError(message, hint=hint, unknown_rows=unknown_rows)
 
 
 class StorageError(PulsarishError):
