@@ -93,7 +93,7 @@ class StreamLimit(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         return {"row": 0}
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # type: ignore[override]  # noqa: N802
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         return {"row": min(self._rows, start["row"] + self._trigger_rows)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Slice]:

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks what clients saw against what the log holds in the end: nothing confirmed is lost, reordered or served again.
+
+The workload gives every message a name, ``Message(producer, number)``; a producer counts from 0 in the order in which
+it sends. A send is confirmed (there is a receipt) or unknown. Rules, for one topic (a partition is a topic):
+
+    R1  the log holds, at the id of each receipt, the message that the receipt is for
+    R2  receipts of a producer that rise in number rise in position
+    R3  whatever is in the log was sent, and is intact
+    R4  a message may be there more than once, but a receipt names its last copy: nothing confirmed is sent again
+    R5  a producer's messages lie in the order sent; steps back (a resend) are allowed, steps over a message are not
+    C1  what is delivered at an id is what the log holds there
+    C2  nothing is delivered in a session that began after its acknowledgement was confirmed
+    C3  everything in the log was delivered at least once, when consumers were given the time to drain it
+    C4  inside a session of an exclusive consumer, positions rise
+
+Knows nothing of brokers, processes or time: times are numbers of one clock that the workload read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from broker_core.base.positions import MessageId
+
+_VIOLATIONS_SHOWN: Final = 20
+
+
+class Message(NamedTuple):
+    """The name of one message of the workload."""
+
+    producer: str
+    number: int
+
+
+class Slot(NamedTuple):
+    """Where one message lies in its topic; ``batch`` is -1 for a message that is an entry of its own."""
+
+    ledger: int
+    entry: int
+    batch: int
+
+    @classmethod
+    def of(cls, message_id: MessageId) -> Slot:
+        return cls(message_id.ledger, message_id.entry, message_id.batch_index)
+
+
+class Session(NamedTuple):
+    """What one connection of a consumer was given, in order, and when it began."""
+
+    started_at: float
+    exclusive: bool
+    delivered: list[tuple[Slot, Message]]
+
+
+@dataclass(slots=True)
+class TopicHistory:
+    """Everything that was seen of one topic."""
+
+    sent: dict[str, int] = field(default_factory=dict)
+    """Messages that each producer sent, whatever became of them."""
+    receipts: dict[Message, Slot] = field(default_factory=dict)
+    sessions: dict[str, list[Session]] = field(default_factory=lambda: defaultdict(list))
+    """Sessions of each subscription."""
+    acked_at: dict[str, dict[Slot, float]] = field(default_factory=lambda: defaultdict(dict))
+    """For each subscription, when the acknowledgement of a slot was confirmed."""
+    log: dict[Slot, Message | None] = field(default_factory=dict)
+    """The log at the end, in its order. None: a message that does not read as one of the workload's."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """The outcome. ``violations`` is empty where every rule holds."""
+
+    receipts: int = 0
+    stored: int = 0
+    repeated: int = 0
+    acked: int = 0
+    delivered: int = 0
+    violations: list[str] = field(default_factory=list)
+
+    def add(self, other: Verdict) -> None:
+        """Count ``other`` in."""
+        self.receipts += other.receipts
+        self.stored += other.stored
+        self.repeated += other.repeated
+        self.acked += other.acked
+        self.delivered += other.delivered
+        self.violations += other.violations
+
+
+def check_topic(topic: str, history: TopicHistory, *, drained: bool) -> Verdict:
+    """Hold the history of one topic against all rules. ``drained``: consumers read to the end of the log (C3)."""
+    violations: list[str] = []
+    last_copy = {message: slot for slot, message in history.log.items() if message is not None}
+    violations += _receipts_are_in_the_log(history)
+    violations += _receipts_rise(history.receipts)
+    violations += _stored_was_sent(history)
+    violations += _receipts_name_last_copies(history.receipts, last_copy)
+    violations += _order_is_kept(history.log)
+    for subscription, sessions in history.sessions.items():
+        found = _deliveries_match_log(sessions, history.log)
+        found += _acked_stays_acked(sessions, history.acked_at[subscription])
+        found += _everything_was_delivered(sessions, history.log) if drained else []
+        found += _sessions_rise(sessions)
+        violations += [f"subscription {subscription}: {text}" for text in found]
+    return Verdict(
+        receipts=len(history.receipts),
+        stored=len(history.log),
+        repeated=len(history.log) - len(last_copy),
+        acked=sum(len(acked) for acked in history.acked_at.values()),
+        delivered=sum(len(session.delivered) for sessions in history.sessions.values() for session in sessions),
+        violations=[f"{topic}: {text}" for text in violations],
+    )
+
+
+def _receipts_are_in_the_log(history: TopicHistory) -> list[str]:
+    log = history.log
+    return _shown(
+        f"R1 {message} was confirmed at {slot}, but there is {log.get(slot, 'nothing')}"
+        for message, slot in history.receipts.items()
+        if log.get(slot) != message
+    )
+
+
+def _receipts_rise(receipts: Mapping[Message, Slot]) -> list[str]:
+    found = []
+    ordered = sorted(receipts.items())
+    for (earlier, at), (later, then) in pairwise(ordered):
+        if earlier.producer == later.producer and at >= then:
+            found.append(f"R2 {earlier} is at {at}, but {later} at {then}")
+    return _shown(found)
+
+
+def _stored_was_sent(history: TopicHistory) -> list[str]:
+    return _shown(
+        f"R3 at {slot} is {message or 'a damaged message'}, which was not sent"
+        for slot, message in history.log.items()
+        if message is None or message.number >= history.sent.get(message.producer, 0)
+    )
+
+
+def _receipts_name_last_copies(receipts: Mapping[Message, Slot], last_copy: Mapping[Message, Slot]) -> list[str]:
+    return _shown(
+        f"R4 {message} was confirmed at {slot}, and is again at {last_copy[message]}"
+        for message, slot in receipts.items()
+        if last_copy.get(message, slot) > slot
+    )
+
+
+def _order_is_kept(log: Mapping[Slot, Message | None]) -> list[str]:
+    stored: dict[str, list[int]] = defaultdict(list)
+    for message in log.values():
+        if message is not None:
+            stored[message.producer].append(message.number)
+    return _shown(text for producer, numbers in stored.items() for text in _steps_over(producer, numbers))
+
+
+def _steps_over(producer: str, numbers: Sequence[int]) -> Iterable[str]:
+    known = sorted(set(numbers))
+    rank = {number: place for place, number in enumerate(known)}
+    previous = -1
+    for number in numbers:
+        if rank[number] > previous + 1:
+            yield f"R5 {producer} {number} follows {known[previous] if previous >= 0 else 'nothing'} in the log"
+        previous = rank[number]
+
+
+def _deliveries_match_log(sessions: Sequence[Session], log: Mapping[Slot, Message | None]) -> list[str]:
+    return _shown(
+        f"C1 {message} was delivered from {slot}, where the log has {log.get(slot, 'nothing')}"
+        for session in sessions
+        for slot, message in session.delivered
+        if log.get(slot) != message
+    )
+
+
+def _acked_stays_acked(sessions: Sequence[Session], acked_at: Mapping[Slot, float]) -> list[str]:
+    return _shown(
+        f"C2 {message} at {slot} came again after its acknowledgement was confirmed"
+        for session in sessions
+        for slot, message in session.delivered
+        if acked_at.get(slot, session.started_at) < session.started_at
+    )
+
+
+def _everything_was_delivered(sessions: Sequence[Session], log: Mapping[Slot, Message | None]) -> list[str]:
+    delivered = {slot for session in sessions for slot, _ in session.delivered}
+    return _shown(
+        f"C3 {message} at {slot} was never delivered" for slot, message in log.items() if slot not in delivered
+    )
+
+
+def _sessions_rise(sessions: Sequence[Session]) -> list[str]:
+    found = []
+    for session in sessions:
+        if session.exclusive:
+            slots = [slot for slot, _ in session.delivered]
+            backward = (pair for pair in pairwise(slots) if pair[1] <= pair[0])
+            found += [f"C4 {later} was delivered after {earlier}" for earlier, later in backward]
+    return _shown(found)
+
+
+def _shown(violations: Iterable[str]) -> list[str]:
+    """The first violations of one rule; the rest as a count."""
+    found = list(violations)
+    rest = len(found) - _VIOLATIONS_SHOWN
+    return found if rest <= 0 else [*found[:_VIOLATIONS_SHOWN], f"and {rest:,} more like these"]
