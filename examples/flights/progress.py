@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells on stderr how far the job is: steps, and for each micro-batch the rows, rows a second and lag."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+_POLL_S: Final = 0.2
+
+
+class Progress:
+    """Lines with the time since the job began."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self.late_rows = 0
+        """Rows that a watermark dropped, over all queries followed."""
+
+    @property
+    def seconds(self) -> float:
+        """Since the job began."""
+        return time.monotonic() - self._began
+
+    def say(self, text: str) -> None:
+        """One line."""
+        print(f"[{self.seconds:5.1f} s] {text}", file=sys.stderr, flush=True)
+
+    def follow(self, queries: Mapping[str, StreamingQuery]) -> None:
+        """Report every micro-batch until all queries have ended. A query that failed raises its error."""
+        reported = dict.fromkeys(queries, -1)
+        active = True
+        while active:
+            active = any(query.isActive for query in queries.values())
+            for name, query in queries.items():
+                reported[name] = self._report(name, query, reported[name])
+                if (error := query.exception()) is not None:
+                    raise error
+            time.sleep(_POLL_S if active else 0)
+
+    def _report(self, name: str, query: StreamingQuery, last_batch: int) -> int:
+        for batch in query.recentProgress:
+            if batch["batchId"] > last_batch:
+                last_batch = batch["batchId"]
+                self.late_rows += sum(int(op["numRowsDroppedByWatermark"]) for op in batch["stateOperators"])
+                self.say(f"{name:5} {_batch_line(batch)}")
+        return last_batch
+
+
+def _batch_line(batch: Any) -> str:
+    rate = batch["processedRowsPerSecond"]
+    return f"batch {batch['batchId']:2}: {batch['numInputRows']:7,} rows {rate:9,.0f} rows/s   lag {_lag(batch):7,}"
+
+
+def _lag(batch: Any) -> int:
+    """Messages between the end of this batch and the end of the topic, from the index that each offset carries."""
+    source = batch["sources"][0]
+    return max(0, _messages(source["latestOffset"]) - _messages(source["endOffset"]))
+
+
+def _messages(offset: str | None) -> int:
+    """The sum of the message indexes in an offset such as ``{"topic": {"0": "ledger:entry@index"}}``."""
+    topics = json.loads(offset) if offset else {}
+    positions = (text for partitions in topics.values() for text in partitions.values())
+    return sum(int(text.rpartition("@")[2]) for text in positions if "@" in text)
