@@ -69,7 +69,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retain_without_subscription: Annotated[
         bool,
         _Meta(
-            description="Keep the data of a topic that never had a durable subscription. Pulsar may delete it; "
+            description="Keep the data of a topic while it has no durable subscription. Pulsar may delete it; "
             "false does as Pulsar."
         ),
     ] = True
@@ -101,6 +101,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         True
     )
 
+    auto_skip_non_recoverable_data: Annotated[
+        bool,
+        _Meta(
+            description="Pass over entries that are damaged on disk and count them as acknowledged; "
+            "false: the subscription stops in front of them."
+        ),
+    ] = False
+
     # -- backlog
     backlog_quota_check_interval_in_seconds: Annotated[
         int, _Meta(ge=1, description="How often backlog quotas are checked, seconds.")
@@ -115,6 +123,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         float,
         _Meta(gt=0, description="Silence after which a client is pinged; as much again and it is closed, seconds."),
     ] = 30.0
+    max_message_publish_buffer_size_in_mb: Annotated[
+        int, _Meta(ge=1, description="Published bytes that may wait for the disk, MiB; beyond it clients are slowed.")
+    ] = msgspec.field(default=64, name="maxMessagePublishBufferSizeInMB")
     write_buffer_high_bytes: Annotated[
         int, _Meta(ge=65_536, description="Unsent bytes to one client at which its dispatch pauses.")
     ] = 8 * 1024 * 1024

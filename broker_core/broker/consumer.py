@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Consumer``: one connected consumer: its permits, what it was given, and the door to its subscription.
+
+Permits count messages, entries travel whole, so permits may fall below zero by less than one batch (semantics 2.4.6).
+What a consumer asks for is decided by its subscription and dispatcher; nothing here chooses entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker_core.base.errors import ConsumerNotFoundError, ServerError
+from broker_core.base.positions import Position
+from broker_core.broker.pending_acks import PendingAcks
+from broker_core.broker.rates import Traffic
+from broker_core.broker.requests import AckId, AckKind, SubscribeRequest
+from broker_core.broker.sinks import ConsumerSink, Delivery
+
+if TYPE_CHECKING:
+    from broker_core.broker.subscription import Subscription
+
+OnDone = Callable[[ServerError | None], None]
+"""Told the outcome of a request once it is durable; None means success."""
+
+
+class LastMessage(NamedTuple):
+    """The newest message of a topic. ``batch_size`` is 0 if its entry is not a batch; entry -1 if there is none.
+
+    The batch index of Pulsar's last message id is ``batch_size - 1`` either way.
+    """
+
+    position: Position
+    batch_size: int
+    mark_delete: Position
+
+
+class Consumer:
+    """A consumer of one subscription of one topic. Every method but ``close`` does nothing once it is closed."""
+
+    __slots__ = (
+        "acked_ms",
+        "blocked",
+        "closed",
+        "connected_since_ms",
+        "consumed_ms",
+        "epoch",
+        "name",
+        "parked_permits",
+        "pending",
+        "permits",
+        "priority",
+        "redelivered",
+        "request",
+        "sink",
+        "subscription",
+        "told_active",
+        "traffic",
+    )
+
+    def __init__(
+        self,
+        request: SubscribeRequest,
+        sink: ConsumerSink,
+        subscription: Subscription,
+        *,
+        connected_since_ms: int,
+        traffic: Traffic,
+        redelivered: Traffic,
+    ) -> None:
+        self.request = request
+        self.name = request.consumer_name
+        self.priority = request.priority
+        self.epoch = request.epoch
+        self.sink = sink
+        self.subscription = subscription
+        self.connected_since_ms = connected_since_ms
+        self.traffic = traffic
+        self.redelivered = redelivered
+        self.consumed_ms = 0
+        self.acked_ms = 0
+        self.permits = 0
+        self.parked_permits = 0
+        self.blocked = False
+        self.closed = False
+        self.pending = PendingAcks()
+        self.told_active: bool | None = None
+
+    # -- what a client may ask
+
+    def flow(self, permits: int) -> None:
+        """Allow ``permits`` more messages."""
+        if self.closed or permits <= 0:
+            return
+        if self.blocked:
+            self.parked_permits += permits
+            return
+        self.permits += permits
+        self.subscription.permits_came(self)
+
+    def ack(self, kind: AckKind, ids: Sequence[AckId], on_done: OnDone | None = None) -> None:
+        """Acknowledge. ``on_done`` is called once the ack is durable, or with the reason why it was refused."""
+        if self.closed:
+            self._gone(on_done)
+        else:
+            self.subscription.ack(self, kind, ids, on_done)
+
+    def redeliver(self, positions: Sequence[Position] | None = None, *, epoch: int | None = None) -> None:
+        """Send entries again; None means all that is unacknowledged. ``epoch``: tag of what is sent from now on."""
+        if self.closed:
+            return
+        if epoch is not None:
+            self.epoch = epoch
+        self.subscription.redeliver(self, positions)
+
+    def seek(self, position: Position, ack_set: tuple[int, ...] | None, on_done: OnDone) -> None:
+        """Move the subscription right before ``position``; every consumer of it is disconnected first."""
+        if self.closed:
+            self._gone(on_done)
+        else:
+            self.subscription.seek(position, ack_set, on_done)
+
+    def seek_to_time(self, publish_time_ms: int, on_done: OnDone) -> None:
+        """Move it right before the first entry that was published at or after ``publish_time_ms``."""
+        if self.closed:
+            self._gone(on_done)
+        else:
+            self.subscription.seek_to_time(publish_time_ms, on_done)
+
+    def unsubscribe(self, on_done: OnDone) -> None:
+        """Delete the subscription; refused while it has other consumers."""
+        if self.closed:
+            self._gone(on_done)
+        else:
+            self.subscription.unsubscribe(self, on_done)
+
+    def last_message_id(self) -> LastMessage:
+        """The newest durable message of the topic, and what of it the subscription has acknowledged."""
+        return self.subscription.last_message()
+
+    def writable_again(self) -> None:
+        """The sink takes deliveries again."""
+        if not self.closed:
+            self.subscription.writable_again(self)
+
+    def close(self) -> None:
+        """Leave the subscription; what was not acknowledged goes to others. Harmless if it has left already."""
+        if not self.closed:
+            self.subscription.leave(self)
+
+    # -- for dispatchers
+
+    def send(self, deliveries: list[Delivery], messages: int, size_bytes: int, now_ms: int) -> None:
+        """Hand ``deliveries`` over; they cost ``messages`` permits."""
+        self.permits -= messages
+        self.traffic.messages += messages
+        self.traffic.bytes += size_bytes
+        self.consumed_ms = now_ms
+        self.sink.deliver(deliveries)
+
+    def tell_active(self, *, active: bool) -> None:
+        """Pass on whether it is the active one; the same is not told twice (semantics 2.3.4.2)."""
+        if self.told_active is not active:
+            self.told_active = active
+            self.sink.active_changed(active)
+
+    def release_parked_permits(self) -> None:
+        """It is no longer blocked: permits that came meanwhile count from now on."""
+        self.permits += self.parked_permits
+        self.parked_permits = 0
+
+    def _gone(self, on_done: OnDone | None) -> None:
+        if on_done is not None:
+            name = self.subscription.name
+            on_done(ConsumerNotFoundError(f"consumer {self.name!r} is no longer connected to subscription {name!r}"))

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Cursor``: what one subscription has acknowledged. Pure algorithm; storing the changes is ``cursor_journal``'s.
+
+State: everything up to ``mark_delete`` is acknowledged, further entries one by one (``deleted``), and of some batches
+single messages (``partial``: position -> bits that are still unacknowledged).
+
+Invariants (semantics I3.1, I3.2): ``mark_delete`` goes back only by ``reset``; the next existing entry after it is not
+acknowledged; all of ``deleted`` and ``partial`` lies after it; no entry is in both; a cleared bit stays cleared.
+The caller checks that positions exist in the log before it acknowledges them.
+
+An ack costs the same however many holes there are: only the ack of the very next entry can move ``mark_delete``, and
+then whole runs are skipped at a time. Source: Pulsar docs, "Acknowledgement"; PIP-54 (batch index); semantics 3.4, 3.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from pyroaring import BitMap
+
+from broker_core.base.invariants import invariant
+from broker_core.base.positions import Position
+from broker_core.broker.ack_sets import words_of_bits
+from broker_core.broker.position_set import PositionSet
+from broker_core.storage.cursors import CursorChange, CursorState, Deleted, MarkDelete, Partial
+
+
+class LogGeometry(Protocol):
+    """Which entries exist. Positions are durable entries, or stand between them."""
+
+    @property
+    def last_confirmed(self) -> Position: ...
+
+    def next_valid(self, position: Position) -> Position:
+        """The first entry after ``position``, or where the next one would go."""
+        ...
+
+    def previous(self, position: Position) -> Position:
+        """The last entry before ``position``, or a place before the first entry."""
+        ...
+
+    def count_entries(self, lower_exclusive: Position, upper_inclusive: Position) -> int: ...
+
+
+class Cursor:
+    """The acknowledgements of one subscription over one log."""
+
+    __slots__ = ("_fresh", "_fresh_partial", "_log", "_recorded", "_stored", "deleted", "mark_delete", "partial")
+
+    def __init__(self, log: LogGeometry, mark_delete: Position, *, stored: bool = True) -> None:
+        """``stored``: somebody calls ``drain_changes``; without it no changes are collected."""
+        self._log = log
+        self.mark_delete = mark_delete
+        self.deleted = PositionSet()
+        self.partial: dict[Position, int] = {}
+        self._stored = stored
+        self._recorded = mark_delete
+        self._fresh: list[Position] = []
+        self._fresh_partial: set[Position] = set()
+
+    def restore(self, deleted: Mapping[int, BitMap], partial: Mapping[Position, int], last: Position) -> None:
+        """Take over what was recovered beside ``mark_delete``, up to ``last``; nothing of it counts as a change."""
+        self.deleted.replace(deleted)
+        self.deleted.discard_through(self.mark_delete)
+        self.deleted.discard_after(last)
+        self.partial = {
+            p: bits for p, bits in partial.items() if self.mark_delete < p <= last and p not in self.deleted
+        }
+        self.settle()
+
+    # -- questions
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether anything after ``mark_delete`` is acknowledged, so that reads must be filtered."""
+        return bool(self.deleted or self.partial)
+
+    def is_acked(self, position: Position) -> bool:
+        return position <= self.mark_delete or position in self.deleted
+
+    def first_unacked(self) -> Position:
+        """Where reading begins: the first entry after ``mark_delete``."""
+        return self._log.next_valid(self.mark_delete)
+
+    def skip_acked(self, position: Position) -> Position:
+        """The first place at or after ``position`` that is not acknowledged."""
+        if position <= self.mark_delete:
+            position = self.first_unacked()
+        while (end := self.deleted.run_end(position)) is not None:
+            position = self._log.next_valid(end)
+        return position
+
+    def backlog_entries(self) -> int:
+        """Stored entries that are not acknowledged (semantics 3.6.8)."""
+        return self._log.count_entries(self.mark_delete, self._log.last_confirmed) - len(self.deleted)
+
+    def deleted_runs(self) -> int:
+        """How many separate runs of entries after ``mark_delete`` are acknowledged."""
+        return self.deleted.runs_count()
+
+    # -- acknowledgements; call ``settle`` after the last one of a request
+
+    def ack(self, position: Position) -> bool:
+        """Acknowledge one entry; false if it was acknowledged before."""
+        mark_delete = self.mark_delete
+        if position <= mark_delete or position in self.deleted:
+            return False
+        if self.partial:
+            self.partial.pop(position, None)
+        if position[1] == mark_delete[1] + 1 and position[0] == mark_delete[0]:
+            self.mark_delete = position
+        else:
+            self.deleted.add(position)
+            if self._stored:
+                self._fresh.append(position)
+        return True
+
+    def ack_partial(self, position: Position, unacked_bits: int) -> int:
+        """Acknowledge the messages of one batch whose bit is 0; returns the bits still open, 0 = the whole entry."""
+        if self.is_acked(position):
+            return 0
+        left = self.partial.get(position, unacked_bits) & unacked_bits
+        if not left:
+            self.ack(position)
+        else:
+            self.partial[position] = left
+            if self._stored:
+                self._fresh_partial.add(position)
+        return left
+
+    def ack_through(self, position: Position) -> bool:
+        """Acknowledge everything up to and including ``position``; false if that is nothing new."""
+        if position <= self.mark_delete:
+            return False
+        self.mark_delete = position
+        self.deleted.discard_through(position)
+        self._drop_partials()
+        return True
+
+    def settle(self) -> None:
+        """Move ``mark_delete`` over all that is acknowledged without a gap."""
+        if not self.deleted:
+            return
+        mark_delete = self.mark_delete
+        while (end := self.deleted.run_end(self._log.next_valid(mark_delete))) is not None:
+            mark_delete = end
+        if mark_delete != self.mark_delete:
+            self.mark_delete = mark_delete
+        self.deleted.discard_through(mark_delete)
+        invariant(not self.partial or mark_delete not in self.partial, "%s is acknowledged twice over", mark_delete)
+
+    def reset(self, mark_delete: Position, partial: Mapping[Position, int] | None = None) -> None:
+        """Forget all acknowledgements and stand right after ``mark_delete``: the only way back."""
+        self.mark_delete = self._recorded = mark_delete
+        self.deleted.clear()
+        self.partial = dict(partial or {})
+        self._fresh.clear()
+        self._fresh_partial.clear()
+
+    # -- for storing
+
+    def drain_changes(self) -> list[CursorChange]:
+        """The net changes since the last call, fewest records first to last; applying them twice does no harm."""
+        changes: list[CursorChange] = []
+        if self.mark_delete != self._recorded:
+            self._recorded = self.mark_delete
+            changes.append(MarkDelete(self.mark_delete))
+        if self._fresh:
+            changes.extend(_runs(sorted(p for p in self._fresh if p > self.mark_delete)))
+            self._fresh.clear()
+        if self._fresh_partial:
+            open_bits = ((position, self.partial.get(position)) for position in sorted(self._fresh_partial))
+            changes.extend(Partial(position, words_of_bits(bits)) for position, bits in open_bits if bits)
+            self._fresh_partial.clear()
+        return changes
+
+    def state(self) -> CursorState:
+        """A copy of everything, for a snapshot."""
+        words = {position: words_of_bits(bits) for position, bits in self.partial.items()}
+        return CursorState(self.mark_delete, self.deleted.bitmaps(), words)
+
+    def _drop_partials(self) -> None:
+        if self.partial:
+            for position in [p for p in self.partial if p <= self.mark_delete]:
+                del self.partial[position]
+
+
+def _runs(positions: Iterable[Position]) -> Iterable[Deleted]:
+    """Neighbours joined: sorted positions as (ledger, first, last)."""
+    ledger = first = last = -1
+    for position in positions:
+        if position[0] == ledger and position[1] <= last + 1:
+            last = position[1]
+            continue
+        if ledger >= 0:
+            yield Deleted(ledger, first, last)
+        ledger, first = position
+        last = first
+    if ledger >= 0:
+        yield Deleted(ledger, first, last)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Namespaces``: which tenants and namespaces exist. ``public/default`` is made at the first start.
+
+Source: Pulsar docs, "Multi tenancy"; semantics 1.1.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker_core.base.errors import InvalidTopicNameError, NotAllowedError, TopicNotFoundError
+from broker_core.base.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName
+from broker_core.storage.metadata import Metadata
+
+
+class Namespaces:
+    """Tenants and their namespaces, kept in memory and in the catalogue."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+        self._tenants = metadata.tenants()
+        self._namespaces = metadata.namespaces()
+        if not self._tenants:
+            with metadata.transaction():
+                self.create_tenant(DEFAULT_TENANT)
+                self.create(NamespaceName(DEFAULT_TENANT, DEFAULT_NAMESPACE))
+
+    def tenants(self) -> list[str]:
+        return sorted(self._tenants)
+
+    def create_tenant(self, tenant: str, config: Mapping[str, Any] | None = None) -> None:
+        """Make a tenant; NotAllowedError if it exists."""
+        try:
+            NamespaceName.parse(f"{tenant}/{DEFAULT_NAMESPACE}")
+        except InvalidTopicNameError as error:
+            raise NotAllowedError(
+                f"tenant name {tenant!r} is not valid", hint="use letters, digits and - = : . _"
+            ) from error
+        if tenant in self._tenants:
+            raise NotAllowedError(f"tenant {tenant!r} exists already")
+        self._metadata.put_tenant(tenant, config or {})
+        self._tenants[tenant] = dict(config or {})
+
+    def namespaces(self, tenant: str) -> list[NamespaceName]:
+        """Those of one tenant; TopicNotFoundError if there is no such tenant."""
+        self._require_tenant(tenant)
+        found = (NamespaceName.parse(name) for name in self._namespaces)
+        return sorted(name for name in found if name.tenant == tenant)
+
+    def create(self, name: NamespaceName, policies: Mapping[str, Any] | None = None) -> None:
+        """Make a namespace of an existing tenant; NotAllowedError if it exists."""
+        self._require_tenant(name.tenant)
+        if str(name) in self._namespaces:
+            raise NotAllowedError(f"namespace {str(name)!r} exists already")
+        self._metadata.put_namespace(str(name), policies or {})
+        self._namespaces[str(name)] = dict(policies or {})
+
+    def exists(self, name: NamespaceName) -> bool:
+        return str(name) in self._namespaces
+
+    def require(self, name: NamespaceName) -> None:
+        """TopicNotFoundError unless the namespace exists."""
+        if not self.exists(name):
+            raise TopicNotFoundError(
+                f"namespace {str(name)!r} does not exist",
+                hint=f"create it first, or use {DEFAULT_TENANT}/{DEFAULT_NAMESPACE}",
+            )
+
+    def _require_tenant(self, tenant: str) -> None:
+        if tenant not in self._tenants:
+            raise TopicNotFoundError(f"tenant {tenant!r} does not exist", hint="create it first")

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a subscription must stand so that a given entry, or the first one of a given time, is the next to come.
+
+All answers are mark-delete positions: the entry right before the wanted one. Source: semantics 1.4.6.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import accumulate
+
+from broker_core.base.errors import CorruptEntryError, ProtocolError
+from broker_core.base.positions import Position
+from broker_core.storage.topic_log import TopicLog
+from broker_core.wire.entry import read_metadata
+
+
+def before_position(log: TopicLog, position: Position) -> Position:
+    """Right before ``position``, kept inside the log: earliest and trimmed ids mean before the first stored entry,
+    latest and ids to come mean after the last one."""
+    if position > log.last_confirmed:
+        return log.last_confirmed
+    return log.previous(max(position, log.first_position))
+
+
+def before_time(log: TopicLog, publish_time_ms: int) -> Position:
+    """Right before the first entry published at or after ``publish_time_ms``; after the last one if there is none.
+
+    Found by halving, so it reads few entries. Clocks of producers differ; where publish times go back and forth the
+    answer is one of the places where they pass the wanted time, as in Pulsar.
+    """
+    places = _Places(log)
+    number = bisect_left(range(places.count), publish_time_ms, key=places.publish_time_ms)
+    if number == places.count:
+        return log.last_confirmed
+    return log.previous(places.position(number))
+
+
+class _Places:
+    """The durable entries of a log, numbered from 0."""
+
+    def __init__(self, log: TopicLog) -> None:
+        self._log = log
+        last = log.last_confirmed
+        ledgers = [(info.id, info.entries) for info in log.ledgers() if info.entries and info.id <= last.ledger]
+        self._ledgers = [ledger for ledger, _ in ledgers]
+        counts = [min(entries, last.entry + 1) if ledger == last.ledger else entries for ledger, entries in ledgers]
+        self._ends = list(accumulate(counts))
+        self.count = self._ends[-1] if self._ends else 0
+
+    def position(self, number: int) -> Position:
+        place = bisect_left(self._ends, number + 1)
+        before = self._ends[place - 1] if place else 0
+        return Position(self._ledgers[place], number - before)
+
+    def publish_time_ms(self, number: int) -> int:
+        """That of the first readable entry from ``number`` on; a damaged one counts as its successor."""
+        for candidate in range(number, self.count):
+            try:
+                found = self._log.read(self.position(candidate), 1, 1)
+                if found:
+                    return read_metadata(found[0].body).publish_time
+            except (CorruptEntryError, ProtocolError):
+                continue
+        return 1 << 63

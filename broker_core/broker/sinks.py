@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the broker expects of whoever stands for a client: the two sinks, and what is put into them.
+
+Sinks never call back into the broker from inside these methods, except where it says so, and never raise.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from broker_core.base.errors import ServerError
+from broker_core.base.positions import Position
+from broker_core.storage.ledger import StoredEntry
+
+
+class Delivery(NamedTuple):
+    """One entry on its way to a consumer. ``ack_set`` (words) masks a batch of which a part is acknowledged."""
+
+    entry: StoredEntry
+    redelivery_count: int
+    ack_set: tuple[int, ...] | None
+
+
+class ProducerSink(Protocol):
+    """Where the answers for one producer go, in the order of its sends."""
+
+    def receipt(self, sequence_id: int, highest_sequence_id: int, position: Position) -> None:
+        """The entry is durable at ``position``."""
+        ...
+
+    def send_error(self, sequence_id: int, error: ServerError) -> None:
+        """The entry was refused, or could not be stored."""
+        ...
+
+    def closed_by_broker(self) -> None:
+        """The producer is gone (topic deleted or unloaded, or replaced); the client may reconnect."""
+        ...
+
+
+class ConsumerSink(Protocol):
+    """Where the entries for one consumer go."""
+
+    @property
+    def writable(self) -> bool:
+        """False while too much is unsent; ``Consumer.writable_again`` must be called when that has changed."""
+        ...
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        """Entries in the order in which the client must see them."""
+        ...
+
+    def active_changed(self, active: bool) -> None:
+        """Failover: this consumer is now the active one, or no longer."""
+        ...
+
+    def closed_by_broker(self) -> None:
+        """The consumer is gone (seek, topic deleted or unloaded); the client may subscribe again."""
+        ...

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statistics as plain values whose JSON has Pulsar's field names. Built on demand; nothing here is counted.
+
+Fields that Pulsar does not have are marked [ours]. Rates are per second over the last 10 to 20 seconds.
+Source: Pulsar docs, "Topic stats" of the admin REST API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from broker_core.broker.consumer import Consumer
+    from broker_core.broker.producer import Producer
+    from broker_core.broker.subscription import Subscription
+    from broker_core.broker.topic import Topic
+
+
+class ConsumerStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One consumer."""
+
+    consumer_name: str
+    msg_rate_out: float
+    msg_throughput_out: float
+    bytes_out_counter: int
+    msg_out_counter: int
+    msg_rate_redeliver: float
+    available_permits: int
+    unacked_messages: int
+    blocked_consumer_on_unacked_msgs: bool
+    priority_level: int  # [ours]
+    address: str
+    client_version: str
+    metadata: Mapping[str, str]
+    connected_since: str
+    last_acked_timestamp: int
+    last_consumed_timestamp: int
+
+
+class SubscriptionStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One subscription. ``msg_backlog`` counts entries, as in Pulsar; ``backlog_messages`` counts messages."""
+
+    type: str
+    msg_backlog: int
+    backlog_messages: int  # [ours]
+    msg_rate_out: float
+    msg_throughput_out: float
+    bytes_out_counter: int
+    msg_out_counter: int
+    msg_rate_redeliver: float
+    unacked_messages: int
+    blocked_subscription_on_unacked_msgs: bool
+    active_consumer_name: str
+    consumers: list[ConsumerStats]
+    is_durable: bool
+    is_replicated: bool
+    subscription_properties: Mapping[str, str]
+    non_contiguous_deleted_messages_ranges: int
+    mark_delete_position: str  # [ours], in Pulsar among the internal statistics
+    read_position: str  # [ours], likewise
+    damaged_entries: int  # [ours]
+    stopped_at_damaged_entry: str  # [ours] empty unless dispatch waits in front of it
+
+
+class PublisherStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One producer."""
+
+    access_mode: str
+    producer_name: str
+    msg_rate_in: float
+    msg_throughput_in: float
+    average_msg_size: float
+    pending_bytes: int  # [ours]
+    address: str
+    client_version: str
+    metadata: Mapping[str, str]
+    connected_since: str
+
+
+class TopicStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One topic or partition. Counters start when the topic is loaded."""
+
+    msg_rate_in: float
+    msg_throughput_in: float
+    msg_rate_out: float
+    msg_throughput_out: float
+    bytes_in_counter: int
+    msg_in_counter: int
+    bytes_out_counter: int
+    msg_out_counter: int
+    average_msg_size: float
+    storage_size: int
+    entries_stored: int  # [ours]
+    last_confirmed_entry: str  # [ours], in Pulsar among the internal statistics
+    publishers: list[PublisherStats]
+    subscriptions: dict[str, SubscriptionStats]
+    deduplication_status: str
+
+
+def consumer_stats(consumer: Consumer) -> ConsumerStats:
+    rate, throughput = consumer.traffic.rates()
+    peer = consumer.request.peer
+    return ConsumerStats(
+        consumer_name=consumer.name,
+        msg_rate_out=rate,
+        msg_throughput_out=throughput,
+        bytes_out_counter=consumer.traffic.bytes,
+        msg_out_counter=consumer.traffic.messages,
+        msg_rate_redeliver=consumer.redelivered.rates()[0],
+        available_permits=consumer.permits,
+        unacked_messages=consumer.pending.unacked,
+        blocked_consumer_on_unacked_msgs=consumer.blocked,
+        priority_level=consumer.priority,
+        address=peer.address,
+        client_version=peer.client_version,
+        metadata=dict(peer.metadata),
+        connected_since=iso_time(consumer.connected_since_ms),
+        last_acked_timestamp=consumer.acked_ms,
+        last_consumed_timestamp=consumer.consumed_ms,
+    )
+
+
+def subscription_stats(subscription: Subscription) -> SubscriptionStats:
+    dispatcher, cursor = subscription.dispatcher, subscription.cursor
+    rate, throughput = subscription.traffic.rates()
+    active = dispatcher.active if dispatcher is not None else None
+    stopped_at = subscription.reader.stopped_at
+    return SubscriptionStats(
+        type=dispatcher.kind.label if dispatcher is not None else "None",
+        msg_backlog=cursor.backlog_entries(),
+        backlog_messages=subscription.backlog_messages(),
+        msg_rate_out=rate,
+        msg_throughput_out=throughput,
+        bytes_out_counter=subscription.traffic.bytes,
+        msg_out_counter=subscription.traffic.messages,
+        msg_rate_redeliver=sum(consumer.redelivered.rates()[0] for consumer in subscription.consumers),
+        unacked_messages=dispatcher.unacked_messages if dispatcher is not None else 0,
+        blocked_subscription_on_unacked_msgs=dispatcher.blocked if dispatcher is not None else False,
+        active_consumer_name=active.name if active is not None else "",
+        consumers=[consumer_stats(consumer) for consumer in subscription.consumers],
+        is_durable=subscription.durable,
+        is_replicated=False,
+        subscription_properties=dict(subscription.properties),
+        non_contiguous_deleted_messages_ranges=cursor.deleted_runs(),
+        mark_delete_position=str(cursor.mark_delete),
+        read_position=str(dispatcher.read_position if dispatcher is not None else cursor.first_unacked()),
+        damaged_entries=subscription.reader.damaged_entries,
+        stopped_at_damaged_entry=str(stopped_at) if stopped_at is not None else "",
+    )
+
+
+def publisher_stats(producer: Producer) -> PublisherStats:
+    rate, throughput = producer.traffic.rates()
+    peer = producer.request.peer
+    return PublisherStats(
+        access_mode=producer.request.access_mode.label,
+        producer_name=producer.name,
+        msg_rate_in=rate,
+        msg_throughput_in=throughput,
+        average_msg_size=producer.traffic.bytes_per_message,
+        pending_bytes=producer.pending_bytes,
+        address=peer.address,
+        client_version=peer.client_version,
+        metadata=dict(peer.metadata),
+        connected_since=iso_time(producer.connected_since_ms),
+    )
+
+
+def topic_stats(topic: Topic) -> TopicStats:
+    rate_in, throughput_in = topic.traffic_in.rates()
+    rate_out, throughput_out = topic.traffic_out.rates()
+    return TopicStats(
+        msg_rate_in=rate_in,
+        msg_throughput_in=throughput_in,
+        msg_rate_out=rate_out,
+        msg_throughput_out=throughput_out,
+        bytes_in_counter=topic.traffic_in.bytes,
+        msg_in_counter=topic.traffic_in.messages,
+        bytes_out_counter=topic.traffic_out.bytes,
+        msg_out_counter=topic.traffic_out.messages,
+        average_msg_size=topic.traffic_in.bytes_per_message,
+        storage_size=topic.log.size_bytes,
+        entries_stored=topic.log.entries_count,
+        last_confirmed_entry=str(topic.log.last_confirmed),
+        publishers=[publisher_stats(producer) for producer in topic.producers],
+        subscriptions={name: subscription_stats(each) for name, each in topic.subscriptions.items()},
+        deduplication_status="Disabled",
+    )
+
+
+def iso_time(ms: int) -> str:
+    """ISO 8601 in UTC with milliseconds, as Pulsar writes times."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Subscription``: one cursor over one topic and the consumers that share it.
+
+Owns the life of its type (semantics 2.1): without consumers it has none, the first one fixes it, and with the last
+one goes everything that is not the cursor. Acks are checked, booked with the dispatcher, applied to the cursor and
+journaled here; who gets which entry is the dispatcher's business. A non-durable subscription lives as long as its
+consumers, but survives the disconnect that a seek causes. Source: Pulsar docs, "Subscriptions"; semantics 1.9, 2.1,
+3.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from broker_core.base.clock import Clock, TimerHandle, Timers
+from broker_core.base.errors import (
+    ConsumerBusyError,
+    MetadataServerError,
+    NotAllowedError,
+    PersistenceServerError,
+    ServerError,
+    StorageError,
+)
+from broker_core.base.names import TopicName
+from broker_core.base.positions import Position
+from broker_core.base.settings import Settings
+from broker_core.broker.ack_sets import bits_of_words
+from broker_core.broker.consumer import Consumer, LastMessage, OnDone
+from broker_core.broker.cursor import Cursor
+from broker_core.broker.cursor_journal import CursorJournal
+from broker_core.broker.dispatcher import DispatchContext, Dispatcher
+from broker_core.broker.dispatchers import make_dispatcher
+from broker_core.broker.log_reader import LogReader
+from broker_core.broker.rates import Traffic
+from broker_core.broker.requests import AckId, AckKind, SubscribeRequest, SubscriptionType
+from broker_core.broker.seeking import before_position, before_time
+from broker_core.broker.sinks import ConsumerSink
+from broker_core.storage.topic_log import TopicLog
+
+logger = logging.getLogger(__name__)
+
+RESUBSCRIBE_S = 60.0
+"""How long a non-durable subscription waits for its client to come back after a seek; clients need about 0.1 s."""
+
+
+class SubscriptionHost(Protocol):
+    """The topic, as a subscription sees it."""
+
+    @property
+    def name(self) -> TopicName: ...
+    @property
+    def log(self) -> TopicLog: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def timers(self) -> Timers: ...
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def traffic_out(self) -> Traffic: ...
+
+    def last_entry(self) -> tuple[Position, int]:
+        """Position of the newest entry and its batch size (0: not a batch); entry -1 if there is none."""
+        ...
+
+    def subscription_unused(self, subscription: Subscription) -> None:
+        """A non-durable subscription lost its last consumer."""
+        ...
+
+    def delete_subscription(self, name: str, *, knowing: Consumer | None = None) -> None:
+        """Delete it and tell its consumers, except the one that is ``knowing``."""
+        ...
+
+
+class Subscription:
+    """A named position in a topic with its consumers. ``journal`` is None for a non-durable one."""
+
+    def __init__(
+        self,
+        host: SubscriptionHost,
+        name: str,
+        cursor: Cursor,
+        journal: CursorJournal | None,
+        properties: Mapping[str, str],
+    ) -> None:
+        self.name = name
+        self.cursor = cursor
+        self.journal = journal
+        self.properties = properties
+        self.traffic = Traffic(host.clock)
+        self.redelivered = Traffic(host.clock)
+        self.dispatcher: Dispatcher | None = None
+        self.reader = LogReader(
+            host.log,
+            f"{host.name}/{name}",
+            self._skip_damaged if host.settings.auto_skip_non_recoverable_data else None,
+        )
+        self._host = host
+        self._log = host.log
+        self._awaiting_return: TimerHandle | None = None
+
+    @property
+    def durable(self) -> bool:
+        return self.journal is not None
+
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        return self.dispatcher.consumers if self.dispatcher is not None else ()
+
+    # -- consumers come and go
+
+    def subscribe(self, request: SubscribeRequest, sink: ConsumerSink) -> Consumer:
+        """Let a consumer in, or raise the ServerError that says why not."""
+        dispatcher = self.dispatcher
+        if dispatcher is not None:
+            self._check_joinable(dispatcher, request)
+        else:
+            dispatcher = self._new_dispatcher(request.kind)
+        clock = self._host.clock
+        consumer = Consumer(
+            request,
+            sink,
+            self,
+            connected_since_ms=clock.now_ms(),
+            traffic=Traffic(clock),
+            redelivered=Traffic(clock),
+        )
+        dispatcher.add(consumer)
+        self.dispatcher = dispatcher
+        if self._awaiting_return is not None:
+            self._awaiting_return.cancel()
+            self._awaiting_return = None
+        return consumer
+
+    def leave(self, consumer: Consumer) -> None:
+        """``consumer`` goes; with the last one the type is free again."""
+        dispatcher = self.dispatcher
+        if consumer.closed or dispatcher is None:
+            return
+        consumer.closed = True
+        dispatcher.remove(consumer)
+        if not dispatcher.consumers:
+            dispatcher.close()
+            self.dispatcher = None
+            if not self.durable:
+                self._host.subscription_unused(self)
+
+    def disconnect_all(self, *, knowing: Consumer | None = None) -> None:
+        """Every consumer is told to go, except the one that is ``knowing``; what was in memory is forgotten."""
+        dispatcher, self.dispatcher = self.dispatcher, None
+        if dispatcher is None:
+            return
+        dispatcher.close()
+        for consumer in list(dispatcher.consumers):
+            consumer.closed = True
+            if consumer is not knowing:
+                consumer.sink.closed_by_broker()
+
+    def close(self) -> None:
+        """The topic is unloaded: write what is left."""
+        self.disconnect_all()
+        if self._awaiting_return is not None:
+            self._awaiting_return.cancel()
+        if self.journal is not None:
+            self.journal.close()
+
+    def unsubscribe(self, consumer: Consumer, on_done: OnDone) -> None:
+        """Delete the subscription at the wish of its only consumer (semantics 2.1.8)."""
+        if len(self.consumers) != 1:
+            on_done(
+                MetadataServerError(
+                    f"subscription {self.name!r} has {len(self.consumers)} consumers, one of them cannot delete it",
+                    hint="close the other consumers first",
+                )
+            )
+            return
+        self._host.delete_subscription(self.name, knowing=consumer)
+        on_done(None)
+
+    # -- what consumers ask
+
+    def permits_came(self, consumer: Consumer) -> None:
+        if self.dispatcher is not None:
+            self.dispatcher.permits_came(consumer)
+
+    def writable_again(self, consumer: Consumer) -> None:
+        if self.dispatcher is not None:
+            self.dispatcher.writable_again(consumer)
+
+    def entries_came(self) -> None:
+        if self.dispatcher is not None:
+            self.dispatcher.entries_came()
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
+        if self.dispatcher is not None:
+            self.dispatcher.redeliver(consumer, positions)
+
+    def last_message(self) -> LastMessage:
+        return LastMessage(*self._host.last_entry(), self.cursor.mark_delete)
+
+    # -- acknowledgements
+
+    def ack(self, consumer: Consumer, kind: AckKind, ids: Sequence[AckId], on_done: OnDone | None) -> None:
+        """Apply all of ``ids`` or, if one of them cannot be right, none (semantics 3.3)."""
+        error = self._ack_problem(kind, ids)
+        if error is not None:
+            logger.warning("ack refused topic=%s subscription=%s reason=%s", self._host.name, self.name, error)
+            if on_done is not None:
+                on_done(error)
+            return
+        consumer.acked_ms = self._host.clock.now_ms()
+        if kind is AckKind.CUMULATIVE:
+            self._ack_through(ids[0])
+        else:
+            self._ack_each(consumer, ids)
+        self.cursor.settle()
+        if self.dispatcher is not None:
+            self.dispatcher.acks_settled()
+        self._journal_change(on_done)
+
+    def _ack_problem(self, kind: AckKind, ids: Sequence[AckId]) -> ServerError | None:
+        if kind is AckKind.CUMULATIVE:
+            if self.dispatcher is not None and self.dispatcher.kind is SubscriptionType.SHARED:
+                return NotAllowedError(
+                    f"a cumulative ack is not possible on the Shared subscription {self.name!r}",
+                    hint="acknowledge messages one by one",
+                )
+            if len(ids) != 1:
+                return NotAllowedError(f"a cumulative ack must name exactly one message, not {len(ids)}")
+        last = self._log.last_confirmed
+        for position, _ack_set in ids:
+            if position > last:
+                return NotAllowedError(
+                    f"message {position} cannot be acknowledged: the newest one of {self._host.name} is {last}"
+                )
+        return None
+
+    def _ack_each(self, consumer: Consumer, ids: Sequence[AckId]) -> None:
+        cursor, log, dispatcher = self.cursor, self._log, self.dispatcher
+        batch_level = self._host.settings.acknowledgment_at_batch_index_level_enabled
+        ledger = log.last_confirmed.ledger
+        for position, ack_set in ids:
+            if position[0] != ledger and not log.exists(position):
+                continue
+            left = 0
+            if ack_set is None:
+                cursor.ack(position)
+            elif batch_level:
+                left = cursor.ack_partial(position, bits_of_words(ack_set)).bit_count()
+            else:
+                continue
+            if dispatcher is not None:
+                dispatcher.acked(consumer, position, left)
+
+    def _ack_through(self, target: AckId) -> None:
+        position, ack_set = target
+        bits = bits_of_words(ack_set) if ack_set is not None else 0
+        if not bits:
+            self.cursor.ack_through(self._log.previous(self._log.next_valid(position)))
+            return
+        self.cursor.ack_through(self._log.previous(position))
+        if self._host.settings.acknowledgment_at_batch_index_level_enabled:
+            self.cursor.ack_partial(position, bits)
+
+    def _journal_change(self, on_done: OnDone | None) -> None:
+        if self.journal is None:
+            if on_done is not None:
+                on_done(None)
+        elif on_done is None:
+            self.journal.changed()
+        else:
+            self.journal.flush(_answer(on_done))
+
+    def _skip_damaged(self, position: Position) -> None:
+        self.cursor.ack(position)
+        self.cursor.settle()
+        self._journal_change(None)
+
+    def backlog_messages(self) -> int:
+        """Messages that are not acknowledged. Costs a little for every hole, so it is for statistics only."""
+        log, cursor = self._log, self.cursor
+        messages = log.count_messages(cursor.mark_delete, log.last_confirmed)
+        for ledger, first, last in cursor.deleted.runs():
+            messages -= log.count_messages(Position(ledger, first - 1), Position(ledger, last))
+        for position, bits in cursor.partial.items():
+            held = log.count_messages(Position(position.ledger, position.entry - 1), position)
+            messages -= held - min(held, bits.bit_count())
+        return messages
+
+    # -- seek
+
+    def seek(self, position: Position, ack_set: Sequence[int] | None, on_done: OnDone) -> None:
+        """Stand right before ``position``, or before the messages of its batch that ``ack_set`` leaves."""
+        bits = bits_of_words(ack_set) if ack_set else 0
+        partial = {position: bits} if bits and self._log.exists(position) else {}
+        self.reset(before_position(self._log, position), partial, on_done)
+
+    def seek_to_time(self, publish_time_ms: int, on_done: OnDone) -> None:
+        """Stand right before the first entry published at or after that time."""
+        self.reset(before_time(self._log, publish_time_ms), {}, on_done)
+
+    def reset(self, mark_delete: Position, partial: Mapping[Position, int], on_done: OnDone) -> None:
+        """Disconnect everybody and stand right after ``mark_delete`` (semantics 1.4.6)."""
+        self.disconnect_all()
+        self.cursor.reset(mark_delete, partial)
+        if self.journal is not None:
+            self.journal.reset(_answer(on_done))
+            return
+        if self._awaiting_return is None:
+            self._awaiting_return = self._host.timers.call_later(RESUBSCRIBE_S, self._not_returned)
+        on_done(None)
+
+    def _not_returned(self) -> None:
+        self._awaiting_return = None
+        if self.dispatcher is None:
+            self._host.subscription_unused(self)
+
+    # -- parts
+
+    def _check_joinable(self, dispatcher: Dispatcher, request: SubscribeRequest) -> None:
+        if dispatcher.kind is not request.kind:
+            raise ConsumerBusyError(
+                f"subscription {self.name!r} of {self._host.name} is of different type: it is {dispatcher.kind.label}, "
+                f"asked for was {request.kind.label}",
+                hint="use the same type, or wait until all its consumers have left",
+            )
+        most = self._host.settings.max_consumers_per_subscription
+        if most and len(dispatcher.consumers) >= most:
+            raise ConsumerBusyError(
+                f"subscription {self.name!r} of {self._host.name} has {most} consumers, the most that are allowed",
+                hint="close one, or raise maxConsumersPerSubscription",
+            )
+
+    def _new_dispatcher(self, kind: SubscriptionType) -> Dispatcher:
+        self.reader.retry_damaged()
+        host = self._host
+        context = DispatchContext(
+            host.name,
+            self.name,
+            self.cursor,
+            self.reader,
+            host.clock,
+            host.timers,
+            host.settings,
+            self.traffic,
+            host.traffic_out,
+        )
+        return make_dispatcher(kind, context)
+
+
+def _answer(on_done: OnDone) -> Callable[[StorageError | None], None]:
+    def durable(error: StorageError | None) -> None:
+        on_done(None if error is None else PersistenceServerError(f"the change was not stored: {error.message}"))
+
+    return durable

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Topic``: one loaded topic (or partition): its log, its producers, its subscriptions.
+
+Loading recovers every durable subscription, for retention must know them all. Only durable entries are dispatched: the
+log tells when there are more, once for each group commit. Source: semantics 1.3, 1.7, 1.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from broker_core.base.clock import Clock, Timers
+from broker_core.base.errors import CorruptEntryError, NotAllowedError, ProtocolError, SubscriptionNotFoundError
+from broker_core.base.names import TopicName, check_subscription_name
+from broker_core.base.positions import Position
+from broker_core.base.settings import Settings
+from broker_core.broker.ack_sets import bits_of_words
+from broker_core.broker.consumer import Consumer
+from broker_core.broker.cursor import Cursor
+from broker_core.broker.cursor_journal import CursorJournal
+from broker_core.broker.dispatchers import check_type
+from broker_core.broker.producer import Producer
+from broker_core.broker.producers import Producers
+from broker_core.broker.rates import Traffic
+from broker_core.broker.requests import InitialPosition, ProducerRequest, SubscribeRequest
+from broker_core.broker.seeking import before_position
+from broker_core.broker.sinks import ConsumerSink, ProducerSink
+from broker_core.broker.subscription import Subscription
+from broker_core.storage.metadata import SubscriptionRow
+from broker_core.storage.store import Store
+from broker_core.storage.topic_log import TopicLog
+from broker_core.wire.entry import read_metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a broker lends to its topics. ``producer_name`` makes names that nobody else ever gets."""
+
+    store: Store
+    clock: Clock
+    timers: Timers
+    settings: Settings
+    producer_name: Callable[[], str]
+
+
+class Topic:
+    """A loaded topic. ``subscriptions`` are by name, durable and not."""
+
+    def __init__(self, name: TopicName, topic_id: int, log: TopicLog, surroundings: Surroundings) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.log = log
+        self.clock = surroundings.clock
+        self.timers = surroundings.timers
+        self.settings = surroundings.settings
+        self.traffic_in = Traffic(self.clock)
+        self.traffic_out = Traffic(self.clock)
+        self.producers = Producers(str(name), surroundings.producer_name)
+        self.subscriptions: dict[str, Subscription] = {}
+        self.closed = False
+        self._store = surroundings.store
+        self._subscription_ids: dict[str, int] = {}
+        for row in self._store.metadata.subscriptions(topic_id):
+            self._recover(row)
+        log.add_listener(self._entries_came)
+
+    # -- producers
+
+    def add_producer(self, request: ProducerRequest, sink: ProducerSink) -> Producer:
+        """Let a producer in; ProducerBusyError if its name is taken."""
+        name = self.producers.admit(request)
+        producer = Producer(
+            request,
+            name,
+            sink,
+            self.log,
+            message_bytes_max=self.settings.max_message_size,
+            traffic=Traffic(self.clock),
+            topic_traffic=self.traffic_in,
+            connected_since_ms=self.clock.now_ms(),
+            released=self.producers.remove,
+        )
+        self.producers.add(producer)
+        return producer
+
+    # -- subscriptions
+
+    def subscribe(self, request: SubscribeRequest, sink: ConsumerSink) -> Consumer:
+        """Let a consumer in, making the subscription if it is new; a ServerError says why not."""
+        check_subscription_name(request.subscription)
+        check_type(request)
+        subscription = self.subscriptions.get(request.subscription)
+        if subscription is not None:
+            self._check_durability(subscription, request)
+            return subscription.subscribe(request, sink)
+        if not request.durable:
+            return self._subscribe_reader(request, sink)
+        if not self.settings.allow_auto_subscription_creation:
+            raise SubscriptionNotFoundError(
+                f"subscription {request.subscription!r} of {self.name} does not exist and auto-creation is off",
+                hint="create it first, or set allowAutoSubscriptionCreation=true",
+            )
+        created = self.create_subscription(request.subscription, request.initial_position, request.properties)
+        return created.subscribe(request, sink)
+
+    def create_subscription(
+        self,
+        name: str,
+        initial_position: InitialPosition | Position = InitialPosition.LATEST,
+        properties: Mapping[str, str] | None = None,
+    ) -> Subscription:
+        """Make a durable subscription; it is durable when this returns."""
+        check_subscription_name(name)
+        if name in self.subscriptions:
+            raise NotAllowedError(f"subscription {name!r} of {self.name} exists already")
+        if initial_position is InitialPosition.LATEST:
+            start = self.log.last_confirmed
+        elif initial_position is InitialPosition.EARLIEST:
+            start = before_position(self.log, self.log.first_position)
+        else:
+            start = before_position(self.log, initial_position)
+        row = self._store.metadata.create_subscription(self.topic_id, name, start, self.clock.now_ms(), properties)
+        return self._add_durable(row, Cursor(self.log, start))
+
+    def delete_subscription(self, name: str, *, knowing: Consumer | None = None) -> None:
+        """Forget a subscription and what it has acknowledged; its consumers are told, except ``knowing``."""
+        subscription = self.subscriptions.pop(name, None)
+        if subscription is None:
+            raise SubscriptionNotFoundError(f"subscription {name!r} of {self.name} does not exist")
+        subscription.disconnect_all(knowing=knowing)
+        if subscription.journal is not None:
+            self._store.metadata.delete_subscription(self._subscription_ids.pop(name))
+            subscription.journal.drop()
+
+    def subscription_unused(self, subscription: Subscription) -> None:
+        """A non-durable subscription ends with its consumers."""
+        if self.subscriptions.get(subscription.name) is subscription:
+            del self.subscriptions[subscription.name]
+
+    def _subscribe_reader(self, request: SubscribeRequest, sink: ConsumerSink) -> Consumer:
+        """A new non-durable subscription: it stands right before the entry asked for, else after the last one."""
+        start = self.log.last_confirmed if request.start is None else before_position(self.log, request.start)
+        cursor = Cursor(self.log, start, stored=False)
+        subscription = Subscription(self, request.subscription, cursor, None, request.properties)
+        consumer = subscription.subscribe(request, sink)
+        self.subscriptions[request.subscription] = subscription
+        return consumer
+
+    def _check_durability(self, subscription: Subscription, request: SubscribeRequest) -> None:
+        if subscription.durable is not request.durable:
+            there = "durable" if subscription.durable else "non-durable"
+            raise NotAllowedError(
+                f"a {there} subscription {subscription.name!r} of {self.name} exists",
+                hint="use another subscription name for this reader or consumer",
+            )
+
+    def _recover(self, row: SubscriptionRow) -> None:
+        """Bring a durable subscription back. What was stored can lie behind the log only with ``durability=async``."""
+        state = self._store.cursors.recover(row.id)
+        stored = state.mark_delete if state is not None else row.initial
+        last = self.log.last_confirmed
+        cursor = Cursor(self.log, min(stored, last))
+        if state is not None:
+            partial = {position: bits_of_words(words) for position, words in state.partial.items()}
+            cursor.restore(state.deleted, partial, last)
+        self._add_durable(row, cursor)
+
+    def _add_durable(self, row: SubscriptionRow, cursor: Cursor) -> Subscription:
+        journal = CursorJournal(cursor, row.id, self._store.cursors, self.timers)
+        properties = {str(name): str(value) for name, value in row.properties.items()}
+        subscription = Subscription(self, row.name, cursor, journal, properties)
+        self.subscriptions[row.name] = subscription
+        self._subscription_ids[row.name] = row.id
+        return subscription
+
+    # -- the log
+
+    def last_entry(self) -> tuple[Position, int]:
+        """Position of the newest entry and the size of its batch (0: not a batch); entry -1 if there is none."""
+        last = self.log.last_confirmed
+        if last.entry < 0:
+            return last, 0
+        try:
+            found = self.log.read(last, 1, 1)
+            if not found:
+                return Position(last.ledger, -1), 0
+            metadata = read_metadata(found[0].body)
+        except (CorruptEntryError, ProtocolError):
+            return last, 0
+        return last, metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
+
+    def trimmed(self) -> None:
+        """The oldest ledgers are gone: non-durable subscriptions that stood in them move on."""
+        start = before_position(self.log, self.log.first_position)
+        for subscription in self.subscriptions.values():
+            if not subscription.durable and subscription.cursor.ack_through(start):
+                subscription.cursor.settle()
+
+    def _entries_came(self) -> None:
+        for subscription in list(self.subscriptions.values()):
+            subscription.entries_came()
+
+    # -- the end
+
+    def disconnect_all(self) -> None:
+        """Tell every client to go; they may come back."""
+        for producer in self.producers:
+            producer.disconnect()
+        for subscription in list(self.subscriptions.values()):
+            subscription.disconnect_all()
+
+    def close(self) -> None:
+        """Let go of everything but what is stored; acknowledgements are written first."""
+        if self.closed:
+            return
+        self.closed = True
+        self.disconnect_all()
+        for subscription in self.subscriptions.values():
+            subscription.close()
+        self.log.close()
