@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Suggestions for misspelt names."""
+
+from broker_core.base.suggest import closest, did_you_mean
+
+_NAMES = ["maxMessageSize", "durability", "maxConnections"]
+
+
+def test_spelling_case_and_underscores_are_forgiven() -> None:
+    """The nearest name is found whatever the style of the misspelt one."""
+    assert closest("max_message_sise", _NAMES) == "maxMessageSize"
+    assert closest("Durabilty", _NAMES) == "durability"
+
+
+def test_a_word_that_is_like_nothing_gets_the_other_advice() -> None:
+    """No wild guesses."""
+    assert closest("zzz", _NAMES) is None
+    assert did_you_mean("zzz", _NAMES, otherwise="see the list") == "see the list"
+    assert did_you_mean("durabilty", _NAMES) == 'did you mean "durability"?'
