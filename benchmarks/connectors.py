@@ -13,8 +13,9 @@ import functools
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from benchmarks.broker_process import BrokerProcess
+from benchmarks.admin import create_topic
 from benchmarks.kafka.recipe import KafkaBroker
+from broker_core.testing.running_broker import RunningBroker
 
 KAFKA_TUNED: Final = {
     # At the defaults a task waits out a long poll of 500 ms at the end of its partition, polls 500 records at a time,
@@ -65,7 +66,7 @@ class Connector(Protocol):
 class PulsarishConnector:
     """Our source and sink on a broker process of ours."""
 
-    broker: BrokerProcess
+    broker: RunningBroker
     side: str = "pulsarish"
     format: str = "pulsarish"
 
@@ -74,7 +75,7 @@ class PulsarishConnector:
         return [self.broker.pid]
 
     def create_topic(self, name: str, partitions: int) -> None:
-        self.broker.create_topic(name, partitions)
+        create_topic(self.broker.http_url, name, partitions)
 
     def source_options(self, topic: str) -> dict[str, str]:
         return {"service.url": self.broker.service_url, "topic": topic, "startingOffsets": "earliest"}

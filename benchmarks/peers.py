@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``make bench-peers``: Spark with our connector on our broker, beside Spark with its Kafka connector on Kafka.
+
+    python -m benchmarks.peers [--quick]
+
+Both brokers run at the same time, each at its defaults: ours confirms a message when fdatasync has returned, Kafka
+when it is in the page cache. Cases are run in turn on all sides. ``kafka tuned`` is the same broker read with settings
+that an expert would choose; ``python limit`` is what any Python source could reach.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import pyarrow.parquet as pq
+
+from benchmarks import report
+from benchmarks.compare import Sample, Side, in_turn
+from benchmarks.connectors import KAFKA_TUNED, Connector, KafkaConnector, PulsarishConnector
+from benchmarks.kafka import recipe as kafka
+from benchmarks.measure import Figure
+from benchmarks.spark_cases import SparkCases, new_session
+from benchmarks.spark_suite import FULL, LIMIT, QUICK, Scale, run_suite
+from broker_core.testing.running_broker import RunningBroker
+from examples.flights.source import load_flights
+
+_REPOSITORY: Final = Path(__file__).resolve().parent.parent
+_SIDES: Final = ("pulsarish", "kafka", "kafka tuned", LIMIT)
+
+
+def main(arguments: list[str]) -> int:
+    """The command; its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description="Compare with Kafka in one run.")
+    parser.add_argument("--quick", action="store_true", help="few rows, one run: shows that everything works")
+    scale = QUICK if parser.parse_args(arguments).quick else FULL
+    context = report.environment()
+    try:
+        with tempfile.TemporaryDirectory(prefix="bench-peers-") as folder:
+            figures = measure(Path(folder), scale)
+    except kafka.PeerUnavailableError as error:
+        sys.stderr.write(f"no comparison: {error}\n")
+        return 1
+    path = report.save("peers", context, figures)
+    print(report.environment_lines(context))
+    print("durability: pulsarish fdatasync before every confirmation, Kafka none (each at its defaults)\n")
+    print(report.ratio_table(figures, _SIDES))
+    print(f"\nstored in {path}")
+    return 0
+
+
+def measure(folder: Path, scale: Scale) -> list[Figure]:
+    """Everything, in the one session first, then the ETL job as processes of its own."""
+    with kafka.running_broker(folder / "kafka") as theirs, RunningBroker(folder / "pulsarish") as ours:
+        pulsarish = PulsarishConnector(ours)
+        default = KafkaConnector(theirs)
+        tuned = KafkaConnector(theirs, "kafka tuned", KAFKA_TUNED)
+        spark = new_session(kafka.connector_jars())
+        cases = SparkCases(spark, folder / "spark")
+        cases.scratch.mkdir()
+        figures = run_suite(cases, [pulsarish, default, tuned], [pulsarish, default], scale)
+        spark.stop()
+        return figures + etl_twins([pulsarish, default], folder, scale.runs)
+
+
+def etl_twins(connectors: list[Connector], folder: Path, runs: int) -> list[Figure]:
+    """The ETL job on each side, JVM start included."""
+    flights = folder / "flights.parquet"
+    pq.write_table(load_flights(), flights)
+
+    def twin(connector: Connector) -> Side:
+        return lambda: _etl_twin(connector, flights, folder)
+
+    sides = {connector.side: twin(connector) for connector in connectors}
+    return in_turn("ETL job of 336,776 flights", sides, runs, unit="s", better="lower", warm_up=False)
+
+
+def _etl_twin(connector: Connector, flights: Path, folder: Path) -> Sample:
+    work = Path(tempfile.mkdtemp(dir=folder))
+    topic = f"etl-{work.name}"
+    connector.create_topic(topic, 4)
+    options = [json.dumps(connector.source_options(topic)), json.dumps(connector.sink_options(topic))]
+    command = [sys.executable, "-m", "benchmarks.etl_twin", connector.format, *options, str(flights), str(work)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=_REPOSITORY)
+    if done.returncode:
+        raise RuntimeError(f"the ETL job over {connector.side} failed: {done.stderr[-3000:]}")
+    steps: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return Sample({", whole": sum(steps.values()), **{f", {step}": seconds for step, seconds in steps.items()}})
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which Spark cases are measured, on how many rows, how often. The same for ``make bench`` and ``make bench-peers``.
+
+Reads are shown beside what any source written in Python could reach (``LIMIT``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.compare import Sample, Side, in_turn
+from benchmarks.connectors import Connector
+from benchmarks.measure import Figure, Run
+from benchmarks.spark_cases import Rows, SparkCases, StreamRun
+
+LIMIT: Final = "python limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much of everything."""
+
+    runs: int
+    read_100b: int
+    read_1kib: int
+    write_100b: int
+    write_1kib: int
+    latency_runs: int
+    latency_s: float
+
+    def reads(self) -> list[Rows]:
+        """The data of read cases."""
+        sizes = ((self.read_100b, 100), (self.read_1kib, 1024))
+        return [Rows(count, size, partitions) for count, size in sizes for partitions in (1, 4)]
+
+    def writes(self) -> list[Rows]:
+        """The data of write cases."""
+        sizes = ((self.write_100b, 100), (self.write_1kib, 1024))
+        return [Rows(count, size, partitions) for count, size in sizes for partitions in (1, 4)]
+
+
+FULL: Final = Scale(3, 2_000_000, 1_500_000, 1_000_000, 500_000, 2, 15.0)
+QUICK: Final = Scale(1, 600_000, 600_000, 200_000, 100_000, 1, 5.0)
+
+
+def run_suite(
+    cases: SparkCases, readers: Sequence[Connector], writers: Sequence[Connector], scale: Scale
+) -> list[Figure]:
+    """All cases. ``readers`` are compared where data is read, ``writers`` where it is written."""
+    figures: list[Figure] = []
+    for rows in scale.reads():
+        figures += _batch_read(cases, readers, rows, scale.runs)
+        figures += _stream_read(cases, readers, rows, scale.runs)
+    for rows in scale.writes():
+        figures += _batch_write(cases, writers, rows, scale.runs)
+        figures += _stream_write(cases, writers, rows, scale.runs)
+    figures += _latency(cases, readers, scale)
+    return figures
+
+
+def _batch_read(cases: SparkCases, readers: Sequence[Connector], rows: Rows, runs: int) -> list[Figure]:
+    sides = _sides(readers, lambda reader: _rate(cases.batch_read(reader, rows), rows))
+    sides[LIMIT] = lambda: _rate(cases.limit_batch(rows), rows)
+    return in_turn(f"Spark batch read, {rows}", sides, runs)
+
+
+def _stream_read(cases: SparkCases, readers: Sequence[Connector], rows: Rows, runs: int) -> list[Figure]:
+    sides = _sides(readers, lambda reader: _both_rates(cases.stream_read(reader, rows)))
+    sides[LIMIT] = lambda: _both_rates(cases.limit_stream(rows))
+    return in_turn(f"Spark stream read, {rows}", sides, runs)
+
+
+def _batch_write(cases: SparkCases, writers: Sequence[Connector], rows: Rows, runs: int) -> list[Figure]:
+    sides = _sides(writers, lambda writer: _rate(cases.batch_write(writer, rows), rows))
+    return in_turn(f"Spark batch write, {rows}", sides, runs)
+
+
+def _stream_write(cases: SparkCases, writers: Sequence[Connector], rows: Rows, runs: int) -> list[Figure]:
+    if rows.partitions == 1:
+        return []  # the sink is the same in both; the batch write shows what partitions change
+    sides = _sides(writers, lambda writer: _both_rates(cases.stream_write(writer, rows)))
+    return in_turn(f"Spark stream write, {rows}", sides, runs)
+
+
+def _latency(cases: SparkCases, readers: Sequence[Connector], scale: Scale) -> list[Figure]:
+    def run(reader: Connector) -> Sample:
+        found = cases.latency(reader, warm_s=5.0, seconds=scale.latency_s)
+        return Sample({" p50": found.p50_ms, " p99": found.p99_ms, " of it checkpoint files": found.checkpoint_ms})
+
+    sides = _sides(readers, run)
+    case = "Spark micro-batch latency, default trigger,"
+    return in_turn(case, sides, scale.latency_runs, unit="ms", better="lower", warm_up=False)
+
+
+def _sides(connectors: Sequence[Connector], run: Callable[[Connector], Sample]) -> dict[str, Side]:
+    def side(connector: Connector) -> Side:
+        return lambda: run(connector)
+
+    return {connector.side: side(connector) for connector in connectors}
+
+
+def _rate(run: Run, rows: Rows) -> Sample:
+    return Sample({"": rows.count / run.wall_s}, run.cpu_s)
+
+
+def _both_rates(run: StreamRun) -> Sample:
+    return Sample({", wall": run.wall_rows_s, ", steady": run.steady_rows_s}, run.cpu_s)

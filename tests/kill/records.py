@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What load processes hand to the rig when they end: JSON files, and how they become the histories of topics."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from broker_core.testing.history import Message, Session, Slot, TopicHistory
+
+
+class Receipt(NamedTuple):
+    """A confirmed send."""
+
+    topic: str
+    message: Message
+    slot: Slot
+
+
+class SentRecord(msgspec.Struct, frozen=True):
+    """What one producer did. ``topics`` are those (partitions) that its messages may have gone to."""
+
+    producer: str
+    topics: list[str]
+    sent: int
+    receipts: list[Receipt]
+
+
+class ConsumedRecord(msgspec.Struct, frozen=True):
+    """What one consumer of one topic did."""
+
+    topic: str
+    subscription: str
+    sessions: list[Session]
+    acked: list[tuple[Slot, float]]
+
+
+class Records(msgspec.Struct, frozen=True):
+    """The whole file of one load process."""
+
+    sent: list[SentRecord]
+    consumed: list[ConsumedRecord]
+
+
+def save(path: Path, records: Records) -> None:
+    """Write the file of one load process."""
+    path.write_bytes(msgspec.json.encode(records))
+
+
+def histories(paths: Iterable[Path]) -> dict[str, TopicHistory]:
+    """The histories of all topics, without their logs."""
+    topics: dict[str, TopicHistory] = defaultdict(TopicHistory)
+    for path in paths:
+        records = msgspec.json.decode(path.read_bytes(), type=Records)
+        for sent in records.sent:
+            for topic in sent.topics:
+                topics[topic].sent[sent.producer] = sent.sent
+            for receipt in sent.receipts:
+                topics[receipt.topic].receipts[receipt.message] = receipt.slot
+        for consumed in records.consumed:
+            topics[consumed.topic].sessions[consumed.subscription] += consumed.sessions
+            topics[consumed.topic].acked_at[consumed.subscription].update(consumed.acked)
+    return topics

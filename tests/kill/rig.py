@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kills a loaded broker again and again, and holds what clients were told against what is there in the end.
+
+    python -m tests.kill.rig [--kills 500] [--seed N] [--folder DIR] [--json FILE]
+
+The broker is a real process on real files. Producers (our client and the official one) and consumers live through all
+kills. Most kills come a random moment after clients have got something confirmed by this very broker; some come while
+it is still starting; now and then it is stopped in order instead. In the end the log is read from first to last and the
+rules of ``broker_core.testing.history`` are checked, and ``pulsarish doctor`` verifies every checksum on disk.
+Exit code 0: every rule holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from tests.kill.brokers import BrokerSeries
+from tests.kill.load import ROLES, STATE_FILE
+from tests.kill.shared_state import Phase, SharedState
+from tests.kill.verification import Summary, create_topics, verify
+
+SETTINGS: Final = {
+    # Ledgers end often, so that kills hit the change from one to the next.
+    "managedLedgerMaxEntriesPerLedger": "5000",
+    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+    "activeConsumerFailoverDelayTimeMillis": "0",
+}
+KILLED_WHILE_STARTING: Final = 0.15
+STOPPED_IN_ORDER: Final = 0.03
+COLD_START_EVERY: Final = 50
+LIFE_AFTER_PROGRESS_MAX_S: Final = 0.15
+STARTING_MAX_S: Final = 0.15
+PROGRESS_TIMEOUT_S: Final = 30.0
+END_TIMEOUT_S: Final = 300.0
+_POLL_S: Final = 0.002
+_REPORT_EVERY_S: Final = 5.0
+
+
+class Rig:
+    """One run in ``folder``, which must be empty."""
+
+    def __init__(self, folder: Path, kills: int, seed: int) -> None:
+        self._folder = folder
+        self._kills = kills
+        self._dice = random.Random(seed)
+        self._state = SharedState(folder / STATE_FILE)
+        self._loads: dict[str, subprocess.Popen[bytes]] = {}
+        self._began = self._reported = time.monotonic()
+        self.summary = Summary(seed=seed)
+
+    def run(self) -> Summary:
+        """Kill as often as asked, let everything come to rest, and check."""
+        with BrokerSeries(self._folder / "data", SETTINGS) as brokers:
+            brokers.start()
+            brokers.wait_ready()
+            create_topics(brokers)
+            self._start_loads(brokers.service_url)
+            try:
+                while self.summary.kills < self._kills:
+                    self._one_life(brokers)
+                self.summary.kill_seconds = time.monotonic() - self._began
+                self._bring_to_rest()
+            finally:
+                for load in self._loads.values():
+                    load.kill()
+                    load.wait()
+            verify(self.summary, self._folder, brokers)
+        self.summary.seconds = time.monotonic() - self._began
+        return self.summary
+
+    def _one_life(self, brokers: BrokerSeries) -> None:
+        """End the running broker, and bring up the next one, which may be killed a few times before it is ready."""
+        self._wait_for_progress()
+        time.sleep(self._dice.uniform(0, LIFE_AFTER_PROGRESS_MAX_S))
+        if self._dice.random() < STOPPED_IN_ORDER:
+            brokers.stop()
+            self.summary.stopped_in_order += 1
+        else:
+            brokers.kill()
+            self.summary.kills += 1
+        self._start_next(brokers)
+        while self._dice.random() < KILLED_WHILE_STARTING and self.summary.kills < self._kills:
+            time.sleep(self._dice.uniform(0, STARTING_MAX_S))
+            brokers.kill()
+            self.summary.kills += 1
+            self.summary.killed_while_starting += 1
+            self._start_next(brokers)
+        brokers.wait_ready()
+        self._report()
+
+    def _start_next(self, brokers: BrokerSeries) -> None:
+        self._state.incarnation += 1
+        cold = self._state.incarnation % COLD_START_EVERY == 0
+        self.summary.cold_starts += cold
+        brokers.start(cold=cold)
+
+    def _start_loads(self, service_url: str) -> None:
+        for role in ROLES:
+            command = [sys.executable, "-m", "tests.kill.load", role, str(self._folder), service_url]
+            with (self._folder / f"{role}.log").open("wb") as log:
+                self._loads[role] = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def _wait_for_progress(self) -> None:
+        """Until clients have got something confirmed since this broker is ready."""
+        before, deadline = self._state.total_progress(), time.monotonic() + PROGRESS_TIMEOUT_S
+        while self._state.total_progress() == before:
+            self._check_loads()
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"nothing was confirmed for {PROGRESS_TIMEOUT_S:.0f} s after a start")
+            time.sleep(_POLL_S)
+
+    def _check_loads(self) -> None:
+        for role, load in self._loads.items():
+            if load.poll() is not None:
+                raise RuntimeError(f"load process {role} ended early, see {self._folder / role}.log")
+
+    def _bring_to_rest(self) -> None:
+        """Producers get the outcome of everything they sent, then consumers drain what there is."""
+        self._state.phase = Phase.STOP_SENDING
+        self._wait_for_end("own")
+        self._wait_for_end("official")
+        self._state.phase = Phase.DRAIN_AND_STOP
+        self._wait_for_end("consumers")
+
+    def _wait_for_end(self, role: str) -> None:
+        if self._loads[role].wait(END_TIMEOUT_S):
+            raise RuntimeError(f"load process {role} failed, see {self._folder / role}.log")
+
+    def _report(self) -> None:
+        now = time.monotonic()
+        if now - self._reported > _REPORT_EVERY_S:
+            self._reported = now
+            rate = self.summary.kills / (now - self._began)
+            confirmed = self._state.total_progress()
+            sys.stderr.write(f"{self.summary.kills:5} kills, {rate:.1f}/s, {confirmed:,} receipts and acks\n")
+
+
+def main(arguments: list[str]) -> int:
+    """The command; its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.kill.rig", description="Kill a loaded broker, and check.")
+    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
+    parser.add_argument("--folder", type=Path, help="keep everything here (default: a temporary folder)")
+    parser.add_argument("--json", type=Path, help="write the summary here too")
+    chosen = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="kill-rig-") as temporary:
+        folder = chosen.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        sys.stderr.write(f"seed {chosen.seed}, {chosen.kills} kills, folder {folder}\n")
+        summary = Rig(folder.resolve(), chosen.kills, chosen.seed).run()
+    if chosen.json:
+        chosen.json.write_text(json.dumps(summary.as_dict(), indent=1))
+    sys.stdout.write(summary.text() + "\n")
+    return 1 if summary.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kill rig does before the first kill and after the last: makes the topics, reads them from first to last."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.admin import create_topic
+from broker_core.base.positions import POSITION_EARLIEST, Position
+from broker_core.client import Client
+from broker_core.testing.history import Message, Slot, Verdict, check_topic
+from broker_core.wire.batch import decode_entries
+from tests.kill.brokers import PULSARISH, BrokerSeries
+from tests.kill.load import ROLES
+from tests.kill.records import histories
+from tests.kill.topics import KEEPER, PARTED, PARTITIONS, PLAIN, partitions_of
+from tests.kill.workload import decode
+
+_TOPICS = [*partitions_of(PLAIN), *partitions_of(PARTED)]
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a run comes to. ``kill_seconds`` leaves the final look out."""
+
+    seed: int
+    kills: int = 0
+    killed_while_starting: int = 0
+    stopped_in_order: int = 0
+    cold_starts: int = 0
+    kill_seconds: float = 0.0
+    seconds: float = 0.0
+    verdict: Verdict = field(default_factory=Verdict)
+
+    @property
+    def violations(self) -> list[str]:
+        return self.verdict.violations
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """For people."""
+        found = self.verdict
+        others = f"besides {self.stopped_in_order} stops in order and {self.cold_starts} cold starts"
+        lines = [
+            f"kills                  {self.kills:,} ({self.killed_while_starting} while starting), {others}",
+            f"seconds                {self.seconds:.0f}, {self.kills / self.kill_seconds:.1f} kills a second",
+            f"receipts               {found.receipts:,}, lost or misplaced {self._count('R')}",
+            f"messages in the log    {found.stored:,}, of them {found.repeated:,} repeats of unconfirmed sends",
+            f"deliveries             {found.delivered:,}",
+            f"confirmed acks         {found.acked:,}, lost {self._count('C')}",
+            f"violations             {len(self.violations)} (seed {self.seed})",
+            *(f"  {text}" for text in self.violations),
+        ]
+        return "\n".join(lines)
+
+    def _count(self, rules: str) -> int:
+        return sum(f" {rules}{number} " in text for text in self.violations for number in range(1, 6))
+
+
+def create_topics(brokers: BrokerSeries) -> None:
+    """Make the topics, each with the subscription that keeps everything."""
+    for topic, partitions in ((PLAIN, 0), (PARTED, PARTITIONS)):
+        create_topic(brokers.http_url, topic.rpartition("/")[2], partitions)
+    with Client(brokers.service_url) as client:
+        for topic in _TOPICS:
+            client.subscribe(topic, KEEPER, initial_position="earliest").close()
+
+
+def verify(summary: Summary, folder: Path, brokers: BrokerSeries) -> None:
+    """Add to ``summary`` what the rules, the broker's own log and the offline check find."""
+    topics = histories(folder / f"{role}.json" for role in ROLES)
+    with Client(brokers.service_url) as client:
+        for topic in _TOPICS:
+            topics[topic].log = read_log(client, topic)
+            summary.verdict.add(check_topic(topic, topics[topic], drained=True))
+    brokers.stop()
+    log = (folder / "broker.log").read_text(errors="replace")
+    if "Traceback" in log:
+        summary.violations.append("the broker failed inside: " + log[log.index("Traceback") :][:2000])
+    command = [PULSARISH, "doctor", "--data-dir", str(folder / "data")]
+    doctor = subprocess.run(command, capture_output=True, text=True, check=False)
+    if doctor.returncode:
+        summary.violations.append(f"pulsarish doctor: {doctor.stdout}{doctor.stderr}")
+
+
+def read_log(client: Client, topic: str) -> dict[Slot, Message | None]:
+    """All messages of one topic, in their order."""
+    last = client.last_entry(topic).position
+    log: dict[Slot, Message | None] = {}
+    for entries in client.read_entries(topic, POSITION_EARLIEST, Position(last.ledger, last.entry + 1)):
+        batch = decode_entries(entries, {"ledger", "entry", "batch_index", "value"})
+        columns = (batch.column(name).to_pylist() for name in ("ledger", "entry", "batch_index", "value"))
+        for ledger, entry, index, value in zip(*columns, strict=True):
+            log[Slot(ledger, entry, index)] = decode(value)
+    return log
