@@ -1,0 +1,381 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Group commit: the one place that makes appended bytes durable and says so.
+
+Writers put bytes into the ``WriteQueue`` of their file. ``GroupCommit.take`` cuts all queues into one ``CommitJob``; a
+worker thread runs it (all writes, then one sync of each file, then the commit marks), and ``finish``, back on the
+thread of everything else, tells the writers. While a job is in flight the next group collects, so a busy broker pays
+one sync for many entries and an idle one waits for nothing.
+
+Invariants:
+- At most one job is in flight, so at most the last group of a file can be torn by a crash.
+- A callback gets None only after the bytes it stands for were synced (``durability=async``: written).
+- The callbacks of one queue are called in the order of its bytes, each exactly once.
+- After the first error nothing is ever reported durable again: the kernel may have dropped the unwritten pages and a
+  second sync would lie (PostgreSQL learned this in 2018). Every callback, waiting or later, gets the error.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from broker_core.base.errors import DiskFailedError, StorageError
+from broker_core.base.invariants import invariant
+from broker_core.base.settings import Durability
+from broker_core.storage.disk import Disk, File, write_fully
+from broker_core.storage.handles import HandlePool
+
+OnDurable = Callable[[StorageError | None], None]
+"""Called once: None when the bytes are durable, else the error because of which they may not be."""
+
+FILES_PER_GROUP: Final = 256
+"""Files that one job touches at most. Each costs a descriptor and a sync; further ones go into the next job."""
+
+_JOIN_BELOW_BYTES: Final = 4096
+"""Mean buffer size below which buffers are joined first: many tiny buffers cost the kernel more than a copy does."""
+
+
+class GroupOwner(Protocol):
+    """Whoever fills a WriteQueue. Methods are called on the thread of everything else, never on the worker."""
+
+    def mark(self, offset: int) -> bytes:
+        """The commit mark to be written at ``offset`` that covers everything before it."""
+        ...
+
+    def group_durable(self, end: int) -> None:
+        """Everything before ``end`` of the file is durable. Called before the callbacks of the group."""
+        ...
+
+    def group_told(self) -> None:
+        """All callbacks of the group were called."""
+        ...
+
+
+class WriteQueue:
+    """Bytes that wait to be appended to one file.
+
+    The owner appends to ``buffers`` and ``callbacks`` and advances ``end`` itself, because this runs for every entry;
+    then it calls ``GroupCommit.wake`` unless ``waiting`` is set.
+
+    Attributes:
+        fresh: The file does not exist yet. The first group creates it and syncs its directory.
+        after: Another queue that must be drained before this one is written. Keeps a topic's ledgers in order: if a
+            crash tears the last group of one ledger, the next ledger must not already hold later entries.
+        marked: Whether room for a commit mark is left behind each group.
+        sync_always: Sync the next groups even with ``durability=async``.
+    """
+
+    __slots__ = (
+        "after", "buffers", "callbacks", "end", "fresh", "in_flight", "marked", "owner", "path", "start", "sync_always",
+        "waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self, path: str, owner: GroupOwner, *, start: int, fresh: bool, after: WriteQueue | None = None
+    ) -> None:
+        self.path = path
+        self.owner = owner
+        self.start = start
+        self.end = start
+        self.fresh = fresh
+        self.after = after
+        self.marked = True
+        self.sync_always = False
+        self.buffers: list[bytes] = []
+        self.callbacks: list[OnDurable] = []
+        self.waiting = False
+        self.in_flight = False
+
+    @property
+    def drained(self) -> bool:
+        """Nothing is waiting and nothing is in flight."""
+        return not self.waiting and not self.in_flight
+
+
+class _Group:
+    """One queue's part of a job."""
+
+    __slots__ = ("buffers", "callbacks", "end", "file", "mark", "queue", "start", "sync", "sync_dir")
+
+    def __init__(self, queue: WriteQueue, file: File, *, sync: bool) -> None:
+        self.queue = queue
+        self.file = file
+        self.sync = sync or queue.fresh or queue.sync_always
+        self.sync_dir = queue.path.rpartition("/")[0] if queue.fresh else ""
+        self.start = queue.start
+        self.end = queue.end
+        self.buffers = queue.buffers
+        self.callbacks = queue.callbacks
+        self.mark = queue.owner.mark(queue.end) if self.sync and queue.marked else b""
+        queue.fresh = False
+        queue.after = None
+        queue.waiting = False
+        queue.in_flight = True
+        queue.buffers = []
+        queue.callbacks = []
+        queue.start = queue.end = queue.end + len(self.mark)
+
+
+class CommitJob:
+    """One group commit. ``run`` is the only code of storage that another thread executes; it touches nothing else."""
+
+    def __init__(self, disk: Disk, groups: list[_Group], tasks: list[_Task]) -> None:
+        self._disk = disk
+        self.groups: Final = groups
+        self.tasks: Final = tasks
+
+    def run(self) -> None:
+        """Write, sync, mark. Blocks for as long as the disk needs.
+
+        Raises:
+            DiskFailedError: the disk refused something; hand it to ``GroupCommit.finish``.
+        """
+        try:
+            self._write()
+            for task, _ in self.tasks:
+                task()
+        except OSError as e:
+            raise disk_failed(e) from e
+
+    def _write(self) -> None:
+        for group in self.groups:
+            if group.buffers:
+                write_fully(group.file, group.start, _join_small(group.buffers, group.end - group.start))
+        for group in self.groups:
+            if group.sync:
+                group.file.sync()
+        for directory in {group.sync_dir: None for group in self.groups if group.sync_dir}:
+            self._disk.sync_dir(directory)
+        for group in self.groups:
+            if group.mark:
+                write_fully(group.file, group.end, [group.mark])
+
+
+def _join_small(buffers: list[bytes], size: int) -> list[bytes]:
+    return [b"".join(buffers)] if size < _JOIN_BELOW_BYTES * len(buffers) else buffers
+
+
+def disk_failed(error: OSError) -> DiskFailedError:
+    """The fail-stop error for a failed disk operation, with what an operator can do about it."""
+    hint = {
+        errno.ENOSPC: "free space on the disk of the data directory, then start again",
+        errno.EDQUOT: "free space in the disk quota of this user, then start again",
+        errno.EFBIG: "raise the file size limit (ulimit -f), then start again",
+        errno.EMFILE: "raise the limit of open files (ulimit -n), then start again",
+    }.get(error.errno or 0, "check the disk and the system log, then start again")
+    where = f" on {error.filename}" if error.filename else ""
+    return DiskFailedError(
+        f"the disk failed{where}: {error.strerror or error}; only what was not confirmed may be lost", hint=hint
+    )
+
+
+_Task = tuple[Callable[[], None], Callable[[], None]]
+
+
+class GroupCommit:
+    """Collects what writers append and turns it into jobs.
+
+    The owner of the loop sets ``on_pending`` and then does, each time it is called: ``job = take()``; run ``job.run()``
+    on the worker; back on the loop ``finish(job, error)``, which calls ``on_pending`` again if more has come meanwhile.
+
+    Attributes:
+        on_pending: Called when work appears while no job is in flight, at most once until the next ``take``.
+        on_failure: Called once with the error after which this store accepts nothing more; the process should stop.
+        error: That error, or None.
+    """
+
+    def __init__(self, disk: Disk, handles: HandlePool, durability: Durability) -> None:
+        self._disk = disk
+        self._handles = handles
+        self._durability = durability
+        self._waiting: list[WriteQueue] = []
+        self._tasks: list[_Task] = []
+        self._unsynced: dict[str, WriteQueue] = {}
+        self._sync_asked = False
+        self._in_flight: CommitJob | None = None
+        self._announced = False
+        self._finishing = False
+        self.on_pending: Callable[[], None] | None = None
+        self.on_failure: Callable[[StorageError], None] | None = None
+        self.error: StorageError | None = None
+
+    # -- for writers
+
+    def wake(self, queue: WriteQueue) -> None:
+        """``queue`` has something to write. Raises the error if the store has failed before."""
+        if self.error is not None:
+            raise self.error
+        queue.waiting = True
+        self._waiting.append(queue)
+        self._announce()
+
+    def submit(self, task: Callable[[], None], done: Callable[[], None]) -> None:
+        """Run ``task`` on the worker after the writes of the next job, then ``done`` back here.
+
+        For slow operations on files that nobody writes any more. ``task`` may raise OSError, which fails the store.
+        """
+        if self.error is not None:
+            raise self.error
+        self._tasks.append((task, done))
+        self._announce()
+
+    def cancel(self, queue: WriteQueue, error: StorageError) -> None:
+        """Drop what ``queue`` has not yet handed to a job; its callbacks get ``error``."""
+        if queue.waiting:
+            self._waiting.remove(queue)
+            queue.waiting = False
+        callbacks, queue.callbacks, queue.buffers = queue.callbacks, [], []
+        queue.end = queue.start
+        _tell(callbacks, error)
+
+    def forget(self, path: str) -> None:
+        """A file was removed: close it, it needs no sync any more."""
+        self._unsynced.pop(path, None)
+        self._handles.forget(path)
+
+    def sync_due(self) -> None:
+        """With ``durability=async``: let the next job sync what was written since the last. Call it once a second."""
+        if self._unsynced and self.error is None:
+            self._sync_asked = True
+            self._announce()
+
+    @property
+    def pending(self) -> bool:
+        """Whether ``take`` would find something once nothing is in flight."""
+        return bool(self._waiting or self._tasks or self._sync_asked)
+
+    @property
+    def unsynced_files(self) -> int:
+        """Files with bytes that were reported written but not synced; always 0 unless ``durability=async``."""
+        return len(self._unsynced)
+
+    def _announce(self) -> None:
+        if self._in_flight is None and not self._announced and not self._finishing:
+            self._announced = True
+            if self.on_pending is not None:
+                self.on_pending()
+
+    # -- for the owner of the loop
+
+    def take(self) -> CommitJob | None:
+        """Cut what is waiting into a job; None if nothing is, if one is in flight, or if the store has failed."""
+        self._announced = False
+        if self._in_flight is not None or self.error is not None or not self.pending:
+            return None
+        sync = self._durability == "sync" or self._sync_asked
+        queues, postponed = self._choose()
+        try:
+            files = [self._handles.pin(queue.path, create=queue.fresh) for queue in queues]
+        except OSError as e:
+            self.fail(disk_failed(e))
+            return None
+        groups = [_Group(queue, file, sync=sync) for queue, file in zip(queues, files, strict=True)]
+        if self._durability == "async":
+            self._track_unsynced(groups)
+        self._in_flight = job = CommitJob(self._disk, groups, self._tasks)
+        self._waiting = postponed
+        self._tasks = []
+        return job
+
+    def _choose(self) -> tuple[list[WriteQueue], list[WriteQueue]]:
+        """The queues of the next job, and those that must wait for a later one."""
+        chosen: dict[str, WriteQueue] = {}
+        postponed: list[WriteQueue] = []
+        for queue in self._waiting:
+            if len(chosen) < FILES_PER_GROUP and (queue.after is None or queue.after.drained):
+                chosen[queue.path] = queue
+            else:
+                postponed.append(queue)
+        if self._sync_asked:
+            unsynced = [q for path, q in self._unsynced.items() if path not in chosen]
+            for queue in unsynced[: FILES_PER_GROUP - len(chosen)]:
+                if not queue.waiting:
+                    chosen[queue.path] = queue
+        return list(chosen.values()), postponed
+
+    def _track_unsynced(self, groups: list[_Group]) -> None:
+        for group in groups:
+            if group.sync:
+                self._unsynced.pop(group.queue.path, None)
+            else:
+                self._unsynced[group.queue.path] = group.queue
+        self._sync_asked = self._sync_asked and bool(self._unsynced)
+
+    def finish(self, job: CommitJob, error: StorageError | None) -> None:
+        """Tell the writers of ``job`` how it went: ``error`` is what ``job.run`` raised, or None."""
+        invariant(job is self._in_flight, "this job is not in flight")
+        self._in_flight = None
+        self._finishing = True
+        for group in job.groups:
+            group.queue.in_flight = False
+            self._handles.unpin(group.queue.path)
+        error = error or self.error or self._report_durable(job)
+        if error is not None:
+            self._finishing = False
+            self.fail(error)
+            _tell([callback for group in job.groups for callback in group.callbacks], error)
+            return
+        for group in job.groups:
+            for callback in group.callbacks:
+                callback(None)
+        for group in job.groups:
+            group.queue.owner.group_told()
+        self._run_done(job)
+        self._finishing = False
+        if self.pending:
+            self._announce()
+
+    def _report_durable(self, job: CommitJob) -> StorageError | None:
+        """Owners may commit to the catalogue here, which can fail like any other write."""
+        try:
+            for group in job.groups:
+                group.queue.owner.group_durable(group.end)
+        except StorageError as e:
+            return e
+        return None
+
+    def _run_done(self, job: CommitJob) -> None:
+        try:
+            for _, done in job.tasks:
+                done()
+        except StorageError as e:
+            self.fail(e)
+
+    def fail(self, error: StorageError) -> None:
+        """Accept nothing more; everything that waits gets ``error``. Only the first call has an effect."""
+        if self.error is not None:
+            return
+        self.error = error
+        waiting, self._waiting, self._tasks = self._waiting, [], []
+        callbacks: list[OnDurable] = []
+        for queue in waiting:
+            callbacks += queue.callbacks
+            queue.callbacks = []
+            queue.buffers = []
+            queue.waiting = False
+        _tell(callbacks, error)
+        if self.on_failure is not None:
+            self.on_failure(error)
+
+    def commit_now(self) -> None:
+        """Run jobs here until nothing is pending: for tests, start-up and shutdown, when no worker runs.
+
+        Raises:
+            StorageError: the store has failed, now or before.
+        """
+        invariant(self._in_flight is None, "a job is in flight on the worker")
+        while (job := self.take()) is not None:
+            error: StorageError | None = None
+            try:
+                job.run()
+            except StorageError as e:
+                error = e
+            self.finish(job, error)
+        if self.error is not None:
+            raise self.error
+
+
+def _tell(callbacks: list[OnDurable], error: StorageError) -> None:
+    for callback in callbacks:
+        callback(error)

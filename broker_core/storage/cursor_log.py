@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One file of cursor changes: appending to it, and replaying it. ``cursors`` decides when a new one begins.
+
+A change record carries the cursor's *epoch*: how often the cursor was reset. A replay that meets a later epoch than it
+knows has lost a reset to damage. A reset may have taken acknowledgements back, so such a cursor starts with
+nothing acknowledged rather than skip entries (semantics 3.6.5); the changes of the later epoch still count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker_core.base.positions import Position
+from broker_core.storage.commit import GroupCommit, OnDurable, WriteQueue
+from broker_core.storage.cursor_state import KIND_RESET, KIND_SNAPSHOT, CursorState, apply_change, decode_change
+from broker_core.storage.disk import File
+from broker_core.storage.records import (
+    FILE_HEADER_BYTES,
+    HEAD_BYTES,
+    TAG_CHANGE,
+    TAG_MARK,
+    FileHeader,
+    Head,
+    body_holds,
+    encode_mark,
+    encode_record,
+)
+from broker_core.storage.recovery import DamagedRange
+from broker_core.storage.scan import Gap, walk
+
+
+class CursorLog:
+    """The writing side of one file.
+
+    Attributes:
+        number: Number of the file.
+        started: Whether its first group, and with it the file, is durable.
+    """
+
+    def __init__(
+        self,
+        commits: GroupCommit,
+        path: str,
+        header: FileHeader,
+        *,
+        resume_at: int = 0,
+        on_group: Callable[[], None],
+        on_started: Callable[[], None],
+    ) -> None:
+        """Continue the file at offset ``resume_at``, or begin a new one if that is 0."""
+        self.number: Final = header.id
+        self.path: Final = path
+        self.started = resume_at > 0
+        self._commits = commits
+        self._seed = header.seed
+        self._on_group = on_group
+        self._on_started = on_started
+        self.queue: Final = WriteQueue(path, self, start=resume_at, fresh=not self.started)
+        if not self.started:
+            self.queue.buffers.append(header.encode())
+            self.queue.end = FILE_HEADER_BYTES
+
+    @property
+    def size_bytes(self) -> int:
+        """The file, with what waits to be written."""
+        return self.queue.end
+
+    def append(self, cursor_id: int, epoch: int, kind: int, body: bytes, on_durable: OnDurable | None) -> None:
+        """Queue one change."""
+        queue = self.queue
+        record = encode_record(self._seed, queue.end, TAG_CHANGE, kind, (cursor_id, 0, epoch), body)
+        queue.buffers.append(record)
+        queue.end += len(record)
+        if on_durable is not None:
+            queue.callbacks.append(on_durable)
+        if not queue.waiting:
+            self._commits.wake(queue)
+
+    # -- GroupOwner
+
+    def mark(self, offset: int) -> bytes:
+        return encode_mark(self._seed, offset, offset, 0, 0)
+
+    def group_durable(self, end: int) -> None:
+        if not self.started:
+            self._on_started()
+            self.started = True
+
+    def group_told(self) -> None:
+        self._on_group()
+
+
+@dataclass(slots=True)
+class Replay:
+    """What a file says.
+
+    Attributes:
+        states: State of every cursor that the catalogue knows.
+        epochs: Their epochs, where not 0.
+        end: Where valid bytes end.
+        clean: The file ends with a commit mark, so that it can be continued.
+        damages: Damage in bytes that had been synced; changes were lost.
+    """
+
+    states: dict[int, CursorState]
+    epochs: dict[int, int] = field(default_factory=dict)
+    end: int = 0
+    clean: bool = False
+    damages: list[DamagedRange] = field(default_factory=list)
+
+
+def nothing_replayed(initial: Mapping[int, Position]) -> Replay:
+    """The start when there is no file; ``initial`` as for ``replay``."""
+    return Replay({cursor_id: CursorState(position) for cursor_id, position in initial.items()})
+
+
+def replay(file: File, header: FileHeader, initial: Mapping[int, Position]) -> Replay:
+    """Read a file; ``initial`` has the first mark-delete position of every cursor of the catalogue.
+
+    OSError as the disk raises it.
+    """
+    result = nothing_replayed(initial)
+    records, gaps, covered = _survey(file, header.seed)
+    size = file.size()
+    result.end = min([size, *(gap.start for gap in gaps if gap.start >= covered)])
+    result.damages = [DamagedRange(*gap, 0, -1) for gap in gaps if gap.start < covered]
+    last = Head(TAG_CHANGE, 0, 0, b"", 0, 0, 0)
+    for offset, head in records:
+        if offset >= result.end:
+            break
+        body = file.read(offset + HEAD_BYTES, head.length)
+        if not body_holds(head, body):
+            if offset >= covered:
+                result.end = offset
+                break
+            result.damages.append(DamagedRange(offset, offset + HEAD_BYTES + head.length, 0, -1))
+        elif head.tag == TAG_CHANGE and head.a in result.states:
+            _replay_change(result, head, body)
+        last = head
+    result.clean = last.tag == TAG_MARK and result.end == size and not result.damages
+    return result
+
+
+def _survey(file: File, seed: int) -> tuple[list[tuple[int, Head]], list[Gap], int]:
+    """All valid heads, all gaps, and up to where the marks cover the file."""
+    records: list[tuple[int, Head]] = []
+    gaps: list[Gap] = []
+    covered = 0
+    size = file.size()
+    for found in walk(file, seed, min(FILE_HEADER_BYTES, size), size):
+        if isinstance(found, Gap):
+            gaps.append(found)
+            continue
+        records.append(found)
+        if found[1].tag == TAG_MARK:
+            covered = max(covered, min(found[1].c, found[0]))
+    return records, gaps, covered
+
+
+def _replay_change(result: Replay, head: Head, body: bytes) -> None:
+    cursor_id, kind, epoch = head.a, head.detail, head.c
+    change = decode_change(kind, body)
+    if change is None:
+        return
+    if epoch != result.epochs.get(cursor_id, 0):
+        result.epochs[cursor_id] = epoch
+        if kind not in (KIND_RESET, KIND_SNAPSHOT):
+            result.states[cursor_id] = CursorState()
+    result.states[cursor_id] = apply_change(result.states[cursor_id], change)

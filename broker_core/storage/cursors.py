@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every durable subscription has acknowledged: a log of changes shared by all cursors, compacted by snapshots.
+
+The log goes through the same group commit as the entries, so acknowledgements and entries share their syncs. When it
+has grown, a new file is begun with a snapshot of every cursor; it becomes current by a commit to the catalogue, after
+its first group (snapshots included) is durable and before any change in it is confirmed; then the old file is removed.
+
+Invariants (semantics I3.7): after any crash the recovered acknowledgements contain all that were confirmed and nothing
+that was not asked for. Where damage makes this impossible, acknowledgements are lost (messages come again), never
+invented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Final
+
+from broker_core.storage import layout
+from broker_core.storage.commit import OnDurable, disk_failed
+from broker_core.storage.context import StoreContext
+from broker_core.storage.cursor_log import CursorLog, Replay, nothing_replayed, replay
+from broker_core.storage.cursor_state import (
+    KIND_SNAPSHOT,
+    CursorChange,
+    CursorState,
+    Reset,
+    apply_change,
+    encode_change,
+    encode_state,
+)
+from broker_core.storage.records import KIND_CURSORS, FileHeader
+from broker_core.storage.recovery import DamagedRange
+
+COMPACT_AT_BYTES: Final = 8 * 1024 * 1024
+"""A cursor log smaller than this is not compacted. Replaying this much at start takes some 0.2 s."""
+
+_CURRENT: Final = "cursor_log"
+
+
+class CursorStore:
+    """The cursors of one store. A cursor id is the id of its subscription in the catalogue."""
+
+    def __init__(self, context: StoreContext, created_ms: int) -> None:
+        """Replay the current log. ``created_ms`` is when the data directory was made: part of the files' identity."""
+        self._context = context
+        self._created_ms = created_ms
+        self._snapshots: dict[int, Callable[[], CursorState]] = {}
+        self._compacted_bytes = 0
+        number = context.metadata.number(_CURRENT, -1)
+        found = self._files()
+        self._next_number = max([number, *found]) + 1
+        replayed = self._replay(number)
+        self._states = replayed.states
+        self._epochs = replayed.epochs
+        self._agree_on_epochs(lost=bool(replayed.damages))
+        if replayed.clean:
+            self._log = self._make_log(number, resume_at=replayed.end)
+        else:
+            self._log = self._begin_log()
+            context.commits.commit_now()
+        self._remove_leftovers(found, keep=number >= 0 and number not in found)
+
+    # -- what the broker does
+
+    def recover(self, cursor_id: int) -> CursorState | None:
+        """What a subscription had acknowledged; None if the catalogue has no such subscription.
+
+        A subscription that never recorded anything has its initial position. Call ``attach`` next.
+        """
+        state = self._state(cursor_id)
+        return None if state is None else state.copy()
+
+    def attach(self, cursor_id: int, snapshot: Callable[[], CursorState]) -> None:
+        """From now on the caller keeps the state and ``snapshot`` returns it, whenever the log is compacted."""
+        self._snapshots[cursor_id] = snapshot
+        self._states.pop(cursor_id, None)
+
+    def detach(self, cursor_id: int) -> None:
+        """The caller unloads the cursor; the store keeps the state until it is attached again."""
+        snapshot = self._snapshots.pop(cursor_id, None)
+        if snapshot is not None:
+            self._states[cursor_id] = snapshot().copy()
+
+    def record(self, cursor_id: int, change: CursorChange, on_durable: OnDurable | None = None) -> None:
+        """Log a change of a cursor.
+
+        Args:
+            on_durable: Called once: with None when the change is durable, else with the error.
+
+        Raises:
+            StorageError: the store has failed.
+        """
+        if self._context.commits.error is not None:
+            raise self._context.commits.error
+        epoch = self._epochs.get(cursor_id, 0)
+        if isinstance(change, Reset):
+            # The catalogue hears first, so that a reset that is lost to damage later is known to be lost.
+            epoch += 1
+            self._context.metadata.set_cursor_epoch(cursor_id, epoch)
+            self._epochs[cursor_id] = epoch
+        if cursor_id not in self._snapshots:
+            state = self._state(cursor_id)
+            if state is not None:
+                self._states[cursor_id] = apply_change(state, change)
+        kind, body = encode_change(change)
+        self._log.append(cursor_id, epoch, kind, body, on_durable)
+
+    def drop(self, cursor_id: int) -> None:
+        """The subscription was deleted from the catalogue; its id is never used again."""
+        self._snapshots.pop(cursor_id, None)
+        self._states.pop(cursor_id, None)
+        self._epochs.pop(cursor_id, None)
+
+    @property
+    def size_bytes(self) -> int:
+        """The current log."""
+        return self._log.size_bytes
+
+    def compact(self) -> None:
+        """Begin a new log now; it takes over when it is durable. Nothing happens if one is just beginning."""
+        if self._log.started and self._context.commits.error is None:
+            self._log = self._begin_log(after=self._log)
+
+    def close(self) -> None:
+        """Make the last commit mark durable, so that the next start can continue this log."""
+        try:
+            self._context.handles.get(self._log.path).sync()
+        except OSError as e:
+            raise disk_failed(e) from e
+
+    # -- inside
+
+    def _state(self, cursor_id: int) -> CursorState | None:
+        state = self._states.get(cursor_id)
+        if state is None and cursor_id not in self._snapshots:
+            initial = self._context.metadata.initial_position(cursor_id)
+            if initial is not None:
+                state = self._states[cursor_id] = CursorState(initial)
+        return state
+
+    def _header(self, number: int) -> FileHeader:
+        return FileHeader(KIND_CURSORS, number, 0, self._created_ms, 0)
+
+    def _path(self, number: int) -> str:
+        return layout.cursor_log_path(self._context.directory, number)
+
+    def _replay(self, number: int) -> Replay:
+        initial = self._context.metadata.initial_positions()
+        path = self._path(number)
+        if number < 0:
+            return nothing_replayed(initial)
+        try:
+            with closing(self._context.disk.open(path)) as file:
+                result = replay(file, self._header(number), initial)
+                self._context.quarantine.report.truncated_bytes += file.size() - result.end
+        except FileNotFoundError:
+            self._context.quarantine.report.files_missing.append(path)
+            result = nothing_replayed(initial)
+            result.damages.append(DamagedRange(0, 0, 0, -1))
+            return result
+        except OSError as e:
+            raise disk_failed(e) from e
+        for damage in result.damages:
+            self._context.quarantine.note(
+                path, number, damage, "acknowledgements, which are given up: some messages come again"
+            )
+        return result
+
+    def _agree_on_epochs(self, *, lost: bool) -> None:
+        """Compare the epochs of the log with those of the catalogue.
+
+        If the catalogue is ahead, a reset was under way when we crashed: it was never confirmed, so it did not happen.
+        But if changes were lost to damage, the reset may be among them: then nothing counts as acknowledged.
+        """
+        metadata = self._context.metadata
+        ahead = {
+            cursor_id: epoch
+            for cursor_id, epoch in metadata.cursor_epochs().items()
+            if cursor_id in self._states and epoch > self._epochs.get(cursor_id, 0)
+        }
+        if not ahead:
+            return
+        with metadata.transaction():
+            for cursor_id, epoch in ahead.items():
+                if lost:
+                    self._states[cursor_id] = CursorState()
+                    self._epochs[cursor_id] = epoch
+                else:
+                    metadata.set_cursor_epoch(cursor_id, self._epochs.get(cursor_id, 0))
+
+    def _make_log(self, number: int, *, resume_at: int = 0, replaces: CursorLog | None = None) -> CursorLog:
+        return CursorLog(
+            self._context.commits,
+            self._path(number),
+            self._header(number),
+            resume_at=resume_at,
+            on_group=self._compact_if_due,
+            on_started=lambda: self._switch(number, replaces),
+        )
+
+    def _begin_log(self, after: CursorLog | None = None) -> CursorLog:
+        log = self._make_log(self._next_number, replaces=after)
+        self._next_number += 1
+        if after is not None and not after.queue.drained:
+            log.queue.after = after.queue
+        states = self._states | {cursor_id: snapshot() for cursor_id, snapshot in self._snapshots.items()}
+        for cursor_id, state in states.items():
+            log.append(cursor_id, self._epochs.get(cursor_id, 0), KIND_SNAPSHOT, encode_state(state), None)
+        if not states:
+            self._context.commits.wake(log.queue)
+        self._compacted_bytes = log.size_bytes
+        return log
+
+    def _switch(self, number: int, replaces: CursorLog | None) -> None:
+        """The new log is durable, confirmations of its changes come next: make it the current one."""
+        self._context.metadata.set_number(_CURRENT, number)
+        if replaces is not None:
+            self._remove([replaces.path])
+
+    def _files(self) -> list[int]:
+        try:
+            names = self._context.disk.list(layout.cursors_dir(self._context.directory))
+        except OSError as e:
+            raise disk_failed(e) from e
+        return [number for number in map(layout.parse_number, names) if number is not None]
+
+    def _remove_leftovers(self, found: list[int], *, keep: bool) -> None:
+        """Logs that a crash left behind. If the current one was missing, whatever else is there may be needed."""
+        paths = [self._path(number) for number in found if number != self._log.number]
+        if keep:
+            self._context.quarantine.report.files_unknown += paths
+        elif paths:
+            self._remove(paths)
+
+    def _remove(self, paths: list[str]) -> None:
+        disk = self._context.disk
+
+        def unlink() -> None:
+            for path in paths:
+                if disk.exists(path):
+                    disk.unlink(path)
+            disk.sync_dir(layout.cursors_dir(self._context.directory))
+
+        def forget() -> None:
+            for path in paths:
+                self._context.commits.forget(path)
+
+        self._context.commits.submit(unlink, forget)
+
+    def _compact_if_due(self) -> None:
+        if self._log.size_bytes - self._compacted_bytes > max(COMPACT_AT_BYTES, 2 * self._compacted_bytes):
+            self.compact()

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file seam: the only module of storage that calls the operating system.
+
+``Disk`` and ``File`` are the few operations that storage needs, each with a meaning that a simulated disk can model:
+what is written may be lost until ``File.sync``; a name that was created, renamed or removed may be forgotten until
+``Disk.sync_dir``. Failures are ``OSError``; whoever calls turns them into the errors of ``base.errors``.
+
+A ``File`` is used by one thread at a time, except that ``read`` may run beside ``write`` and ``sync``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from broker_core.base.errors import DataDirLockedError
+
+_BUFFERS_PER_CALL: Final = 1024
+"""IOV_MAX of Linux: more buffers in one ``pwritev`` are an error."""
+
+_BYTES_PER_CALL: Final = 1 << 30
+"""Linux moves at most 2 GiB less a page in one call, macOS refuses more than 2 GiB; stay well below either."""
+
+
+class File(Protocol):
+    """An open file. Offsets and sizes are bytes."""
+
+    def write(self, offset: int, buffers: Sequence[bytes]) -> int:
+        """Write the buffers one after the other from ``offset``; how many bytes were taken, which may be fewer."""
+        ...
+
+    def read(self, offset: int, size: int) -> bytes:
+        """``size`` bytes from ``offset``; fewer only at the end of the file."""
+        ...
+
+    def sync(self) -> None:
+        """Return when all that was written, and the size, will survive a power loss."""
+        ...
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """A lock that was taken; the operating system also releases it when the process ends in any way."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A tree of files. Paths are absolute strings with ``/`` between the parts."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing. With ``create`` the file must not exist, without it must."""
+        ...
+
+    def open_read_only(self, path: str) -> File:
+        """Open an existing file for reading."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, directory: str) -> list[str]:
+        """The names in a directory, sorted."""
+        ...
+
+    def mkdir(self, path: str) -> None:
+        """Create a directory and its parents; nothing happens if it exists."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name; a file that had that name is gone."""
+        ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def sync_dir(self, directory: str) -> None:
+        """Return when all creates, renames and removals in a directory will survive a power loss."""
+        ...
+
+    def lock(self, path: str) -> Lock:
+        """Take the lock file and write our process id into it; DataDirLockedError at once if it is taken."""
+        ...
+
+
+class RealFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write(self, offset: int, buffers: Sequence[bytes]) -> int:
+        if len(buffers) > _BUFFERS_PER_CALL:
+            buffers = buffers[:_BUFFERS_PER_CALL]
+        return os.pwritev(self._fd, buffers, offset)
+
+    def read(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._fd, min(size, _BYTES_PER_CALL), offset)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < size and (data := os.pread(self._fd, min(size - got, _BYTES_PER_CALL), offset + got)):
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def sync(self) -> None:
+        _sync_data(self._fd)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _sync_data(fd: int) -> None:
+    if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync leaves the data in the drive's own cache
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+    elif hasattr(os, "fdatasync"):
+        os.fdatasync(fd)
+    else:
+        os.fsync(fd)
+
+
+class _RealLock:
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.ftruncate(self._fd, 0)
+        os.close(self._fd)
+
+
+class RealDisk:
+    """The file system of this machine."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        return RealFile(os.open(path, flags, 0o600))
+
+    def open_read_only(self, path: str) -> File:
+        return RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def list(self, directory: str) -> list[str]:
+        return sorted(os.listdir(directory))
+
+    def mkdir(self, path: str) -> None:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def sync_dir(self, directory: str) -> None:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> Lock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+            os.close(fd)
+            raise DataDirLockedError(
+                f"the data directory of {path} is in use by {f'process {owner}' if owner else 'another process'}",
+                hint="stop that process or give this one another directory",
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        return _RealLock(fd)
+
+
+def write_fully(file: File, offset: int, buffers: list[bytes]) -> None:
+    """Write all of ``buffers``, in as many calls as the disk needs.
+
+    Raises:
+        OSError: as the disk does, or if it takes no bytes at all and so would keep us here for ever.
+    """
+    while buffers:
+        written = file.write(offset, buffers)
+        if written <= 0:
+            raise OSError(5, "the disk accepts no more bytes and gives no reason")
+        offset += written
+        buffers = _after(buffers, written)
+
+
+def _after(buffers: list[bytes], written: int) -> list[bytes]:
+    """What is left of ``buffers`` when the first ``written`` bytes are gone."""
+    for i, buffer in enumerate(buffers):
+        if written < len(buffer):
+            return [buffer[written:], *buffers[i + 1 :]] if written else buffers[i:]
+        written -= len(buffer)
+    return []

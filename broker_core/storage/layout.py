@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of all files of a data directory, and its format version. No other module builds a path.
+
+    <data dir>/
+      FORMAT              one line: what this is and which format version, written and synced before anything else
+      LOCK                held by the owning process; its text is the process id
+      meta.db             the catalogue (SQLite, write-ahead log beside it)
+      ledgers/<id>.log    entries of one ledger
+      cursors/<n>.log     acknowledgements of all subscriptions; the catalogue says which n is current
+      quarantine/         copies of bytes that failed a checksum, for whoever investigates
+
+Names come from numbers only, never from what a user typed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+FORMAT_VERSION: Final = 1
+"""Version of the whole directory. A broker opens this version only; another one is refused with a hint."""
+
+_FORMAT_TEXT = re.compile(rb"pulsarish data directory, format (\d{1,9})\n")
+_NUMBERED = re.compile(r"(0|[1-9]\d{0,18})\.log")
+
+
+def format_text() -> bytes:
+    """What the FORMAT file holds."""
+    return b"pulsarish data directory, format %d\n" % FORMAT_VERSION
+
+
+def parse_format(text: bytes) -> int | None:
+    """The version that a FORMAT file names, or None if it is no such file."""
+    found = _FORMAT_TEXT.fullmatch(text)
+    return int(found[1]) if found else None
+
+
+def parse_number(name: str) -> int | None:
+    """The number of ``<number>.log``, or None if the name is of another form."""
+    found = _NUMBERED.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def format_path(directory: str) -> str:
+    return f"{directory}/FORMAT"
+
+
+def lock_path(directory: str) -> str:
+    return f"{directory}/LOCK"
+
+
+def metadata_path(directory: str) -> str:
+    return f"{directory}/meta.db"
+
+
+def ledgers_dir(directory: str) -> str:
+    return f"{directory}/ledgers"
+
+
+def ledger_path(directory: str, ledger: int) -> str:
+    return f"{directory}/ledgers/{ledger}.log"
+
+
+def cursors_dir(directory: str) -> str:
+    return f"{directory}/cursors"
+
+
+def cursor_log_path(directory: str, number: int) -> str:
+    return f"{directory}/cursors/{number}.log"
+
+
+def quarantine_dir(directory: str) -> str:
+    return f"{directory}/quarantine"
+
+
+def quarantine_path(directory: str, source: str, offset: int) -> str:
+    """Where the copy of damaged bytes at ``offset`` of ``source`` lies: ``ledgers-7-4096.bin``."""
+    folder, name = source.rsplit("/", 2)[-2:]
+    return f"{directory}/quarantine/{folder}-{name.removesuffix('.log')}-{offset}.bin"

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One ledger: its file, its index, reading it. ``ledger_writer`` appends to the one open ledger of a topic.
+
+Entry numbers here are entry ids of this ledger. Only durable entries are visible: ``entries`` counts them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final, NamedTuple
+
+from broker_core.base.errors import CorruptEntryError
+from broker_core.base.positions import POSITION_EARLIEST, Position
+from broker_core.storage import layout
+from broker_core.storage.context import StoreContext
+from broker_core.storage.ledger_index import DAMAGED, LedgerIndex, decode_footer
+from broker_core.storage.metadata import LEDGER_CLOSED, LedgerRow
+from broker_core.storage.records import (
+    ENTRY_MAGIC,
+    HEAD_BYTES,
+    KIND_LEDGER,
+    TAG_ENTRY,
+    crc32c,
+    crc32c_from,
+    decode_head,
+    file_seed,
+    place,
+    unpack_head,
+)
+from broker_core.storage.recovery import DamagedRange, scan_closed_ledger
+
+READ_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes fetched by one read of a file. Larger reads were not faster and would hold more memory for each consumer."""
+
+
+class StoredEntry(NamedTuple):
+    """One entry as it was stored.
+
+    Attributes:
+        position: Its ledger and entry id.
+        body: Exactly the bytes that the producer sent after its command.
+        messages: How many messages it holds.
+        index: Message index, within the topic, of its last message.
+        broker_timestamp: When the broker appended it, milliseconds since the epoch.
+    """
+
+    position: Position
+    body: bytes
+    messages: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on an entry
+    broker_timestamp: int
+
+
+class LedgerInfo(NamedTuple):
+    """What is known of a ledger without reading it. Times are broker time in ms, 0 when it is empty."""
+
+    id: int
+    closed: bool
+    entries: int
+    size_bytes: int
+    first_index: int
+    next_index: int
+    created_ms: int
+    first_ms: int
+    last_ms: int
+
+
+class UnreadableEntryError(CorruptEntryError):
+    """The entry at ``position`` exists but cannot be read; entries after it can."""
+
+    def __init__(self, message: str, *, hint: str = "", position: Position = POSITION_EARLIEST) -> None:
+        super().__init__(message, hint=hint)
+        self.position = position
+
+
+class Ledger:
+    """The readable side of a ledger.
+
+    Attributes:
+        id: Ledger id.
+        entries: Durable entries; ids 0 to ``entries`` - 1.
+        next_index: Message index after the last durable entry.
+        end: File offset behind the last durable entry.
+        closed: Nothing will be appended any more.
+        missing: The catalogue knows the file but the directory lacks it.
+        first_ms, last_ms: Broker time of the first and last durable entry, 0 when empty.
+        live_index: The index while it may still grow; a closed ledger loads its index when it needs it.
+    """
+
+    __slots__ = (
+        "_context", "closed", "created_ms", "end", "entries", "first_index", "first_ms", "id", "last_ms",
+        "live_index", "missing", "next_index", "path", "row", "seed",
+    )  # fmt: skip
+
+    def __init__(self, context: StoreContext, row: LedgerRow) -> None:
+        self._context = context
+        self.row = row
+        self.id: Final = row.id
+        self.path: Final = layout.ledger_path(context.directory, row.id)
+        self.seed: Final = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
+        self.created_ms: Final = row.created_ms
+        self.first_index: Final = row.first_index
+        closed = row.state == LEDGER_CLOSED
+        self.closed = closed
+        self.entries = row.entries
+        self.next_index = row.next_index if closed else row.first_index
+        self.end = row.footer_offset
+        self.first_ms = row.first_ms
+        self.last_ms = row.last_ms
+        self.missing = row.id in context.ledgers_missing
+        self.live_index: LedgerIndex | None = None
+
+    @property
+    def info(self) -> LedgerInfo:
+        size = self.row.size_bytes if self.row.state == LEDGER_CLOSED else self.end
+        return LedgerInfo(
+            self.id, self.closed, self.entries, size, self.first_index, self.next_index, self.created_ms,
+            self.first_ms, self.last_ms,
+        )  # fmt: skip
+
+    def index(self) -> LedgerIndex:
+        """Offsets and message indexes of all entries.
+
+        Raises:
+            UnreadableEntryError: the file cannot be read at all.
+        """
+        if self.live_index is not None:
+            return self.live_index
+        found = self._context.indexes.get(self.id)
+        if found is None:
+            try:
+                found = self._load_index()
+            except OSError as e:
+                raise self._unreadable(0, f"cannot be read ({e.strerror or e})") from e
+            self._context.indexes.put(self.id, found)
+        return found
+
+    def _load_index(self) -> LedgerIndex:
+        file = self._context.handles.get(self.path)
+        head = decode_head(self.seed, self.end, file.read(self.end, HEAD_BYTES))
+        if head is not None:
+            index = decode_footer(head, file.read(self.end + HEAD_BYTES, head.length), self.end)
+            if index is not None and index.entries == self.entries:
+                return index
+        scanned = scan_closed_ledger(file, self.seed, self.row)
+        self._context.quarantine.note(self.path, self.id, DamagedRange(self.end, self.row.size_bytes, 0, -1), "footer")
+        for damage in scanned.damages:
+            self._context.quarantine.note(self.path, self.id, damage, "record")
+        return scanned.index
+
+    def read(self, entry: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
+        """Durable entries from ``entry`` on, which exists: at least one, at most about ``bytes_max`` bytes.
+
+        Raises:
+            UnreadableEntryError: ``entry`` itself cannot be read. (If a later one cannot, the result ends before it.)
+        """
+        stop = min(self.entries, entry + max(entries_max, 1))
+        chunk = self._context.tail_cache.find(self.id, entry)
+        if chunk is not None:
+            skip = entry - chunk.first
+            stop = min(stop, chunk.first + len(chunk.bodies))
+            return self._from_cache(entry, stop, bytes_max, chunk.bodies[skip : stop - chunk.first], chunk.times[skip:])
+        index = self.index()
+        try:
+            return self._from_file(index, entry, self._stop_by_bytes(index, entry, stop, bytes_max))
+        except OSError:
+            pass
+        # Part of that range cannot be read. One entry alone shows whether it is this one.
+        try:
+            return self._from_file(index, entry, entry + 1)
+        except OSError as e:
+            raise self._unreadable(entry, f"cannot be read ({e.strerror or e})") from e
+
+    def _from_cache(
+        self, entry: int, stop: int, bytes_max: int, bodies: list[bytes], times: list[int]
+    ) -> list[StoredEntry]:
+        index = self.index()
+        indexes = index.indexes
+        before = index.first_index_of(entry) - 1
+        ledger = self.id
+        found: list[StoredEntry] = []
+        for number, last, body, time_ms in zip(range(entry, stop), indexes[entry:stop], bodies, times, strict=False):
+            bytes_max -= len(body)
+            if bytes_max < 0 and found:
+                break
+            found.append(StoredEntry(Position(ledger, number), body, last - before, last, time_ms))
+            before = last
+        return found
+
+    def _stop_by_bytes(self, index: LedgerIndex, entry: int, stop: int, bytes_max: int) -> int:
+        """The first entry after ``entry`` that does not fit any more, or ``stop``."""
+        offsets = index.offsets
+        if index.damaged:
+            for number in range(entry + 1, stop):
+                if offsets[number] & DAMAGED:
+                    stop = number
+                    break
+        limit = offsets[entry] + min(bytes_max, READ_BYTES_MAX)
+        if (offsets[stop] if stop < len(offsets) else self.end) <= limit:
+            return stop
+        return max(bisect_right(offsets, limit, entry + 1, stop) - 1, entry + 1)
+
+    def _from_file(self, index: LedgerIndex, entry: int, stop: int) -> list[StoredEntry]:
+        offsets = index.offsets
+        base = offsets[entry]
+        if base & DAMAGED:
+            raise self._unreadable(entry, "is damaged")
+        after = offsets[stop] & ~DAMAGED if stop < len(offsets) else self.end
+        data = self._context.handles.get(self.path).read(base, after - base)
+        found: list[StoredEntry] = []
+        for number in range(entry, stop):
+            one = self._verified(number, offsets[number], data, offsets[number] - base)
+            if one is None:
+                if found:
+                    break
+                self._note_damage(number, base, after if stop == number + 1 else offsets[number + 1])
+                raise self._unreadable(number, "fails its checksum")
+            found.append(one)
+        return found
+
+    def _verified(self, entry: int, offset: int, data: bytes, at: int) -> StoredEntry | None:
+        """The entry at ``data[at:]`` if it is what was written there."""
+        start = at + HEAD_BYTES
+        if start > len(data):
+            return None
+        tag, length, messages, check, number, index, time_ms, crc = unpack_head(data, at)
+        if crc != crc32c_from(place(self.seed, offset), data[at : start - 4]) or tag != TAG_ENTRY or number != entry:
+            return None
+        body = data[start : start + length]
+        if body[:2] != ENTRY_MAGIC or body[2:6] != check or crc32c(body[6:]) != int.from_bytes(check, "big"):
+            return None
+        return StoredEntry(Position(self.id, entry), body, messages, index, time_ms)
+
+    def _note_damage(self, entry: int, start: int, end: int) -> None:
+        self._context.quarantine.note(self.path, self.id, DamagedRange(start, end & ~DAMAGED, entry, entry), "record")
+
+    def _unreadable(self, entry: int, why: str) -> UnreadableEntryError:
+        if self.missing:
+            why = "is lost: the file is missing"
+        position = Position(self.id, entry)
+        return UnreadableEntryError(
+            f"entry {position} in {self.path} {why}",
+            hint="the file was left as it is; run the doctor, restore the file from a backup or skip the entry",
+            position=position,
+        )
+
+
+def remove_ledgers(context: StoreContext, ledgers: list[Ledger]) -> None:
+    """Remove the files of ledgers whose rows are LEDGER_DELETING, then the rows. In the background, crash-proof."""
+
+    def unlink() -> None:
+        for ledger in ledgers:
+            if context.disk.exists(ledger.path):
+                context.disk.unlink(ledger.path)
+        context.disk.sync_dir(layout.ledgers_dir(context.directory))
+
+    def forget() -> None:
+        for ledger in ledgers:
+            context.commits.forget(ledger.path)
+        context.metadata.forget_ledgers([ledger.id for ledger in ledgers])
+
+    for ledger in ledgers:
+        context.tail_cache.forget(ledger.id)
+        context.indexes.forget(ledger.id)
+    if ledgers:
+        context.commits.submit(unlink, forget)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where each entry of a ledger is and which messages it holds; the footer that keeps this beside the entries.
+
+An index is two compact arrays (16 bytes an entry). It is always derived: from appends, from the footer, or by scanning
+the file. An entry whose bytes are known to be damaged keeps its number; its offset carries the DAMAGED bit.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections import OrderedDict
+from typing import Final
+
+from broker_core.storage.records import TAG_FOOTER, Head, body_holds, encode_record
+
+INDEX_CACHE_BYTES: Final = 32 * 1024 * 1024
+"""Memory for indexes of closed ledgers: two million entries, or forty full ledgers being read at a time."""
+
+DAMAGED: Final = 1 << 63
+"""Set in the offset of an entry that cannot be read. The rest is where the damage begins."""
+
+
+class LedgerIndex:
+    """Offset and last message index of every entry, by entry id.
+
+    Attributes:
+        first_index: Message index of the first message that the ledger can hold.
+        end: File offset behind the last entry and its marks.
+        damaged: Whether any offset has the DAMAGED bit.
+    """
+
+    __slots__ = ("damaged", "end", "first_index", "indexes", "offsets")
+
+    def __init__(self, first_index: int, end: int) -> None:
+        self.first_index = first_index
+        self.end = end
+        self.damaged = False
+        self.offsets: array[int] = array("Q")
+        self.indexes: array[int] = array("Q")
+
+    @property
+    def entries(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def next_index(self) -> int:
+        """Message index after the last entry."""
+        return self.indexes[-1] + 1 if self.indexes else self.first_index
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that the arrays take."""
+        return 16 * len(self.offsets)
+
+    def first_index_of(self, entry: int) -> int:
+        """Message index of the first message of an entry."""
+        return self.indexes[entry - 1] + 1 if entry else self.first_index
+
+    def add(self, offset: int, last_index: int) -> None:
+        self.offsets.append(offset)
+        self.indexes.append(last_index)
+
+    def add_damaged(self, entries: int, offset: int, next_index: int) -> None:
+        """``entries`` entries are unreadable from ``offset`` on; the entry after them begins with ``next_index``.
+
+        Their messages cannot be told apart any more: all but the last get one message each.
+        """
+        self.damaged = self.damaged or entries > 0
+        for left in range(entries - 1, -1, -1):
+            index = max(self.next_index, next_index - 1) if left == 0 else self.next_index
+            self.add(offset | DAMAGED, index)
+
+    def cut(self, entries: int) -> None:
+        """Forget all entries from number ``entries`` on."""
+        del self.offsets[entries:]
+        del self.indexes[entries:]
+
+
+def _little(values: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        values = values[:]
+        values.byteswap()
+    return values.tobytes()
+
+
+def _from_little(data: bytes) -> array[int]:
+    values = array("Q")
+    values.frombytes(data)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+def encode_footer(seed: int, offset: int, index: LedgerIndex) -> bytes:
+    """The footer record for a ledger whose last byte is before ``offset``."""
+    fields = (index.entries, index.next_index, index.first_index)
+    return encode_record(seed, offset, TAG_FOOTER, 0, fields, _little(index.offsets) + _little(index.indexes))
+
+
+def decode_footer(head: Head, body: bytes, offset: int) -> LedgerIndex | None:
+    """The index in a footer that was found at ``offset``; None if it is damaged."""
+    if head.tag != TAG_FOOTER or not body_holds(head, body) or len(body) != 16 * head.a:
+        return None
+    index = LedgerIndex(head.c, offset)
+    index.offsets = _from_little(body[: 8 * head.a])
+    index.indexes = _from_little(body[8 * head.a :])
+    index.damaged = max(index.offsets, default=0) >= DAMAGED
+    return index
+
+
+class IndexCache:
+    """Indexes of closed ledgers that were read lately, bounded by memory, least recently used out first."""
+
+    def __init__(self, bytes_max: int = INDEX_CACHE_BYTES) -> None:
+        self._bytes_max = bytes_max
+        self._size = 0
+        self._indexes: OrderedDict[int, LedgerIndex] = OrderedDict()
+
+    def get(self, ledger: int) -> LedgerIndex | None:
+        found = self._indexes.get(ledger)
+        if found is not None:
+            self._indexes.move_to_end(ledger)
+        return found
+
+    def put(self, ledger: int, index: LedgerIndex) -> None:
+        self.forget(ledger)
+        self._indexes[ledger] = index
+        self._size += index.size_bytes
+        while self._size > self._bytes_max and len(self._indexes) > 1:
+            _, oldest = self._indexes.popitem(last=False)
+            self._size -= oldest.size_bytes
+
+    def forget(self, ledger: int) -> None:
+        found = self._indexes.pop(ledger, None)
+        if found is not None:
+            self._size -= found.size_bytes

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Closes a ledger that a crash left open: scan, cut off the torn tail, write the footer, tell the catalogue.
+
+Closing at once, rather than serving the ledger as it is, matters for more than speed: what the scan found may so far be
+in the system's memory only, and entries that were shown to consumers must not vanish with the next power loss.
+May be interrupted at any point and repeated: the scan finds the same entries again.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from broker_core.storage import layout
+from broker_core.storage.commit import disk_failed
+from broker_core.storage.context import StoreContext
+from broker_core.storage.disk import File, write_fully
+from broker_core.storage.ledger_index import DAMAGED, encode_footer
+from broker_core.storage.metadata import LEDGER_CLOSED, LedgerRow
+from broker_core.storage.records import HEAD_BYTES, KIND_LEDGER, decode_head, file_seed
+from broker_core.storage.recovery import ScannedLedger, scan_open_ledger
+
+
+def recover_ledger(context: StoreContext, row: LedgerRow) -> LedgerRow:
+    """The row of the ledger once it is closed.
+
+    Raises:
+        DiskFailedError: the disk refused.
+    """
+    path = layout.ledger_path(context.directory, row.id)
+    seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
+    try:
+        with closing(context.disk.open(path)) as file:
+            scanned = scan_open_ledger(file, seed, row.first_index)
+            for damage in scanned.damages:
+                context.quarantine.note(path, row.id, damage, "record")
+            context.quarantine.report.truncated_bytes += file.size() - scanned.end
+            row = _close_file(file, seed, scanned, row)
+    except OSError as e:
+        error = disk_failed(e)
+        context.commits.fail(error)
+        raise error from e
+    context.quarantine.report.ledgers_recovered += 1
+    context.metadata.close_ledger(row)
+    context.indexes.put(row.id, scanned.index)
+    return row
+
+
+def _close_file(file: File, seed: int, scanned: ScannedLedger, row: LedgerRow) -> LedgerRow:
+    index = scanned.index
+    footer = encode_footer(seed, scanned.end, index)
+    file.truncate(scanned.end)
+    write_fully(file, scanned.end, [footer])
+    file.sync()
+    readable = [offset for offset in index.offsets if not offset & DAMAGED]
+    return row._replace(
+        state=LEDGER_CLOSED,
+        next_index=index.next_index,
+        entries=index.entries,
+        footer_offset=scanned.end,
+        size_bytes=scanned.end + len(footer),
+        first_ms=_time_at(file, seed, readable[:1]),
+        last_ms=_time_at(file, seed, readable[-1:]),
+    )
+
+
+def _time_at(file: File, seed: int, offsets: list[int]) -> int:
+    """Broker time of the entry at the offset, if there is one."""
+    head = decode_head(seed, offsets[0], file.read(offsets[0], HEAD_BYTES)) if offsets else None
+    return 0 if head is None else head.c

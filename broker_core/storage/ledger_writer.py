@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Appends to the open ledger of a topic, and closes it.
+
+Order of a ledger's life, so that a crash at any point leaves nothing ambiguous:
+1. The catalogue gets a row LEDGER_CREATING.
+2. The first group writes file header and first entries, syncs the file and its directory.
+3. The row becomes LEDGER_OPEN; only then are the first entries reported durable.
+4. Closing appends the footer like another entry; when it is durable the row becomes LEDGER_CLOSED with the summary.
+
+Header and first entries share one sync, which is why the file is made by the commit worker and not beforehand: opening
+a ledger then costs the thread of everything else two small transactions and no file operation.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Final, Protocol
+
+from broker_core.base.errors import StorageError
+from broker_core.base.invariants import InvariantError, invariant
+from broker_core.base.positions import Position
+from broker_core.storage.commit import OnDurable, WriteQueue
+from broker_core.storage.context import StoreContext
+from broker_core.storage.ledger import Ledger
+from broker_core.storage.ledger_index import LedgerIndex, encode_footer
+from broker_core.storage.metadata import LEDGER_CLOSED, LEDGER_CREATING, LEDGER_OPEN
+from broker_core.storage.records import (
+    ENTRY_BODY_BYTES_MIN,
+    ENTRY_MAGIC,
+    FILE_HEADER_BYTES,
+    HEAD_BYTES,
+    KIND_LEDGER,
+    TAG_ENTRY,
+    FileHeader,
+    crc32c_from,
+    encode_mark,
+    pack_crc,
+    pack_head,
+)
+
+_MS_PER_MINUTE: Final = 60_000
+_MIB: Final = 1024 * 1024
+
+
+class DurableListener(Protocol):
+    """The topic log that a writer belongs to."""
+
+    def entries_durable(self, ledger: Ledger) -> None:
+        """More entries of ``ledger`` became durable; their callbacks come next."""
+        ...
+
+    def entries_told(self) -> None:
+        """Their callbacks were called."""
+        ...
+
+
+class LedgerWriter:
+    """The writing side of one ledger.
+
+    Attributes:
+        ledger: The reading side, which shows what is durable.
+        queue: Where the bytes wait.
+        roll_after_ms: Before this time the ledger is too young to be closed for its size.
+        next_index: Message index that the next append begins with.
+    """
+
+    __slots__ = (
+        "_abandoned", "_bodies", "_commits", "_context", "_footer_at", "_index", "_log", "_times", "ledger",
+        "next_index", "queue", "roll_after_ms",
+    )  # fmt: skip
+
+    def __init__(
+        self, context: StoreContext, topic_id: int, next_index: int, log: DurableListener, after: WriteQueue | None
+    ) -> None:
+        """Begin a new ledger. Its files are written after those of ``after``, the queue of the ledger before it."""
+        created_ms = context.clock.now_ms()
+        row = context.metadata.create_ledger(topic_id, created_ms, next_index)
+        self._context = context
+        self._commits = context.commits
+        self._log = log
+        self.ledger: Final = Ledger(context, row)
+        self._index = self.ledger.live_index = LedgerIndex(next_index, FILE_HEADER_BYTES)
+        self.ledger.end = FILE_HEADER_BYTES
+        self.next_index = next_index
+        self._bodies: list[bytes] = []
+        self._times: list[int] = []
+        self._footer_at = -1
+        self._abandoned = False
+        self.roll_after_ms = (
+            created_ms + context.settings.managed_ledger_min_ledger_rollover_time_minutes * _MS_PER_MINUTE
+        )
+        self.queue: Final = WriteQueue(self.ledger.path, self, start=0, fresh=True, after=after)
+        self.queue.buffers.append(FileHeader(KIND_LEDGER, row.id, topic_id, created_ms, next_index).encode())
+        self.queue.end = FILE_HEADER_BYTES
+
+    @property
+    def entries(self) -> int:
+        """Entries appended, durable or not."""
+        return len(self._index.offsets)
+
+    def append(self, body: bytes, messages: int, now_ms: int, on_durable: OnDurable) -> Position:
+        """Queue one entry. This runs for every entry that is published: keep it flat."""
+        if body[:2] != ENTRY_MAGIC or len(body) < ENTRY_BODY_BYTES_MIN or messages < 1:
+            raise InvariantError("an entry must bring its checksum and at least one message")
+        if self._commits.error is not None:
+            raise self._commits.error
+        queue = self.queue
+        offset = queue.end
+        entry = len(self._index.offsets)
+        next_index = self.next_index + messages
+        head = pack_head(TAG_ENTRY, len(body), messages, body[2:6], entry, next_index - 1, now_ms)
+        crc = crc32c_from(self.ledger.seed ^ (offset & 0xFFFFFFFF) ^ (offset >> 32), head)
+        queue.buffers += (head, pack_crc(crc), body)
+        queue.callbacks.append(on_durable)
+        queue.end = offset + HEAD_BYTES + len(body)
+        self._index.offsets.append(offset)
+        self._index.indexes.append(next_index - 1)
+        self._bodies.append(body)
+        self._times.append(now_ms)
+        self.next_index = next_index
+        if not queue.waiting:
+            self._commits.wake(queue)
+        return Position(self.ledger.id, entry)
+
+    def due(self, now_ms: int) -> bool:
+        """Whether the ledger is to be closed (semantics 1.3.2: by entries, size or age, but never a young one)."""
+        settings = self._context.settings
+        if now_ms < self.roll_after_ms or not self.entries:
+            return False
+        age_ms = now_ms - self.ledger.created_ms
+        return (
+            self.entries >= settings.managed_ledger_max_entries_per_ledger
+            or self.queue.end >= settings.managed_ledger_max_size_per_ledger_mbytes * _MIB
+            or age_ms >= settings.managed_ledger_max_ledger_rollover_time_minutes * _MS_PER_MINUTE
+        )
+
+    def seal(self) -> None:
+        """Append the footer. Nothing can be appended any more."""
+        invariant(self._footer_at < 0, "ledger %s is sealed already", self.ledger.id)
+        queue = self.queue
+        footer = encode_footer(self.ledger.seed, queue.end, self._index)
+        self._footer_at = queue.end
+        queue.buffers.append(footer)
+        queue.end += len(footer)
+        queue.sync_always = True  # the row LEDGER_CLOSED, which is always synced, vouches for the whole file
+        queue.marked = False
+        self.ledger.closed = True
+        if not queue.waiting:
+            self._commits.wake(queue)
+
+    def abandon(self, error: StorageError) -> None:
+        """The topic is deleted: drop what waits; what is in flight no longer matters."""
+        self._abandoned = True
+        self._commits.cancel(self.queue, error)
+
+    # -- GroupOwner
+
+    def mark(self, offset: int) -> bytes:
+        return encode_mark(self.ledger.seed, offset, offset, self.entries, self.next_index)
+
+    def group_durable(self, end: int) -> None:
+        if self._abandoned:
+            return
+        ledger = self.ledger
+        if ledger.row.state == LEDGER_CREATING:
+            self._context.metadata.open_ledger(ledger.id)
+            ledger.row = ledger.row._replace(state=LEDGER_OPEN)
+        sealed = 0 <= self._footer_at < end
+        first = ledger.entries
+        durable = bisect_left(self._index.offsets, end, lo=first)
+        if durable > first:
+            self._publish(first, durable, self._footer_at if sealed else end)
+            self._log.entries_durable(ledger)
+        if sealed:
+            self._close(end)
+
+    def group_told(self) -> None:
+        self._log.entries_told()
+
+    def _publish(self, first: int, durable: int, end: int) -> None:
+        """Make entries visible and keep their bytes for consumers that are caught up."""
+        ledger, index = self.ledger, self._index
+        count = durable - first
+        bodies, times = self._bodies[:count], self._times[:count]
+        del self._bodies[:count], self._times[:count]
+        self._context.tail_cache.add(ledger.id, first, bodies, times, end - ledger.end)
+        ledger.first_ms = ledger.first_ms or times[0]
+        ledger.last_ms = times[-1]
+        ledger.next_index = index.indexes[durable - 1] + 1
+        ledger.end = index.end = end
+        ledger.entries = durable
+
+    def _close(self, size_bytes: int) -> None:
+        ledger = self.ledger
+        row = ledger.row._replace(
+            state=LEDGER_CLOSED,
+            next_index=ledger.next_index,
+            entries=ledger.entries,
+            footer_offset=self._footer_at,
+            size_bytes=size_bytes,
+            first_ms=ledger.first_ms,
+            last_ms=ledger.last_ms,
+        )
+        self._context.metadata.close_ledger(row)
+        ledger.row = row
+        ledger.end = self._footer_at
+        ledger.live_index = None
+        self._context.indexes.put(ledger.id, self._index)

@@ -1,0 +1,424 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The catalogue: what exists. Tenants, namespaces, topics, ledgers, subscriptions and durable counters, in SQLite.
+
+Every change is durable when its call returns (``synchronous=FULL``), or when the surrounding ``transaction()`` ends.
+One connection, locked exclusively, so that no second one can meet SQLite's bugs of several writers. The catalogue does
+not know what names mean, nor of entries; ledger rows are written by ``topic_log`` only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+import apsw
+
+from broker_core.base.errors import DataFormatError, DiskFailedError, StorageError
+from broker_core.base.invariants import invariant
+from broker_core.base.positions import Position
+from broker_core.storage.catalogue_schema import APPLICATION_ID, SCHEMA_VERSION, TABLES
+from broker_core.storage.disk import Disk, RealDisk
+from broker_core.storage.sqlite_vfs import DiskVFS
+
+Json = dict[str, Any]
+"""A JSON object; its meaning belongs to whoever stores it."""
+
+LEDGER_CREATING: Final = 0
+LEDGER_OPEN: Final = 1
+LEDGER_CLOSED: Final = 2
+LEDGER_DELETING: Final = 3
+
+_NUMBERS_RESERVED_AT_ONCE: Final = 100
+_HINT_DAMAGED: Final = "restore meta.db from a backup; the entries themselves are in ledgers/ and were not touched"
+
+
+class TopicRow(NamedTuple):
+    """One topic (of a partitioned topic: one partition). ``trimmed`` is the last entry that retention deleted."""
+
+    id: int
+    name: str
+    created_ms: int
+    properties: Json
+    trimmed: Position
+    trimmed_next_index: int
+
+
+class LedgerRow(NamedTuple):
+    """One ledger. What follows ``first_index`` is known when ``state`` is LEDGER_CLOSED, else 0."""
+
+    id: int
+    topic_id: int
+    state: int
+    created_ms: int
+    first_index: int
+    next_index: int
+    entries: int
+    footer_offset: int
+    size_bytes: int
+    first_ms: int
+    last_ms: int
+
+
+class SubscriptionRow(NamedTuple):
+    """One durable subscription. ``id`` is also the cursor id. ``initial`` is the mark-delete position it began with."""
+
+    id: int
+    topic_id: int
+    name: str
+    initial: Position
+    properties: Json
+    created_ms: int
+
+
+class Metadata:
+    """The catalogue of one data directory.
+
+    Attributes:
+        on_failure: Called with the error when SQLite could not write; nothing may be confirmed after that.
+    """
+
+    def __init__(self, disk: Disk, path: str, *, create: bool) -> None:
+        """Open the catalogue at ``path``.
+
+        Raises:
+            DataFormatError: it is missing (unless ``create``), damaged, or not ours.
+            DiskFailedError: the disk refused.
+        """
+        self.on_failure: Callable[[StorageError], None] | None = None
+        self._depth = 0
+        self._vfs = None if isinstance(disk, RealDisk) else DiskVFS(disk)
+        if not create and not disk.exists(path):
+            self._unregister()
+            raise DataFormatError(f"{path} is missing, so what the data directory holds is unknown", hint=_HINT_DAMAGED)
+        flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+        with self._translated():
+            self._db = apsw.Connection(path, flags=flags, vfs=self._vfs.vfs_name if self._vfs else None)
+        try:
+            with self._translated():
+                self._prepare(path, create=create)
+        except StorageError:
+            self.close()
+            raise
+
+    def _prepare(self, path: str, *, create: bool) -> None:
+        self._db.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
+        self._db.execute("PRAGMA journal_mode = WAL").fetchall()
+        self._db.execute("PRAGMA synchronous = FULL")
+        version, ours = self._one("PRAGMA user_version"), self._one("PRAGMA application_id")
+        if create and version == 0 and ours == 0:
+            with self.transaction():
+                self._db.execute(TABLES)
+                self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            return
+        if ours != APPLICATION_ID:
+            raise DataFormatError(f"{path} is not a catalogue of this broker", hint=_HINT_DAMAGED)
+        if version != SCHEMA_VERSION:
+            raise DataFormatError(
+                f"{path} has schema version {version}, this broker reads {SCHEMA_VERSION}",
+                hint="use the broker version that wrote it, or a newer one",
+            )
+        found = self._one("PRAGMA quick_check(1)")
+        if found != "ok":
+            raise DataFormatError(f"{path} is damaged: {found}", hint=_HINT_DAMAGED)
+
+    def close(self) -> None:
+        """Close; the write-ahead log is merged into the file."""
+        with self._translated():
+            self._db.close()
+        self._unregister()
+
+    def _unregister(self) -> None:
+        if self._vfs is not None:
+            self._vfs.unregister()
+            self._vfs = None
+
+    # -- transactions and errors
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Make all changes inside one: all of them or none. May be nested; only the outermost commits."""
+        with self._translated():
+            if self._depth == 0:
+                self._db.execute("BEGIN IMMEDIATE")
+            self._depth += 1
+            try:
+                yield
+            except BaseException:
+                self._depth -= 1
+                if self._depth == 0 and self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+            self._depth -= 1
+            if self._depth == 0:
+                self._db.execute("COMMIT")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (apsw.CorruptError, apsw.NotADBError, apsw.FormatError) as e:
+            self._failed(DataFormatError(f"the catalogue meta.db is damaged: {e}", hint=_HINT_DAMAGED), e)
+        except (apsw.IOError, apsw.FullError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.BusyError, OSError) as e:
+            hint = "free space on the disk" if isinstance(e, apsw.FullError) else "check the disk and its permissions"
+            self._failed(DiskFailedError(f"the catalogue meta.db cannot be read or written: {e}", hint=hint), e)
+
+    def _failed(self, error: StorageError, cause: Exception) -> None:
+        if self.on_failure is not None:
+            self.on_failure(error)
+        raise error from cause
+
+    def _one(self, sql: str, values: tuple[object, ...] = ()) -> Any:
+        row = self._row(sql, values)
+        return None if row is None else row[0]
+
+    def _row(self, sql: str, values: tuple[object, ...] = ()) -> tuple[Any, ...] | None:
+        with self._translated():
+            return self._db.execute(sql, values).fetchone()
+
+    def _rows(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        with self._translated():
+            return self._db.execute(sql, values).fetchall()
+
+    def _change(self, sql: str, values: tuple[object, ...] = ()) -> int:
+        """Run a change; how many rows it touched."""
+        with self._translated():
+            self._db.execute(sql, values)
+            return self._db.changes()
+
+    # -- counters
+
+    def number(self, name: str, default: int = 0) -> int:
+        """The value kept under ``name``."""
+        value = self._one("SELECT value FROM values_by_name WHERE name = ?", (name,))
+        return default if value is None else int(value)
+
+    def set_number(self, name: str, value: int) -> None:
+        self._change("INSERT OR REPLACE INTO values_by_name (name, value) VALUES (?, ?)", (name, value))
+
+    def reserve_numbers(self, name: str, count: int = _NUMBERS_RESERVED_AT_ONCE) -> range:
+        """``count`` numbers of the counter ``name`` that nobody was or will be given, also after a crash. From 1 on."""
+        with self.transaction():
+            first = self.number(name, 1)
+            self.set_number(name, first + count)
+        return range(first, first + count)
+
+    # -- tenants and namespaces
+
+    def tenants(self) -> dict[str, Json]:
+        """Config of every tenant, by name."""
+        return {name: json.loads(text) for name, text in self._rows("SELECT name, config FROM tenants ORDER BY name")}
+
+    def put_tenant(self, name: str, config: Mapping[str, Any]) -> None:
+        """Create or replace."""
+        self._change("INSERT OR REPLACE INTO tenants (name, config) VALUES (?, ?)", (name, json.dumps(config)))
+
+    def delete_tenant(self, name: str) -> bool:
+        """Whether it existed. The caller has made sure that no namespace is left in it."""
+        return self._change("DELETE FROM tenants WHERE name = ?", (name,)) > 0
+
+    def namespaces(self) -> dict[str, Json]:
+        """Policies of every namespace, by its name ``tenant/namespace``."""
+        rows = self._rows("SELECT name, policies FROM namespaces ORDER BY name")
+        return {name: json.loads(text) for name, text in rows}
+
+    def put_namespace(self, name: str, policies: Mapping[str, Any]) -> None:
+        """Create or replace."""
+        self._change("INSERT OR REPLACE INTO namespaces (name, policies) VALUES (?, ?)", (name, json.dumps(policies)))
+
+    def delete_namespace(self, name: str) -> bool:
+        """Whether it existed. The caller has made sure that no topic is left in it."""
+        return self._change("DELETE FROM namespaces WHERE name = ?", (name,)) > 0
+
+    # -- topics
+
+    def partitioned_topics(self) -> dict[str, int]:
+        """Number of partitions of every partitioned topic, by its full name."""
+        return dict(self._rows("SELECT name, partitions FROM partitioned_topics ORDER BY name"))
+
+    def put_partitioned_topic(self, name: str, partitions: int, properties: Mapping[str, Any] | None = None) -> None:
+        """Create or replace."""
+        self._change(
+            "INSERT OR REPLACE INTO partitioned_topics (name, partitions, properties) VALUES (?, ?, ?)",
+            (name, partitions, json.dumps(properties or {})),
+        )
+
+    def partitioned_topic_properties(self, name: str) -> Json:
+        """Properties of a partitioned topic; empty if there is no such topic."""
+        text = self._one("SELECT properties FROM partitioned_topics WHERE name = ?", (name,))
+        return json.loads(text) if text is not None else {}
+
+    def delete_partitioned_topic(self, name: str) -> bool:
+        """Whether it existed. The topics of its partitions are topics of their own and stay."""
+        return self._change("DELETE FROM partitioned_topics WHERE name = ?", (name,)) > 0
+
+    def topics(self) -> list[TopicRow]:
+        """All topics by name."""
+        return [_topic(row) for row in self._rows(_TOPICS + " ORDER BY name")]
+
+    def topic(self, name: str) -> TopicRow | None:
+        """The topic of a full name."""
+        row = self._row(_TOPICS + " WHERE name = ?", (name,))
+        return None if row is None else _topic(row)
+
+    def topic_by_id(self, topic_id: int) -> TopicRow | None:
+        row = self._row(_TOPICS + " WHERE id = ?", (topic_id,))
+        return None if row is None else _topic(row)
+
+    def create_topic(self, name: str, created_ms: int, properties: Mapping[str, Any] | None = None) -> TopicRow:
+        """Create a topic that does not exist. Its id is never used again."""
+        with self.transaction():
+            topic_id = self.reserve_numbers("topics", 1)[0]
+            self._change(
+                "INSERT INTO topics (id, name, created_ms, properties) VALUES (?, ?, ?, ?)",
+                (topic_id, name, created_ms, json.dumps(properties or {})),
+            )
+        return TopicRow(topic_id, name, created_ms, dict(properties or {}), Position(-1, -1), 0)
+
+    def set_topic_properties(self, topic_id: int, properties: Mapping[str, Any]) -> None:
+        """Replace all properties of a topic."""
+        self._change("UPDATE topics SET properties = ? WHERE id = ?", (json.dumps(properties), topic_id))
+
+    def delete_topic(self, topic_id: int) -> None:
+        """Forget a topic and its subscriptions; its ledgers become LEDGER_DELETING. Used by ``TopicLog.delete``."""
+        with self.transaction():
+            self._change("UPDATE ledgers SET state = ? WHERE topic_id = ?", (LEDGER_DELETING, topic_id))
+            self._change(
+                "DELETE FROM cursor_epochs WHERE cursor_id IN (SELECT id FROM subscriptions WHERE topic_id = ?)",
+                (topic_id,),
+            )
+            self._change("DELETE FROM subscriptions WHERE topic_id = ?", (topic_id,))
+            self._change("DELETE FROM topics WHERE id = ?", (topic_id,))
+
+    # -- subscriptions
+
+    def subscriptions(self, topic_id: int) -> list[SubscriptionRow]:
+        """The durable subscriptions of a topic, by name."""
+        rows = self._rows(_SUBSCRIPTIONS + " WHERE topic_id = ? ORDER BY name", (topic_id,))
+        return [_subscription(row) for row in rows]
+
+    def initial_positions(self) -> dict[int, Position]:
+        """Where the cursor of each subscription of any topic began, by id."""
+        rows = self._rows("SELECT id, initial_ledger, initial_entry FROM subscriptions")
+        return {row_id: Position(ledger, entry) for row_id, ledger, entry in rows}
+
+    def initial_position(self, subscription_id: int) -> Position | None:
+        """The same of one subscription; None if there is no such."""
+        row = self._row("SELECT initial_ledger, initial_entry FROM subscriptions WHERE id = ?", (subscription_id,))
+        return None if row is None else Position(*row)
+
+    def create_subscription(
+        self, topic_id: int, name: str, initial: Position, created_ms: int, properties: Mapping[str, Any] | None = None
+    ) -> SubscriptionRow:
+        """Create a subscription that does not exist. Its id, which is its cursor id, is never used again."""
+        with self.transaction():
+            row_id = self.reserve_numbers("subscriptions", 1)[0]
+            self._change(
+                _INSERT_SUBSCRIPTION,
+                (row_id, topic_id, name, *initial, json.dumps(properties or {}), created_ms),
+            )
+        return SubscriptionRow(row_id, topic_id, name, initial, dict(properties or {}), created_ms)
+
+    def set_subscription_properties(self, subscription_id: int, properties: Mapping[str, Any]) -> None:
+        """Replace all properties of a subscription."""
+        self._change("UPDATE subscriptions SET properties = ? WHERE id = ?", (json.dumps(properties), subscription_id))
+
+    def delete_subscription(self, subscription_id: int) -> bool:
+        """Whether it existed. The caller also drops the cursor of the same id."""
+        with self.transaction():
+            self._change("DELETE FROM cursor_epochs WHERE cursor_id = ?", (subscription_id,))
+            return self._change("DELETE FROM subscriptions WHERE id = ?", (subscription_id,)) > 0
+
+    # -- epochs of cursors, for CursorStore
+
+    def cursor_epochs(self) -> dict[int, int]:
+        """How often each cursor was reset; cursors that never were are absent."""
+        return dict(self._rows("SELECT cursor_id, epoch FROM cursor_epochs"))
+
+    def set_cursor_epoch(self, cursor_id: int, epoch: int) -> None:
+        self._change("INSERT OR REPLACE INTO cursor_epochs (cursor_id, epoch) VALUES (?, ?)", (cursor_id, epoch))
+
+    # -- ledgers, for TopicLog and Store
+
+    def ledgers(self, topic_id: int) -> list[LedgerRow]:
+        """The ledgers of a topic that hold or may hold entries, oldest first."""
+        rows = self._rows(
+            _LEDGERS + " WHERE topic_id = ? AND state IN (?, ?) ORDER BY id",
+            (topic_id, LEDGER_OPEN, LEDGER_CLOSED),
+        )
+        return [LedgerRow(*row) for row in rows]
+
+    def all_ledgers(self) -> list[LedgerRow]:
+        """Every row of every topic in every state, by id."""
+        return [LedgerRow(*row) for row in self._rows(_LEDGERS + " ORDER BY id")]
+
+    def create_ledger(self, topic_id: int, created_ms: int, first_index: int) -> LedgerRow:
+        """A new row in state LEDGER_CREATING. Ledger ids grow over the whole store and are never used again."""
+        with self.transaction():
+            ledger = self.reserve_numbers("ledgers", 1)[0]
+            row = LedgerRow(ledger, topic_id, LEDGER_CREATING, created_ms, first_index, 0, 0, 0, 0, 0, 0)
+            self._change(_INSERT_LEDGER, row)
+        return row
+
+    def open_ledger(self, ledger: int) -> None:
+        """The file of a LEDGER_CREATING row is durable now."""
+        changed = self._change(
+            "UPDATE ledgers SET state = ? WHERE id = ? AND state = ?", (LEDGER_OPEN, ledger, LEDGER_CREATING)
+        )
+        invariant(changed == 1, "ledger %s was not being created", ledger)
+
+    def close_ledger(self, row: LedgerRow) -> None:
+        """The ledger's footer is durable now; ``row`` has the summary."""
+        self._change(
+            "UPDATE ledgers SET state = ?, next_index = ?, entries = ?, footer_offset = ?, size_bytes = ?,"
+            " first_ms = ?, last_ms = ? WHERE id = ? AND state = ?",
+            (LEDGER_CLOSED, *row[5:], row.id, LEDGER_OPEN),
+        )
+
+    def trim_ledgers(self, topic_id: int, ledgers: list[int], trimmed: Position, next_index: int) -> None:
+        """Retention deletes ``ledgers``; the topic remembers where its data begins."""
+        with self.transaction():
+            for ledger in ledgers:
+                self._change("UPDATE ledgers SET state = ? WHERE id = ?", (LEDGER_DELETING, ledger))
+            self._change(
+                "UPDATE topics SET trimmed_ledger = ?, trimmed_entry = ?, trimmed_next_index = ? WHERE id = ?",
+                (*trimmed, next_index, topic_id),
+            )
+
+    def forget_ledgers(self, ledgers: list[int]) -> None:
+        """The files of these ledgers are gone for good."""
+        with self.transaction():
+            for ledger in ledgers:
+                self._change("DELETE FROM ledgers WHERE id = ?", (ledger,))
+
+
+_TOPICS: Final = (
+    "SELECT id, name, created_ms, properties, trimmed_ledger, trimmed_entry, trimmed_next_index FROM topics"
+)
+_SUBSCRIPTIONS: Final = (
+    "SELECT id, topic_id, name, initial_ledger, initial_entry, properties, created_ms FROM subscriptions"
+)
+_INSERT_SUBSCRIPTION: Final = (
+    "INSERT INTO subscriptions (id, topic_id, name, initial_ledger, initial_entry, properties, created_ms)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+_LEDGERS: Final = (
+    "SELECT id, topic_id, state, created_ms, first_index, next_index, entries, footer_offset, size_bytes,"
+    " first_ms, last_ms FROM ledgers"
+)
+_INSERT_LEDGER: Final = (
+    "INSERT INTO ledgers (id, topic_id, state, created_ms, first_index, next_index, entries, footer_offset,"
+    " size_bytes, first_ms, last_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+def _topic(row: tuple[Any, ...]) -> TopicRow:
+    topic_id, name, created_ms, properties, ledger, entry, next_index = row
+    return TopicRow(topic_id, name, created_ms, json.loads(properties), Position(ledger, entry), next_index)
+
+
+def _subscription(row: tuple[Any, ...]) -> SubscriptionRow:
+    row_id, topic_id, name, ledger, entry, properties, created_ms = row
+    return SubscriptionRow(row_id, topic_id, name, Position(ledger, entry), json.loads(properties), created_ms)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes of the log files: file header, records, commit marks. Pure; knows nothing of files or of who writes them.
+
+A log file is one 64-byte file header, then records back to back. Every record is a 44-byte head and a body:
+
+    tag 4 | length u32 | detail u32 | body check 4 | a i64 | b i64 | c i64 | head crc u32        (little-endian)
+
+    tag      detail    a          b            c                   body
+    ENTRY    messages  entry id   last index   broker time, ms     the entry as it travelled
+    MARK     0         entries    next index   covered offset      none
+    FOOTER   0         entries    next index   first index         offsets and indexes of all entries
+    CHANGE   kind      cursor id  serial       epoch               a change of one cursor
+
+*Body check.* An entry brings its own CRC32C (bytes 2 to 6, over all that follows); it is copied into the head as it is,
+so the body is never summed a second time. Other bodies are summed when they are written.
+
+*Head crc.* CRC32C of the first 40 bytes, started from a value that stands for file and place: ``file_seed`` (kind, id,
+owner, creation time) mixed with the file offset. So a block that was written to the wrong place, belongs to an
+earlier file, or is zeroed, never passes. The head holds the body check, so verifying one crc of 40 bytes and the
+entry's own checksum proves the whole record.
+
+*Commit marks.* A mark says: all bytes before ``covered offset`` of this file were synced. It takes the 44 bytes that
+were left free behind its group, and is written after the sync of that group without a sync of its own; the next group's
+sync carries it along. (Beginning the next group with the mark would leave an idle file unmarked; this way a file that
+rests is always marked, at the price of one small write.) Recovery may drop bytes only beyond the last mark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, NamedTuple
+
+import google_crc32c
+
+from broker_core.base.invariants import invariant
+
+FILE_HEADER_BYTES: Final = 64
+HEAD_BYTES: Final = 44
+
+MAGIC: Final = b"\x89PSHLOG\n"
+FILE_VERSION: Final = 1
+
+KIND_LEDGER: Final = 1
+KIND_CURSORS: Final = 2
+
+TAG_ENTRY: Final = b"\xf5E\x9c\xd1"
+TAG_MARK: Final = b"\xf5M\x9c\xd2"
+TAG_FOOTER: Final = b"\xf5F\x9c\xd3"
+TAG_CHANGE: Final = b"\xf5C\x9c\xd4"
+TAGS: Final = re.compile(b"\xf5[EMFC]\x9c[\xd1-\xd4]", re.DOTALL)
+
+NO_BODY_CHECK: Final = bytes(4)
+
+ENTRY_BODY_BYTES_MIN: Final = 6
+ENTRY_MAGIC: Final = b"\x0e\x01"
+"""How every stored entry begins; its CRC32C follows (wire protocol, "payload commands")."""
+
+_FILE_HEADER: Final = Struct("<8sIIqqqq12xI")
+_SEED: Final = Struct("<Iqqq")
+_HEAD: Final = Struct("<4sII4sqqqI")
+HEAD_WITHOUT_CRC: Final = Struct("<4sII4sqqq")
+_CRC: Final = Struct("<I")
+
+crc32c: Final[Callable[[bytes], int]] = google_crc32c.value
+crc32c_from: Final[Callable[[int, bytes], int]] = google_crc32c.extend
+pack_head = HEAD_WITHOUT_CRC.pack
+pack_crc = _CRC.pack
+unpack_head = _HEAD.unpack_from
+
+
+class FileHeader(NamedTuple):
+    """Who a log file belongs to. ``owner`` is the topic id of a ledger, 0 for cursors."""
+
+    kind: int
+    id: int
+    owner: int
+    created_ms: int
+    first_index: int
+
+    @property
+    def seed(self) -> int:
+        """What the head crcs of the file's records start from."""
+        return file_seed(self.kind, self.id, self.owner, self.created_ms)
+
+    def encode(self) -> bytes:
+        data = _FILE_HEADER.pack(MAGIC, FILE_VERSION, *self, 0)
+        return data[:-4] + pack_crc(crc32c(data[:-4]))
+
+    @classmethod
+    def decode(cls, data: bytes) -> FileHeader | None:
+        """The header in the first bytes of a file, or None if it is damaged, cut off or of another version."""
+        if len(data) < FILE_HEADER_BYTES:
+            return None
+        magic, version, *fields, crc = _FILE_HEADER.unpack_from(data)
+        if magic != MAGIC or version != FILE_VERSION or crc != crc32c(data[: FILE_HEADER_BYTES - 4]):
+            return None
+        if any(data[48:60]):
+            return None
+        return cls(*fields)
+
+
+class Head(NamedTuple):
+    """The head of one record, without its crc. See the module's table for ``detail``, ``a``, ``b`` and ``c``."""
+
+    tag: bytes
+    length: int
+    detail: int
+    check: bytes
+    a: int
+    b: int
+    c: int
+
+
+def file_seed(kind: int, file_id: int, owner: int, created_ms: int) -> int:
+    """The start value for all head crcs of one file."""
+    return crc32c(_SEED.pack(kind, file_id, owner, created_ms))
+
+
+def place(seed: int, offset: int) -> int:
+    """The start value for the head crc of the record at ``offset``."""
+    return seed ^ (offset & 0xFFFFFFFF) ^ (offset >> 32)
+
+
+def encode_head(seed: int, offset: int, head: Head) -> bytes:
+    """The 44 bytes of a head."""
+    data = pack_head(*head)
+    return data + pack_crc(crc32c_from(place(seed, offset), data))
+
+
+def decode_head(seed: int, offset: int, data: bytes, at: int = 0) -> Head | None:
+    """The head at ``data[at:]``, which was read from file offset ``offset``; None unless its crc holds."""
+    if at + HEAD_BYTES > len(data):
+        return None
+    tag, length, detail, check, a, b, c, crc = unpack_head(data, at)
+    if crc != crc32c_from(place(seed, offset), data[at : at + HEAD_BYTES - 4]):
+        return None
+    return Head(tag, length, detail, check, a, b, c)
+
+
+def encode_record(seed: int, offset: int, tag: bytes, detail: int, fields: tuple[int, int, int], body: bytes) -> bytes:
+    """A whole record whose body has no checksum of its own."""
+    invariant(tag != TAG_ENTRY, "an entry brings its own checksum")
+    check = pack_crc(crc32c(body)) if body else NO_BODY_CHECK
+    return encode_head(seed, offset, Head(tag, len(body), detail, check, *fields)) + body
+
+
+def encode_mark(seed: int, offset: int, covered: int, entries: int, next_index: int) -> bytes:
+    """The mark at ``offset`` that covers all bytes before ``covered``."""
+    return encode_head(seed, offset, Head(TAG_MARK, 0, 0, NO_BODY_CHECK, entries, next_index, covered))
+
+
+def body_holds(head: Head, body: bytes) -> bool:
+    """Whether ``body`` is what ``head`` was written for."""
+    if len(body) != head.length:
+        return False
+    if head.tag == TAG_ENTRY:
+        return body[:2] == ENTRY_MAGIC and body[2:6] == head.check and entry_holds(body)
+    return head.check == (pack_crc(crc32c(body)) if body else NO_BODY_CHECK)
+
+
+def entry_holds(body: bytes) -> bool:
+    """Whether an entry's own checksum is right."""
+    return crc32c(body[6:]) == int.from_bytes(body[2:6], "big")

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data directory, opened: the way into storage.
+
+Order of opening, each step safe to repeat after a crash: lock, FORMAT, catalogue, clean-up of ledgers whose creation or
+deletion a crash interrupted, cursor log. Topic logs are recovered one by one when they are first opened, so the time to
+start does not depend on how much is stored.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Final
+
+from broker_core.base.clock import Clock
+from broker_core.base.errors import DataFormatError, StorageError
+from broker_core.base.invariants import invariant
+from broker_core.base.settings import Settings
+from broker_core.storage import layout
+from broker_core.storage.commit import GroupCommit, disk_failed
+from broker_core.storage.context import StoreContext
+from broker_core.storage.cursors import CursorStore
+from broker_core.storage.disk import Disk, Lock, write_fully
+from broker_core.storage.handles import HandlePool
+from broker_core.storage.ledger import Ledger
+from broker_core.storage.ledger_recovery import recover_ledger
+from broker_core.storage.metadata import LEDGER_CREATING, LEDGER_DELETING, LEDGER_OPEN, LedgerRow, Metadata
+from broker_core.storage.quarantine import Quarantine
+from broker_core.storage.report import RecoveryReport
+from broker_core.storage.tail_cache import TailCache
+from broker_core.storage.topic_log import TopicLog
+
+_CREATED: Final = "store_created_ms"
+_MIB: Final = 1024 * 1024
+
+
+class Store:
+    """Everything that is kept of one data directory. Single-threaded, but for ``CommitJob.run``.
+
+    Attributes:
+        metadata: The catalogue.
+        commits: What makes appends and acknowledgements durable; whoever owns the loop drives it.
+        cursors: Acknowledgements.
+        recovery: What was found to be wrong, at opening and since.
+    """
+
+    def __init__(self, context: StoreContext, lock: Lock) -> None:
+        """Use ``Store.open``."""
+        self._context = context
+        self._lock = lock
+        self._logs: dict[int, TopicLog] = {}
+        self._closed = False
+        self.metadata: Final = context.metadata
+        self.commits: Final = context.commits
+        self.recovery: Final = context.quarantine.report
+        context.metadata.on_failure = context.commits.fail
+        self._clean_up_ledgers()
+        self.cursors: Final = CursorStore(context, context.metadata.number(_CREATED))
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, clock: Clock, settings: Settings) -> Store:
+        """Open the data directory, or make it if there is none. It must be an absolute path.
+
+        Raises:
+            DataDirLockedError: another process owns it.
+            DataFormatError: it is of another version, not ours, or its catalogue is damaged or missing.
+            DiskFailedError: the disk refused.
+            StorageError: it cannot be created or written.
+        """
+        lock = _prepare_directory(disk, directory)
+        metadata: Metadata | None = None
+        handles = HandlePool(disk)
+        try:
+            metadata = _open_catalogue(disk, directory, clock)
+            context = StoreContext(
+                disk=disk,
+                directory=directory,
+                clock=clock,
+                settings=settings,
+                handles=handles,
+                commits=GroupCommit(disk, handles, settings.durability),
+                metadata=metadata,
+                tail_cache=TailCache(settings.managed_ledger_cache_size_mbytes * _MIB),
+                quarantine=Quarantine(disk, directory, RecoveryReport()),
+            )
+            return cls(context, lock)
+        except BaseException:
+            handles.close()
+            if metadata is not None:
+                metadata.close()
+            lock.release()
+            raise
+
+    # -- topic logs
+
+    def open_log(self, topic_id: int) -> TopicLog:
+        """The log of a topic of the catalogue; the same object until it is closed.
+
+        Ledgers that were open at a crash are scanned, cut to what is valid, and closed.
+
+        Raises:
+            DiskFailedError: the disk refused.
+        """
+        log = self._logs.get(topic_id)
+        if log is not None and not log.closed:
+            return log
+        if log is not None and not log.drained:
+            log.reopen()
+            return log
+        topic = self.metadata.topic_by_id(topic_id)
+        invariant(topic is not None, "topic %s is not in the catalogue", topic_id)
+        assert topic is not None
+        ledgers = [self._open_ledger(row) for row in self.metadata.ledgers(topic_id)]
+        log = self._logs[topic_id] = TopicLog(self._context, topic, ledgers)
+        return log
+
+    def _open_ledger(self, row: LedgerRow) -> Ledger:
+        if row.state == LEDGER_OPEN and row.id not in self._context.ledgers_missing:
+            row = recover_ledger(self._context, row)
+        return Ledger(self._context, row)
+
+    def roll_due(self) -> None:
+        """Close ledgers that are full or old, in all open logs. Call it every minute or so."""
+        for log in self._logs.values():
+            log.roll_if_due()
+
+    # -- opening and closing
+
+    def _clean_up_ledgers(self) -> None:
+        """Finish what a crash interrupted: ledgers half made or half deleted. Compare catalogue and directory."""
+        context = self._context
+        try:
+            names = context.disk.list(layout.ledgers_dir(context.directory))
+        except OSError as e:
+            raise disk_failed(e) from e
+        found = {number for number in map(layout.parse_number, names) if number is not None}
+        rows = context.metadata.all_ledgers()
+        unknown = found - {row.id for row in rows}
+        self._refuse_old_catalogue(unknown)
+        gone = [row.id for row in rows if row.state in (LEDGER_CREATING, LEDGER_DELETING)]
+        self._unlink_ledgers([ledger for ledger in gone if ledger in found])
+        if gone:
+            context.metadata.forget_ledgers(gone)
+        missing = [row.id for row in rows if row.id not in found and row.id not in set(gone)]
+        context.ledgers_missing.update(missing)
+        self.recovery.files_missing += [layout.ledger_path(context.directory, ledger) for ledger in missing]
+        self.recovery.files_unknown += [layout.ledger_path(context.directory, ledger) for ledger in sorted(unknown)]
+
+    def _refuse_old_catalogue(self, unknown: set[int]) -> None:
+        """Ledgers that the catalogue has yet to give out: it was restored or lost its newest changes."""
+        newer = sorted(ledger for ledger in unknown if ledger >= self.metadata.number("ledgers", 1))
+        if newer:
+            path = layout.ledger_path(self._context.directory, newer[-1])
+            raise DataFormatError(
+                f"the catalogue meta.db is older than the data: it knows nothing of {path}",
+                hint="restore the newest meta.db and meta.db-wal; if there are none, move the newer ledger files away",
+            )
+
+    def _unlink_ledgers(self, ledgers: list[int]) -> None:
+        """Ledgers being made (nothing in them was ever confirmed) or being deleted."""
+        if not ledgers:
+            return
+        context = self._context
+        try:
+            for ledger in ledgers:
+                context.disk.unlink(layout.ledger_path(context.directory, ledger))
+            context.disk.sync_dir(layout.ledgers_dir(context.directory))
+        except OSError as e:
+            raise disk_failed(e) from e
+
+    def close(self) -> None:
+        """Make everything durable, close all ledgers, release the lock. No job may be in flight.
+
+        After a failure of the store nothing is written any more; the next opening recovers.
+
+        Raises:
+            StorageError: the store fails now.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self.commits.error is None:
+                for log in self._logs.values():
+                    log.close()
+                self.commits.sync_due()
+                self.commits.commit_now()
+                self.cursors.close()
+        finally:
+            self._context.handles.close()
+            try:
+                self.metadata.close()
+            finally:
+                self._lock.release()
+
+
+def _prepare_directory(disk: Disk, directory: str) -> Lock:
+    """Take the lock; see to it that the FORMAT file is there and names our version."""
+    try:
+        disk.mkdir(directory)
+        lock = disk.lock(layout.lock_path(directory))
+    except OSError as e:
+        raise StorageError(
+            f"the data directory {directory} cannot be used: {e.strerror or e}",
+            hint="choose another directory, or make it readable and writable for this user",
+        ) from e
+    try:
+        _check_format(disk, directory)
+    except OSError as e:
+        lock.release()
+        raise disk_failed(e) from e
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
+def _check_format(disk: Disk, directory: str) -> None:
+    path = layout.format_path(directory)
+    text = b""
+    if disk.exists(path):
+        with closing(disk.open(path)) as file:
+            text = file.read(0, 256)
+    version = layout.parse_format(text)
+    if version == layout.FORMAT_VERSION:
+        return
+    if version is not None:
+        raise DataFormatError(
+            f"{directory} has data of format {version}, this broker reads format {layout.FORMAT_VERSION}",
+            hint="use the broker version that wrote it, or a newer one",
+        )
+    foreign = [name for name in disk.list(directory) if name not in ("FORMAT", "LOCK")]
+    if foreign:
+        raise DataFormatError(
+            f"{directory} is no data directory of this broker: it has {foreign[0]} but no valid FORMAT file",
+            hint="choose an empty or new directory",
+        )
+    with closing(disk.open(path, create=not disk.exists(path))) as file:
+        file.truncate(0)
+        write_fully(file, 0, [layout.format_text()])
+        file.sync()
+    disk.sync_dir(directory)
+
+
+def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> Metadata:
+    """Open ``meta.db``. It is made only while the folder for ledgers does not exist: that comes into being last."""
+    ready = disk.exists(layout.ledgers_dir(directory))
+    metadata = Metadata(disk, layout.metadata_path(directory), create=not ready)
+    if ready:
+        return metadata
+    try:
+        with metadata.transaction():
+            metadata.set_number(_CREATED, metadata.number(_CREATED) or clock.now_ms())
+        disk.mkdir(layout.quarantine_dir(directory))
+        disk.mkdir(layout.cursors_dir(directory))
+        disk.sync_dir(directory)
+        disk.mkdir(layout.ledgers_dir(directory))
+        disk.sync_dir(directory)
+    except OSError as e:
+        metadata.close()
+        raise disk_failed(e) from e
+    except BaseException:
+        metadata.close()
+        raise
+    return metadata

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The newest durable entries of all topics in memory, for consumers that are caught up.
+
+Bounded by bytes over all topics, oldest out first. Holds the very bytes objects that producers sent, so it costs little
+more than the list that refers to them. Never the truth: whatever is missing here is read from the file.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+_ENTRY_OVERHEAD_BYTES: Final = 120
+"""Charged for each entry beside its bytes: object header, time, list slots."""
+
+_CHUNK_BYTES: Final = 64 * 1024
+"""Chunks smaller than this are filled up by the next group, so that few chunks have to be searched."""
+
+
+class Chunk:
+    """Consecutive entries of one ledger: ``bodies[i]`` and ``times[i]`` belong to entry ``first + i``."""
+
+    __slots__ = ("bodies", "first", "ledger", "size", "times")
+
+    def __init__(self, ledger: int, first: int) -> None:
+        self.ledger = ledger
+        self.first = first
+        self.bodies: list[bytes] = []
+        self.times: list[int] = []
+        self.size = 0
+
+
+class TailCache:
+    """Chunks by ledger."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._size = 0
+        self._oldest_first: deque[Chunk] = deque()
+        self._by_ledger: dict[int, deque[Chunk]] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        """What is charged against the limit now."""
+        return self._size
+
+    def add(self, ledger: int, first: int, bodies: list[bytes], times: list[int], size: int) -> None:
+        """Take over the entries from ``first`` on; they follow what was added for this ledger before."""
+        if self._bytes_max == 0 or not bodies:
+            return
+        chunks = self._by_ledger.get(ledger)
+        if chunks is None:
+            chunks = self._by_ledger[ledger] = deque()
+        last = chunks[-1] if chunks else None
+        if last is None or last.size >= _CHUNK_BYTES or last.first + len(last.bodies) != first:
+            last = Chunk(ledger, first)
+            chunks.append(last)
+            self._oldest_first.append(last)
+        last.bodies += bodies
+        last.times += times
+        charged = size + _ENTRY_OVERHEAD_BYTES * len(bodies)
+        last.size += charged
+        self._size += charged
+        while self._size > self._bytes_max:
+            self._evict()
+
+    def find(self, ledger: int, entry: int) -> Chunk | None:
+        """The chunk that holds the entry."""
+        chunks = self._by_ledger.get(ledger)
+        if chunks is None:
+            return None
+        for chunk in reversed(chunks):
+            if chunk.first <= entry:
+                return chunk if entry < chunk.first + len(chunk.bodies) else None
+        return None
+
+    def forget(self, ledger: int) -> None:
+        """Drop what is held of a ledger that is deleted."""
+        for chunk in self._by_ledger.pop(ledger, ()):
+            self._size -= chunk.size
+            chunk.size = 0  # still queued in _oldest_first; weighs nothing when its turn comes
+            chunk.bodies = []
+            chunk.times = []
+
+    def _evict(self) -> None:
+        chunk = self._oldest_first.popleft()
+        self._size -= chunk.size
+        chunks = self._by_ledger.get(chunk.ledger)
+        if chunks and chunks[0] is chunk:
+            chunks.popleft()
+            if not chunks:
+                del self._by_ledger[chunk.ledger]
