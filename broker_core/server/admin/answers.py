@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers of the admin REST: JSON, and errors as ``{"reason": ...}`` under Pulsar's status codes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from broker_core.base.errors import (
+    ConsumerBusyError,
+    InvalidTopicNameError,
+    NotAllowedError,
+    PulsarishError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
+    UsageError,
+)
+
+_STATUS_OF_ERROR: Final[tuple[tuple[type[PulsarishError], int], ...]] = (
+    (InvalidTopicNameError, 412),
+    (TopicNotFoundError, 404),
+    (SubscriptionNotFoundError, 404),
+    (ConsumerBusyError, 412),
+    (NotAllowedError, 405),
+    (UsageError, 400),
+)
+
+
+class RefusedError(Exception):
+    """A request that is answered with ``status`` and a reason."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class ConflictError(RefusedError):
+    """What was to be created exists already."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(409, reason)
+
+
+class MissingError(RefusedError):
+    """What was asked for does not exist."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(404, reason)
+
+
+class BadRequestError(RefusedError):
+    """The body or a parameter cannot be read."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(400, reason)
+
+
+def json_answer(value: object, status: int = 200) -> Response:
+    """``value`` as JSON; anything that msgspec can encode."""
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def text_answer(text: str) -> Response:
+    """Plain text."""
+    return Response(text, media_type="text/plain")
+
+
+def done() -> Response:
+    """204: it was done and there is nothing to say."""
+    return Response(status_code=204)
+
+
+def refusal(status: int, reason: str) -> Response:
+    """An error with its reason."""
+    return json_answer({"reason": reason}, status)
+
+
+def status_of(error: PulsarishError) -> int:
+    """The HTTP status under which an error of the core is answered."""
+    for kind, status in _STATUS_OF_ERROR:
+        if isinstance(error, kind):
+            return status
+    return 503 if error.retriable else 500

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The statistics of all partitions as those of one topic: numbers added up, clients listed side by side.
+
+Where adding makes no sense (positions, names, flags) the merged value is that of the first partition that has one.
+Source: Pulsar docs, "Admin API - partitioned topics - get stats".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from broker_core.broker.stats import TopicStats
+
+Json = dict[str, Any]
+
+_PER_PARTITION_ONLY = frozenset({"lastConfirmedEntry", "markDeletePosition", "readPosition", "stoppedAtDamagedEntry"})
+"""Positions mean nothing outside their own partition."""
+
+
+def merged_stats(partitions: dict[str, TopicStats], *, keep_parts: bool) -> Json:
+    """Pulsar's answer for a partitioned topic; ``keep_parts`` also lists each partition by its full name."""
+    parts: dict[str, Json] = {name: msgspec.to_builtins(stats) for name, stats in partitions.items()}
+    merged = _merge(parts.values())
+    messages = merged.get("msgInCounter", 0)
+    merged["averageMsgSize"] = merged.get("bytesInCounter", 0) / messages if messages else 0.0
+    merged["metadata"] = {"partitions": len(partitions)}
+    merged["partitions"] = parts if keep_parts else {}
+    return merged
+
+
+def _merge(parts: Iterable[Json]) -> Json:
+    merged: Json = {}
+    for part in parts:
+        for field, value in part.items():
+            if field not in _PER_PARTITION_ONLY:
+                merged[field] = _add(field, merged[field], value) if field in merged else value
+    return merged
+
+
+def _add(field: str, before: Any, value: Any) -> Any:
+    if field == "subscriptions":
+        names = [*before, *(name for name in value if name not in before)]
+        return {name: _merge([side[name] for side in (before, value) if name in side]) for name in names}
+    if isinstance(before, bool):
+        return before or value
+    if isinstance(before, int | float | list):
+        return before + value
+    return before or value

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading what an HTTP request asks: names out of the path, JSON out of the body, flags out of the query.
+
+Every failure is a BadRequestError or the name's own error, never anything else: the content comes from anybody.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+from urllib.parse import unquote
+
+import msgspec
+from starlette.requests import Request
+
+from broker_core.base.names import NamespaceName, TopicName, check_subscription_name
+from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
+from broker_core.broker.broker import Broker
+from broker_core.broker.topic import Topic
+from broker_core.server.admin.answers import BadRequestError
+from broker_core.server.session import Node
+
+T = TypeVar("T")
+
+
+class MessageIdBody(msgspec.Struct, frozen=True, rename="camel"):
+    """A message id as Pulsar's admin clients write it. ``isExcluded``: the id itself is not wanted any more."""
+
+    ledger_id: int
+    entry_id: int
+    partition_index: int = -1
+    is_excluded: bool = False
+
+    @property
+    def position(self) -> Position:
+        return Position(self.ledger_id, self.entry_id)
+
+
+WORDS = {"earliest": POSITION_EARLIEST, "latest": POSITION_LATEST}
+
+
+def node_of(request: Request) -> Node:
+    """The node that serves the request."""
+    node: Node = request.app.state.node
+    return node
+
+
+def broker_of(request: Request) -> Broker:
+    """The broker behind it."""
+    return node_of(request).broker
+
+
+def part(request: Request, name: str) -> str:
+    """One decoded part of the path."""
+    value: str = request.path_params[name]
+    return unquote(value, errors="replace")
+
+
+def namespace_name(request: Request) -> NamespaceName:
+    """The namespace in the path."""
+    return NamespaceName.parse(f"{part(request, 'tenant')}/{part(request, 'namespace')}")
+
+
+def topic_name(request: Request) -> TopicName:
+    """The topic in the path."""
+    return TopicName.parse(f"persistent://{namespace_name(request)}/{part(request, 'topic')}")
+
+
+def subscription_name(request: Request) -> str:
+    """The subscription in the path."""
+    return check_subscription_name(part(request, "subscription"))
+
+
+def flag(request: Request, name: str) -> bool:
+    """A query parameter that is true or absent."""
+    return request.query_params.get(name, "false").lower() == "true"
+
+
+async def body(request: Request, kind: type[T], empty: T) -> T:
+    """The JSON body as ``kind``; ``empty`` if there is none."""
+    content = await request.body()
+    if not content.strip():
+        return empty
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadRequestError(f"the request body cannot be read: {error}") from error
+
+
+def topics_behind(broker: Broker, name: TopicName) -> list[Topic]:
+    """The topic of that name, loaded; of a partitioned one all partitions."""
+    partitions = broker.partitions_of(name)
+    if not partitions:
+        return [broker.topic(name)]
+    return [broker.topic(name.partition(index)) for index in range(partitions)]

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a published entry must be before it is stored: intact, readable, and honest about how many messages it holds.
+
+Later readers size things by the count (indexes, permits, batch walks) and stop at metadata that they cannot parse, so
+neither a lie nor rubbish must reach the log. This runs for every entry: what an honest small entry looks like is
+checked in line, everything else by ``_admit_unusual``, which also finds the words for a refusal.
+Source: Pulsar docs, "Binary protocol - Message"; the limits are in ``base.limits``.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import google_crc32c
+from google.protobuf.message import DecodeError
+
+from broker_core.base.errors import NotAllowedError, RemoteProtocolError
+from broker_core.base.limits import BATCH_MESSAGES_MAX
+from broker_core.wire.entry import ensure_checksum, verify_entry
+from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
+
+_HEAD_BYTES: Final = 10
+"""Magic 2, checksum 4, metadata size 4."""
+_MAGIC: Final = 0x0E01
+_SMALL_BYTES: Final = 4096
+"""Up to here a copy of the checksummed part costs less than avoiding it."""
+_MEMBER_BYTES_MIN: Final = 6
+"""Size prefix (4) and the one required field of SingleMessageMetadata (2)."""
+
+_head_from = struct.Struct(">HII").unpack_from
+_parse_metadata = MessageMetadata.FromString
+_crc32c = google_crc32c.value
+
+
+def admit(body: bytes, num_messages: int) -> bytes:
+    """The bytes to store for a SEND that announced ``num_messages``: ``body``, with a checksum if it had none.
+
+    Raises ChecksumMismatchError for a wrong checksum, RemoteProtocolError for something that is not an entry, and
+    NotAllowedError for a count that cannot be true.
+    """
+    if _HEAD_BYTES <= len(body) <= _SMALL_BYTES and num_messages == 1:
+        magic, checksum, metadata_bytes = _head_from(body)
+        end = _HEAD_BYTES + metadata_bytes
+        if magic == _MAGIC and end <= len(body) and _crc32c(body[6:]) == checksum:
+            try:
+                metadata = _parse_metadata(body[_HEAD_BYTES:end])
+            except DecodeError:
+                return _admit_unusual(body, num_messages)
+            if metadata.publish_time and not metadata.HasField("num_messages_in_batch"):
+                return body
+    return _admit_unusual(body, num_messages)
+
+
+def _admit_unusual(body: bytes, announced: int) -> bytes:
+    verify_entry(body)
+    body = ensure_checksum(body)
+    metadata_end = _HEAD_BYTES + _head_from(body)[2]
+    try:
+        metadata = _parse_metadata(body[_HEAD_BYTES:metadata_end])
+    except DecodeError as error:
+        raise RemoteProtocolError(f"the metadata of an entry cannot be read: {error}") from error
+    if not metadata.IsInitialized():
+        raise RemoteProtocolError("the metadata of an entry lacks producer name, sequence id or publish time")
+    stated = metadata.num_messages_in_batch
+    if stated != announced:
+        raise NotAllowedError(
+            f"SEND announces {announced} messages but the metadata of its entry states {stated}",
+            hint="num_messages must equal num_messages_in_batch",
+        )
+    if not 1 <= stated <= BATCH_MESSAGES_MAX:
+        raise NotAllowedError(f"an entry states {stated} messages; 1 to {BATCH_MESSAGES_MAX} are possible")
+    if metadata.HasField("num_messages_in_batch") and not metadata.encryption_keys:
+        _check_room(stated, metadata.uncompressed_size if metadata.compression else len(body) - metadata_end)
+    return body
+
+
+def _check_room(messages: int, payload_bytes: int) -> None:
+    if messages * _MEMBER_BYTES_MIN > payload_bytes:
+        raise NotAllowedError(
+            f"an entry states {messages} messages in {payload_bytes} bytes, which cannot hold so many"
+        )

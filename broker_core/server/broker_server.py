@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``BrokerServer``: a store, a broker and its two ports on one event loop; start and graceful stop.
+
+Stopping loses nothing that was confirmed and confirms what it can: no new clients, no more reading, the commits in
+flight end and are answered, then connections, broker and store are closed, in this order.
+
+Fail-stop: when the disk fails, ``on_disk_failure`` is called at once; what it does is the process's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from broker_core.base.clock import Clock, SystemClock
+from broker_core.base.errors import ConfigError, DiskFailedError, StorageError
+from broker_core.base.settings import Settings
+from broker_core.broker.broker import Broker
+from broker_core.server.admin.app import build_app
+from broker_core.server.admin.http_endpoint import HttpEndpoint
+from broker_core.server.commit_driver import CommitDriver
+from broker_core.server.endpoint import Endpoint
+from broker_core.server.loop_timers import LoopTimers
+from broker_core.server.publish_budget import PublishBudget
+from broker_core.server.session import Node
+from broker_core.storage.disk import Disk, RealDisk
+from broker_core.storage.store import Store
+
+_log: Final = logging.getLogger(__name__)
+
+_DRAIN_SECONDS: Final = 10.0
+"""A graceful stop waits this long for the disk, then gives up on what was never confirmed."""
+
+_MIB: Final = 1024 * 1024
+
+
+class BrokerServer:
+    """A whole broker inside the running event loop. Use ``start`` once, then ``stop`` once."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        data_dir: Path,
+        *,
+        on_disk_failure: Callable[[StorageError], None],
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings
+        self._data_dir = data_dir
+        self._on_disk_failure = on_disk_failure
+        self._disk = disk or RealDisk()
+        self._clock = clock or SystemClock()
+        self._store: Store
+        self._commits: CommitDriver
+        self.node: Node
+        self.endpoint: Endpoint
+        self.http: HttpEndpoint
+
+    async def start(self, host: str, port: int, http_port: int) -> None:
+        """Open the store, recover, accept clients. Port 0 takes a free one.
+
+        Raises ConfigError for a host that is not safe, StorageError, or OSError if a port cannot be had.
+        """
+        check_host(host)
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._on_loop_error)
+        self._store = Store.open(self._disk, str(self._data_dir), self._clock, self._settings)
+        try:
+            await self._open_ports(loop, host, port, http_port)
+        except BaseException:
+            self._store.close()
+            raise
+
+    async def _open_ports(self, loop: asyncio.AbstractEventLoop, host: str, port: int, http_port: int) -> None:
+        settings = self._settings
+        self._store.commits.on_failure = self._on_disk_failure
+        budget = PublishBudget(settings.max_message_publish_buffer_size_in_mb * _MIB)
+        broker = Broker(self._store, self._clock, LoopTimers(loop), settings)
+        self.node = Node(broker, settings, self._clock, budget)
+        self.endpoint = Endpoint(self.node)
+        self.http = HttpEndpoint(build_app(self.node))
+        self._commits = CommitDriver(
+            self._store.commits, syncs_later=settings.durability == "async", on_committed=budget.committed
+        )
+        self.node.service_url = f"pulsar://{_authority(host)}:{await self.endpoint.bind(host, port)}"
+        self.node.http_url = f"http://{_authority(host)}:{await self.http.bind(host, http_port)}"
+        self._commits.start()
+        await self.endpoint.start()
+        await self.http.start()
+
+    @property
+    def connections_open(self) -> int:
+        """Clients of either port that are connected now."""
+        return self.endpoint.connections_open + self.http.connections_open
+
+    @property
+    def connections_made(self) -> int:
+        """Clients of either port so far."""
+        return self.endpoint.connections_made + self.http.connections_made
+
+    async def stop(self) -> None:
+        """Stop gracefully. StorageError if the last commits did not reach the disk."""
+        self.endpoint.stop_accepting()
+        try:
+            await asyncio.wait_for(self._commits.drain(), _DRAIN_SECONDS)
+        except TimeoutError:
+            _log.error("stop without the last commits seconds=%g", _DRAIN_SECONDS)
+        await self.endpoint.close()
+        await self.http.close()
+        self._commits.stop()
+        self.node.broker.close()
+        self._store.close()
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, DiskFailedError):
+            self._on_disk_failure(error)
+            return
+        _log.error("a callback failed what=%s", context.get("message"), exc_info=error)
+
+
+def check_host(host: str) -> None:
+    """ConfigError unless ``host`` is reachable from this machine only: there is no authentication yet."""
+    try:
+        safe = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        safe = False
+    if not safe:
+        raise ConfigError(
+            f"refusing to listen on {host!r}: whoever reaches the port could read and delete everything",
+            hint="there is no authentication yet; listen on 127.0.0.1 and use an SSH tunnel from elsewhere",
+        )
+
+
+def _authority(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the group commits of the store: the disk work on one worker thread, everything else on the event loop.
+
+The group forms by itself. While one job is on the disk, appends collect; when it ends, its callbacks run (receipts,
+dispatch) and what has collected becomes the next job. On an idle broker the first append is committed at the end of
+the current turn of the loop, so that all frames of one read share one sync.
+
+The store stops itself after a failed write or sync (``GroupCommit.on_failure``); then nothing more is started here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from broker_core.base.errors import DiskFailedError, StorageError
+from broker_core.storage.commit import CommitJob, GroupCommit
+
+_SYNC_SECONDS: Final = 1.0
+"""With ``durability=async``: how long written bytes may wait for their sync."""
+
+
+class CommitDriver:
+    """Drives one GroupCommit from one event loop. Everything but ``_work`` belongs to the loop's thread."""
+
+    def __init__(self, commits: GroupCommit, *, syncs_later: bool, on_committed: Callable[[], None]) -> None:
+        """``syncs_later``: the store has ``durability=async``. ``on_committed`` is called after each group."""
+        self._commits = commits
+        self._syncs_later = syncs_later
+        self._on_committed = on_committed
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[CommitJob | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="commit", daemon=True)
+        self._scheduled = False
+        self._in_flight = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._sync_timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Commit from now on, beginning with what is pending."""
+        self._thread.start()
+        self._commits.on_pending = self._pending
+        if self._commits.pending:
+            self._pending()
+        if self._syncs_later:
+            self._sync_timer = self._loop.call_later(_SYNC_SECONDS, self._sync_due)
+
+    async def drain(self) -> None:
+        """Return when nothing is pending or in flight; StorageError if the store has failed."""
+        await self._idle.wait()
+        if self._commits.error is not None:
+            raise self._commits.error
+
+    def stop(self) -> None:
+        """End the worker thread; a job that it runs is finished first. Pending work stays pending."""
+        if self._sync_timer is not None:
+            self._sync_timer.cancel()
+        self._commits.on_pending = None
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _pending(self) -> None:
+        self._idle.clear()
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._start_job)
+
+    def _start_job(self) -> None:
+        self._scheduled = False
+        if self._in_flight:
+            return
+        job = self._commits.take()
+        if job is None:
+            self._idle.set()
+            return
+        self._in_flight = True
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            error: StorageError | None = None
+            try:
+                job.run()
+            except StorageError as caught:
+                error = caught
+            except Exception as caught:  # noqa: BLE001 - whatever stopped it, what is on the disk is unknown now
+                error = DiskFailedError(f"a commit failed: {caught!r}")
+            self._loop.call_soon_threadsafe(self._finish_job, job, error)
+
+    def _finish_job(self, job: CommitJob, error: StorageError | None) -> None:
+        self._in_flight = False
+        self._commits.finish(job, error)
+        self._start_job()
+        self._on_committed()
+
+    def _sync_due(self) -> None:
+        self._commits.sync_due()
+        self._sync_timer = self._loop.call_later(_SYNC_SECONDS, self._sync_due)

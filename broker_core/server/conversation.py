@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which command is allowed when, and who handles it: one table. Frames come in here, in the order of the wire.
+
+Rules. Before CONNECT only CONNECT and keep-alive are allowed, after it no second CONNECT; whatever else comes in the
+wrong state, or is no command of a client at all, ends the connection (RemoteProtocolError). A request that a handler
+refuses with a ServerError is answered with ERROR under its request id. Only SEND has a body. Source: Pulsar docs,
+"Binary protocol".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from broker_core.base.errors import RemoteProtocolError, ServerError
+from broker_core.server.handlers import consuming, handshake, lookup, producing
+from broker_core.server.session import Session, SessionState
+from broker_core.wire import commands
+from broker_core.wire.frames import Frame
+from broker_core.wire.heads import SendHead, parse_send
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+_START = frozenset({SessionState.START})
+_CONNECTED = frozenset({SessionState.CONNECTED})
+_ANY = _START | _CONNECTED
+
+
+class Rule(NamedTuple):
+    """How one command is treated. ``field`` is where BaseCommand holds it; "" if it has no request id to answer to."""
+
+    states: frozenset[SessionState]
+    handle: Callable[[Session, BaseCommand], None]
+    request_field: str = ""
+
+
+RULES: Final[dict[int, Rule]] = {
+    BaseCommand.CONNECT: Rule(_START, handshake.handle_connect),
+    BaseCommand.PING: Rule(_ANY, handshake.handle_ping),
+    BaseCommand.PONG: Rule(_ANY, handshake.handle_pong),
+    BaseCommand.PARTITIONED_METADATA: Rule(_CONNECTED, lookup.handle_partitioned_metadata, "partitionMetadata"),
+    BaseCommand.LOOKUP: Rule(_CONNECTED, lookup.handle_lookup, "lookupTopic"),
+    BaseCommand.GET_TOPICS_OF_NAMESPACE: Rule(
+        _CONNECTED, lookup.handle_get_topics_of_namespace, "getTopicsOfNamespace"
+    ),
+    BaseCommand.GET_SCHEMA: Rule(_CONNECTED, lookup.handle_get_schema, "getSchema"),
+    BaseCommand.PRODUCER: Rule(_CONNECTED, producing.handle_producer, "producer"),
+    BaseCommand.CLOSE_PRODUCER: Rule(_CONNECTED, producing.handle_close_producer, "close_producer"),
+    BaseCommand.SUBSCRIBE: Rule(_CONNECTED, consuming.handle_subscribe, "subscribe"),
+    BaseCommand.CLOSE_CONSUMER: Rule(_CONNECTED, consuming.handle_close_consumer, "close_consumer"),
+    BaseCommand.UNSUBSCRIBE: Rule(_CONNECTED, consuming.handle_unsubscribe, "unsubscribe"),
+    BaseCommand.FLOW: Rule(_CONNECTED, consuming.handle_flow),
+    BaseCommand.ACK: Rule(_CONNECTED, consuming.handle_ack),
+    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: Rule(_CONNECTED, consuming.handle_redeliver),
+    BaseCommand.SEEK: Rule(_CONNECTED, consuming.handle_seek, "seek"),
+    BaseCommand.GET_LAST_MESSAGE_ID: Rule(_CONNECTED, consuming.handle_get_last_message_id, "getLastMessageId"),
+    BaseCommand.CONSUMER_STATS: Rule(_CONNECTED, consuming.handle_consumer_stats, "consumerStats"),
+}
+"""Every command that a client may send, except SEND, which has a path of its own."""
+
+
+def receive(session: Session, frames: list[Frame]) -> bool:
+    """Act on ``frames``. True if something was published. RemoteProtocolError: the connection must end."""
+    published = False
+    producers = session.producers
+    for command, body in frames:
+        head = parse_send(command)
+        if head is None:
+            if body:
+                raise RemoteProtocolError("a command that takes no message came with one")
+            _handle(session, commands.parse_command(command))
+            continue
+        channel = producers.get(head.producer_id)
+        if channel is None:
+            _check_send_allowed(session, head)
+            continue
+        channel.send(head, body)
+        published = True
+    return published
+
+
+def _check_send_allowed(session: Session, head: SendHead) -> None:
+    """A SEND for an unknown producer: dropped, as in Pulsar, for it crosses with the broker's CLOSE_PRODUCER."""
+    if session.state is not SessionState.CONNECTED:
+        raise RemoteProtocolError(f"SEND of producer {head.producer_id} came before CONNECT")
+
+
+def _handle(session: Session, command: BaseCommand) -> None:
+    rule = RULES.get(command.type)
+    if rule is None:
+        raise RemoteProtocolError(f"{commands.command_name(command)} is not a command of a client")
+    if session.state not in rule.states:
+        raise RemoteProtocolError(f"{commands.command_name(command)} is not allowed in state {session.state.value}")
+    try:
+        rule.handle(session, command)
+    except ServerError as error:
+        if not rule.request_field:
+            raise RemoteProtocolError(f"{commands.command_name(command)} failed: {error}") from error
+        session.send(commands.error(getattr(command, rule.request_field).request_id, error))

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where topics are: PARTITIONED_METADATA, LOOKUP, GET_TOPICS_OF_NAMESPACE and GET_SCHEMA.
+
+One broker owns every topic, so LOOKUP always answers with its own URL. A client compares that text with the URL it
+connected to and opens a second connection if they differ, so it must be the URL that was announced.
+Source: Pulsar docs, "Binary protocol - Service discovery".
+"""
+
+from __future__ import annotations
+
+from broker_core.base.errors import ServerError, TopicNotFoundError
+from broker_core.base.names import NamespaceName, TopicName
+from broker_core.broker.broker import TopicsMode
+from broker_core.server.session import Session
+from broker_core.wire.commands import error_code
+from broker_core.wire.proto.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadataResponse,
+)
+
+
+def handle_partitioned_metadata(session: Session, command: BaseCommand) -> None:
+    """How many partitions a topic has; 0 for a plain one."""
+    wish = command.partitionMetadata
+    answer = BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE)
+    result = answer.partitionMetadataResponse
+    result.request_id = wish.request_id
+    try:
+        name = TopicName.parse(wish.topic)
+        result.partitions = session.node.broker.partitions_of(name, create=wish.metadata_auto_creation_enabled)
+        result.response = CommandPartitionedTopicMetadataResponse.Success
+    except ServerError as error:
+        result.response = CommandPartitionedTopicMetadataResponse.Failed
+        result.error = error_code(error)
+        result.message = str(error)
+    session.send(answer)
+
+
+def handle_lookup(session: Session, command: BaseCommand) -> None:
+    """Which broker serves a topic: this one, for every valid name."""
+    wish = command.lookupTopic
+    answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
+    result = answer.lookupTopicResponse
+    result.request_id = wish.request_id
+    try:
+        TopicName.parse(wish.topic)
+        result.brokerServiceUrl = session.node.service_url
+        result.authoritative = True
+        result.response = CommandLookupTopicResponse.Connect
+    except ServerError as error:
+        result.response = CommandLookupTopicResponse.Failed
+        result.error = error_code(error)
+        result.message = str(error)
+    session.send(answer)
+
+
+def handle_get_topics_of_namespace(session: Session, command: BaseCommand) -> None:
+    """All topics of a namespace; the partitions of a partitioned one singly."""
+    wish = command.getTopicsOfNamespace
+    topics = session.node.broker.topics_of(NamespaceName.parse(wish.namespace), TopicsMode(wish.mode))
+    answer = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE)
+    result = answer.getTopicsOfNamespaceResponse
+    result.request_id = wish.request_id
+    result.topics.extend(topics)
+    session.send(answer)
+
+
+def handle_get_schema(session: Session, command: BaseCommand) -> None:
+    """No schemas are stored yet, so no topic has one."""
+    wish = command.getSchema
+    missing = TopicNotFoundError(f"topic {wish.topic!r} has no schema")
+    answer = BaseCommand(type=BaseCommand.GET_SCHEMA_RESPONSE)
+    answer.getSchemaResponse.request_id = wish.request_id
+    answer.getSchemaResponse.error_code = error_code(missing)
+    answer.getSchemaResponse.error_message = str(missing)
+    session.send(answer)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PRODUCER, SEND and CLOSE_PRODUCER, and the answers to one producer.
+
+The order of answers is the broker's: a refusal waits for the receipts of the entries sent before it, and
+CLOSE_PRODUCER is answered after the last receipt. Here nothing is queued. Source: Pulsar docs, "Binary protocol -
+Producer".
+"""
+
+from __future__ import annotations
+
+from broker_core.base.errors import NotAllowedError, ServerError
+from broker_core.base.limits import PRODUCER_NAME_BYTES_MAX
+from broker_core.base.names import TopicName
+from broker_core.base.positions import Position
+from broker_core.broker.producer import Producer
+from broker_core.broker.requests import AccessMode, Peer, ProducerRequest
+from broker_core.broker.topic import Topic
+from broker_core.server.admission import admit
+from broker_core.server.session import NO_REQUEST, Session
+from broker_core.wire import commands
+from broker_core.wire.heads import SendHead, receipt_frame
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+
+class ProducerChannel:
+    """One producer of one connection: takes its SENDs, and is the broker's ``ProducerSink``."""
+
+    __slots__ = ("_outbox", "_partition", "_producer_id", "_session", "producer")
+
+    def __init__(self, session: Session, producer_id: int, topic: Topic, request: ProducerRequest) -> None:
+        self._session = session
+        self._outbox = session.outbox
+        self._producer_id = producer_id
+        self._partition = topic.name.partition_index
+        self.producer: Producer = topic.add_producer(request, self)
+
+    @property
+    def in_flight_bytes(self) -> int:
+        return self.producer.pending_bytes
+
+    def send(self, head: SendHead, body: bytes) -> None:
+        """One SEND. Raises RemoteProtocolError if ``body`` is not an entry at all."""
+        try:
+            body = admit(body, head.num_messages)
+        except ServerError as error:
+            self.producer.refuse(head.sequence_id, error)
+            return
+        self.producer.send(head.sequence_id, head.highest_sequence_id, head.num_messages, body, head.is_chunk)
+
+    def receipt(self, sequence_id: int, highest_sequence_id: int, position: Position) -> None:
+        self._outbox.put(
+            receipt_frame(
+                self._producer_id, sequence_id, position[0], position[1], self._partition, highest_sequence_id
+            )
+        )
+
+    def send_error(self, sequence_id: int, error: ServerError) -> None:
+        self._session.send(commands.send_error(self._producer_id, sequence_id, error))
+
+    def closed_by_broker(self) -> None:
+        if self._session.producers.pop(self._producer_id, None) is not None:
+            self._session.send(commands.close_producer(self._producer_id, NO_REQUEST))
+
+    def close(self, request_id: int) -> None:
+        """Take no more sends; answer ``request_id`` when all are answered."""
+        self.producer.close(lambda: self._closed(request_id))
+
+    def _closed(self, request_id: int) -> None:
+        self._session.producers.pop(self._producer_id, None)
+        self._session.send(commands.success(request_id))
+
+    def abandon(self) -> None:
+        """The connection is gone."""
+        self.producer.abandon()
+
+
+def handle_producer(session: Session, command: BaseCommand) -> None:
+    """Create a producer, or confirm the one that this connection already has under the id."""
+    wish = command.producer
+    channel = session.producers.get(wish.producer_id)
+    if channel is None:
+        request = _producer_request(session, command)
+        topic = session.node.broker.topic(TopicName.parse(wish.topic), create=True)
+        channel = ProducerChannel(session, wish.producer_id, topic, request)
+        session.producers[wish.producer_id] = channel
+    answer = BaseCommand(type=BaseCommand.PRODUCER_SUCCESS)
+    answer.producer_success.request_id = wish.request_id
+    answer.producer_success.producer_name = channel.producer.name
+    answer.producer_success.last_sequence_id = channel.producer.last_sequence_id
+    session.send(answer)
+
+
+def _producer_request(session: Session, command: BaseCommand) -> ProducerRequest:
+    wish = command.producer
+    if len(wish.producer_name.encode()) > PRODUCER_NAME_BYTES_MAX:
+        raise NotAllowedError(f"a producer name of more than {PRODUCER_NAME_BYTES_MAX} bytes; it is part of each entry")
+    return ProducerRequest(
+        name=wish.producer_name,
+        user_provided_name=wish.user_provided_producer_name,
+        epoch=wish.epoch,
+        access_mode=AccessMode(wish.producer_access_mode),
+        peer=Peer(session.peer_address, session.features.version, {pair.key: pair.value for pair in wish.metadata}),
+    )
+
+
+def handle_close_producer(session: Session, command: BaseCommand) -> None:
+    """Close a producer after its receipts."""
+    wish = command.close_producer
+    channel = session.producers.get(wish.producer_id)
+    if channel is None:
+        raise ServerError(f"producer {wish.producer_id} is not registered on this connection")
+    channel.close(wish.request_id)

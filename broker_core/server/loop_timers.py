@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``base.clock.Timers`` on an asyncio event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from broker_core.base.clock import TimerHandle
+
+
+class LoopTimers:
+    """Callbacks run on the loop's thread, as everything of the broker does."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
+        """Also for 0 never from inside this call."""
+        return self._loop.call_later(delay_s, callback)

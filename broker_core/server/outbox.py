@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What waits to be written to one connection, written once per turn of the event loop.
+
+Everything a connection says goes through its one ``Outbox``, so the order of ``put`` is the order on the wire: an
+answer put after a receipt cannot overtake it. The outbox knows nothing of frames.
+
+Flow control. ``writable`` turns False when the transport holds more than its high mark; dispatch then pauses until
+``on_writable`` is called. Bytes not yet handed to the transport are bounded too: a large pile is handed over at once
+instead of at the end of the turn, so one pass of dispatch cannot run far past the mark before it learns of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+HAND_OVER_BYTES: Final = 256 * 1024
+"""A pile of this size goes to the transport at once. Large enough that one system call carries many frames."""
+
+
+class Outbox:
+    """The outgoing side of one connection."""
+
+    __slots__ = ("_buffers", "_call_soon", "_on_writable", "_piled_bytes", "_scheduled", "_transport", "writable")
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object], on_writable: Callable[[], None]) -> None:
+        """``on_writable`` is called each time ``writable`` becomes True again."""
+        self._call_soon = call_soon
+        self._on_writable = on_writable
+        self._transport: asyncio.Transport | None = None
+        self._buffers: list[bytes] = []
+        self._piled_bytes = 0
+        self._scheduled = False
+        self.writable = False
+
+    def attach(self, transport: asyncio.Transport, high_bytes: int) -> None:
+        """Write to ``transport``; above ``high_bytes`` unsent bytes the outbox is not writable."""
+        transport.set_write_buffer_limits(high=high_bytes, low=high_bytes // 4)
+        self._transport = transport
+        self.writable = True
+
+    def detach(self) -> None:
+        """The connection is gone: what is put from now on is dropped."""
+        self._transport = None
+        self._buffers.clear()
+        self.writable = False
+
+    def put(self, frame: bytes) -> None:
+        """Queue one whole frame."""
+        self._buffers.append(frame)
+        self._piled_bytes += len(frame)
+        if not self._scheduled:
+            self._scheduled = True
+            self._call_soon(self.flush)
+
+    def put_all(self, buffers: Iterable[bytes], total_bytes: int) -> None:
+        """Queue the buffers of one or more whole frames, ``total_bytes`` long together."""
+        self._buffers.extend(buffers)
+        self._piled_bytes += total_bytes
+        if self._piled_bytes >= HAND_OVER_BYTES:
+            self.flush()
+        elif not self._scheduled:
+            self._scheduled = True
+            self._call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Hand everything to the transport."""
+        self._scheduled = False
+        buffers = self._buffers
+        if not buffers:
+            return
+        self._buffers = []
+        self._piled_bytes = 0
+        if self._transport is not None:
+            self._transport.writelines(buffers)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the operating system has not taken yet."""
+        held = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        return self._piled_bytes + held
+
+    def pause(self) -> None:
+        """The transport holds too much."""
+        self.writable = False
+
+    def resume(self) -> None:
+        """The transport has room again."""
+        if self._transport is not None and not self.writable:
+            self.writable = True
+            self._on_writable()

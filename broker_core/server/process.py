@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One broker as one operating system process: event loop, signals, runtime file, idle stop, and how it ends.
+
+Ends:
+- SIGTERM or SIGINT: graceful stop, ``serve`` returns (exit code 0).
+- A second SIGTERM or SIGINT: at once, killed by the signal. Nothing confirmed is lost, as after any kill.
+- No connection for ``idleStopSeconds``: as SIGTERM.
+- The disk refused a write or sync: message on stderr, exit code ``EXIT_DISK_FAILED`` at once. The next start
+  recovers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NoReturn
+
+from broker_core import __version__
+from broker_core.base.errors import StorageError
+from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
+from broker_core.base.settings import Settings
+from broker_core.server.broker_server import BrokerServer
+
+EXIT_FAILURE: Final = 1
+"""The broker could not start: data directory locked or damaged, port taken."""
+
+EXIT_USAGE: Final = 2
+"""A setting or the host is not allowed."""
+
+EXIT_DISK_FAILED: Final = 8
+"""The disk refused a write or sync, and the process stopped rather than confirm what may be lost."""
+
+
+def serve(
+    settings: Settings,
+    *,
+    data_dir: Path,
+    port: int,
+    http_port: int,
+    on_ready: Callable[[RuntimeInfo], None],
+    host: str = "127.0.0.1",
+) -> None:
+    """Serve until a signal or the idle stop. ``on_ready`` is called once, when both ports accept connections.
+
+    Raises ConfigError, DataDirLockedError or another StorageError, or OSError for a port that cannot be had.
+    """
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(settings, data_dir, host, port, http_port, on_ready))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where there is one; all works without it."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+async def _serve(
+    settings: Settings,
+    data_dir: Path,
+    host: str,
+    port: int,
+    http_port: int,
+    on_ready: Callable[[RuntimeInfo], None],
+) -> None:
+    stop = asyncio.Event()
+    _handle_signals(stop)
+    server = BrokerServer(settings, data_dir, on_disk_failure=_die)
+    await server.start(host, port, http_port)
+    info = RuntimeInfo(
+        pid=os.getpid(), service_url=server.node.service_url, http_url=server.node.http_url, version=__version__
+    )
+    runtime_file = data_dir / RUNTIME_FILE
+    _write_atomically(runtime_file, info.encode())
+    try:
+        on_ready(info)
+        if settings.idle_stop_seconds:
+            await _idle_or_stopped(server, settings.idle_stop_seconds, stop)
+        else:
+            await stop.wait()
+    finally:
+        runtime_file.unlink(missing_ok=True)
+        await server.stop()
+
+
+def _handle_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def on_signal() -> None:
+        stop.set()
+        for number in numbers:
+            # The next one must work even if the stop hangs, so it is left to the operating system.
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in numbers:
+        loop.add_signal_handler(number, on_signal)
+
+
+async def _idle_or_stopped(server: BrokerServer, idle_seconds: int, stop: asyncio.Event) -> None:
+    """Return when stopped, or when nobody was connected for ``idle_seconds`` at a stretch."""
+    while not stop.is_set():
+        used_before = server.connections_made
+        try:
+            await asyncio.wait_for(stop.wait(), idle_seconds)
+        except TimeoutError:
+            if not server.connections_open and server.connections_made == used_before:
+                return
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_bytes(content)
+    fresh.replace(path)
+
+
+def _die(error: StorageError) -> NoReturn:
+    """Stop on the spot. No clean-up: nothing may be written to a disk in an unknown state."""
+    sys.stderr.write(f"pulsarish: {error}\n")
+    sys.stderr.flush()
+    os._exit(EXIT_DISK_FAILED)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``RunningBroker``: a real broker process for tests, yours and ours: start, stop, kill, start again on the same data.
+
+    with RunningBroker(tmp_path) as broker:
+        client = pulsar.Client(broker.service_url)
+
+The port stays the same over restarts, so connected clients find the broker again. Whatever happens, the process ends
+with the ``with`` block.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, Self
+
+from broker_core.base.clock import SystemClock
+from broker_core.base.errors import OperationTimeoutError, PulsarishError
+
+_START_SECONDS: Final = 20.0
+_STOP_SECONDS: Final = 20.0
+
+
+class BrokerExitedError(PulsarishError):
+    """The process ended before it was ready; ``str()`` holds what it wrote on stderr."""
+
+
+class RunningBroker:
+    """One broker process on ``data_dir``. ``service_url`` and ``http_url`` are known once it has started."""
+
+    def __init__(
+        self, data_dir: Path, settings: Mapping[str, object] | None = None, *, port: int = 0, http_port: int = 0
+    ) -> None:
+        """``settings`` by their outer names (``maxMessageSize``); port 0 takes a free one."""
+        self.data_dir = data_dir
+        self.settings = dict(settings or {})
+        self.port = port
+        self.http_port = http_port
+        self.service_url = ""
+        self.http_url = ""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_path = data_dir.with_name(data_dir.name + ".stderr")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self.kill()
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    @property
+    def stderr(self) -> str:
+        """What the process has written on stderr, over all its lives."""
+        return self._log_path.read_text("utf-8", "replace") if self._log_path.exists() else ""
+
+    def start(self) -> None:
+        """Start the process and return when it is ready. BrokerExitedError if it ends instead."""
+        command = [sys.executable, "-m", "broker_core.server", "--data-dir", str(self.data_dir)]
+        command += ["--port", str(self.port), "--http-port", str(self.http_port)]
+        command += ["--settings", json.dumps(self.settings)]
+        with self._log_path.open("ab") as log:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+        self._process = process
+        ready = _first_line(process.stdout, _START_SECONDS).split()
+        if len(ready) != 3:
+            code = process.wait(_STOP_SECONDS)
+            self._forget()
+            raise BrokerExitedError(f"the broker ended with exit code {code} before it was ready: {self.stderr}")
+        self.service_url, self.http_url = ready[1], ready[2]
+        self.port = int(self.service_url.rpartition(":")[2])
+        self.http_port = int(self.http_url.rpartition(":")[2])
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal and return at once."""
+        os.kill(self.pid, number)
+
+    def wait(self, timeout_s: float = _STOP_SECONDS) -> int:
+        """The exit code, once the process has ended; negative if a signal ended it."""
+        code = self._running().wait(timeout_s)
+        self._forget()
+        return code
+
+    def stop(self) -> int:
+        """Stop gracefully; the exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        """End it as a power cut would: without a chance to do anything."""
+        self._running().kill()
+        self.wait()
+
+    def restart(self) -> None:
+        """Stop gracefully, start again on the same data and ports."""
+        self.stop()
+        self.start()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise PulsarishError("the broker is not running", hint="call start() first")
+        return self._process
+
+    def _forget(self) -> None:
+        if self._process is not None and self._process.stdout is not None:
+            self._process.stdout.close()
+        self._process = None
+
+
+def _first_line(stream: IO[bytes] | None, timeout_s: float) -> str:
+    """One line, or what came before the end of the stream; OperationTimeoutError if neither comes."""
+    if stream is None:
+        return ""
+    clock = SystemClock()
+    deadline = clock.monotonic() + timeout_s
+    line = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while not line.endswith(b"\n"):
+            if not selector.select(max(0.0, deadline - clock.monotonic())):
+                raise OperationTimeoutError(f"the broker was not ready after {timeout_s:g} s")
+            chunk = os.read(stream.fileno(), 4096)
+            if not chunk:
+                break
+            line += chunk
+    return line.decode()

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The outgoing side of a connection, over a transport that only records."""
+
+import asyncio
+from collections.abc import Callable
+
+from broker_core.server.outbox import HAND_OVER_BYTES, Outbox
+
+
+class RecordingTransport(asyncio.Transport):
+    """Keeps each write apart; says how much it holds only when told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[list[bytes]] = []
+        self.held_bytes = 0
+
+    def writelines(self, list_of_data: object) -> None:
+        self.writes.append(list(list_of_data))  # type: ignore[call-overload]
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.limits = (high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return self.held_bytes
+
+
+class Turn:
+    """``call_soon`` of a loop whose turns end when the test says so."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[], None]] = []
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.callbacks.append(callback)
+
+    def end(self) -> None:
+        callbacks, self.callbacks = self.callbacks, []
+        for callback in callbacks:
+            callback()
+
+
+def attached() -> tuple[Outbox, RecordingTransport, Turn, list[str]]:
+    """An outbox with all that is around it; the list notes when it became writable again."""
+    turn, transport, heard = Turn(), RecordingTransport(), list[str]()
+    outbox = Outbox(turn.call_soon, lambda: heard.append("writable"))
+    outbox.attach(transport, 8 * 1024 * 1024)
+    return outbox, transport, turn, heard
+
+
+def test_all_frames_of_one_turn_are_one_write_in_order() -> None:
+    """Answers of one read and receipts of one group commit cost one system call together."""
+    outbox, transport, turn, _ = attached()
+    outbox.put(b"a")
+    outbox.put_all([b"b", b"c"], 2)
+    outbox.put(b"d")
+    assert transport.writes == []
+    turn.end()
+    assert transport.writes == [[b"a", b"b", b"c", b"d"]]
+    turn.end()
+    assert len(transport.writes) == 1
+
+
+def test_a_large_pile_is_handed_over_before_the_turn_ends() -> None:
+    """So that one pass of dispatch learns in time that the transport is full."""
+    outbox, transport, turn, _ = attached()
+    outbox.put_all([b"x" * HAND_OVER_BYTES], HAND_OVER_BYTES)
+    assert len(transport.writes) == 1
+    outbox.put(b"later")
+    turn.end()
+    assert transport.writes[1] == [b"later"]
+
+
+def test_it_says_when_it_is_writable_again_and_only_then() -> None:
+    """pause and resume come from the transport."""
+    outbox, _, _, heard = attached()
+    outbox.resume()
+    assert heard == []
+    outbox.pause()
+    assert not outbox.writable
+    outbox.resume()
+    assert outbox.writable
+    assert heard == ["writable"]
+
+
+def test_unsent_bytes_are_those_piled_up_and_those_the_transport_holds() -> None:
+    """Both count against a client that does not read."""
+    outbox, transport, turn, _ = attached()
+    transport.held_bytes = 100
+    outbox.put(b"12345")
+    assert outbox.unsent_bytes == 105
+    turn.end()
+    assert outbox.unsent_bytes == 100
+
+
+def test_after_the_connection_is_lost_everything_is_dropped() -> None:
+    """Receipts of commits in flight still arrive here."""
+    outbox, transport, turn, heard = attached()
+    outbox.put(b"before")
+    outbox.detach()
+    outbox.put(b"after")
+    outbox.resume()
+    turn.end()
+    assert transport.writes == []
+    assert not outbox.writable
+    assert heard == []

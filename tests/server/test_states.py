@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command in every state: answered, dropped as Pulsar drops it, or the end of the connection."""
+
+import pytest
+
+from broker_core.server.conversation import RULES
+from broker_core.testing.raw_client import RawClient, must_succeed
+from broker_core.testing.running_broker import RunningBroker
+from broker_core.wire import commands
+from broker_core.wire.entry import seal_entry
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageMetadata
+
+FIRST = pb.MessageIdData(ledgerId=0, entryId=0)
+
+COMMANDS: dict[int, BaseCommand] = {
+    BaseCommand.CONNECT: commands.connect("test", 20),
+    BaseCommand.PING: commands.ping(),
+    BaseCommand.PONG: commands.pong(),
+    BaseCommand.PARTITIONED_METADATA: BaseCommand(partitionMetadata={"topic": "t", "request_id": 7}),
+    BaseCommand.LOOKUP: BaseCommand(lookupTopic={"topic": "t", "request_id": 7}),
+    BaseCommand.GET_TOPICS_OF_NAMESPACE: BaseCommand(
+        getTopicsOfNamespace={"namespace": "public/default", "request_id": 7}
+    ),
+    BaseCommand.GET_SCHEMA: BaseCommand(getSchema={"topic": "t", "request_id": 7}),
+    BaseCommand.PRODUCER: BaseCommand(producer={"topic": "t", "producer_id": 5, "request_id": 7}),
+    BaseCommand.CLOSE_PRODUCER: BaseCommand(close_producer={"producer_id": 99, "request_id": 7}),
+    BaseCommand.SUBSCRIBE: BaseCommand(
+        subscribe={"topic": "t", "subscription": "s", "subType": 1, "consumer_id": 5, "request_id": 7}
+    ),
+    BaseCommand.CLOSE_CONSUMER: BaseCommand(close_consumer={"consumer_id": 99, "request_id": 7}),
+    BaseCommand.UNSUBSCRIBE: BaseCommand(unsubscribe={"consumer_id": 99, "request_id": 7}),
+    BaseCommand.FLOW: BaseCommand(flow={"consumer_id": 99, "messagePermits": 1}),
+    BaseCommand.ACK: BaseCommand(ack={"consumer_id": 99, "ack_type": 0, "message_id": [FIRST]}),
+    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: BaseCommand(redeliverUnacknowledgedMessages={"consumer_id": 99}),
+    BaseCommand.SEEK: BaseCommand(seek={"consumer_id": 99, "request_id": 7, "message_publish_time": 0}),
+    BaseCommand.GET_LAST_MESSAGE_ID: BaseCommand(getLastMessageId={"consumer_id": 99, "request_id": 7}),
+    BaseCommand.CONSUMER_STATS: BaseCommand(consumerStats={"consumer_id": 99, "request_id": 7}),
+}
+for _kind, _command in COMMANDS.items():
+    _command.type = _kind  # type: ignore[assignment] # the keys are members of the enumeration
+
+ANSWERS: dict[int, int | None] = {
+    BaseCommand.PING: BaseCommand.PONG,
+    BaseCommand.PONG: None,
+    BaseCommand.PARTITIONED_METADATA: BaseCommand.PARTITIONED_METADATA_RESPONSE,
+    BaseCommand.LOOKUP: BaseCommand.LOOKUP_RESPONSE,
+    BaseCommand.GET_TOPICS_OF_NAMESPACE: BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
+    BaseCommand.GET_SCHEMA: BaseCommand.GET_SCHEMA_RESPONSE,
+    BaseCommand.PRODUCER: BaseCommand.PRODUCER_SUCCESS,
+    BaseCommand.CLOSE_PRODUCER: BaseCommand.ERROR,
+    BaseCommand.SUBSCRIBE: BaseCommand.SUCCESS,
+    BaseCommand.CLOSE_CONSUMER: BaseCommand.ERROR,
+    BaseCommand.UNSUBSCRIBE: BaseCommand.ERROR,
+    BaseCommand.FLOW: None,
+    BaseCommand.ACK: None,
+    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: None,
+    BaseCommand.SEEK: BaseCommand.ERROR,
+    BaseCommand.GET_LAST_MESSAGE_ID: BaseCommand.ERROR,
+    BaseCommand.CONSUMER_STATS: BaseCommand.ERROR,
+}
+"""What a connected client gets for each of COMMANDS, which name no producer or consumer that exists; None: nothing."""
+
+
+def name_of(kind: int) -> str:
+    return BaseCommand.Type.Name(kind)  # type: ignore[arg-type] # an enumeration is an int here
+
+
+def test_the_tables_cover_every_command() -> None:
+    """A new command must say how it behaves in each state."""
+    assert set(COMMANDS) == set(RULES)
+    assert set(ANSWERS) | {BaseCommand.CONNECT} == set(RULES)
+
+
+@pytest.mark.parametrize(
+    "kind", sorted(set(COMMANDS) - {BaseCommand.CONNECT, BaseCommand.PING, BaseCommand.PONG}), ids=name_of
+)
+def test_before_connect_a_command_ends_the_connection(broker: RunningBroker, kind: int) -> None:
+    """Row 30: nothing but the handshake and keep-alive is served to a stranger."""
+    with RawClient(broker.service_url, connect=False) as client:
+        answer = client.ask(COMMANDS[kind])
+        assert answer.type == BaseCommand.ERROR
+        assert "not allowed in state start" in answer.error.message
+        assert client.ended_by_broker()
+
+
+def test_before_connect_a_send_ends_the_connection(broker: RunningBroker) -> None:
+    """SEND has a path of its own, which must not be a way around the table."""
+    with RawClient(broker.service_url, connect=False) as client:
+        client.send_entry(0, 0, b"anything")
+        assert "before CONNECT" in client.next_command().error.message
+        assert client.ended_by_broker()
+
+
+def test_before_connect_a_ping_is_answered(broker: RunningBroker) -> None:
+    """As in Pulsar; the time for CONNECT goes on all the same."""
+    with RawClient(broker.service_url, connect=False) as client:
+        assert client.ask(commands.ping()).type == BaseCommand.PONG
+
+
+def test_a_second_connect_ends_the_connection(broker: RunningBroker) -> None:
+    """As in Pulsar."""
+    with RawClient(broker.service_url) as client:
+        assert client.ask(COMMANDS[BaseCommand.CONNECT]).type == BaseCommand.ERROR
+        assert client.ended_by_broker()
+
+
+@pytest.mark.parametrize("kind", sorted(ANSWERS), ids=name_of)
+def test_a_connected_client_gets_the_answer_of_its_command(broker: RunningBroker, kind: int) -> None:
+    """Unknown producers and consumers are an ERROR where there is a request id, and silence where there is none."""
+    with RawClient(broker.service_url) as client:
+        client.tell(COMMANDS[kind], commands.ping())
+        answer = client.next_command()
+        expected = ANSWERS[kind]
+        if expected is None or kind == BaseCommand.PING:
+            assert answer.type == BaseCommand.PONG
+        else:
+            assert answer.type == expected
+            assert client.next_command().type == BaseCommand.PONG
+
+
+@pytest.mark.parametrize(
+    "kind", [BaseCommand.CONNECTED, BaseCommand.SUCCESS, BaseCommand.ERROR, BaseCommand.SEND_RECEIPT], ids=name_of
+)
+def test_a_command_of_a_broker_ends_the_connection(broker: RunningBroker, kind: int) -> None:
+    """A client has no business sending it."""
+    command = {
+        BaseCommand.CONNECTED: commands.connected("x", 20, 1),
+        BaseCommand.SUCCESS: commands.success(1),
+        BaseCommand.ERROR: BaseCommand(type=BaseCommand.ERROR, error={"request_id": 1, "error": 0, "message": ""}),
+        BaseCommand.SEND_RECEIPT: BaseCommand(
+            type=BaseCommand.SEND_RECEIPT, send_receipt={"producer_id": 0, "sequence_id": 0}
+        ),
+    }[kind]
+    with RawClient(broker.service_url) as client:
+        assert "not a command of a client" in client.ask(command).error.message
+        assert client.ended_by_broker()
+
+
+def test_a_send_for_an_unknown_producer_is_dropped(broker: RunningBroker) -> None:
+    """It crosses with the broker's CLOSE_PRODUCER whenever a topic is unloaded."""
+    body = seal_entry(MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString(), b"x")
+    with RawClient(broker.service_url) as client:
+        client.send_entry(77, 0, body)
+        assert client.ask(commands.ping()).type == BaseCommand.PONG
+
+
+def test_the_same_producer_and_consumer_id_again_is_confirmed_not_doubled(broker: RunningBroker, topic: str) -> None:
+    """A client that lost patience asks again."""
+    with RawClient(broker.service_url) as client:
+        first = must_succeed(client.open_producer(topic, 3))
+        second = must_succeed(client.open_producer(topic, 3))
+        assert first.producer_success.producer_name == second.producer_success.producer_name
+        must_succeed(client.subscribe(topic, "s", 3))
+        must_succeed(client.subscribe(topic, "s", 3))
+
+
+def test_closing_a_producer_is_answered_after_its_receipts(broker: RunningBroker, topic: str) -> None:
+    """Else the client would take its unanswered sends for lost."""
+    body = seal_entry(MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString(), b"x")
+    with RawClient(broker.service_url) as client:
+        must_succeed(client.open_producer(topic, 0))
+        for number in range(10):
+            client.send_entry(0, number, body)
+        client.tell(commands.close_producer(0, 5))
+        kinds = [client.next_command().type for _ in range(11)]
+    assert kinds == [BaseCommand.SEND_RECEIPT] * 10 + [BaseCommand.SUCCESS]
+
+
+def test_ids_may_be_zero_or_the_largest_number(broker: RunningBroker, topic: str) -> None:
+    """Ids start at 0, which is a number like any other."""
+    with RawClient(broker.service_url) as client:
+        for producer_id in (0, 2**64 - 1):
+            command = BaseCommand(type=BaseCommand.PRODUCER)
+            command.producer.topic = topic
+            command.producer.producer_id = command.producer.request_id = producer_id
+            assert client.ask(command).producer_success.request_id == producer_id
