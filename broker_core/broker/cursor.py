@@ -23,7 +23,7 @@ from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position
 from broker_core.broker.ack_sets import words_of_bits
 from broker_core.broker.position_set import PositionSet
-from broker_core.storage.cursors import CursorChange, CursorState, Deleted, MarkDelete, Partial
+from broker_core.storage.cursor_state import CursorChange, CursorState, Deleted, MarkDelete, Partial
 
 
 class LogGeometry(Protocol):

@@ -11,7 +11,8 @@ from broker_core.base.clock import TimerHandle, Timers
 from broker_core.base.errors import StorageError
 from broker_core.broker.cursor import Cursor
 from broker_core.storage.commit import OnDurable
-from broker_core.storage.cursors import CursorChange, CursorStore, MarkDelete, Reset
+from broker_core.storage.cursor_state import CursorChange, MarkDelete, Reset
+from broker_core.storage.cursors import CursorStore
 
 
 class CursorJournal:

@@ -53,7 +53,7 @@ class LogReader:
                 room = min(run.last - entry + 1, entries_max - len(found))
                 if room <= 0 or bytes_max <= 0:
                     return found, missing
-                got = self._read_run(Position(run.ledger, entry), room)
+                got = self._read_run(Position(run.ledger, entry), room, bytes_max)
                 if not got:
                     missing.append(Position(run.ledger, entry))
                     entry += 1

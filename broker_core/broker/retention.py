@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 def trim(topic: Topic) -> None:
     """Start deleting what no subscription of ``topic`` needs any more; it happens once that is known durably."""
+    topic.log.roll_if_due()
     durable = [each for each in topic.subscriptions.values() if each.journal is not None]
     if durable:
         acked = min(each.cursor.mark_delete for each in durable)
@@ -27,7 +28,7 @@ def trim(topic: Topic) -> None:
         return
     else:
         acked = topic.log.last_confirmed
-    if not _any_ledger_within(topic, acked):
+    if not _ledger_within(topic, acked):
         return
     barrier = _Barrier(len(durable), lambda: _delete(topic, acked))
     for each in durable:
@@ -36,10 +37,10 @@ def trim(topic: Topic) -> None:
     barrier.passed(None)
 
 
-def _any_ledger_within(topic: Topic, acked: Position) -> bool:
+def _ledger_within(topic: Topic, acked: Position) -> bool:
     """Whether the oldest ledger is closed and wholly acknowledged, so that trimming is worth a write."""
-    ledgers = topic.log.ledgers()
-    return len(ledgers) > 1 and topic.log.next_valid(acked).ledger > ledgers[0].ledger
+    oldest = next(iter(topic.log.ledgers()), None)
+    return oldest is not None and oldest.closed and Position(oldest.id, oldest.entries - 1) <= acked
 
 
 def _delete(topic: Topic, acked: Position) -> None:
@@ -48,7 +49,12 @@ def _delete(topic: Topic, acked: Position) -> None:
         return
     needed = [each.cursor.mark_delete for each in topic.subscriptions.values() if each.durable]
     acked = min([acked, *needed])
-    deleted = topic.log.trim(Position(acked.ledger, acked.entry + 1))
+    try:
+        deleted = topic.log.trim(Position(acked.ledger, acked.entry + 1))
+    except StorageError as error:
+        # The store has failed and whoever runs it was told; this runs inside a commit, which must tell the others too.
+        logger.error("trim failed topic=%s error=%s", topic.name, error)
+        return
     if deleted:
         logger.info("trimmed topic=%s ledgers=%s", topic.name, deleted)
         topic.trimmed()

@@ -18,9 +18,8 @@ from broker_core.wire.entry import read_metadata
 def before_position(log: TopicLog, position: Position) -> Position:
     """Right before ``position``, kept inside the log: earliest and trimmed ids mean before the first stored entry,
     latest and ids to come mean after the last one."""
-    if position > log.last_confirmed:
-        return log.last_confirmed
-    return log.previous(max(position, log.first_position))
+    last = log.last_confirmed
+    return last if position > last else log.previous(position)
 
 
 def before_time(log: TopicLog, publish_time_ms: int) -> Position:

@@ -242,8 +242,8 @@ class Subscription:
         batch_level = self._host.settings.acknowledgment_at_batch_index_level_enabled
         ledger = log.last_confirmed.ledger
         for position, ack_set in ids:
-            if position[0] != ledger and not log.exists(position):
-                continue
+            if position[0] != ledger and position > cursor.mark_delete and not log.contains(position):
+                continue  # nothing was ever there; what is acknowledged already needs no look at the log
             left = 0
             if ack_set is None:
                 cursor.ack(position)
@@ -257,7 +257,7 @@ class Subscription:
     def _ack_through(self, target: AckId) -> None:
         position, ack_set = target
         bits = bits_of_words(ack_set) if ack_set is not None else 0
-        if not bits:
+        if not bits or not self._log.contains(position):
             self.cursor.ack_through(self._log.previous(self._log.next_valid(position)))
             return
         self.cursor.ack_through(self._log.previous(position))
@@ -294,7 +294,7 @@ class Subscription:
     def seek(self, position: Position, ack_set: Sequence[int] | None, on_done: OnDone) -> None:
         """Stand right before ``position``, or before the messages of its batch that ``ack_set`` leaves."""
         bits = bits_of_words(ack_set) if ack_set else 0
-        partial = {position: bits} if bits and self._log.exists(position) else {}
+        partial = {position: bits} if bits and self._log.contains(position) else {}
         self.reset(before_position(self._log, position), partial, on_done)
 
     def seek_to_time(self, publish_time_ms: int, on_done: OnDone) -> None:

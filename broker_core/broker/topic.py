@@ -117,7 +117,7 @@ class Topic:
         if initial_position is InitialPosition.LATEST:
             start = self.log.last_confirmed
         elif initial_position is InitialPosition.EARLIEST:
-            start = before_position(self.log, self.log.first_position)
+            start = self.log.first_position
         else:
             start = before_position(self.log, initial_position)
         row = self._store.metadata.create_subscription(self.topic_id, name, start, self.clock.now_ms(), properties)
@@ -192,7 +192,7 @@ class Topic:
 
     def trimmed(self) -> None:
         """The oldest ledgers are gone: non-durable subscriptions that stood in them move on."""
-        start = before_position(self.log, self.log.first_position)
+        start = self.log.first_position
         for subscription in self.subscriptions.values():
             if not subscription.durable and subscription.cursor.ack_through(start):
                 subscription.cursor.settle()
@@ -210,6 +210,15 @@ class Topic:
         for subscription in list(self.subscriptions.values()):
             subscription.disconnect_all()
 
+    def delete(self) -> None:
+        """Delete everything for good."""
+        self.closed = True
+        self.disconnect_all()
+        for subscription in self.subscriptions.values():
+            if subscription.journal is not None:
+                subscription.journal.drop()
+        self.log.delete()
+
     def close(self) -> None:
         """Let go of everything but what is stored; acknowledgements are written first."""
         if self.closed:
@@ -218,4 +227,5 @@ class Topic:
         self.disconnect_all()
         for subscription in self.subscriptions.values():
             subscription.close()
+        self.log.remove_listener(self._entries_came)
         self.log.close()

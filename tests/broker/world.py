@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole broker on a simulated disk and a virtual clock, and clients that write down what they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from broker_core.base.errors import ServerError
+from broker_core.base.names import TopicName
+from broker_core.base.positions import Position
+from broker_core.base.settings import Settings
+from broker_core.broker import (
+    AckId,
+    AckKind,
+    Broker,
+    Consumer,
+    Delivery,
+    InitialPosition,
+    Producer,
+    ProducerRequest,
+    SubscribeRequest,
+    Subscription,
+    SubscriptionType,
+    Topic,
+)
+from broker_core.storage import Store
+from broker_core.testing.simulated_disk import SimulatedDisk
+from broker_core.testing.virtual_timers import VirtualTimers
+from broker_core.wire.entry import seal_entry
+from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
+
+EXCLUSIVE, SHARED, FAILOVER = SubscriptionType.EXCLUSIVE, SubscriptionType.SHARED, SubscriptionType.FAILOVER
+EARLIEST, LATEST = InitialPosition.EARLIEST, InitialPosition.LATEST
+
+SMALL = Settings(
+    managed_ledger_max_entries_per_ledger=10,
+    managed_ledger_min_ledger_rollover_time_minutes=0,
+    managed_ledger_cache_size_mbytes=1,
+    active_consumer_failover_delay_time_millis=0,
+)
+"""Small ledgers, so that every test crosses their borders, and no pause at takeover."""
+
+TOPIC = "persistent://public/default/t"
+
+
+def body(text: str = "x", *, messages: int = 1, publish_time_ms: int = 1, batch: bool = False) -> bytes:
+    """An entry as a client would send it."""
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=publish_time_ms)
+    if messages > 1 or batch:
+        metadata.num_messages_in_batch = messages
+    return seal_entry(metadata.SerializeToString(), text.encode())
+
+
+@dataclass
+class Answers:
+    """A producer's client: receipts and errors in the order in which they came."""
+
+    receipts: list[tuple[int, Position]] = field(default_factory=list)
+    errors: list[tuple[int, ServerError]] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
+    closed: bool = False
+
+    def receipt(self, sequence_id: int, highest_sequence_id: int, position: Position) -> None:
+        self.receipts.append((sequence_id, position))
+        self.order.append(sequence_id)
+
+    def send_error(self, sequence_id: int, error: ServerError) -> None:
+        self.errors.append((sequence_id, error))
+        self.order.append(sequence_id)
+
+    def closed_by_broker(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class Mailbox:
+    """A consumer's client. Deliveries wait here until a test looks at them."""
+
+    writable: bool = True
+    closed: bool = False
+    deliveries: list[Delivery] = field(default_factory=list)
+    activity: list[bool] = field(default_factory=list)
+    log: list[Mailbox] | None = None
+    consumer: Consumer | None = None
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        assert not self.closed, "delivered to a closed consumer"
+        self.deliveries += deliveries
+        if self.log is not None:
+            self.log += [self] * len(deliveries)
+
+    def active_changed(self, active: bool) -> None:
+        self.activity.append(active)
+
+    def closed_by_broker(self) -> None:
+        self.closed = True
+
+    @property
+    def positions(self) -> list[Position]:
+        return [delivery.entry.position for delivery in self.deliveries]
+
+    def take(self) -> list[Position]:
+        """Positions that came since the last call."""
+        positions = self.positions
+        self.deliveries.clear()
+        return positions
+
+
+class World:
+    """One broker and everything around it. ``settle`` lets everything happen that needs no time."""
+
+    def __init__(self, settings: Settings = SMALL, disk: SimulatedDisk | None = None, **changes: object) -> None:
+        self.settings = msgspec.structs.replace(settings, **changes)
+        self.clock = VirtualTimers()
+        self.disk = disk or SimulatedDisk()
+        self.open()
+
+    def open(self) -> None:
+        self.store = Store.open(self.disk, "/data", self.clock, self.settings)
+        self.broker = Broker(self.store, self.clock, self.clock, self.settings)
+
+    def settle(self) -> None:
+        self.clock.run_due()
+        while self.store.commits.pending:
+            self.store.commits.commit_now()
+            self.clock.run_due()
+
+    def restart(self) -> None:
+        """Stop in good order and start again."""
+        self.broker.close()
+        self.settle()
+        self.store.close()
+        self.open()
+
+    # -- shorthands
+
+    def topic(self, name: str = TOPIC) -> Topic:
+        return self.broker.topic(TopicName.parse(name), create=True)
+
+    def subscription(self, name: str = "s", topic: str = TOPIC) -> Subscription:
+        return self.topic(topic).subscriptions[name]
+
+    def produce(self, topic: str = TOPIC, **request: object) -> tuple[Producer, Answers]:
+        answers = Answers()
+        return self.topic(topic).add_producer(ProducerRequest(**request), answers), answers  # type: ignore[arg-type]
+
+    def publish(
+        self, count: int, topic: str = TOPIC, *, messages: int | Callable[[int], int] = 1, batch: bool = False
+    ) -> list[Position]:
+        """Append ``count`` entries, wait until they are durable, and return where they are."""
+        producer, answers = self.produce(topic)
+        for number in range(count):
+            size = messages if isinstance(messages, int) else messages(number)
+            producer.send(number, -1, size, body(str(number), messages=size, batch=batch), False)
+        self.settle()
+        producer.close()
+        assert not answers.errors, answers.errors
+        return [position for _, position in answers.receipts]
+
+    def subscribe(
+        self,
+        kind: SubscriptionType = EXCLUSIVE,
+        subscription: str = "s",
+        topic: str = TOPIC,
+        *,
+        name: str = "c",
+        permits: int = 1000,
+        initial_position: InitialPosition = EARLIEST,
+        log: list[Mailbox] | None = None,
+        **request: object,
+    ) -> tuple[Consumer, Mailbox]:
+        mailbox = Mailbox(log=log)
+        wish = SubscribeRequest(
+            subscription=subscription,
+            kind=kind,
+            consumer_name=name,
+            initial_position=initial_position,
+            **request,  # type: ignore[arg-type]
+        )
+        consumer = mailbox.consumer = self.topic(topic).subscribe(wish, mailbox)
+        consumer.flow(permits)
+        return consumer, mailbox
+
+
+def ack(consumer: Consumer, *positions: Position, done: list[ServerError | None] | None = None) -> None:
+    """Acknowledge whole entries one by one, in one request."""
+    consumer.ack(AckKind.INDIVIDUAL, [AckId(position) for position in positions], None if done is None else done.append)
+
+
+def ack_through(consumer: Consumer, position: Position, *words: int, done: list[ServerError | None] | None = None) -> None:
+    """Acknowledge cumulatively; ``words``: what is left of the batch at ``position``."""
+    target = AckId(position, words or None)
+    consumer.ack(AckKind.CUMULATIVE, [target], None if done is None else done.append)
+
+
+def ack_batch(consumer: Consumer, position: Position, indexes_left: Iterable[int]) -> None:
+    """Acknowledge all messages of a batch but those at ``indexes_left``."""
+    bits = sum(1 << index for index in indexes_left)
+    consumer.ack(AckKind.INDIVIDUAL, [AckId(position, (bits,))])
