@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columnar codec: entries to Arrow record batches and back, by compiled kernels.
+
+The only part of ``wire`` that imports numpy, numba and pyarrow; brokers and plain clients do without it.
+"""
+
+from broker_core.wire.batch.compiled import COMPILED
+from broker_core.wire.batch.decode import decode_entries
+from broker_core.wire.batch.encode import EncodedEntry, encode_entries
+from broker_core.wire.batch.route import route_rows
+from broker_core.wire.batch.rows import ENCODED_COLUMNS
+from broker_core.wire.batch.schema import DECODED_SCHEMA
+from broker_core.wire.batch.warm import warm_up
+
+__all__ = [
+    "COMPILED",
+    "DECODED_SCHEMA",
+    "ENCODED_COLUMNS",
+    "EncodedEntry",
+    "decode_entries",
+    "encode_entries",
+    "route_rows",
+    "warm_up",
+]

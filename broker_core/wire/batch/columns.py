@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrow arrays out of walked spans and back: no row is touched in Python.
+
+The trick of this file: spans that never decrease, written as "start, end, start, end", are a valid offsets buffer of
+twice as many values, of which every other one is the gap between two messages. Arrow's own ``take`` of the odd ones
+then copies all values in one compiled pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from broker_core.wire.batch.schema import PROPERTIES_TYPE
+
+
+def gather(data: pa.Buffer, spans: NDArray[np.int32], count: int, valid: NDArray[np.bool_] | None = None) -> pa.Array:
+    """A binary array of ``count`` values out of ``data``; ``spans`` holds 0, then start and end of each.
+
+    ``valid`` marks the values that are not null; the spans of the others are empty.
+    """
+    if count == 0:
+        return pa.array([], pa.binary())
+    with_gaps = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(spans), data])
+    taken = with_gaps.take(pa.array(np.arange(1, 2 * count, 2, dtype=np.int32)))
+    bitmap = None if valid is None else validity(valid)
+    if bitmap is None:
+        return taken
+    return pa.Array.from_buffers(pa.binary(), count, [bitmap, *taken.buffers()[1:]], offset=taken.offset)
+
+
+def validity(valid: NDArray[np.bool_]) -> pa.Buffer | None:
+    """An Arrow validity bitmap, or None if nothing is null."""
+    if valid.all():
+        return None
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def numbers(values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.Array:
+    """A primitive array over ``values``, without copying them."""
+    kind = pa.from_numpy_dtype(values.dtype)
+    bitmap = None if valid is None else validity(valid)
+    return pa.Array.from_buffers(kind, len(values), [bitmap, pa.py_buffer(values)])
+
+
+def text(values: pa.Array) -> pa.Array:
+    """Binary as string. Bytes that are not UTF-8 are replaced, as every client does when it shows them."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([None if v is None else v.decode(errors="replace") for v in values.to_pylist()], pa.string())
+
+
+def properties(keys: pa.Array, values: pa.Array, offsets: NDArray[np.int32], *, repeated: bool) -> pa.Array:
+    """A map array; the properties of row i are those from ``offsets[i]`` to ``offsets[i + 1]``.
+
+    ``repeated``: some row may have a key twice. The last value then wins, at the place of the first, as in a dict.
+    """
+    if not repeated:
+        try:
+            return _map(offsets, keys.cast(pa.string()), values.cast(pa.string()))
+        except pa.ArrowInvalid:  # not UTF-8: replacing bytes may make keys equal
+            pass
+    pairs = list(zip(text(keys).to_pylist(), text(values).to_pylist(), strict=True))
+    rows = [dict(pairs[first:last]) for first, last in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
+    return pa.array([list(row.items()) for row in rows], PROPERTIES_TYPE)
+
+
+def _map(offsets: NDArray[np.int32], keys: pa.Array, items: pa.Array) -> pa.Array:
+    return pa.MapArray.from_arrays(pa.array(offsets), keys, items)

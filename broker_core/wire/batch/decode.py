@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Entries to an Arrow record batch.
+
+All entries of a call are joined into one buffer (compressed payloads are replaced by their plain bytes), kernels walk
+it once for the entries' heads and once for the messages, and columns are gathered out of it. Nothing is done in Python
+for each message, and little for each entry.
+
+Does not verify checksums (whoever receives an entry does) and does not know where entries come from. A flaw raises
+RemoteProtocolError naming ``ledger:entry`` and gives no rows at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from broker_core.base.errors import ProtocolError, RemoteProtocolError, UnsupportedVersionError, UsageError
+from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT, METADATA_BYTES_MAX
+from broker_core.wire.batch import columns as cols
+from broker_core.wire.batch import keys, walk
+from broker_core.wire.batch.schema import select_columns
+from broker_core.wire.compression import decompress
+from broker_core.wire.entry import BytesLike, EntryRef, read_metadata
+
+_JOINED_BYTES_MAX: Final = 2**31 - 1
+"""Arrow's binary offsets have 32 bits."""
+
+_COMPARED_PROPERTIES_MAX: Final = 64
+"""A message with more properties is checked for repeated keys by hashing, in Python, instead of pair by pair."""
+
+
+def decode_entries(
+    entries: Sequence[EntryRef],
+    columns: Collection[str] | None = None,
+    message_bytes_max: int = MESSAGE_BYTES_MAX_DEFAULT,
+) -> pa.RecordBatch:
+    """One row for each message of ``entries``, in order, with the columns asked for out of ``DECODED_SCHEMA``.
+
+    Markers and messages that compaction removed give no row. ``message_bytes_max``: no payload may decompress to more.
+    Raises RemoteProtocolError for a damaged entry, UnsupportedVersionError for a chunk or an encrypted entry, both
+    naming it, and UsageError if the plain entries take 2 GiB or more together.
+    """
+    schema = select_columns(columns)
+    if not entries:
+        return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    joined = _join(entries, message_bytes_max)
+    rows = _walk(joined)
+    batch = pa.RecordBatch.from_arrays([_BUILDERS[name](joined, rows) for name in schema.names], schema=schema)
+    if joined.heads[walk.HEAD_HAS_HOLES].any():
+        return batch.filter(pa.array(_outside_holes(joined, rows)))
+    return batch
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """All entries in one buffer, and what is known of each entry (int64 arrays with one number for each)."""
+
+    source: Sequence[EntryRef]
+    data: bytes
+    heads: NDArray[np.int64]
+    ledgers: NDArray[np.int64]
+    entries: NDArray[np.int64]
+    indexes: NDArray[np.int64]
+
+    @property
+    def numpy(self) -> walk.Bytes:
+        return np.frombuffer(self.data, np.uint8)
+
+    @property
+    def arrow(self) -> pa.Buffer:
+        return pa.py_buffer(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What the kernels noted of each message; see ``walk.walk_rows`` for the shapes."""
+
+    count: int
+    spans: NDArray[np.int32]
+    event_times: NDArray[np.int64]
+    sequence_ids: NDArray[np.int64]
+    flags: walk.Bytes
+    entry: NDArray[np.int32]
+    batch_index: NDArray[np.int32]
+    property_offsets: NDArray[np.int32]
+    properties: NDArray[np.int32]
+    properties_count: int
+
+    def has(self, flag: int) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = (self.flags & flag) != 0
+        return found
+
+
+# ------------------------------------------------------------------------------------------------- from entries
+
+
+def _join(entries: Sequence[EntryRef], message_bytes_max: int) -> _Joined:
+    ledgers, ids, bodies, indexes, _ = zip(*entries, strict=True)
+    data = b"".join(bodies)
+    _check_joined_size(len(data))
+    offsets = _offsets([len(body) for body in bodies])
+    heads = np.zeros((walk.HEADS, len(bodies)), np.int64)
+    problem, at = walk.walk_heads(
+        np.frombuffer(data, np.uint8),
+        offsets,
+        METADATA_BYTES_MAX,
+        walk.METADATA_TABLE,
+        np.zeros(walk.SLOTS, np.int64),
+        np.zeros((2, 1), np.int32),
+        heads,
+    )
+    if problem:
+        raise _error(problem, entries[at], -1)
+    if heads[walk.HEAD_COMPRESSION].any():
+        data = _decompress(entries, data, offsets, heads, message_bytes_max)
+    return _Joined(
+        entries, data, heads, np.array(ledgers, np.int64), np.array(ids, np.int64), np.array(indexes, np.int64)
+    )
+
+
+def _offsets(sizes: list[int]) -> NDArray[np.int64]:
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
+def _check_joined_size(size: int) -> None:
+    if size > _JOINED_BYTES_MAX:
+        raise UsageError(f"entries of {size} bytes are too many for one record batch", hint="decode fewer at a time")
+
+
+def _decompress(
+    entries: Sequence[EntryRef],
+    data: bytes,
+    offsets: NDArray[np.int64],
+    heads: NDArray[np.int64],
+    message_bytes_max: int,
+) -> bytes:
+    """Join again with plain payloads in place of compressed ones, and move the positions in ``heads`` along."""
+    view = memoryview(data)
+    codecs, sizes = heads[walk.HEAD_COMPRESSION], heads[walk.HEAD_UNCOMPRESSED_SIZE]
+    packed = (codecs != 0) & (heads[walk.HEAD_KIND] != walk.KIND_MARKER)
+    _check_joined_size(len(data) + int(np.minimum(sizes[packed], message_bytes_max).sum()))
+    pieces: list[BytesLike] = []
+    lengths = np.diff(offsets)
+    copied = 0
+    for at in np.flatnonzero(packed).tolist():
+        start, end = int(heads[walk.HEAD_PAYLOAD_START, at]), int(heads[walk.HEAD_PAYLOAD_END, at])
+        size = int(sizes[at])
+        try:
+            plain = decompress(int(codecs[at]), view[start:end], size, message_bytes_max)
+        except ProtocolError as error:
+            raise RemoteProtocolError(f"{_name(entries[at])} cannot be decoded: {error}") from error
+        pieces += (view[copied:start], plain)
+        copied = end
+        lengths[at] += size - (end - start)
+        heads[walk.HEAD_PAYLOAD_END, at] = start + size
+    pieces.append(view[copied:])
+    heads[: walk.HEAD_POSITIONS] += (_offsets(lengths.tolist()) - offsets)[:-1]
+    return b"".join(pieces)
+
+
+def _walk(joined: _Joined) -> _Rows:
+    problem, at, rows_max = walk.count_rows(joined.heads)
+    if problem:
+        raise _error(problem, joined.source[at], -1)
+    room = 2 * rows_max + 64
+    rows = _walk_with_room(joined, rows_max, room)
+    if rows.properties_count > room:
+        rows = _walk_with_room(joined, rows_max, rows.properties_count)
+    return rows
+
+
+def _walk_with_room(joined: _Joined, rows_max: int, properties_max: int) -> _Rows:
+    spans = np.empty((walk.SPANS, 2 * rows_max + 1), np.int32)
+    numbers = np.empty((2, rows_max), np.int64)
+    flags = np.empty(rows_max, np.uint8)
+    places = np.empty((2, rows_max), np.int32)
+    property_offsets = np.empty(rows_max + 1, np.int32)
+    properties = np.empty((2, 2 * properties_max + 1), np.int32)
+    problem, at, message, count, properties_count = walk.walk_rows(
+        joined.numpy,
+        joined.heads,
+        walk.METADATA_TABLE,
+        walk.MEMBER_TABLE,
+        np.zeros(walk.SLOTS, np.int64),
+        spans,
+        numbers,
+        flags,
+        places,
+        property_offsets,
+        properties,
+    )
+    if problem:
+        raise _error(problem, joined.source[at], message)
+    return _Rows(
+        count,
+        spans[:, : 2 * count + 1],
+        numbers[0, :count],
+        numbers[1, :count],
+        flags[:count],
+        places[0, :count],
+        places[1, :count],
+        property_offsets[: count + 1],
+        properties,
+        properties_count,
+    )
+
+
+def _name(entry: EntryRef) -> str:
+    return f"entry {entry.ledger}:{entry.entry}"
+
+
+def _error(problem: int, entry: EntryRef, message: int) -> Exception:
+    where = f"message {message} of its batch: " if message >= 0 else ""
+    text = f"{_name(entry)} cannot be decoded: {where}{walk.PROBLEMS[problem]}"
+    if problem in (walk.PROBLEM_CHUNK, walk.PROBLEM_ENCRYPTED):
+        return UnsupportedVersionError(text, hint="read this topic with a consumer")
+    return RemoteProtocolError(text)
+
+
+# ------------------------------------------------------------------------------------------------- to columns
+
+
+def _outside_holes(joined: _Joined, rows: _Rows) -> NDArray[np.bool_]:
+    """False for messages that their entry lists as removed by compaction. Rare, so protobuf reads the lists."""
+    keep = np.ones(rows.count, np.bool_)
+    for at in np.flatnonzero(joined.heads[walk.HEAD_HAS_HOLES]).tolist():
+        holes = np.array(read_metadata(joined.source[at].body).compacted_batch_indexes, np.int32)
+        keep &= ~((rows.entry == at) & np.isin(rows.batch_index, holes))
+    return keep
+
+
+def _keys(joined: _Joined, rows: _Rows) -> pa.Array:
+    column = _binary(joined, rows, walk.SPAN_KEY, walk.FLAG_KEY)
+    coded = rows.has(walk.FLAG_KEY_IS_BASE64)
+    if not coded.any():
+        return column
+    decoded, bad_row = keys.decode_base64(column, coded)
+    if bad_row >= 0:
+        name = _name(joined.source[rows.entry[bad_row]])
+        raise RemoteProtocolError(f"{name} cannot be decoded: a key is marked as base64 but is not")
+    return decoded
+
+
+def _binary(joined: _Joined, rows: _Rows, span: int, flag: int) -> pa.Array:
+    present = rows.has(flag)
+    if not present.any():
+        return pa.nulls(rows.count, pa.binary())
+    return cols.gather(joined.arrow, rows.spans[span], rows.count, present)
+
+
+def _properties(joined: _Joined, rows: _Rows) -> pa.Array:
+    offsets, spans, count = rows.property_offsets, rows.properties, rows.properties_count
+    repeated = walk.has_repeated_keys(joined.numpy, spans[0], offsets, rows.count, _COMPARED_PROPERTIES_MAX)
+    names, values = (cols.gather(joined.arrow, spans[i, : 2 * count + 1], count) for i in (0, 1))
+    return cols.properties(names, values, offsets, repeated=bool(repeated))
+
+
+def _indexes(joined: _Joined, rows: _Rows) -> pa.Array:
+    firsts = (joined.indexes - joined.heads[walk.HEAD_MESSAGES] + 1)[rows.entry]
+    return cols.numbers(firsts + np.maximum(rows.batch_index, 0), (joined.indexes >= 0)[rows.entry])
+
+
+def _producer_names(joined: _Joined, rows: _Rows) -> pa.Array:
+    entries = len(joined.source)
+    spans = np.zeros(2 * entries + 1, np.int32)
+    spans[1::2] = joined.heads[walk.HEAD_PRODUCER_START]
+    spans[2::2] = joined.heads[walk.HEAD_PRODUCER_END]
+    return cols.text(cols.gather(joined.arrow, spans, entries)).take(pa.array(rows.entry))
+
+
+_BUILDERS: Final[dict[str, Callable[[_Joined, _Rows], pa.Array]]] = {
+    "ledger": lambda joined, rows: cols.numbers(joined.ledgers[rows.entry]),
+    "entry": lambda joined, rows: cols.numbers(joined.entries[rows.entry]),
+    "batch_index": lambda _, rows: cols.numbers(rows.batch_index),
+    "index": _indexes,
+    "key": _keys,
+    "value": lambda joined, rows: _binary(joined, rows, walk.SPAN_VALUE, walk.FLAG_VALUE),
+    "ordering_key": lambda joined, rows: _binary(joined, rows, walk.SPAN_ORDERING_KEY, walk.FLAG_ORDERING_KEY),
+    "properties": _properties,
+    "event_time": lambda _, rows: cols.numbers(rows.event_times, rows.event_times != 0),
+    "publish_time": lambda joined, rows: cols.numbers(joined.heads[walk.HEAD_PUBLISH_TIME][rows.entry]),
+    "sequence_id": lambda _, rows: cols.numbers(rows.sequence_ids),
+    "producer_name": _producer_names,
+}

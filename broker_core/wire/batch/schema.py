@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns that decoded entries have. Fields of Pulsar's messages, one row for each message.
+
+Times are milliseconds since the epoch. A key that travelled as base64 is given as the bytes it stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import pyarrow as pa
+
+from broker_core.base.errors import UsageError
+
+PROPERTIES_TYPE: Final = pa.map_(pa.string(), pa.string())
+
+DECODED_SCHEMA: Final = pa.schema(
+    [
+        pa.field("ledger", pa.int64(), nullable=False),
+        pa.field("entry", pa.int64(), nullable=False),
+        pa.field("batch_index", pa.int32(), nullable=False),  # -1: the entry is a single message
+        pa.field("index", pa.int64()),  # of the message in its topic; null if the broker does not tell
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("ordering_key", pa.binary()),
+        pa.field("properties", PROPERTIES_TYPE, nullable=False),
+        pa.field("event_time", pa.int64()),  # null if unset
+        pa.field("publish_time", pa.int64(), nullable=False),
+        pa.field("sequence_id", pa.int64(), nullable=False),
+        pa.field("producer_name", pa.string(), nullable=False),
+    ]
+)
+
+
+def select_columns(columns: Collection[str] | None) -> pa.Schema:
+    """The part of DECODED_SCHEMA that was asked for, in its order; UsageError for a name that it does not have."""
+    if columns is None:
+        return DECODED_SCHEMA
+    unknown = sorted(set(columns) - set(DECODED_SCHEMA.names))
+    if unknown:
+        raise UsageError(f"there is no column {unknown[0]!r}", hint=f"choose among {', '.join(DECODED_SCHEMA.names)}")
+    return pa.schema([field for field in DECODED_SCHEMA if field.name in columns])
