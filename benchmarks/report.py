@@ -64,7 +64,8 @@ def figure_table(figures: Sequence[Figure]) -> str:
     for figure in figures:
         spread = f"{amount(min(figure.values))} - {amount(max(figure.values))}" if len(figure.values) > 1 else ""
         cpu = "" if figure.median_cpu_s is None else f"{figure.median_cpu_s:.2f}"
-        case = f"{figure.case} ({figure.note})" if figure.note else figure.case
+        side = "" if figure.side == "pulsarish" else f" [{figure.side}]"
+        case = f"{figure.case}{side} ({figure.note})" if figure.note else figure.case + side
         rows.append([case, amount(figure.median), spread, figure.unit, cpu, budget_for(figure)])
     return markdown(rows)
 

@@ -26,7 +26,6 @@ from benchmarks.measure import CpuMeter, Run, percentile, timed
 from benchmarks.spark_limit import LimitSource
 
 _REPOSITORY: Final = Path(__file__).resolve().parent.parent
-TRIGGER_ROWS: Final = 500_000
 PUMP_RATE: Final = 200
 
 
@@ -128,11 +127,10 @@ class SparkCases:
 
     # -- streams
 
-    def stream_read(self, connector: Connector, rows: Rows, *, trigger_rows: int = TRIGGER_ROWS) -> StreamRun:
-        """Read a whole topic with AvailableNow in triggers of ``trigger_rows``; 0: in one."""
+    def stream_read(self, connector: Connector, rows: Rows, *, trigger_rows: int) -> StreamRun:
+        """Read a whole topic with AvailableNow in triggers of ``trigger_rows``."""
         options = connector.source_options(self.fill(connector, rows))
-        if trigger_rows:
-            options["maxOffsetsPerTrigger"] = str(trigger_rows)
+        options["maxOffsetsPerTrigger"] = str(trigger_rows)
         source = self.spark.readStream.format(connector.format).options(**options).load()
         return self._run_query(source, "noop", {}, rows.count, self._meter(connector))
 
@@ -152,7 +150,7 @@ class SparkCases:
         frame = self.spark.read.format("limit").options(**options)
         return timed(lambda: _to_noop(frame.load()), CpuMeter())
 
-    def limit_stream(self, rows: Rows, *, trigger_rows: int = TRIGGER_ROWS) -> StreamRun:
+    def limit_stream(self, rows: Rows, *, trigger_rows: int) -> StreamRun:
         """The same through a stream source."""
         options = {"rows": str(rows.count), "valueBytes": str(rows.value_bytes), "triggerRows": str(trigger_rows)}
         frame = self.spark.readStream.format("limit").options(**options).load()

@@ -29,6 +29,7 @@ class Scale:
     write_1kib: int
     latency_runs: int
     latency_s: float
+    trigger_rows: int
 
     def reads(self) -> list[Rows]:
         """The data of read cases."""
@@ -41,8 +42,26 @@ class Scale:
         return [Rows(count, size, partitions) for count, size in sizes for partitions in (1, 4)]
 
 
-FULL: Final = Scale(3, 2_000_000, 1_500_000, 1_000_000, 500_000, 2, 15.0)
-QUICK: Final = Scale(1, 600_000, 600_000, 200_000, 100_000, 1, 5.0)
+FULL: Final = Scale(
+    runs=3,
+    read_100b=2_000_000,
+    read_1kib=1_500_000,
+    write_100b=1_000_000,
+    write_1kib=500_000,
+    latency_runs=2,
+    latency_s=15.0,
+    trigger_rows=500_000,
+)
+QUICK: Final = Scale(
+    runs=1,
+    read_100b=300_000,
+    read_1kib=300_000,
+    write_100b=200_000,
+    write_1kib=100_000,
+    latency_runs=1,
+    latency_s=5.0,
+    trigger_rows=100_000,
+)
 
 
 def run_suite(
@@ -52,7 +71,7 @@ def run_suite(
     figures: list[Figure] = []
     for rows in scale.reads():
         figures += _batch_read(cases, readers, rows, scale.runs)
-        figures += _stream_read(cases, readers, rows, scale.runs)
+        figures += _stream_read(cases, readers, rows, scale)
     for rows in scale.writes():
         figures += _batch_write(cases, writers, rows, scale.runs)
         figures += _stream_write(cases, writers, rows, scale.runs)
@@ -66,10 +85,11 @@ def _batch_read(cases: SparkCases, readers: Sequence[Connector], rows: Rows, run
     return in_turn(f"Spark batch read, {rows}", sides, runs)
 
 
-def _stream_read(cases: SparkCases, readers: Sequence[Connector], rows: Rows, runs: int) -> list[Figure]:
-    sides = _sides(readers, lambda reader: _both_rates(cases.stream_read(reader, rows)))
-    sides[LIMIT] = lambda: _both_rates(cases.limit_stream(rows))
-    return in_turn(f"Spark stream read, {rows}", sides, runs)
+def _stream_read(cases: SparkCases, readers: Sequence[Connector], rows: Rows, scale: Scale) -> list[Figure]:
+    trigger = scale.trigger_rows
+    sides = _sides(readers, lambda reader: _both_rates(cases.stream_read(reader, rows, trigger_rows=trigger)))
+    sides[LIMIT] = lambda: _both_rates(cases.limit_stream(rows, trigger_rows=trigger))
+    return in_turn(f"Spark stream read, {rows}", sides, scale.runs)
 
 
 def _batch_write(cases: SparkCases, writers: Sequence[Connector], rows: Rows, runs: int) -> list[Figure]:
