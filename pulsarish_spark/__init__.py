@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Spark source and sink ``pulsarish``: Structured Streaming and batch on any Pulsar broker or on the embedded one.
+
+    spark.readStream.format("pulsarish").option("topic", "flights").load()
+
+``register(spark)`` is only needed where Spark's own discovery of the module ``pyspark_pulsarish`` does not work;
+``local()`` runs a broker of its own for a test or a notebook; ``embedded_broker()`` finds or starts the one that is
+used where no address is given; ``lag(progress)`` tells how far a query is behind.
+"""
+
+from pulsarish_spark.connection import embedded_broker
+from pulsarish_spark.embedded import LocalBroker, local
+from pulsarish_spark.loss import DataLossError
+from pulsarish_spark.progress import LagListener, PartitionLag, lag
+from pulsarish_spark.source import PulsarishSource, register
+
+__all__ = [
+    "DataLossError",
+    "LagListener",
+    "LocalBroker",
+    "PartitionLag",
+    "PulsarishSource",
+    "embedded_broker",
+    "lag",
+    "local",
+    "register",
+]

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the driver asks a broker about positions: the ends of a partition, and where an index, an id or a time lies.
+
+Everything goes over the client, so it works on any Pulsar broker. Where a broker does not expose message indexes,
+offsets have none and counts are unknown; callers must live with that. Holds no state.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.base.errors import ConfigError
+from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, Position
+from broker_core.client import Client
+from broker_core.wire.entry import EntryRef, read_metadata
+from pulsarish_spark.loss import LossPolicy, lost_start
+from pulsarish_spark.offsets import Offset
+from pulsarish_spark.planning import EntryRange, cut_indexes
+from pulsarish_spark.start_spec import AtIndex, Point
+
+_TIME_SEARCH_TIMEOUT_S: Final = 10.0
+
+
+def offset_of(entry: EntryRef) -> Offset:
+    """The offset of the first message of an entry."""
+    position = Position(entry.ledger, entry.entry)
+    if entry.index < 0:
+        return Offset(position)
+    return Offset(position, entry.index - messages_of(entry) + 1)
+
+
+def messages_of(entry: EntryRef) -> int:
+    """How many messages an entry holds."""
+    metadata = read_metadata(entry.body)
+    return metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 1
+
+
+class BrokerView:
+    """Questions about one partition, ``name`` being what the broker calls it."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def latest(self, name: str) -> Offset:
+        """Behind the last message that is durable now."""
+        last = self._client.last_entry(name)
+        return Offset(
+            Position(last.position.ledger, last.position.entry + 1), last.index + 1 if last.index >= 0 else -1
+        )
+
+    def earliest(self, name: str) -> Offset:
+        """The first message that is still there; of an empty partition its end."""
+        # In this order: a message that comes in between is then behind the offset, not before it.
+        end = self.latest(name)
+        first = self._client.first_entry_at(name, POSITION_EARLIEST)
+        return end if first is None else offset_of(first)
+
+    def with_index(self, name: str, offset: Offset) -> Offset:
+        """``offset`` with its message index, if there is a message at it and the broker tells."""
+        if offset.message_index >= 0:
+            return offset
+        found = self._client.first_entry_at(name, offset.position)
+        if found is None or found.index < 0:
+            return offset
+        return offset._replace(message_index=offset_of(found).message_index + offset.batch)
+
+    def offset_at(self, name: str, position: Position) -> Offset | None:
+        """The first entry at or behind ``position``; None if there is none."""
+        found = self._client.first_entry_at(name, position)
+        return None if found is None else offset_of(found)
+
+    def behind_entry(self, name: str, position: Position) -> Offset | None:
+        """Behind the first entry at or behind ``position``; None if there is none."""
+        found = self._client.first_entry_at(name, position)
+        if found is None:
+            return None
+        return Offset(Position(found.ledger, found.entry + 1), found.index + 1 if found.index >= 0 else -1)
+
+    def messages_at(self, name: str, offset: Offset) -> int:
+        """How many messages the first entry at or behind ``offset`` holds; 1 if there is none."""
+        found = self._client.first_entry_at(name, offset.position)
+        return 1 if found is None else max(messages_of(found), 1)
+
+    def find(self, name: str, point: Point, what: str, policy: LossPolicy) -> Offset:
+        """The offset of what a user said. ``what`` names option and partition in errors."""
+        if point == "latest":
+            return self.latest(name)
+        if point == "earliest":
+            return self.earliest(name)
+        if isinstance(point, AtIndex):
+            return self.at_index(name, point.message_index, what, policy)
+        assert isinstance(point, Offset)
+        return self.at_id(name, point, what, policy)
+
+    def at_index(self, name: str, index: int, what: str, policy: LossPolicy) -> Offset:
+        """The message with this index, or the end if it is the next to come."""
+        first, end = self.earliest(name), self.latest(name)
+        if end.message_index < 0 and first != end:
+            raise ConfigError(
+                f"{what} is message index {index}, but this broker does not tell indexes",
+                hint="give an id ledger:entry",
+            )
+        if index > max(end.message_index, 0):
+            raise ConfigError(f"{what} is message index {index}, behind the end {max(end.message_index, 0)}")
+        if index >= end.message_index:
+            return end
+        if index < first.message_index:
+            policy.report(lost_start(what, str(index), str(first.message_index), first.message_index - index))
+            return first
+        return self._inside(name, index, first, end)
+
+    def _inside(self, name: str, index: int, first: Offset, end: Offset) -> Offset:
+        at = self.entry_of_index(name, index, first, end)
+        return at._replace(message_index=index, batch=index - at.message_index)
+
+    def entry_of_index(self, name: str, index: int, first: Offset, end: Offset) -> Offset:
+        """The offset of the first message of the entry that holds message ``index``, which lies in [first, end)."""
+        return self.offset_at(name, self._client.position_of_index(name, index, first.position, end.position)) or end
+
+    def at_id(self, name: str, wanted: Offset, what: str, policy: LossPolicy) -> Offset:
+        """The message that an id names; an id behind the end is an error, a deleted one is lost data."""
+        found = self._client.first_entry_at(name, wanted.position)
+        if found is None:
+            end = self.latest(name)
+            if wanted.key > end.key:
+                raise ConfigError(f"{what} is {wanted.text(0)}, behind the end {end.text(0)}")
+            return end
+        at = offset_of(found)
+        if at.position == wanted.position:
+            known = at.message_index >= 0
+            return wanted._replace(message_index=at.message_index + wanted.batch if known else -1)
+        if not self._ends_a_ledger(name, wanted.position):
+            count = at.message_index - wanted.message_index if min(at.message_index, wanted.message_index) >= 0 else -1
+            policy.report(lost_start(what, wanted.text(0), at.text(0), count))
+        return at
+
+    def _ends_a_ledger(self, name: str, position: Position) -> bool:
+        """Whether ``position`` lies directly behind an existing entry: nothing was ever there."""
+        if position.entry <= 0:
+            return False
+        before = Position(position.ledger, position.entry - 1)
+        entry = self._client.first_entry_at(name, before)
+        return entry is not None and Position(entry.ledger, entry.entry) == before
+
+    def at_time(self, name: str, publish_time_ms: int) -> Offset | None:
+        """The first message published at or after this time; None if there is none."""
+        with self._client.create_reader(name, MESSAGE_ID_EARLIEST) as reader:
+            reader.seek(publish_time_ms)
+            if not reader.has_message_available():
+                return None
+            found = reader.read_next(_TIME_SEARCH_TIMEOUT_S).message_id
+        return self.offset_at(name, found.position)
+
+    def cut(self, whole: EntryRange, pieces: int) -> list[EntryRange]:
+        """Cut a range with known indexes and end into about so many pieces of whole entries."""
+        if pieces <= 1 or whole.end is None or whole.messages < 0:
+            return [whole]
+        indexes = cut_indexes(whole.start.message_index, whole.messages, pieces)
+        return whole.cut([self.entry_of_index(whole.name, index, whole.start, whole.end) for index in indexes])

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From decoded messages to the columns of the source, a whole column at a time. Knows no ranges and no clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulsarish_spark.schema import arrow_schema
+from pulsarish_spark.topics import TopicPartition
+
+_MS: Final = pa.timestamp("ms", tz="UTC")
+_US: Final = pa.timestamp("us", tz="UTC")
+
+
+class ColumnMaker:
+    """Makes batches for one topic partition. What is the same in every row is made once and sliced."""
+
+    def __init__(self, key: TopicPartition, names: Sequence[str], *, partitioned: bool) -> None:
+        self._key = key
+        self._schema = arrow_schema(names)
+        self._id_partition = key.partition if partitioned else -1
+        self._constant_rows = 0
+        self._constants: dict[str, pa.Array] = {}
+        makers: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
+            "key": lambda rows: rows.column("key"),
+            "value": lambda rows: rows.column("value"),
+            "topic": lambda rows: self._constant("topic", rows.num_rows),
+            "partition": lambda rows: self._constant("partition", rows.num_rows),
+            "offset": lambda rows: rows.column("index"),
+            "timestamp": lambda rows: _microseconds(rows.column("publish_time")),
+            "timestampType": lambda rows: self._constant("timestampType", rows.num_rows),
+            "message_id": self._message_ids,
+            "publish_time": lambda rows: _microseconds(rows.column("publish_time")),
+            "event_time": lambda rows: _microseconds(rows.column("event_time")),
+            "properties": self._properties,
+            "headers": self._headers,
+        }
+        self._makers = [makers[name] for name in names]
+
+    def make(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The source's columns for decoded ``rows``."""
+        return pa.RecordBatch.from_arrays([maker(rows) for maker in self._makers], schema=self._schema)
+
+    def _constant(self, name: str, rows: int) -> pa.Array:
+        if rows > self._constant_rows:
+            self._constants = {
+                "topic": _repeated(self._key.topic.encode(), rows),
+                "partition": pa.array(np.full(rows, self._key.partition, np.int32)),
+                "timestampType": pa.array(np.zeros(rows, np.int32)),
+            }
+            self._constant_rows = rows
+        return self._constants[name].slice(0, rows)
+
+    def _message_ids(self, rows: pa.RecordBatch) -> pa.Array:
+        ledger = rows.column("ledger").cast(pa.string())
+        entry = rows.column("entry").cast(pa.string())
+        batch_index = rows.column("batch_index")
+        behind = f":{self._id_partition}"
+        single = pc.less(batch_index, 0)
+        batch = pc.if_else(single, behind, pc.binary_join_element_wise(behind, batch_index.cast(pa.string()), ":"))
+        return pc.binary_join_element_wise(pc.binary_join_element_wise(ledger, entry, ":"), batch, "")
+
+    def _properties(self, rows: pa.RecordBatch) -> pa.Array:
+        column = rows.column("properties")
+        wanted = self._schema.field("properties").type
+        return column if column.type == wanted else column.cast(wanted)
+
+    def _headers(self, rows: pa.RecordBatch) -> pa.Array:
+        """Kafka's form of the properties: null where there are none."""
+        column: pa.MapArray = rows.column("properties")
+        offsets = column.offsets
+        wanted = self._schema.field("headers").type
+        entries = pa.StructArray.from_arrays(
+            [column.keys, column.items.cast(pa.binary())], fields=list(wanted.value_type.fields)
+        )
+        empty = pc.equal(pc.list_value_length(column), 0)
+        return pa.ListArray.from_arrays(offsets, entries, type=wanted, mask=empty)
+
+
+def _microseconds(milliseconds: pa.Array) -> pa.Array:
+    return milliseconds.cast(_MS).cast(_US)
+
+
+def _repeated(text: bytes, rows: int) -> pa.Array:
+    offsets = np.arange(rows + 1, dtype=np.int32) * len(text)
+    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(text * rows))

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients of this process: one for each broker address, shared by all readers and writers, never across a fork.
+
+Spark reuses its Python workers, so a client made by one task serves the next ones. Workers are forked and may be killed
+at any time; the broker forgets a client when its connection ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker_core.base.runtime import RuntimeInfo, default_data_dir
+from pulsarish_spark import embedded
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
+
+_lock = threading.Lock()
+_clients: dict[tuple[int, str], Client] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the broker is: at ``service_url``, or, where that is empty, the embedded broker of ``data_dir``.
+
+    ``seen`` is where the driver found the embedded broker; it serves executors that do not have its directory.
+    """
+
+    service_url: str = ""
+    data_dir: str = ""
+    seen: str = ""
+
+    @property
+    def embedded_here(self) -> Path | None:
+        """The data directory of the embedded broker that this process may find and start."""
+        if self.service_url:
+            return None
+        directory = Path(self.data_dir)
+        return None if self.seen and not directory.exists() else directory
+
+    def resolve(self) -> str:
+        """The service URL to connect to now; finds or starts the embedded broker."""
+        directory = self.embedded_here
+        return self.service_url or self.seen if directory is None else embedded.ensure(directory).service_url
+
+    def for_executors(self) -> Address:
+        """The same with what only the driver can find out."""
+        return self if self.service_url else replace(self, seen=self.resolve())
+
+
+@contextlib.contextmanager
+def connected(address: Address) -> Iterator[Client]:
+    """A client for ``address`` for the length of the block, during which an embedded broker is kept running."""
+    client = client_at(address.resolve())
+    directory = address.embedded_here
+    with contextlib.nullcontext() if directory is None else embedded.Guard(directory):
+        yield client
+
+
+def client_at(service_url: str) -> Client:
+    """This process's client for ``service_url``; it stays open for later callers."""
+    from broker_core.client import Client
+
+    key = (os.getpid(), service_url)
+    with _lock:
+        if key not in _clients:
+            _clients[key] = Client(service_url)
+        return _clients[key]
+
+
+def embedded_broker(data_dir: str | os.PathLike[str] | None = None, env: Mapping[str, str] = os.environ) -> RuntimeInfo:
+    """Find or start the embedded broker of ``data_dir``, as the source and the sink do where no address is given.
+
+    Returns its ``service_url`` and ``http_url``. Without ``data_dir`` it is the default one of the environment.
+    """
+    return embedded.ensure(Path(data_dir if data_dir is not None else default_data_dir(env)))

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finding lost messages while a range is read: does it start, go on and end where it should?
+
+Entry numbers are dense within a ledger, and message indexes are dense in a topic where the broker exposes them. At the
+change to a new ledger only indexes can tell whether something is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker_core.base.positions import Position
+from broker_core.wire.entry import EntryRef
+from pulsarish_spark.broker_view import offset_of
+from pulsarish_spark.loss import LossPolicy, lost_gap, lost_tail
+from pulsarish_spark.offsets import Offset
+from pulsarish_spark.planning import EntryRange
+
+
+class Continuity:
+    """Watches the entries of one range go by and reports what is missing to the policy."""
+
+    def __init__(self, wanted: EntryRange, end: Offset, policy: LossPolicy) -> None:
+        self._key = wanted.key
+        self._next = wanted.start._replace(batch=0)
+        if wanted.start.message_index >= 0:
+            self._next = self._next._replace(message_index=wanted.start.message_index - wanted.start.batch)
+        self._end = end
+        self._policy = policy
+        self._lenient = not wanted.exact
+
+    def check(self, entries: Sequence[EntryRef]) -> None:
+        """Take note of the next entries; they are in order, and not empty."""
+        first, last = entries[0], entries[-1]
+        if last.ledger == first.ledger and last.entry - first.entry == len(entries) - 1:
+            self._step(first)
+        else:
+            for entry in entries:
+                self._step(entry)
+        self._next = _behind(last)
+
+    def finish(self) -> None:
+        """All entries before the end have been seen."""
+        missing = self._missing_before(self._end)
+        if missing and not self._lenient:
+            self._policy.report(lost_tail(self._key, self._text(self._next), self._text(self._end), missing))
+
+    def _step(self, entry: EntryRef) -> None:
+        wanted, self._next = self._next, _behind(entry)
+        if self._lenient:
+            self._lenient = False
+            return
+        if entry.ledger == wanted.position.ledger and entry.entry == wanted.position.entry:
+            return
+        found = offset_of(entry)
+        if wanted.message_index >= 0 and found.message_index >= 0:
+            missing = found.message_index - wanted.message_index
+        else:
+            missing = -1 if entry.ledger == wanted.position.ledger or entry.entry > 0 else 0
+        if missing:
+            self._policy.report(lost_gap(self._key, self._text(wanted), self._text(found), missing))
+
+    def _missing_before(self, end: Offset) -> int:
+        """How many messages lie between what was seen and ``end``; -1: some."""
+        if min(self._next.message_index, end.message_index) >= 0:
+            return max(end.message_index - end.batch - self._next.message_index, 0) if not end.batch else 0
+        same_ledger = self._next.position.ledger == end.position.ledger
+        if same_ledger:
+            return -1 if self._next.position.entry < end.position.entry else 0
+        return -1 if end.position.entry > 0 else 0
+
+    def _text(self, offset: Offset) -> str:
+        return offset.text(self._key.partition)
+
+
+def _behind(entry: EntryRef) -> Offset:
+    return Offset(Position(entry.ledger, entry.entry + 1), entry.index + 1 if entry.index >= 0 else -1)

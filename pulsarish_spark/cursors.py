@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The durable subscription of a query: one cursor for each partition, which follows the checkpoint.
+
+The checkpoint is the truth. The cursor keeps the broker from deleting what the checkpoint still needs, and shows tools
+how far the query is. It is Exclusive, so a second query under the same name is refused instead of freeing the first
+one's data.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from broker_core.base.clock import SystemClock
+from broker_core.base.errors import ConsumerBusyError
+from broker_core.base.positions import Position
+from broker_core.client import Client, CursorHandle
+from pulsarish_spark.offsets import Offset
+
+TAKEOVER_S: Final = 3.0
+"""How long to try while the connection of a query that was just stopped or killed is still being closed."""
+
+_RETRY_S: Final = 0.1
+
+_clock = SystemClock()
+_pause = threading.Event()  # never set: its wait() is a sleep
+
+
+class Cursors:
+    """Opens cursors when partitions are first seen and acknowledges what Spark has committed."""
+
+    def __init__(self, client: Client, subscription: str) -> None:
+        self._client = client
+        self._subscription = subscription
+        self._handles: dict[str, CursorHandle] = {}
+        self._acked: dict[str, Position] = {}
+
+    def open(self, name: str, start: Offset) -> None:
+        """Make sure there is a cursor on partition ``name``; a new one is placed at ``start``, an old one stays."""
+        if name in self._handles:
+            return
+        deadline = _clock.monotonic() + TAKEOVER_S
+        while True:
+            try:
+                self._handles[name] = self._client.open_cursor(name, self._subscription, start.position)
+            except ConsumerBusyError as error:
+                if _clock.monotonic() > deadline:
+                    raise self._busy(name) from error
+                _pause.wait(_RETRY_S)
+            else:
+                return
+
+    def ack_before(self, name: str, offset: Offset) -> None:
+        """Acknowledge everything before ``offset``, durably. Cheap if that was done already."""
+        # Entry 0 has its predecessor in another ledger, whose length is not known here; the next ack covers it.
+        if offset.position.entry <= 0 or name not in self._handles:
+            return
+        last = Position(offset.position.ledger, offset.position.entry - 1)
+        if self._acked.get(name, last._replace(entry=-1)) < last:
+            self._handles[name].ack_through(last)
+            self._acked[name] = last
+
+    def close(self) -> None:
+        """Leave the subscription; it stays on the broker."""
+        for handle in self._handles.values():
+            handle.close()
+        self._handles.clear()
+
+    def _busy(self, name: str) -> ConsumerBusyError:
+        return ConsumerBusyError(
+            f'another query reads {name} under the subscription name "{self._subscription}"',
+            hint='give each query a name of its own: .option("subscriptionName", "my-query")',
+        )

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The embedded broker: found or started for a data directory, a process of its own that outlives whoever started it.
+
+Theory of operation. Whoever wants to start a broker holds the lock of ``embedded.lock`` while it does, so two starters
+on one directory end with one broker (the broker's own lock on its data would refuse the second anyway).
+``broker.json`` is only a hint; a broker is alive if its port accepts. The ports of the last start are kept in
+``embedded.json`` and asked for again, so that clients of a broker that was killed find its successor at the same
+address. It stops by itself when nobody has been connected for ``IDLE_STOP_S``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+from urllib.parse import urlsplit
+
+from broker_core.base.clock import SystemClock
+from broker_core.base.errors import OperationTimeoutError, PulsarishError
+from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
+
+IDLE_STOP_S: Final = 300
+LOG_FILE: Final = "embedded.log"
+LOCK_FILE: Final = "embedded.lock"
+PORTS_FILE: Final = "embedded.json"
+START_TIMEOUT_S: Final = 60.0
+_STOP_TIMEOUT_S: Final = 20.0
+_CONNECT_TIMEOUT_S: Final = 1.0
+_POLL_S: Final = 0.02
+_GUARD_INTERVAL_S: Final = 0.5
+_LOG_TAIL_BYTES: Final = 600
+
+_clock = SystemClock()
+_pause = threading.Event()  # never set: its wait() is a sleep
+_children: list[subprocess.Popen[bytes]] = []
+
+
+class EmbeddedBrokerError(PulsarishError):
+    """The embedded broker could not be started."""
+
+
+class Ports(NamedTuple):
+    """Ports to ask for; 0 is any."""
+
+    service: int = 0
+    http: int = 0
+
+
+def find(data_dir: Path) -> RuntimeInfo | None:
+    """The broker that serves ``data_dir`` now, if there is one."""
+    try:
+        info = RuntimeInfo.decode((data_dir / RUNTIME_FILE).read_bytes())
+    except FileNotFoundError:
+        return None
+    return info if info is not None and _accepts(info.service_url) else None
+
+
+def ensure(data_dir: Path) -> RuntimeInfo:
+    """Find or start the broker of ``data_dir``; returns when it accepts connections.
+
+    Raises EmbeddedBrokerError if it cannot start, OperationTimeoutError if it is not ready in ``START_TIMEOUT_S``.
+    """
+    if (info := find(data_dir)) is not None:
+        return info
+    data_dir.mkdir(parents=True, exist_ok=True)
+    with _only_starter(data_dir):
+        return find(data_dir) or _start(data_dir)
+
+
+class LocalBroker(NamedTuple):
+    """A broker made by ``local()``."""
+
+    service_url: str
+    http_url: str
+    data_dir: Path
+    pid: int
+
+
+@contextlib.contextmanager
+def local(data_dir: str | os.PathLike[str] | None = None) -> Iterator[LocalBroker]:
+    """Run a broker of its own on free ports for the length of the block, for tests and notebooks.
+
+    It is stopped at the end, and its data is deleted unless it lies in a ``data_dir`` that was named.
+    """
+    directory = Path(data_dir) if data_dir is not None else Path(tempfile.mkdtemp(prefix="pulsarish-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    process = _launch(directory, Ports(), idle_stop_s=0)
+    try:
+        info = _await_ready(directory, process)
+        yield LocalBroker(info.service_url, info.http_url, directory, process.pid)
+    finally:
+        _end(process)
+        if data_dir is None:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+class Guard:
+    """Starts the embedded broker again whenever it is found dead, as long as this context is open.
+
+    Those who use an embedded broker keep one open while they work, so a kill costs them a pause instead of a failure.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="pulsarish-embedded-guard", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_GUARD_INTERVAL_S):
+            with contextlib.suppress(PulsarishError, OSError):  # the user's own call reports what is wrong
+                ensure(self._data_dir)
+
+
+# ------------------------------------------------------------------------------------------ processes and files
+
+
+@contextlib.contextmanager
+def _only_starter(data_dir: Path) -> Iterator[None]:
+    """Wait until nobody else is starting a broker of ``data_dir``. The lock ends with the process that holds it."""
+    with (data_dir / LOCK_FILE).open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _start(data_dir: Path) -> RuntimeInfo:
+    ports = _last_ports(data_dir)
+    try:
+        info = _started(data_dir, ports)
+    except EmbeddedBrokerError:
+        if ports == Ports():
+            raise
+        info = _started(data_dir, Ports())  # somebody else has one of the ports now
+    _keep_ports(data_dir, info)
+    return info
+
+
+def _started(data_dir: Path, ports: Ports) -> RuntimeInfo:
+    process = _launch(data_dir, ports, idle_stop_s=IDLE_STOP_S)
+    _children[:] = [child for child in _children if child.poll() is None]  # leave no zombies behind
+    _children.append(process)
+    return _await_ready(data_dir, process)
+
+
+def _launch(data_dir: Path, ports: Ports, *, idle_stop_s: int) -> subprocess.Popen[bytes]:
+    """Start a broker in a session of its own: no signal meant for its starter reaches it."""
+    command = [sys.executable, "-m", "broker_core", "serve", "--data-dir", str(data_dir.absolute())]
+    command += ["--port", str(ports.service), "--http-port", str(ports.http), "--idle-stop", str(idle_stop_s)]
+    with (data_dir / LOG_FILE).open("ab") as log:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+
+
+def _await_ready(data_dir: Path, process: subprocess.Popen[bytes]) -> RuntimeInfo:
+    """Wait until ``process`` serves ``data_dir``."""
+    deadline = _clock.monotonic() + START_TIMEOUT_S
+    while _clock.monotonic() < deadline:
+        ended = process.poll()
+        if (info := find(data_dir)) is not None:
+            return info
+        if ended is not None:
+            raise EmbeddedBrokerError(
+                f"the embedded broker of {data_dir} ended with code {ended} at its start: {_last_words(data_dir)}",
+                hint=f"see {data_dir / LOG_FILE}",
+            )
+        _pause.wait(_POLL_S)
+    _end(process)
+    raise OperationTimeoutError(
+        f"the embedded broker of {data_dir} was not ready in {START_TIMEOUT_S:.0f} s", hint=f"see {data_dir / LOG_FILE}"
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _accepts(service_url: str) -> bool:
+    parts = urlsplit(service_url)
+    try:
+        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=_CONNECT_TIMEOUT_S):
+            return True
+    except OSError:
+        return False
+
+
+def _last_ports(data_dir: Path) -> Ports:
+    try:
+        kept = json.loads((data_dir / PORTS_FILE).read_bytes())
+        return Ports(int(kept["service"]), int(kept["http"]))
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return Ports()
+
+
+def _keep_ports(data_dir: Path, info: RuntimeInfo) -> None:
+    ports = Ports(urlsplit(info.service_url).port or 0, urlsplit(info.http_url).port or 0)
+    draft = data_dir / f"{PORTS_FILE}.{os.getpid()}"
+    draft.write_text(json.dumps(ports._asdict()))
+    draft.replace(data_dir / PORTS_FILE)
+
+
+def _last_words(data_dir: Path) -> str:
+    try:
+        lines = (data_dir / LOG_FILE).read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip().splitlines()
+    except FileNotFoundError:
+        return "it left no log"
+    return lines[-1] if lines else "it said nothing"

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``failOnDataLoss``: what is said, and done, when messages between two offsets are not there any more.
+
+True: DataLossError, which fails the query. False: one warning, and reading goes on with what is there. Finding the loss
+is the business of those who read (``range_reader``, ``stream_driver``); all texts are here.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from broker_core.base.errors import PulsarishError
+
+logger = logging.getLogger(__name__)
+
+_HINT: Final = (
+    "retention or somebody deleted them; restore them, start a new checkpoint, "
+    'or go on without them: .option("failOnDataLoss", "false")'
+)
+
+
+class DataLossError(PulsarishError):
+    """Messages that a query should have read are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossPolicy:
+    """What to do about lost messages."""
+
+    fail: bool
+
+    def report(self, text: str) -> None:
+        """Raise DataLossError or warn."""
+        if self.fail:
+            raise DataLossError(text, hint=_HINT)
+        logger.warning("data_loss: %s; reading goes on because failOnDataLoss is false", text)
+
+
+def _count(messages: int) -> str:
+    return "an unknown number of messages" if messages < 0 else f"{messages} message{'s' if messages != 1 else ''}"
+
+
+def lost_start(what: str, wanted: str, found: str, messages: int) -> str:
+    """The start that a user named was deleted."""
+    return f"{what} is {wanted}, but the first message still there is {found}: {_count(messages)} lost"
+
+
+def lost_gap(partition: object, wanted: str, found: str, messages: int) -> str:
+    """A range does not go on where it should."""
+    return f"partition {partition} should go on at {wanted}, but the next message is {found}: {_count(messages)} lost"
+
+
+def lost_tail(partition: object, wanted: str, end: str, messages: int) -> str:
+    """A range ends too early."""
+    return f"partition {partition} has nothing between {wanted} and {end}: {_count(messages)} lost"
+
+
+def lost_end(partition: object, start: str, end: str) -> str:
+    """The topic now ends before the place that was read already: it was deleted and made again, or restored."""
+    return f"partition {partition} ends at {end}, before {start} where reading should go on: it was deleted or replaced"
+
+
+def lost_partition(partition: object, start: str) -> str:
+    """A partition that was read does not exist any more."""
+    return f"partition {partition}, to be read on at {start}, does not exist any more"

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading one range of entries on an executor: entries in, Arrow batches of the source's columns out.
+
+The client fetches ahead on its own thread while entries are decoded here, several at once. Batches are bounded in rows
+and in bytes, because Spark holds a whole one on both sides of the pipe to Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.base.positions import Position
+from broker_core.wire.batch import decode_entries
+from broker_core.wire.entry import EntryRef
+from pulsarish_spark.broker_view import BrokerView
+from pulsarish_spark.columns import ColumnMaker
+from pulsarish_spark.continuity import Continuity
+from pulsarish_spark.loss import LossPolicy
+from pulsarish_spark.offsets import Offset
+from pulsarish_spark.planning import EntryRange
+from pulsarish_spark.schema import decoded_columns
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
+
+FETCH_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What the client may hold that is not decoded yet."""
+
+DECODE_BYTES: Final = 2 * 1024 * 1024
+"""Entries are decoded together up to about this size: enough rows to make the cost of a batch small."""
+
+BATCH_ROWS_MAX: Final = 16_384
+"""Rows of one Arrow batch at most; with more, Spark's side gets slower."""
+
+
+def read_range(
+    client: Client, wanted: EntryRange, columns: tuple[str, ...], policy: LossPolicy
+) -> Iterator[pa.RecordBatch]:
+    """The messages of ``wanted`` in their order; DataLossError if some are gone and ``policy`` fails on that."""
+    if wanted.end is None:
+        wanted = replace(wanted, end=BrokerView(client).latest(wanted.name))
+    start, end = wanted.start, wanted.end
+    assert end is not None
+    if start.key >= end.key:
+        return
+    needed = decoded_columns(columns)
+    if start.batch or end.batch:
+        needed |= {"ledger", "entry", "batch_index"}
+    maker = ColumnMaker(wanted.key, columns, partitioned=wanted.partitioned)
+    continuity = Continuity(wanted, end, policy)
+    with client.read_entries(wanted.name, start.position, _behind(end), buffer_bytes_max=FETCH_BYTES_MAX) as fetched:
+        for entries in _grouped(fetched):
+            continuity.check(entries)
+            rows = _inside(decode_entries(entries, needed), start, end)
+            for at in range(0, rows.num_rows, BATCH_ROWS_MAX):
+                yield maker.make(rows.slice(at, BATCH_ROWS_MAX))
+    continuity.finish()
+
+
+def _behind(end: Offset) -> Position:
+    """The position before which to stop reading: behind the entry that ``end`` lies in, if it lies in one."""
+    return Position(end.position.ledger, end.position.entry + 1) if end.batch else end.position
+
+
+def _grouped(fetched: Iterable[Sequence[EntryRef]]) -> Iterator[list[EntryRef]]:
+    """What arrives, in groups worth decoding together."""
+    group: list[EntryRef] = []
+    size = 0
+    for entries in fetched:
+        for entry in entries:
+            group.append(entry)
+            size += len(entry.body)
+            if size >= DECODE_BYTES:
+                yield group
+                group, size = [], 0
+    if group:
+        yield group
+
+
+def _inside(rows: pa.RecordBatch, start: Offset, end: Offset) -> pa.RecordBatch:
+    """Without the members of the first and the last entry that lie outside the range."""
+    if start.batch:
+        rows = rows.filter(
+            pc.invert(pc.and_(_in_entry(rows, start.position), pc.less(rows["batch_index"], start.batch)))
+        )
+    if end.batch:
+        behind = pc.greater_equal(rows["batch_index"], end.batch)
+        rows = rows.filter(pc.invert(pc.and_(_in_entry(rows, end.position), behind)))
+    return rows
+
+
+def _in_entry(rows: pa.RecordBatch, position: Position) -> pa.Array:
+    return pc.and_(pc.equal(rows["ledger"], position.ledger), pc.equal(rows["entry"], position.entry))

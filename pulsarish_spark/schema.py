@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns of the source: Spark's type, the Arrow type that Spark checks each batch against, and what they mean.
+
+The first seven are those of Spark's Kafka source. Knows nothing of how a column gets its values (``columns``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from broker_core.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+HEADERS_COLUMN: Final = "headers"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: Spark's type, the decoder's columns that it is made from, and its meaning."""
+
+    name: str
+    spark_type: DataType
+    decoded: tuple[str, ...]
+    meaning: str
+
+
+_HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+
+COLUMNS: Final = (
+    Column("key", BinaryType(), ("key",), "key as bytes; null where the message has none"),
+    Column("value", BinaryType(), ("value",), "payload; null where the producer sent an explicit null"),
+    Column("topic", StringType(), (), "full name of the topic, without the partition"),
+    Column("partition", IntegerType(), (), "partition number; 0 where the topic has no partitions"),
+    Column(
+        "offset", LongType(), ("index",), "index of the message in its partition; null where the broker does not tell"
+    ),
+    Column("timestamp", TimestampType(), ("publish_time",), "publish time"),
+    Column("timestampType", IntegerType(), (), "0: the producer's clock made the timestamp"),
+    Column("message_id", StringType(), ("ledger", "entry", "batch_index"), "ledger:entry:partition[:batch]"),
+    Column("publish_time", TimestampType(), ("publish_time",), "publish time, by Pulsar's name"),
+    Column("event_time", TimestampType(), ("event_time",), "event time; null where the producer gave none"),
+    Column(
+        "properties", MapType(StringType(), StringType()), ("properties",), "properties; empty where there are none"
+    ),
+    Column(HEADERS_COLUMN, _HEADERS, ("properties",), "properties in the form of Kafka's headers"),
+)
+
+_BY_NAME: Final = {column.name: column for column in COLUMNS}
+ALL_COLUMNS: Final = tuple(_BY_NAME)
+
+
+def spark_schema(names: Sequence[str]) -> StructType:
+    """The schema of a source with these columns."""
+    return StructType([StructField(name, _BY_NAME[name].spark_type) for name in names])
+
+
+def arrow_schema(names: Sequence[str]) -> pa.Schema:
+    """The Arrow schema that Spark expects of each batch with these columns."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(spark_schema(names), timezone="UTC")
+
+
+def decoded_columns(names: Sequence[str]) -> set[str]:
+    """The columns that the decoder must give for these."""
+    return {needed for name in names for needed in _BY_NAME[name].decoded}
+
+
+def check_user_schema(user: StructType, names: Sequence[str]) -> None:
+    """ConfigError unless ``user``, which came from ``.schema(...)``, is what the options give anyway."""
+    own = spark_schema(names)
+    if [(f.name, f.dataType) for f in user.fields] != [(f.name, f.dataType) for f in own.fields]:
+        raise ConfigError(
+            f"the schema given with .schema(...) is not the one of this source, {own.simpleString()}",
+            hint='remove it; .option("columns", "key,value") chooses columns, from_json(value, ...) parses them',
+        )

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns that the sink takes, checked before anything is written, and how a batch of rows is split by topic.
+
+Names are those of the source, so a topic can be copied as it is; columns of the source that a broker makes itself
+(offset, timestamp, ...) are left out. Any other column is an error: a misspelt ``event_time`` must not vanish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from broker_core.base.errors import ConfigError
+from broker_core.base.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TEXT_OR_BYTES: Final = "string or binary"
+_HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
+_PROPERTIES_TYPE: Final = "map<string,string>"
+
+_TAKEN: Final = {
+    "key": _TEXT_OR_BYTES,
+    "value": _TEXT_OR_BYTES,
+    "topic": "string",
+    "partition": "int",
+    "properties": _PROPERTIES_TYPE,
+    "headers": _HEADERS_TYPE,
+    "event_time": "timestamp",
+    "ordering_key": _TEXT_OR_BYTES,
+}
+"""Column names with what they must be, in the words of error texts."""
+
+_LEFT_OUT: Final = frozenset({"offset", "timestamp", "timestampType", "message_id", "publish_time"})
+
+MESSAGE_COLUMNS: Final = ("key", "value", "ordering_key", "properties", "event_time")
+"""What an entry is made from; ``headers`` come as ``properties``."""
+
+
+def check_columns(schema: StructType, topic_option: str) -> None:
+    """ConfigError unless rows of ``schema`` can be written; ``topic_option`` is the option topic, "" without it."""
+    fields = {field.name: field.dataType for field in schema.fields}
+    for name, found in fields.items():
+        if name not in _TAKEN and name not in _LEFT_OUT:
+            raise ConfigError(
+                f"the sink takes no column {name}",
+                hint=did_you_mean(name, _TAKEN, otherwise=f"it takes {', '.join(_TAKEN)}; drop or rename it"),
+            )
+        if name in _TAKEN and not _fits(name, found):
+            raise ConfigError(
+                f"column {name} is {found.simpleString()}, but the sink takes {_TAKEN[name]}", hint=_conversion(name)
+            )
+    if "value" not in fields:
+        raise ConfigError(
+            f"there is no column value among {', '.join(fields) or 'no columns'}",
+            hint='example: df.selectExpr("to_json(struct(*)) AS value")',
+        )
+    if "headers" in fields and "properties" in fields:
+        raise ConfigError("the columns headers and properties both give properties", hint="drop one of them")
+    if not topic_option and "topic" not in fields:
+        raise ConfigError(
+            "there is neither an option topic nor a column topic", hint='example: .option("topic", "flights")'
+        )
+
+
+def _fits(name: str, found: DataType) -> bool:
+    wanted = _TAKEN[name]
+    if wanted == _TEXT_OR_BYTES:
+        return isinstance(found, StringType | BinaryType)
+    if name == "topic":
+        return isinstance(found, StringType)
+    if name == "partition":
+        return isinstance(found, ShortType | IntegerType | LongType)
+    if name == "event_time":
+        return isinstance(found, TimestampType)
+    if name == "properties":
+        return isinstance(found, MapType) and isinstance(found.keyType, StringType) and _is_text(found.valueType)
+    return isinstance(found, ArrayType) and isinstance(found.elementType, StructType) and _is_header(found.elementType)
+
+
+def _is_text(found: DataType) -> bool:
+    return isinstance(found, StringType)
+
+
+def _is_header(found: StructType) -> bool:
+    wanted = [("key", StringType), ("value", BinaryType)]
+    return len(found.fields) == 2 and all(_is(f, n, t) for f, (n, t) in zip(found.fields, wanted, strict=True))
+
+
+def _is(field: StructField, name: str, kind: type[DataType]) -> bool:
+    return field.name == name and isinstance(field.dataType, kind)
+
+
+def _conversion(name: str) -> str:
+    if _TAKEN[name] == _TEXT_OR_BYTES:
+        return f'example: df.withColumn("{name}", to_json("{name}")), or CAST({name} AS STRING)'
+    return f'example: df.withColumn("{name}", expr("CAST({name} AS {_TAKEN[name].upper()})"))'
+
+
+# ------------------------------------------------------------------------------------------ rows on an executor
+
+
+def message_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of ``rows`` that make messages, headers as properties."""
+    import pyarrow as pa
+
+    columns, names = [], []
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if name in MESSAGE_COLUMNS:
+            columns.append(column)
+            names.append(name)
+        elif name == "headers":
+            columns.append(_as_properties(column))
+            names.append("properties")
+    return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _as_properties(headers: pa.ListArray) -> pa.ListArray:
+    """Kafka's headers with their values as text; order and duplicates are kept."""
+    import pyarrow as pa
+
+    entries = headers.values
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+    try:
+        pairs = pa.StructArray.from_arrays(
+            [entries.field("key"), entries.field("value").cast(pa.string())], fields=list(kind.value_type.fields)
+        )
+    except pa.ArrowInvalid as error:
+        raise ConfigError(
+            "a header holds bytes that are not UTF-8, and properties of messages are text", hint="encode it, say base64"
+        ) from error
+    return pa.ListArray.from_arrays(headers.offsets, pairs, type=kind, mask=headers.is_null())
+
+
+def split_by_target(rows: pa.RecordBatch, topic_option: str) -> Iterator[tuple[str, int | None, pa.RecordBatch]]:
+    """Topic, partition (None: by key) and rows of each target in ``rows``; the option topic beats the column."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = rows.schema.names
+    by = [name for name in ("topic", "partition") if name in names and not (name == "topic" and topic_option)]
+    if "topic" in by and rows.column("topic").null_count:
+        raise ConfigError(
+            "column topic is null in a row, so it has nowhere to go",
+            hint='fill it, or send all rows to one topic: .option("topic", "flights")',
+        )
+    if not by:
+        yield topic_option, None, rows
+        return
+    targets = pa.Table.from_batches([rows.select(by)]).group_by(by, use_threads=False).aggregate([])
+    for target in targets.to_pylist():
+        chosen = pa.array([True] * rows.num_rows)
+        for name in by:
+            here = pc.is_null(rows.column(name)) if target[name] is None else pc.equal(rows.column(name), target[name])
+            chosen = pc.and_(chosen, here)
+        yield target.get("topic", topic_option), target.get("partition"), rows.filter(pc.fill_null(chosen, False))

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The format ``pulsarish``: what Spark finds by name. It checks options early and hands over to readers and writers.
+
+Reads are checked in ``schema()``, which runs at ``load()``; writes where the writer is made, before any task. Imports
+nothing heavy, because Spark imports it in every process that looks for formats.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from broker_core.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pulsarish_spark.batch_reader import PulsarishBatchReader
+    from pulsarish_spark.stream_reader import PulsarishStreamReader
+    from pulsarish_spark.writer import PulsarishBatchWriter, PulsarishStreamWriter
+
+FORMAT = "pulsarish"
+
+
+class PulsarishSource(DataSource):
+    """``spark.read``, ``readStream``, ``df.write`` and ``writeStream`` with ``.format("pulsarish")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        from pulsarish_spark.options import Side, read_options
+        from pulsarish_spark.schema import spark_schema
+
+        return spark_schema(read_options(dict(self.options), Side.READ, os.environ).columns)
+
+    def reader(self, schema: StructType) -> PulsarishBatchReader:
+        from pulsarish_spark.batch_reader import PulsarishBatchReader
+
+        return PulsarishBatchReader(dict(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> PulsarishStreamReader:  # noqa: N802 - Spark's name
+        from pulsarish_spark.stream_reader import PulsarishStreamReader
+
+        return PulsarishStreamReader(dict(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> PulsarishBatchWriter:
+        from pulsarish_spark.options import Side, write_options
+        from pulsarish_spark.sink_columns import check_columns
+        from pulsarish_spark.writer import PulsarishBatchWriter
+
+        options = write_options(dict(self.options), Side.BATCH_WRITE, os.environ)
+        if overwrite:
+            raise ConfigError("a topic cannot be overwritten, only appended to", hint='use .mode("append")')
+        check_columns(schema, options.topic)
+        return PulsarishBatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PulsarishStreamWriter:  # noqa: N802 - Spark's name
+        from pulsarish_spark.options import Side, write_options
+        from pulsarish_spark.sink_columns import check_columns
+        from pulsarish_spark.writer import PulsarishStreamWriter
+
+        options = write_options(dict(self.options), Side.STREAM_WRITE, os.environ)
+        if overwrite:
+            raise ConfigError(
+                'outputMode("complete") replaces the whole result in every batch, which a topic cannot do',
+                hint='use outputMode("append") with a watermark, or foreachBatch to write what changed',
+            )
+        check_columns(schema, options.topic)
+        return PulsarishStreamWriter(options)
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to ``spark`` where discovery of ``pyspark_pulsarish`` does not work."""
+    spark.dataSource.register(PulsarishSource)

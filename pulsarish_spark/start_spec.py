@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a user wants to start or end: the forms of ``startingOffsets``, ``endingOffsets`` and timestamps, as values.
+
+A specification is a word for everything, or a map from topics to a word or to a map of partitions. What is said of
+one partition is a ``Point``: a word, a message id, or a message index. Partitions that are not named have the default
+of the query's kind. Knows no broker: ``resolve`` turns points into offsets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TypeAlias
+
+from broker_core.base.errors import ConfigError
+from broker_core.base.positions import MessageId
+from pulsarish_spark.offsets import Offset
+from pulsarish_spark.topics import TopicPartition, parse_topic
+
+Word: TypeAlias = Literal["earliest", "latest"]
+
+
+@dataclass(frozen=True, slots=True)
+class AtIndex:
+    """The message with this index in its topic partition."""
+
+    message_index: int
+
+
+Point: TypeAlias = Word | Offset | AtIndex
+
+_FORMS: Final = (
+    'earliest, latest, an id "ledger:entry[:partition[:batch]]" or a message index (-1 is latest, -2 is earliest)'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSpec:
+    """What ``startingOffsets`` or ``endingOffsets`` says. ``everywhere`` None: only of what is named."""
+
+    everywhere: Word | None = None
+    topics: Mapping[str, Word] = field(default_factory=dict)
+    partitions: Mapping[TopicPartition, Point] = field(default_factory=dict)
+
+    def mentions(self, word: Word) -> bool:
+        """Whether ``word`` is used anywhere."""
+        return word in (self.everywhere, *self.topics.values(), *self.partitions.values())
+
+    def point(self, key: TopicPartition, default: Word) -> Point:
+        """What is said of one partition."""
+        return self.partitions.get(key) or self.topics.get(key.topic) or self.everywhere or default
+
+    def check_named(self, option: str, partitions: list[TopicPartition]) -> None:
+        """ConfigError if a topic or partition is named that the query does not read."""
+        topics = {key.topic for key in partitions}
+        for topic in (*self.topics, *(key.topic for key in self.partitions)):
+            if topic not in topics:
+                raise ConfigError(
+                    f"option {option} names topic {topic}, which this query does not read",
+                    hint=f"it reads {', '.join(sorted(topics))}",
+                )
+        for key in self.partitions:
+            if key not in partitions:
+                count = sum(1 for other in partitions if other.topic == key.topic)
+                raise ConfigError(
+                    f"option {option} names partition {key.partition} of {key.topic}, which is not read",
+                    hint=f"{count} partitions of it are read, counted from 0",
+                )
+
+
+def parse_offset_spec(text: str) -> OffsetSpec:
+    """Read the text of an option; ValueError says what is wrong with it."""
+    if word := _word(text):
+        return OffsetSpec(everywhere=word)
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        if not text.lstrip().startswith("{"):
+            raise ValueError("it takes earliest, latest or a JSON object") from error
+        raise ValueError(f"it is not JSON ({error.msg} at character {error.pos + 1})") from error
+    if not isinstance(document, dict):
+        raise ValueError("it takes earliest, latest or a JSON object")
+    topics: dict[str, Word] = {}
+    partitions: dict[TopicPartition, Point] = {}
+    for name, found in document.items():
+        topic = parse_topic(name)
+        if isinstance(found, str) and (word := _word(found)):
+            topics[topic] = word
+        elif isinstance(found, dict):
+            partitions.update((_partition(topic, key), _point(value)) for key, value in found.items())
+        else:
+            raise ValueError(f"topic {name} takes earliest, latest or an object of partitions")
+    return OffsetSpec(None, topics, partitions)
+
+
+def parse_timestamp_ms(text: str) -> int:
+    """Milliseconds since the epoch, or a time with its offset like ``2026-01-01T00:00:00Z``."""
+    if text.strip().isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise ValueError("it takes milliseconds since 1970, or a time like 2026-01-01T00:00:00Z") from error
+    if moment.tzinfo is None:
+        raise ValueError("it has no time zone; write 2026-01-01T00:00:00Z")
+    return int(moment.astimezone(UTC).timestamp() * 1000)
+
+
+def _word(text: str) -> Word | None:
+    word = text.strip().lower()
+    if word == "earliest":
+        return "earliest"
+    return "latest" if word == "latest" else None
+
+
+def _partition(topic: str, key: str) -> TopicPartition:
+    if not key.isdecimal():
+        raise ValueError(f'"{key}" is not a partition number')
+    return TopicPartition(topic, int(key))
+
+
+def _point(value: Any) -> Point:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= -2:
+        return "latest" if value == -1 else "earliest" if value == -2 else AtIndex(value)
+    if isinstance(value, str):
+        if word := _word(value):
+            return word
+        try:
+            return _id(value)
+        except ValueError:
+            pass
+    raise ValueError(f"{json.dumps(value)} is no position; a partition takes {_FORMS}")
+
+
+def _id(text: str) -> Offset:
+    """An id as people and other clients write it, or the text of an offset out of a checkpoint."""
+    if "@" in text:
+        return Offset.parse(text)
+    found = MessageId.parse(text)
+    if found.ledger < 0 or found.entry < 0:
+        raise ValueError("negative")
+    return Offset(found.position, -1, max(found.batch_index, 0))

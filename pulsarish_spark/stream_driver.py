@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver's side of one stream: where it starts, how far the next batch goes, what its tasks are, what is done.
+
+Theory of operation. Spark asks ``initial`` (several times), then for each batch ``latest(start, limit)`` and
+``plan(start, end)``, and ``commit(end)`` only when another batch follows. ``start`` of a later call is an end that
+Spark has committed, so ``latest`` acknowledges up to it as well: that is what brings the backlog to zero after the
+last batch. Offsets are entry boundaries; a batch never tears an entry. Offset texts must not change unless a position
+does, or Spark would run empty batches for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+from broker_core.base.clock import Clock, SystemClock
+from broker_core.base.errors import ConfigError
+from broker_core.client import Client
+from pulsarish_spark.admission import admit
+from pulsarish_spark.broker_view import BrokerView
+from pulsarish_spark.cursors import Cursors
+from pulsarish_spark.loss import LossPolicy, lost_end, lost_partition
+from pulsarish_spark.offsets import Offset, Offsets, SourceOffset
+from pulsarish_spark.options import ReadOptions
+from pulsarish_spark.planning import EntryRange, TaskWish
+from pulsarish_spark.start_spec import OffsetSpec
+from pulsarish_spark.starting import resolve_start
+from pulsarish_spark.topics import TopicPartition, discover
+
+DISCOVERY_S: Final = 5.0
+"""How often new partitions are looked for."""
+
+NEWS_WAIT_S: Final = 0.1
+"""How long ``latest`` waits for a first new message: Spark would ask again at once, at ten times the cost."""
+
+_NEWS_POLL_S: Final = 0.003
+
+
+class StreamDriver:
+    """State of one running query on the driver. Used by one thread."""
+
+    def __init__(self, options: ReadOptions, client: Client, wish: TaskWish, clock: Clock | None = None) -> None:
+        self._options = options
+        self._client = client
+        self._wish = wish
+        self._clock = clock or SystemClock()
+        self._view = BrokerView(client)
+        self._policy = LossPolicy(options.fail_on_data_loss)
+        self._cursors = Cursors(client, options.subscription)
+        self._layout = discover(options.selection, client)
+        self._layout_at = self._clock.monotonic()
+        self._initial: SourceOffset | None = None
+        self._bounded = False
+        self._target: Offsets | None = None
+        self._newest: Offsets = {}
+        self._pause = threading.Event()  # never set: its wait() is a sleep
+
+    # -- what Spark asks, in its order
+
+    def bound_to_now(self) -> None:
+        """AvailableNow: read no further than what is there at the first ``latest``."""
+        self._bounded = True
+
+    def initial(self) -> SourceOffset:
+        """Where a query without a checkpoint starts; the same answer each time."""
+        if self._initial is None:
+            spec = self._options.starting or OffsetSpec()
+            spec.check_named("startingOffsets", self._layout.partitions)
+            start = {
+                key: resolve_start(self._view, name, key, self._options, "latest", self._policy)
+                for key, name in self._layout.names.items()
+            }
+            self._initial = SourceOffset(start)
+            self._open_cursors(start)
+        return self._initial
+
+    def latest(self, start: SourceOffset, limit: int | None) -> SourceOffset:
+        """How far the next batch from ``start`` goes; ``start`` itself if there is nothing new."""
+        first = self._initial is not None and start.offsets == self._initial.offsets and start.start is None
+        self._refresh_layout()
+        begin = self._begin(start.offsets)
+        if not first:
+            self._acknowledge(start.offsets)
+        ends = self._ends(begin, wait=not first)
+        stop = self._stop(begin, ends, limit)
+        if first:
+            return SourceOffset(stop, start=start.offsets)
+        return start if stop == start.offsets else SourceOffset(stop)
+
+    def newest(self) -> SourceOffset | None:
+        """The ends as last seen, for the progress report."""
+        return SourceOffset(self._newest) if self._newest else None
+
+    def plan(self, start: SourceOffset, end: SourceOffset) -> list[list[EntryRange]]:
+        """The tasks of the batch between two offsets."""
+        begin = end.start if end.start is not None else start.offsets
+        self._check_partitions(end.offsets)
+        self._open_cursors(begin)
+        ranges = [found for key, to in end.offsets.items() if (found := self._range(key, begin.get(key), to))]
+        pieces = self._wish.pieces([whole.messages for whole in ranges])
+        cut = [piece for whole, count in zip(ranges, pieces, strict=True) for piece in self._view.cut(whole, count)]
+        return self._wish.tasks(ranges, cut)
+
+    def commit(self, end: SourceOffset) -> None:
+        """Spark will never ask for anything before ``end`` again."""
+        self._acknowledge(end.offsets)
+
+    def close(self) -> None:
+        """Leave the subscription."""
+        self._cursors.close()
+
+    # -- partitions that come and go
+
+    def _refresh_layout(self) -> None:
+        if self._bounded and self._target is not None:
+            return
+        if self._clock.monotonic() - self._layout_at >= DISCOVERY_S:
+            self._layout = discover(self._options.selection, self._client)
+            self._layout_at = self._clock.monotonic()
+
+    def _begin(self, start: Offsets) -> dict[TopicPartition, Offset]:
+        """``start`` for the partitions that exist now; those that are new begin at their first message."""
+        self._check_partitions(start)
+        begin = {key: start.get(key) or self._view.earliest(name) for key, name in self._layout.names.items()}
+        self._open_cursors(begin)
+        return begin
+
+    def _check_partitions(self, offsets: Offsets) -> None:
+        for key, offset in offsets.items():
+            if key in self._layout.names:
+                continue
+            if key.topic not in self._options.selection.names:
+                raise ConfigError(
+                    f"the checkpoint was made for topic {key.topic}, which is not read now",
+                    hint="read the same topics, or use a new checkpoint folder",
+                )
+            self._policy.report(lost_partition(key, offset.text(key.partition)))
+
+    def _open_cursors(self, offsets: Mapping[TopicPartition, Offset]) -> None:
+        for key, offset in offsets.items():
+            if (name := self._layout.names.get(key)) is not None:
+                self._cursors.open(name, offset)
+
+    def _acknowledge(self, offsets: Offsets) -> None:
+        for key, offset in offsets.items():
+            if (name := self._layout.names.get(key)) is not None:
+                self._cursors.ack_before(name, offset)
+
+    # -- how far
+
+    def _ends(self, begin: Offsets, *, wait: bool) -> Offsets:
+        """The ends of all partitions, after waiting a moment for news if there are none; never past the target."""
+        if self._target is not None:
+            return {key: self._target[key] for key in begin}
+        deadline = self._clock.monotonic() + (NEWS_WAIT_S if wait and not self._bounded else 0)
+        while True:
+            self._newest = {key: self._view.latest(name) for key, name in self._layout.names.items()}
+            if any(self._newest[key].key != begin[key].key for key in begin) or self._clock.monotonic() >= deadline:
+                break
+            self._pause.wait(_NEWS_POLL_S)
+        if self._bounded:
+            self._target = self._newest
+        return self._newest
+
+    def _stop(self, begin: Offsets, ends: Offsets, limit: int | None) -> Offsets:
+        """Where the batch stops: at ``ends``, or before if that would be more than ``limit`` messages."""
+        stop: dict[TopicPartition, Offset] = {}
+        for key, end in ends.items():
+            if end.key < begin[key].key:
+                self._policy.report(lost_end(key, begin[key].text(key.partition), end.text(key.partition)))
+            # The same position keeps its text, whether or not its index is known by now.
+            stop[key] = end if end.key != begin[key].key else begin[key]
+        return stop if limit is None else admit(self._view, self._layout.names, begin, stop, limit)
+
+    def _range(self, key: TopicPartition, begin: Offset | None, end: Offset) -> EntryRange | None:
+        """What to read of one partition; None if nothing."""
+        name = self._layout.names.get(key)
+        if name is None or (begin is not None and begin.key == end.key):
+            return None
+        if begin is None or begin.key > end.key:
+            start, exact = self._view.earliest(name), False
+        else:
+            start, exact = self._view.with_index(name, begin), True
+        return EntryRange(key, name, name != key.topic, start, end, exact) if start.key < end.key else None

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Spark calls for a stream, translated: JSON to offsets, read limits to numbers, ranges to input partitions.
+
+Spark makes one of these in a process of its own on the driver, and pickles another, unused one to the executors for
+``read`` alone. The constructor cannot fail, because Spark would hide the reason; what is wrong with the options is said
+by the first call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from broker_core.base.errors import AlreadyClosedError
+from pulsarish_spark.connection import connected
+from pulsarish_spark.offsets import OffsetJson, SourceOffset
+from pulsarish_spark.options import ReadOptions, Side, read_options
+from pulsarish_spark.planning import TaskWish
+from pulsarish_spark.schema import check_user_schema
+from pulsarish_spark.task import ReadTask, make_tasks, read_task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pulsarish_spark.stream_driver import StreamDriver
+
+
+def task_wish(options: ReadOptions) -> TaskWish:
+    """What the options and this machine say of tasks. Spark tells a source nothing of its cluster's size."""
+    return TaskWish(
+        cores=os.cpu_count() or 1,
+        min_partitions=options.min_partitions,
+        input_partitions=options.input_partitions,
+        max_records=options.max_records_per_partition,
+    )
+
+
+class PulsarishStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The stream source."""
+
+    def __init__(self, raw: Mapping[str, str], schema: StructType) -> None:
+        self._raw = dict(raw)
+        self._schema = schema
+        self._bounded = False
+        self._closing: contextlib.ExitStack | None = None
+        self._driver_state: StreamDriver | None = None
+
+    # -- on the driver
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._bounded = True
+        if self._driver_state is not None:
+            self._driver_state.bound_to_now()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        limit = self._options().max_offsets_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def initialOffset(self) -> OffsetJson:  # noqa: N802 - Spark's name
+        return self._driver().initial().to_json()
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> OffsetJson:  # noqa: N802 - Spark's name
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return self._driver().latest(SourceOffset.from_json(start), most).to_json()
+
+    def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802 - Spark's name
+        newest = self._driver().newest()
+        return None if newest is None else newest.to_json()
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
+        options = self._options()
+        planned = self._driver().plan(SourceOffset.from_json(start), SourceOffset.from_json(end))
+        return [*make_tasks(planned, options)]
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        self._driver().commit(SourceOffset.from_json(end))
+
+    def stop(self) -> None:
+        """Not called when a query is stopped in the usual way: Spark kills the process, the broker sees it go."""
+        if self._closing is not None:
+            self._closing.close()
+            self._closing = None
+
+    def _options(self) -> ReadOptions:
+        options = read_options(self._raw, Side.STREAM_READ, os.environ)
+        check_user_schema(self._schema, options.columns)
+        return options
+
+    def _driver(self) -> StreamDriver:
+        if self._driver_state is None:
+            from pulsarish_spark.stream_driver import StreamDriver
+
+            options = self._options()
+            closing = contextlib.ExitStack()
+            client = closing.enter_context(connected(options.address))
+            self._driver_state = StreamDriver(options, client, task_wish(options))
+            closing.callback(self._driver_state.close)
+            self._closing = closing
+            if self._bounded:
+                self._driver_state.bound_to_now()
+        elif self._closing is None:
+            raise AlreadyClosedError("the stream reader was stopped")
+        return self._driver_state
+
+    # -- on an executor
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(cast("ReadTask", partition))

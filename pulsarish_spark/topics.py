@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to read: the topics and partitions that the options name, and the partitions that there are.
+
+A topic without partitions is read as partition 0. Knows the client only as far as asking it for partition counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from broker_core.base.errors import ConfigError
+from broker_core.base.names import TopicName
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic, by the topic's full name. Sorts by topic, then by number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]"
+
+
+class PartitionLookup(Protocol):
+    """The one question to a client that this module has."""
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions ``topic`` has; 0: it is not partitioned."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Topics by full name, each with the partitions wanted; None: all, also those that come later."""
+
+    topics: tuple[tuple[str, tuple[int, ...] | None], ...]
+
+    @classmethod
+    def of_topics(cls, names: Iterable[str]) -> Selection:
+        """Whole topics, by full name."""
+        return cls(tuple((name, None) for name in names))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.topics)
+
+
+class Layout(NamedTuple):
+    """The partitions of a selection at one moment, sorted, and the name that each is reached by on the broker."""
+
+    names: dict[TopicPartition, str]
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        return list(self.names)
+
+
+def discover(selection: Selection, client: PartitionLookup) -> Layout:
+    """Ask for the partitions of every topic of ``selection``; ConfigError if one that it names does not exist."""
+    names: dict[TopicPartition, str] = {}
+    for topic, wanted in sorted(selection.topics):
+        count = client.partitions(topic)
+        existing = range(max(count, 1))
+        if wanted is not None and (missing := sorted(set(wanted) - set(existing))):
+            raise ConfigError(
+                f"option assign names partition {missing[0]} of {topic}, which has {len(existing)}",
+                hint="partitions are counted from 0",
+            )
+        parsed = TopicName.parse(topic)
+        for partition in existing if wanted is None else wanted:
+            names[TopicPartition(topic, partition)] = str(parsed.partition(partition)) if count else topic
+    return Layout(names)
+
+
+# ------------------------------------------------------------------------------------------ reading of options
+
+
+def parse_topic(text: str) -> str:
+    """The full name of one topic; InvalidTopicNameError or ValueError if it is not valid."""
+    if not text.strip():
+        raise ValueError("it is empty")
+    return str(TopicName.parse(text.strip()))
+
+
+def parse_topics(text: str) -> Selection:
+    """A comma separated list of topics."""
+    names = [parse_topic(part) for part in text.split(",") if part.strip()]
+    if not names:
+        raise ValueError("it names no topic")
+    return Selection.of_topics(sorted(set(names)))
+
+
+def parse_assign(text: str) -> Selection:
+    """Kafka's form, ``{"topic":[0,1]}``."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not JSON ({error.msg} at character {error.pos + 1})") from error
+    if not isinstance(found, dict) or not found:
+        raise ValueError("it takes a JSON object of topics, each with a list of partitions")
+    topics: dict[str, tuple[int, ...]] = {}
+    for name, partitions in found.items():
+        if not isinstance(partitions, list) or not partitions or not all(_is_number(p) for p in partitions):
+            raise ValueError(f"topic {name} takes a list of partition numbers")
+        topics[parse_topic(name)] = tuple(sorted(set(partitions)))
+    return Selection(tuple(sorted(topics.items())))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sink, batch and stream: rows of a task become entries, and the task ends when the broker has confirmed them all.
+
+At least once: a task that is tried again, or a micro-batch that is replayed after a failure, writes its rows again.
+What an unfinished attempt wrote stays in the topic. ``commit`` and ``abort`` therefore have nothing to do on the
+broker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from broker_core.base.errors import ConfigError
+from pulsarish_spark.connection import connected
+from pulsarish_spark.options import WriteOptions
+from pulsarish_spark.sink_columns import message_rows, split_by_target
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from broker_core.client import Client, EntryWriter
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):
+    """What one task wrote, all of it confirmed."""
+
+    rows: int
+
+
+class _Targets:
+    """The entry writers of one task, one for each topic or explicit partition, opened when first needed."""
+
+    def __init__(self, client: Client, options: WriteOptions) -> None:
+        self._client = client
+        self._options = options
+        self._writers: dict[tuple[str, int | None], EntryWriter] = {}
+
+    def write(self, topic: str, partition: int | None, rows: pa.RecordBatch) -> None:
+        key = (topic, partition)
+        if key not in self._writers:
+            name = topic if partition is None else self._partition_name(topic, partition)
+            self._writers[key] = self._client.write_rows(name, **self._options.batching())
+        self._writers[key].write(rows)
+
+    def flush(self) -> None:
+        """Return when everything written is confirmed."""
+        for writer in self._writers.values():
+            writer.flush()
+
+    def close(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+    def _partition_name(self, topic: str, partition: int) -> str:
+        names = self._client.partition_names(topic)
+        if not 0 <= partition < len(names):
+            raise ConfigError(
+                f"column partition is {partition} in a row, but topic {topic} has {len(names)}",
+                hint="partitions are counted from 0; a null leaves the choice to the key",
+            )
+        return names[partition]
+
+
+def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Written:
+    """Write all rows of a task; returns when they are confirmed."""
+    first = next(batches, None)
+    if first is None:
+        return Written(0)
+    written = 0
+    with connected(options.address) as client:
+        targets = _Targets(client, options)
+        try:
+            for rows in _chain(first, batches):
+                for topic, partition, chosen in split_by_target(rows, options.topic):
+                    targets.write(topic, partition, message_rows(chosen))
+                written += rows.num_rows
+            targets.flush()
+        finally:
+            targets.close()
+    return Written(written)
+
+
+def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+def _total(messages: Sequence[WriterCommitMessage | None]) -> int:
+    return sum(message.rows for message in messages if isinstance(message, Written))
+
+
+class PulsarishBatchWriter(DataSourceArrowWriter):
+    """The batch sink."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = replace(options, address=options.address.for_executors())
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write_rows(iterator, self._options)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        logger.info("batch_written topic=%s rows=%d", self._options.topic, _total(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        logger.warning("batch_aborted topic=%s rows_left_in_topic>=%d", self._options.topic, _total(messages))
+
+
+class PulsarishStreamWriter(DataSourceStreamArrowWriter):
+    """The stream sink. Spark makes a new one for each micro-batch, and another one to commit it."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = replace(options, address=options.address.for_executors())
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write_rows(iterator, self._options)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        logger.info("batch_written batch=%d topic=%s rows=%d", batchId, self._options.topic, _total(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        logger.warning(
+            "batch_aborted batch=%d topic=%s rows_left_in_topic>=%d", batchId, self._options.topic, _total(messages)
+        )

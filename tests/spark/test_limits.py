@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How maxOffsetsPerTrigger is shared out: the rule of Spark's Kafka source."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsarish_spark.limits import share_out
+
+
+def test_shares_are_proportional_to_backlogs_over_several_batches() -> None:
+    """The example of the Kafka source's own tests: 100, 10 and 1 messages, ten at a time."""
+    left = {0: 100, 1: 10, 2: 1}
+    taken = []
+    for _ in range(4):
+        shares = share_out(left, 10)
+        taken.append(tuple(shares.values()))
+        left = {key: left[key] - share for key, share in shares.items()}
+    assert taken == [(9, 1, 1), (9, 1, 0), (9, 1, 0), (9, 1, 0)]
+
+
+def test_no_limit_and_a_large_one_take_everything() -> None:
+    """Long.MaxValue, as some people write, does not overflow."""
+    assert share_out({0: 5, 1: 0}, None) == {0: 5, 1: 0}
+    assert share_out({0: 5, 1: 2**62}, 2**63 - 1) == {0: 5, 1: 2**62}
+
+
+@given(st.dictionaries(st.integers(), st.integers(0, 2**40), max_size=8), st.integers(1, 2**41))
+def test_everybody_with_a_backlog_moves_and_nobody_gets_more_than_there_is(
+    backlogs: dict[int, int], limit: int
+) -> None:
+    """At least one each, and no more than the limit but for these ones."""
+    shares = share_out(backlogs, limit)
+    for key, backlog in backlogs.items():
+        assert (shares[key] > 0) == (backlog > 0)
+        assert shares[key] <= backlog
+    assert sum(shares.values()) <= max(limit, 0) + len(backlogs)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Offsets as Spark stores them: one text for one set of positions."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.base.errors import UsageError
+from broker_core.base.positions import Position
+from pulsarish_spark.offsets import Offset, SourceOffset
+from pulsarish_spark.topics import TopicPartition
+
+A, B = "persistent://public/default/a", "persistent://public/default/b"
+
+offsets = st.builds(
+    Offset,
+    st.builds(Position, st.integers(0, 2**62), st.integers(0, 2**62)),
+    st.integers(-1, 2**62),
+    st.integers(0, 10**6),
+)
+keys = st.builds(TopicPartition, st.sampled_from([A, B]), st.integers(0, 9999))
+
+
+def test_the_text_is_readable_and_sorted() -> None:
+    """Spark compares texts, so topics and partitions always come in one order, whatever the order they were found in."""
+    found = {
+        TopicPartition(B, 0): Offset(Position(7, 0)),
+        TopicPartition(A, 10): Offset(Position(5, 3), 42),
+        TopicPartition(A, 2): Offset(Position(5, 3), 44, 2),
+    }
+    text = json.dumps(SourceOffset(found).to_json())
+    assert text == f'{{"{A}": {{"2": "5:3:2:2@44", "10": "5:3@42"}}, "{B}": {{"0": "7:0"}}}}'
+    assert text == json.dumps(SourceOffset(dict(reversed(found.items()))).to_json())
+
+
+@given(st.dictionaries(keys, offsets, max_size=5), st.none() | st.dictionaries(keys, offsets, max_size=5))
+def test_what_was_written_is_read_back(
+    found: dict[TopicPartition, Offset], start: dict[TopicPartition, Offset] | None
+) -> None:
+    """Also through JSON text, and with a carried start."""
+    offset = SourceOffset(found, start)
+    assert SourceOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
+
+
+def test_the_same_place_reads_back_to_the_same_text() -> None:
+    """An offset that passed through Spark's log must not look like a new one."""
+    document = {A: {"0": "5:3@42", "1": "5:4"}, "start": {A: {"0": "5:0@0", "1": "5:0"}}}
+    assert json.dumps(SourceOffset.from_json(document).to_json()) == json.dumps(document)
+
+
+@pytest.mark.parametrize("document", [{A: {"0": "five"}}, {A: {"x": "5:3"}}, {A: {"0": "5:3@-1"}}, {A: 3}])
+def test_a_foreign_checkpoint_is_refused_with_advice(document: dict[str, object]) -> None:
+    """Not with a stack trace about some integer."""
+    with pytest.raises(UsageError, match="the checkpoint holds an offset that cannot be read: .*use a new checkpoint"):
+        SourceOffset.from_json(document)

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of source and sink: names, aliases, values, and the one-line errors that users see, word for word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from broker_core.base.errors import ConfigError, UsageError
+from broker_core.base.positions import Position
+from pulsarish_spark.offsets import Offset
+from pulsarish_spark.options import OPTIONS, ReadOptions, Side, WriteOptions, read_options, write_options
+from pulsarish_spark.topics import TopicPartition
+
+FLIGHTS = "persistent://public/default/flights"
+NO_ENVIRONMENT: Mapping[str, str] = {"HOME": "/home/somebody"}
+
+
+def reading(side: Side = Side.STREAM_READ, **options: str) -> ReadOptions:
+    """Options as Spark gives them: keys in lower case, with dots for the double underscores here."""
+    return read_options({key.replace("__", ".").lower(): text for key, text in options.items()}, side, NO_ENVIRONMENT)
+
+
+def writing(**options: str) -> WriteOptions:
+    return write_options(
+        {key.replace("__", ".").lower(): text for key, text in options.items()}, Side.BATCH_WRITE, NO_ENVIRONMENT
+    )
+
+
+def test_only_a_topic_is_needed() -> None:
+    """Everything else has a default; without an address it is the embedded broker of the user's data directory."""
+    options = reading(topic="flights")
+    assert options.selection.names == (FLIGHTS,)
+    assert options.address.service_url == ""
+    assert options.address.data_dir == "/home/somebody/.local/share/pulsarish"
+    assert options.subscription == "pulsarish-spark"
+    assert options.fail_on_data_loss
+    assert "headers" not in options.columns
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({"subscribe": "flights, t/n/a"}, ("persistent://public/default/flights", "persistent://t/n/a")),
+        ({"topics": "flights"}, (FLIGHTS,)),
+        ({"path": "flights"}, (FLIGHTS,)),
+        ({"assign": '{"flights":[2,0]}'}, (FLIGHTS,)),
+    ],
+)
+def test_topics_are_found_under_every_name_that_people_use(given: dict[str, str], names: tuple[str, ...]) -> None:
+    """Kafka's subscribe and assign, pulsar-spark's topics, and load("flights")."""
+    assert reading(**given).selection.names == names
+
+
+def test_the_environment_gives_the_session_defaults() -> None:
+    """An address in the environment is used, a named option beats it."""
+    env = {"PULSARISH_SERVICE_URL": "pulsar://a:1", "PULSARISH_DATA_DIR": "/d"}
+    assert read_options({"topic": "t"}, Side.READ, env).address.service_url == "pulsar://a:1"
+    assert read_options({"topic": "t", "data.dir": "/e"}, Side.READ, env).address.data_dir == "/e"
+    assert read_options({"topic": "t"}, Side.READ, {"PULSARISH_DATA_DIR": "/d"}).address.data_dir == "/d"
+
+
+def test_include_headers_adds_a_column_and_columns_chooses() -> None:
+    """Headers come last unless the user says where."""
+    assert reading(topic="t", includeHeaders="TRUE").columns[-1] == "headers"
+    assert reading(topic="t", columns="value, key").columns == ("value", "key")
+
+
+def test_positions_are_understood_in_every_form() -> None:
+    """Words in any case, Kafka's -1 and -2, ids, indexes; a word for a whole topic."""
+    spec = reading(topic="flights", startingOffsets="EARLIEST").starting
+    assert spec is not None
+    assert spec.everywhere == "earliest"
+    mixed = reading(
+        topic="flights", startingOffsets='{"flights":{"0":-1,"1":-2,"2":"5:7","3":"5:7:3:2"},"other":"Latest"}'
+    ).starting
+    assert mixed is not None
+    points = [mixed.point(TopicPartition(FLIGHTS, p), "earliest") for p in range(5)]
+    assert points == ["latest", "earliest", Offset(Position(5, 7)), Offset(Position(5, 7), -1, 2), "earliest"]
+    assert mixed.point(TopicPartition("persistent://public/default/other", 9), "earliest") == "latest"
+
+
+READ_ERRORS = [
+    (
+        Side.READ,
+        {"topic": "t", "startingOffset": "earliest"},
+        'option "startingoffset" is unknown; did you mean startingOffsets? '
+        """example: .option("startingOffsets", '{"flights":{"0":"5:12","1":1000,"2":"earliest"}}')""",
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "kafka__bootstrap__servers": "h:9092"},
+        'option "kafka.bootstrap.servers" names a Kafka cluster and this format speaks Pulsar; give '
+        '.option("service.url", "pulsar://host:6650"), or no address at all to use the embedded broker',
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "kafka__fetch__max__wait__ms": "20"},
+        'option "kafka.fetch.max.wait.ms" is a setting of the Kafka client, which is not used here; remove it',
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "compression": "lz4"},
+        'option "compression" belongs to the sink, not to the source; remove it',
+    ),
+    (
+        Side.STREAM_READ,
+        {"topic": "t", "endingOffsets": "latest"},
+        'option "endingOffsets" does not work in a stream: a stream has no end; remove it, or read once with spark.read',
+    ),
+    (
+        Side.BATCH_READ,
+        {"topic": "t", "maxOffsetsPerTrigger": "5"},
+        'option "maxOffsetsPerTrigger" does not work in a batch read: a batch read has no triggers; remove it',
+    ),
+    (
+        Side.BATCH_READ,
+        {"topic": "t", "startingOffsets": "latest"},
+        "startingOffsets says latest, where a batch read finds nothing; use earliest, an id or an index",
+    ),
+    (
+        Side.BATCH_READ,
+        {"topic": "t", "endingOffsets": '{"t":{"0":-2}}'},
+        "endingOffsets says earliest, so nothing would be read; use latest, an id or an index",
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "minPartitions": "0"},
+        'option minPartitions="0" is not valid: it takes a whole number from 1 up; example: .option("minPartitions", "8")',
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "failOnDataLoss": "no"},
+        'option failOnDataLoss="no" is not valid: it takes true or false; example: .option("failOnDataLoss", "false")',
+    ),
+    (
+        Side.READ,
+        {},
+        "exactly one of the options topic, topics, assign says what to read, and none were given; "
+        'example: .option("topic", "flights")',
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "assign": '{"t":[0]}'},
+        "exactly one of the options topic, topics, assign says what to read, and topic and assign were given; "
+        'example: .option("topic", "flights")',
+    ),
+    (
+        Side.READ,
+        {"topics": "t", "subscribe": "t"},
+        'options "topics" and "subscribe" mean the same; give only topics',
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "service__url": "localhost:6650"},
+        'option service.url="localhost:6650" is not valid: it takes the address of a broker that starts with pulsar://; '
+        'example: .option("service.url", "pulsar://host:6650")',
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "service__url": "pulsar://h:1", "data__dir": "/d"},
+        "options service.url and data.dir were both given; data.dir is for the embedded broker; give one",
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "columns": "key,vlaue"},
+        'option columns="key,vlaue" is not valid: there is no column vlaue; there are key, value, topic, partition, offset, '
+        "timestamp, timestampType, message_id, publish_time, event_time, properties, headers; "
+        'example: .option("columns", "key,value,timestamp")',
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "assign": "t"},
+        'option assign="t" is not valid: it is not JSON (Expecting value at character 1); '
+        """example: .option("assign", '{"flights":[0,2]}')""",
+    ),
+]
+
+
+@pytest.mark.parametrize(("side", "options", "text"), READ_ERRORS, ids=lambda v: v if isinstance(v, str) else "")
+def test_a_wrong_read_option_is_explained_in_one_line(side: Side, options: dict[str, str], text: str) -> None:
+    """Each error says what is wrong with which value, and what to write instead."""
+    with pytest.raises(ConfigError) as caught:
+        reading(side, **options)
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("latst", "it takes earliest, latest or a JSON object"),
+        ("[1]", "it takes earliest, latest or a JSON object"),
+        ('{"flights":3}', "topic flights takes earliest, latest or an object of partitions"),
+        ('{"flights":{"x":3}}', '"x" is not a partition number'),
+        ('{"flights":{"0":-3}}', "-3 is no position"),
+        ('{"flights":{"0":true}}', "true is no position"),
+        ('{"flights":{"0":"5"}}', '"5" is no position'),
+        ('{"flights"', "it is not JSON"),
+        ('{"a/b":{"0":1}}', "topic name 'a/b' is not valid"),
+    ],
+)
+def test_a_wrong_position_is_explained(text: str, why: str) -> None:
+    """The part of the text that is wrong is named."""
+    with pytest.raises(ConfigError, match="startingOffsets") as caught:
+        reading(topic="flights", startingOffsets=text)
+    assert why in str(caught.value)
+
+
+def test_positions_of_topics_that_are_not_read_are_refused() -> None:
+    """A typing error in a topic name must not silently mean the default."""
+    spec = reading(topic="flights", startingOffsets='{"flihgts":"earliest"}').starting
+    assert spec is not None
+    with pytest.raises(ConfigError, match="names topic persistent://public/default/flihgts, which this query does not"):
+        spec.check_named("startingOffsets", [TopicPartition(FLIGHTS, 0)])
+    spec = reading(topic="flights", startingOffsets='{"flights":{"7":1}}').starting
+    assert spec is not None
+    with pytest.raises(ConfigError, match="names partition 7"):
+        spec.check_named("startingOffsets", [TopicPartition(FLIGHTS, 0)])
+
+
+def test_times_are_milliseconds_or_have_a_zone() -> None:
+    """A time without a zone would mean something else on every machine."""
+    assert reading(topic="t", startingTimestamp="1767225600000").starting_ms == 1767225600000
+    assert reading(topic="t", startingTimestamp="2026-01-01T00:00:00Z").starting_ms == 1767225600000
+    with pytest.raises(ConfigError, match="no time zone"):
+        reading(topic="t", startingTimestamp="2026-01-01T00:00:00")
+
+
+def test_the_sink_takes_its_own_options_and_what_spark_adds() -> None:
+    """Spark adds the checkpoint folder to the options of a streaming sink."""
+    options = writing(topic="flights", compression="LZ4", checkpointLocation="/c", batchingMaxMessages="10")
+    assert options.topic == FLIGHTS
+    assert options.batching() == {"compression": "lz4", "batching_max_messages": 10}
+    with pytest.raises(ConfigError) as caught:
+        writing(topic="t", startingOffsets="earliest")
+    assert str(caught.value) == 'option "startingOffsets" belongs to the source, not to the sink; remove it'
+
+
+def test_every_option_reads_its_own_example() -> None:
+    """An example that does not work is worse than none."""
+    for option in OPTIONS:
+        option.parse(option.example)
+    assert issubclass(ConfigError, UsageError)
