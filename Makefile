@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front door. A fresh machine needs Python >= 3.11 and make; every target does the set-up it needs by itself.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# Spark starts the Java that set-up found, and its workers run in the same environment as the driver.
+RUN = JAVA_HOME="$$(cat .venv/.java-home)" PATH="$$PWD/.venv/bin:$$PATH"
+
+# Two workers: tests of one file stay together, everything that needs Spark shares one session in one worker.
+PYTEST = $(RUN) .venv/bin/python -m pytest -n 2 --dist loadgroup
+
+##@ On a fresh machine
+demo: setup  ## run the flights job end to end: Spark, our broker, a chart (DEMO_ARGS=--chaos kills both half-way)
+	@$(RUN) .venv/bin/python examples/flights_etl.py $(DEMO_ARGS)
+
+test: lint type  ## everything that must hold: lint, types, all tests (TEST_ARGS="-k name" for some)
+	@$(PYTEST) $(TEST_ARGS)
+
+setup:  ## make .venv ready (Python packages, a Java for Spark); quick if nothing changed
+	@scripts/setup.sh
+
+##@ While working
+lint: setup  ## style: ruff check and ruff format --check
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+
+format: setup  ## mend what ruff can mend
+	@.venv/bin/ruff check --fix .
+	@.venv/bin/ruff format .
+
+type: setup  ## types: mypy, strict
+	@.venv/bin/mypy
+
+proto: setup  ## generate the protocol code from pulsar_api.proto
+	@.venv/bin/python scripts/generate_proto.py
+
+docs: setup  ## generate docs/settings.md, docs/cli.md and conf/ from the code
+	@.venv/bin/python scripts/generate_docs.py
+
+##@ Rigs (HACKING.md tells more)
+bench: setup  ## measure this machine, with budgets; results in benchmarks/results
+	@$(RUN) .venv/bin/python -m benchmarks $(BENCH_ARGS)
+
+bench-peers: setup  ## the same Spark reads and writes on Kafka, and the ratios
+	@$(RUN) .venv/bin/python -m benchmarks --peers $(BENCH_ARGS)
+
+kill: setup  ## kill the real broker under load, 500 times, and compare with what it confirmed (KILL_ARGS=...)
+	@$(RUN) .venv/bin/python -m tests.kill.rig $(KILL_ARGS)
+
+sim: setup  ## crash the storage on the simulated disk, 20,000 images and every k-th failing operation (SIM_ARGS=...)
+	@$(RUN) .venv/bin/python -m tests.storage.sim $(SIM_ARGS)
+
+soak: setup  ## run steady load for long, watching memory and files (SOAK_ARGS=...)
+	@$(RUN) .venv/bin/python -m tests.soak $(SOAK_ARGS)
+
+clean:  ## remove everything that set-up, tests and rigs made here
+	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/results spark-warehouse metastore_db derby.log
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help:
+	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: demo test setup lint format type proto docs bench bench-peers kill sim soak clean help

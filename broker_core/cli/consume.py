@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``pulsarish consume``: messages of a topic on stdout.
+
+Without a subscription it reads and leaves no trace on the broker. With ``-s`` it is a consumer like any other: a
+message is acknowledged after it was written to stdout, so what was not printed comes again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+
+from broker_core.base.errors import TopicNotFoundError, UsageError
+from broker_core.base.names import TopicName
+from broker_core.base.suggest import did_you_mean
+from broker_core.cli.output import on_terminal, print_jsonl, say
+from broker_core.cli.target import Target, target_options
+
+if TYPE_CHECKING:
+    from broker_core.base.positions import MessageId
+    from broker_core.client import Client, Message
+    from broker_core.client.config import InitialPosition, SubscriptionType
+
+
+@click.command()
+@click.argument("topic")
+@click.option("-s", "--subscription", metavar="NAME", help="Consume and acknowledge under this subscription.")
+@click.option(
+    "-t",
+    "--type",
+    "kind",
+    type=click.Choice(["exclusive", "failover", "shared"]),
+    default="exclusive",
+    show_default=True,
+    help="Type of the subscription.",
+)
+@click.option(
+    "--from",
+    "start",
+    default="earliest",
+    show_default=True,
+    metavar="WHERE",
+    help="Where to begin if there is no subscription yet: earliest, latest, or a message id.",
+)
+@click.option("-n", "--count", type=click.IntRange(1), help="Stop after this many messages.")
+@click.option(
+    "--follow/--exit", default=True, show_default=True, help="Wait for more at the end of the topic, or stop."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "raw", "jsonl"]),
+    help="text: id, key, value; raw: values; jsonl: everything. [default: text on a terminal, else jsonl]",
+)
+@target_options
+def consume(
+    target: Target,
+    topic: str,
+    subscription: str | None,
+    kind: SubscriptionType,
+    start: str,
+    count: int | None,
+    follow: bool,
+    output: str | None,
+) -> None:
+    """Print the messages of TOPIC.
+
+    \b
+    pulsarish consume hello --exit
+    pulsarish consume orders -s billing -n 10 -o raw
+    """
+    show = _SHOW[output or ("text" if on_terminal() else "jsonl")]
+    with target.client() as client:
+        stream = _open(client, topic, subscription, kind, start)
+        try:
+            printed = _print_messages(stream, _messages(stream, count, follow, target.timeout_s), show)
+        finally:
+            stream.close()
+    if on_terminal():
+        say(f"{printed} {'message' if printed == 1 else 'messages'}")
+
+
+class _Stream(NamedTuple):
+    """What reading with and without a subscription have in common. ``close`` belongs to the caller."""
+
+    take: Callable[[float | None], Message]
+    has_more: Callable[[], bool]
+    acknowledge: Callable[[Message], object]
+    close: Callable[[], None]
+
+
+def _open(client: Client, topic: str, subscription: str | None, kind: SubscriptionType, start: str) -> _Stream:
+    from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST
+
+    word: InitialPosition | None = start if start in ("earliest", "latest") else None  # type: ignore[assignment] # checked
+    if subscription is None and kind != "exclusive":
+        raise UsageError(f"--type {kind} needs a subscription", hint="name one with -s")
+    if subscription is not None and word is None:
+        raise UsageError("a subscription cannot begin at a message id", hint="use --from earliest or latest")
+    at = {"earliest": MESSAGE_ID_EARLIEST, "latest": MESSAGE_ID_LATEST}[word] if word else _message_id(start)
+    _require_topic(client, topic)
+    if subscription is not None:
+        consumer = client.subscribe(topic, subscription, type=kind, initial_position=word or "earliest")
+        return _Stream(consumer.receive, consumer.has_message_available, consumer.acknowledge, consumer.close)
+    reader = client.create_reader(topic, at, inclusive=word is None)
+    return _Stream(reader.read_next, reader.has_message_available, lambda message: None, reader.close)
+
+
+def _require_topic(client: Client, topic: str) -> None:
+    """Looking must not create: a misspelt name is an error, with the name that was probably meant."""
+    name = TopicName.parse(topic)
+    if not name.persistent:
+        return
+    known = {TopicName.parse(each) for each in client.topics_of(str(name.namespace_name))}
+    known |= {each.base for each in known}
+    if name not in known:
+        create = f"create it with: pulsarish topic create {topic}"
+        raise TopicNotFoundError(
+            f'topic "{name}" does not exist: the broker has no such topic',
+            hint=did_you_mean(name.local, (each.local for each in known if not each.is_system), otherwise=create),
+        )
+
+
+def _message_id(text: str) -> MessageId:
+    from broker_core.base.positions import MessageId
+
+    try:
+        return MessageId.parse(text)
+    except ValueError as error:
+        raise UsageError(
+            f"--from {error}", hint="write earliest, latest, or a message id as produce prints it"
+        ) from error
+
+
+def _messages(stream: _Stream, count: int | None, follow: bool, timeout_s: float) -> Iterator[Message]:
+    """Up to ``count`` messages; without ``follow`` until the end of what is published."""
+    left = sys.maxsize if count is None else count
+    while left and (follow or stream.has_more()):
+        yield stream.take(None if follow else timeout_s)
+        left -= 1
+
+
+def _print_messages(stream: _Stream, messages: Iterator[Message], show: Callable[[Message], None]) -> int:
+    """Print each message, then acknowledge it; returns how many. Ctrl-C is the usual way to end it."""
+    printed = 0
+    try:
+        for message in messages:
+            show(message)
+            sys.stdout.flush()
+            stream.acknowledge(message)
+            printed += 1
+    except KeyboardInterrupt:
+        say("")
+    return printed
+
+
+def _show_text(message: Message) -> None:
+    key, value = (_text(content) for content in (message.key, message.value))
+    click.echo(f"{message.message_id}  {key}  {value}")
+
+
+def _show_raw(message: Message) -> None:
+    sys.stdout.buffer.write(message.value or b"")
+    sys.stdout.buffer.write(b"\n")
+
+
+def _show_json(message: Message) -> None:
+    from broker_core.cli.message_json import to_json
+
+    print_jsonl([to_json(message)])
+
+
+def _text(content: str | bytes | None) -> str:
+    if content is None:
+        return "-"
+    return content if isinstance(content, str) else content.decode("utf-8", "backslashreplace")
+
+
+_SHOW: Final = {"text": _show_text, "raw": _show_raw, "jsonl": _show_json}

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``pulsarish``: the tree of commands, and the one place where an error becomes an exit code.
+
+Importing this module must stay cheap (a test measures it): commands import the client or the server when they run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from broker_core import __version__
+from broker_core.base.errors import PulsarishError
+from broker_core.cli.completion import completion
+from broker_core.cli.config import config
+from broker_core.cli.consume import consume
+from broker_core.cli.exits import Exit, exit_code
+from broker_core.cli.output import report_error
+from broker_core.cli.produce import produce
+from broker_core.cli.serve import serve
+from broker_core.cli.sub import sub
+from broker_core.cli.topic import topic
+
+PROGRAM = "pulsarish"
+INTERRUPTED = 130
+"""What shells expect of a program that Ctrl-C ended."""
+
+
+@dataclass(slots=True)
+class RootOptions:
+    """Options that stand before the verb."""
+
+    debug: bool = False
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 not allowed, "
+    "5 no broker, 6 timeout, 7 damaged data.",
+)
+@click.version_option(__version__, "-V", "--version", prog_name=PROGRAM, message="%(prog)s %(version)s")
+@click.option("--debug", is_flag=True, envvar="PULSARISH_DEBUG", help="Show where in the code an error came from.")
+@click.pass_obj
+def cli(options: RootOptions, debug: bool) -> None:
+    """An embedded, durable broker that speaks Apache Pulsar's protocol, and its tools."""
+    options.debug = debug
+
+
+@click.command()
+def version() -> None:
+    """Print the version."""
+    click.echo(__version__)
+
+
+for _command in (serve, produce, consume, topic, sub, config, completion, version):
+    cli.add_command(_command)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line (default: the process's own) and return its exit code."""
+    options = RootOptions()
+    try:
+        outcome = cli.main(
+            args=None if argv is None else list(argv), prog_name=PROGRAM, standalone_mode=False, obj=options
+        )
+        sys.stdout.flush()
+        return outcome if isinstance(outcome, int) else Exit.OK
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return Exit.USAGE
+    except click.UsageError as error:
+        return _report_usage(error)
+    except click.ClickException as error:
+        error.show()
+        return Exit.FAILURE
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has enough. The interpreter must not trip over it again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+    except PulsarishError as error:
+        return _report(error, exit_code(error), options)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        return _report(PulsarishError(f"the system refused: {error.strerror or error}{where}"), Exit.FAILURE, options)
+
+
+def _report(error: PulsarishError, code: Exit, options: RootOptions) -> int:
+    if options.debug:
+        traceback.print_exc()
+    report_error(error)
+    return code
+
+
+def _report_usage(error: click.UsageError) -> int:
+    near: Sequence[str] = getattr(error, "possibilities", None) or ()
+    command = error.ctx.command_path if error.ctx else PROGRAM
+    meant = f'did you mean "{near[0]}"? ' if near else ""
+    what = error.message if near else error.format_message()
+    report_error(PulsarishError(what.rstrip("."), hint=f"{meant}see: {command} --help"))
+    return Exit.USAGE

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A message as one JSON object: what ``consume -o jsonl`` prints and ``produce --input jsonl`` reads back.
+
+Text stays text; a key or value that is not UTF-8 goes under ``keyBase64`` or ``valueBase64`` instead, so every byte
+survives the way through a pipe. Times are integer milliseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker_core.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from broker_core.client import Message
+
+
+class Outgoing(NamedTuple):
+    """One message to send."""
+
+    value: bytes | None
+    key: str | bytes | None
+    properties: Mapping[str, str]
+    event_time_ms: int
+
+
+_READ = frozenset({"key", "keyBase64", "value", "valueBase64", "properties", "eventTime"})
+_ONLY_WRITTEN = frozenset(
+    {"topic", "messageId", "publishTime", "producerName", "sequenceId", "redeliveryCount", "index"}
+)
+
+
+def to_json(message: Message) -> dict[str, Any]:
+    """The object of a received message."""
+    row: dict[str, Any] = {"topic": message.topic, "messageId": str(message.message_id)}
+    row.update(_bytes_field("key", message.key))
+    row.update(_bytes_field("value", message.value))
+    row["properties"] = message.properties
+    row["eventTime"] = message.event_time_ms or None
+    row["publishTime"] = message.publish_time_ms
+    row["producerName"] = message.producer_name
+    row["sequenceId"] = message.sequence_id
+    row["redeliveryCount"] = message.redelivery_count
+    row["index"] = message.index if message.index >= 0 else None
+    return row
+
+
+def from_json(line: bytes, number: int) -> Outgoing:
+    """The message of one line; UsageError names the line if it is not such an object."""
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise _bad_line(number, f"it is not JSON ({error})") from error
+    if not isinstance(row, dict):
+        raise _bad_line(number, "it is not a JSON object")
+    if unknown := row.keys() - _READ - _ONLY_WRITTEN:
+        raise _bad_line(number, f'it has an unknown field "{min(unknown)}"')
+    properties = row.get("properties") or {}
+    if not isinstance(properties, dict) or not all(isinstance(v, str) for v in properties.values()):
+        raise _bad_line(number, "properties must be an object of texts")
+    event_time = row.get("eventTime") or 0
+    if not isinstance(event_time, int) or event_time < 0:
+        raise _bad_line(number, "eventTime must be milliseconds since the epoch")
+    key = _read_field(row, "key", number)
+    value = _read_field(row, "value", number)
+    return Outgoing(value.encode() if isinstance(value, str) else value, key, properties, event_time)
+
+
+def _bytes_field(name: str, content: str | bytes | None) -> dict[str, str | None]:
+    if not isinstance(content, bytes):
+        return {name: content}
+    try:
+        return {name: content.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}Base64": base64.b64encode(content).decode()}
+
+
+def _read_field(row: Mapping[str, Any], name: str, number: int) -> str | bytes | None:
+    encoded = row.get(f"{name}Base64")
+    if encoded is not None:
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except (ValueError, TypeError) as error:
+            raise _bad_line(number, f"{name}Base64 is not base64") from error
+    plain = row.get(name)
+    if plain is not None and not isinstance(plain, str):
+        raise _bad_line(number, f"{name} must be a text or null")
+    return plain
+
+
+def _bad_line(number: int, why: str) -> UsageError:
+    return UsageError(f"line {number} of the input is not a message: {why}", hint="see: pulsarish produce --help")

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that is printed: rows of data on stdout, talk and errors on stderr.
+
+On a terminal rows are a table for people; anywhere else they are JSON lines for programs, unless ``-o`` says otherwise.
+Field names in JSON are stable, and Pulsar's own where Pulsar has one; values in JSON are exact, in tables humanised.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import click
+
+from broker_core.base.errors import PulsarishError
+
+Format = Literal["table", "json", "jsonl"]
+Row = Mapping[str, Any]
+
+FORMATS: Final = ("table", "json", "jsonl")
+_PIPED_WIDTH: Final = 400
+"""Columns of a table that was asked for in a pipe: wide enough that nothing is cut."""
+
+format_option = click.option(
+    "-o",
+    "--output",
+    "output",
+    type=click.Choice(FORMATS),
+    default=None,
+    help="How to print. [default: table on a terminal, jsonl in a pipe]",
+)
+
+
+def on_terminal() -> bool:
+    """True if stdout is read by a person."""
+    return sys.stdout.isatty()
+
+
+def print_rows(rows: Sequence[Row], output: Format | None, *, empty: str = "") -> None:
+    """Print rows that share their keys. ``empty`` is said on stderr when there are none and a person reads."""
+    chosen = output or ("table" if on_terminal() else "jsonl")
+    if chosen == "json":
+        click.echo(json.dumps(list(rows), ensure_ascii=False, indent=2))
+    elif chosen == "jsonl":
+        print_jsonl(rows)
+    elif rows:
+        _print_table(rows)
+    elif empty:
+        say(empty)
+
+
+def print_jsonl(rows: Iterable[Row]) -> None:
+    """One JSON object on each line."""
+    for row in rows:
+        click.echo(json.dumps(row, ensure_ascii=False))
+
+
+def _print_table(rows: Sequence[Row]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for key, value in rows[0].items():
+        number = isinstance(value, int) and not isinstance(value, bool)
+        table.add_column(key.upper(), justify="right" if number else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(_cell(key, value) for key, value in row.items()))
+    width = None if on_terminal() else _PIPED_WIDTH
+    Console(markup=False, highlight=False, emoji=False, soft_wrap=True, width=width).print(table)
+
+
+def _cell(key: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return human_bytes(value) if key.lower().endswith("size") else f"{value:,}"
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value) or "-"
+    return str(value)
+
+
+def human_bytes(count: int) -> str:
+    """``1536`` as ``1.5 KiB``."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def say(text: str) -> None:
+    """Talk to the person at the terminal: progress, confirmations, hints. Never data."""
+    click.echo(text, err=True)
+
+
+def report_error(error: PulsarishError) -> None:
+    """What failed, why, and what to do, each on its own line, on stderr."""
+    what, _, why = error.message.partition(": ")
+    red = click.style("error:", fg="red", bold=True)
+    lines = [f"{red} {what}", why, error.hint]
+    for line in lines:
+        if line:
+            click.echo(line, err=True, color=colour_wanted(sys.stderr.isatty()))
+
+
+def colour_wanted(terminal: bool) -> bool | None:
+    """False if the user set NO_COLOR; otherwise the terminal decides."""
+    import os
+
+    return False if os.environ.get("NO_COLOR") else terminal

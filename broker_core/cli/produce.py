@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``pulsarish produce``: messages from the command line or from stdin, ids of what was stored on stdout.
+
+An id is printed only after the broker confirmed the message, in the order of the input. On the first message that is
+refused nothing more is sent.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from broker_core.base.errors import UsageError
+from broker_core.cli.output import on_terminal, print_jsonl, say
+from broker_core.cli.target import Target, target_options
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from broker_core.base.positions import MessageId
+    from broker_core.cli.message_json import Outgoing
+    from broker_core.client import Producer
+
+_UNCONFIRMED_MAX: Final = 10_000
+"""Messages in flight. Enough for full batches, few enough that a refusal stops the input soon."""
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "-m", "--message", "messages", multiple=True, help="One message; may be repeated. [default: lines of stdin]"
+)
+@click.option("-k", "--key", help="Key of every message.")
+@click.option("--split-key", metavar="SEPARATOR", help="Take the key of each line from before the first SEPARATOR.")
+@click.option(
+    "-p", "--property", "properties", multiple=True, metavar="NAME=VALUE", help="A property of every message."
+)
+@click.option("--event-time", metavar="TIME", help="Of every message: milliseconds since the epoch, or ISO 8601.")
+@click.option(
+    "--input",
+    "form",
+    type=click.Choice(["lines", "jsonl"]),
+    default="lines",
+    show_default=True,
+    help="What stdin holds: a value on each line, or objects as consume -o jsonl prints them.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "lz4", "zlib", "zstd", "snappy"]),
+    default="none",
+    show_default=True,
+    help="How to compress batches.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "jsonl"]),
+    default="text",
+    show_default=True,
+    help="How to print message ids.",
+)
+@target_options
+def produce(
+    target: Target,
+    topic: str,
+    messages: tuple[str, ...],
+    key: str | None,
+    split_key: str | None,
+    properties: tuple[str, ...],
+    event_time: str | None,
+    form: str,
+    compression: str,
+    output: str,
+) -> None:
+    """Send messages to TOPIC and print their ids.
+
+    \b
+    pulsarish produce hello -m hi
+    seq 1000 | pulsarish produce numbers
+    pulsarish consume a --exit -o jsonl | pulsarish produce b --input jsonl
+    """
+    from broker_core.cli.message_json import Outgoing, from_json
+
+    common = Outgoing(None, key, _properties(properties), _event_time(event_time))
+    if form == "jsonl":
+        if messages or key or split_key or properties or event_time:
+            raise UsageError("with --input jsonl each line says it all", hint="leave out -m, -k, -p and --event-time")
+        outgoing = (from_json(line, number) for number, line in enumerate(_stdin_lines(), 1))
+    else:
+        lines = (m.encode() for m in messages) if messages else _stdin_lines()
+        outgoing = (_from_line(line, common, split_key) for line in lines)
+    with target.client() as client:
+        producer = client.create_producer(topic, compression=compression, block_if_queue_full=True)
+        try:
+            sent = _send_all(producer, outgoing, output)
+        finally:
+            producer.close()
+    if on_terminal():
+        say(f"{sent} {'message' if sent == 1 else 'messages'} stored in {producer.topic}")
+
+
+def _send_all(producer: Producer, messages: Iterator[Outgoing], output: str) -> int:
+    """Send, and print ids as they are confirmed; returns how many."""
+    in_flight: deque[Future[MessageId]] = deque()
+    sent = 0
+    at_once = sys.stdin.isatty()
+    for message in messages:
+        in_flight.append(
+            producer.send_async(
+                message.value, key=message.key, properties=message.properties, event_time_ms=message.event_time_ms
+            )
+        )
+        sent += 1
+        while in_flight and (at_once or in_flight[0].done() or len(in_flight) >= _UNCONFIRMED_MAX):
+            _print_id(in_flight.popleft().result(), output)
+    producer.flush()
+    for future in in_flight:
+        _print_id(future.result(), output)
+    return sent
+
+
+def _print_id(message_id: MessageId, output: str) -> None:
+    if output == "jsonl":
+        print_jsonl([{"messageId": str(message_id)}])
+    else:
+        click.echo(str(message_id))
+
+
+def _stdin_lines() -> Iterator[bytes]:
+    for line in sys.stdin.buffer:
+        yield line.removesuffix(b"\n")
+
+
+def _from_line(line: bytes, common: Outgoing, split_key: str | None) -> Outgoing:
+    if split_key is None:
+        return common._replace(value=line)
+    key, found, value = line.partition(split_key.encode())
+    if not found:
+        raise UsageError(
+            f'"{line[:80].decode("utf-8", "replace")}" has no key: the separator "{split_key}" is not in it',
+            hint="check --split-key",
+        )
+    return common._replace(key=key.decode("utf-8", "surrogateescape"), value=value)
+
+
+def _properties(assignments: tuple[str, ...]) -> dict[str, str]:
+    properties = {}
+    for assignment in assignments:
+        name, found, value = assignment.partition("=")
+        if not found or not name:
+            raise UsageError(f'--property "{assignment}" is not NAME=VALUE', hint="write -p colour=red")
+        properties[name] = value
+    return properties
+
+
+def _event_time(text: str | None) -> int:
+    """Milliseconds since the epoch; a time without zone is local time."""
+    from datetime import datetime
+
+    if text is None:
+        return 0
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError as error:
+        raise UsageError(
+            f'--event-time "{text}" is not a time', hint="write milliseconds since the epoch, or 2026-01-31T12:00:00Z"
+        ) from error

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``pulsarish serve``: one broker process on one data directory.
+
+Programs start it and wait for its only line on stdout, ``ready <service url> <http url>``; what people want to know
+goes to stderr. SIGTERM or Ctrl-C stops it in order; killing it loses nothing that was confirmed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from broker_core.cli.output import say
+from broker_core.cli.target import data_dir_option, directory_or_default
+
+
+def settings_options(command: click.decorators.FC) -> click.decorators.FC:
+    """``--config`` and ``--set``, for every command that reads the broker's settings."""
+    command = click.option(
+        "--set",
+        "assignments",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="One setting, by Pulsar's name; may be repeated. See: pulsarish config show",
+    )(command)
+    return click.option(
+        "--config", "config_file", type=click.Path(dir_okay=False, path_type=Path), help="A TOML file of settings."
+    )(command)
+
+
+@click.command()
+@data_dir_option("Where the data lies; made if it is missing.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=6650,
+    show_default=True,
+    help="Port of Pulsar's protocol; 0 takes any free one.",
+)
+@click.option(
+    "--http-port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="Port of the admin REST; 0 takes any free one.",
+)
+@click.option(
+    "--durability",
+    type=click.Choice(["sync", "async"]),
+    help="sync: confirmed means on disk. async: up to a second of confirmed data may be lost.",
+)
+@click.option(
+    "--idle-stop",
+    type=click.IntRange(0),
+    metavar="SECONDS",
+    help="Stop after this long without a connection. [default: never]",
+)
+@settings_options
+def serve(
+    data_dir: Path | None,
+    port: int,
+    http_port: int,
+    durability: str | None,
+    idle_stop: int | None,
+    assignments: tuple[str, ...],
+    config_file: Path | None,
+) -> None:
+    """Run a broker until SIGTERM or Ctrl-C."""
+    from broker_core.base.runtime import RuntimeInfo
+    from broker_core.cli.settings_sources import resolve
+    from broker_core.server import process
+
+    options = {"durability": durability, "idleStopSeconds": None if idle_stop is None else str(idle_stop)}
+    resolved = resolve(
+        file=config_file,
+        env=os.environ,
+        assignments=assignments,
+        options={name: value for name, value in options.items() if value is not None},
+    )
+    directory = directory_or_default(data_dir, os.environ)
+
+    def announce(info: RuntimeInfo) -> None:
+        click.echo(f"ready {info.service_url} {info.http_url}")
+        sys.stdout.flush()
+        if sys.stderr.isatty():
+            _greet(directory, resolved.settings.durability, info.service_url)
+
+    process.serve(resolved.settings, data_dir=directory, port=port, http_port=http_port, on_ready=announce)
+
+
+def _greet(directory: Path, durability: str, url: str) -> None:
+    say(f"data        {directory}")
+    say(f"durability  {durability}" + (" (confirmed means on disk)" if durability == "sync" else ""))
+    say(f"try         pulsarish produce hello -m hi --url {url}")
+    say(f"            pulsarish consume hello --exit --url {url}")
+    say("stop        Ctrl-C; it is safe, and so is killing it")

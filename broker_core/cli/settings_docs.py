@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Documentation made from the declarations: the settings as Markdown, the profiles of ``conf/``, the commands.
+
+Pure text; ``make docs`` writes it to files and a test holds the files to it.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import click
+
+from broker_core.cli.exits import MEANINGS
+from broker_core.cli.settings_sources import Setting, declared, text_of
+
+_WIDTH: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One file of ``conf/``: what it is for, and what it sets, each with the reason."""
+
+    name: str
+    purpose: str
+    values: dict[str, tuple[object, str]]
+
+
+PROFILES: Final = (
+    Profile(
+        "development",
+        "For a laptop or a test run: quick receipts, quick clean-up, a broker that leaves when nobody uses it. "
+        "A crash of the machine may lose the last second of confirmed messages; a killed broker loses none.",
+        {
+            "durability": ("async", "receipts do not wait for the disk"),
+            "retentionCheckIntervalInSeconds": (10, "see the effect of acknowledgements on disk soon"),
+            "activeConsumerFailoverDelayTimeMillis": (100, "tests of failover do not want to wait a second"),
+            "idleStopSeconds": (3600, "a forgotten broker stops by itself after an hour"),
+        },
+    ),
+    Profile(
+        "durable",
+        "For data that must not be lost: a receipt means that the disk has it. These are the defaults, said aloud so "
+        "that a later change of a default cannot weaken them.",
+        {
+            "durability": ("sync", "fdatasync returns before any receipt is sent"),
+            "retainWithoutSubscription": (True, "data that nobody subscribed to yet stays"),
+            "autoSkipNonRecoverableData": (
+                False,
+                "a subscription stops at a damaged entry rather than passing it in silence",
+            ),
+            "allowAutoTopicCreation": (False, "a misspelt topic is an error, not a new topic"),
+            "idleStopSeconds": (0, "runs until it is stopped"),
+        },
+    ),
+    Profile(
+        "cluster",
+        "For a Spark cluster whose worker processes run on this machine and read and write many partitions at once. "
+        "The broker listens on the loopback address only, so workers on other machines cannot reach it yet.",
+        {
+            "durability": ("sync", "fdatasync returns before any receipt is sent"),
+            "allowAutoTopicCreationType": ("partitioned", "one Spark task for each partition"),
+            "defaultNumPartitions": (4, "a start; name the number with: pulsarish topic create NAME -p N"),
+            "managedLedgerCacheSizeMbytes": (
+                256,
+                "micro-batches read what was just written; let them find it in memory",
+            ),
+            "maxMessagePublishBufferSizeInMB": (256, "many tasks publish at once while the disk syncs"),
+            "writeBufferHighBytes": (32 * 1024 * 1024, "readers take large steps"),
+            "dispatcherMaxReadSizeBytes": (16 * 1024 * 1024, "the same on the broker's side"),
+            "idleStopSeconds": (0, "runs until it is stopped"),
+        },
+    ),
+)
+
+
+def profile_toml(profile: Profile) -> str:
+    """The file ``conf/<name>.toml``: first what the profile sets, then every other setting, commented out."""
+    lines = [*_comment(profile.purpose), "#", f"#   pulsarish serve --config conf/{profile.name}.toml", ""]
+    for name, (value, reason) in profile.values.items():
+        lines += [*_comment(f"{reason[0].upper()}{reason[1:]}."), f"{name} = {text_of(value)}", ""]
+    lines += [f"# {'-' * 20} everything else, with its default {'-' * 20}", ""]
+    for setting in declared().values():
+        if setting.name not in profile.values:
+            lines += [*_comment(_sentence(setting)), f"#{setting.name} = {text_of(setting.default)}", ""]
+    return "# SPDX-License-Identifier: Apache-2.0\n" + "\n".join(lines[:-1]) + "\n"
+
+
+def settings_markdown() -> str:
+    """The page ``docs/settings.md``."""
+    rows = [f"| `{s.name}` | `{text_of(s.default)}` | {s.accepts} | {s.description} |" for s in declared().values()]
+    return "\n".join([*_SETTINGS_INTRO, "| setting | default | takes | meaning |", "|---|---|---|---|", *rows, ""])
+
+
+_SETTINGS_INTRO: Final = (
+    "# Settings of the broker",
+    "",
+    "Made from the code by `make docs`; do not edit. Names are Pulsar's where Pulsar has the setting.",
+    "",
+    "A value comes from, in rising order of strength:",
+    "",
+    "1. the default below,",
+    "2. a TOML file: `pulsarish serve --config FILE` (see `conf/`),",
+    "3. the environment: `PULSARISH_` and the name in upper snake case, `PULSARISH_MAX_MESSAGE_SIZE=1048576`,",
+    "4. the command line: `--set maxMessageSize=1048576`; `--durability` and `--idle-stop` have options of their own.",
+    "",
+    "An unknown name or a value out of bounds stops the start with an error that names its source.",
+    "`pulsarish config show` prints every value and where it came from, without starting anything.",
+    "",
+)
+
+
+def commands_markdown(root: click.Command, program: str) -> str:
+    """The page ``docs/cli.md``: exit codes, and the help of every command."""
+    lines = [*_CLI_INTRO, "| code | meaning |", "|---|---|"]
+    lines += [f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items()]
+    for context, command in _walk(root, click.Context(root, info_name=program, terminal_width=_WIDTH)):
+        lines += ["", f"## {context.command_path}", "", "```text", command.get_help(context), "```"]
+    return "\n".join(lines) + "\n"
+
+
+_CLI_INTRO: Final = (
+    "# The command `pulsarish`",
+    "",
+    "Made from the code by `make docs`; do not edit.",
+    "",
+    "Data goes to stdout, talk and errors to stderr. Rows are tables on a terminal and JSON lines in a pipe;",
+    "`-o` chooses. Names of JSON fields are stable. `NO_COLOR` is honoured.",
+    "An error has up to three lines: what, why, what to do.",
+    "",
+    "## Exit codes",
+    "",
+)
+
+
+def _walk(command: click.Command, context: click.Context) -> Iterator[tuple[click.Context, click.Command]]:
+    yield context, command
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from _walk(child, click.Context(child, parent=context, info_name=name, terminal_width=_WIDTH))
+
+
+def _sentence(setting: Setting) -> str:
+    return f"{setting.description} Takes {setting.accepts}."
+
+
+def _comment(text: str) -> list[str]:
+    return [f"# {line}" for line in textwrap.wrap(text, _WIDTH)]

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the broker's settings from where people put them, and remembers where each value came from.
+
+    default  <  file (TOML)  <  environment (PULSARISH_<SNAKE_NAME>)  <  --set NAME=VALUE  <  an option of its own
+
+``broker_core.base.settings`` declares names, types and bounds; nothing of that is repeated here. A name may be written
+as in Pulsar (``maxMessageSize``) or in snake case. An unknown name is an error that names the nearest known one. The
+environment is shared with other tools (container platforms invent ``PULSARISH_PORT`` by themselves), so an unknown
+variable there is an error only if it is nearly one of ours.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from broker_core.base.errors import ConfigError
+from broker_core.base.settings import Settings
+from broker_core.base.suggest import closest, did_you_mean
+
+ENV_PREFIX: Final = "PULSARISH_"
+_ENV_LIKENESS_MIN: Final = 0.85
+ORIGIN_DEFAULT: Final = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One declared setting, as documentation and error texts show it."""
+
+    name: str  # Pulsar's, or ours in the same style
+    field: str  # in code
+    default: object
+    accepts: str  # "an integer from 1024 to 268435456"
+    description: str
+    type: msgspec.inspect.Type
+
+    @property
+    def env(self) -> str:
+        return ENV_PREFIX + self.field.upper()
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A complete set of settings, and the origin of each by its name."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """One value as somebody wrote it. ``text`` values come from the shell and are converted by the setting's type."""
+
+    name: str
+    value: object
+    origin: str
+    text: bool
+
+
+@cache
+def declared() -> dict[str, Setting]:
+    """Every setting by its outside name, in the order of the declaration."""
+    types = {field.encode_name: field for field in msgspec.inspect.type_info(Settings).fields}  # type: ignore[attr-defined]
+    annotations = {field.encode_name: field.type for field in msgspec.structs.fields(Settings)}
+    return {
+        name: Setting(
+            name=name,
+            field=field.name,
+            default=field.default,
+            accepts=_accepts(field.type),
+            description=_description(field.type),
+            type=annotations[name],
+        )
+        for name, field in types.items()
+    }
+
+
+def resolve(
+    *, file: Path | None, env: Mapping[str, str], assignments: Sequence[str], options: Mapping[str, str] | None = None
+) -> Resolved:
+    """The settings that these sources make together. ConfigError names the source of what is wrong.
+
+    ``options`` holds settings that have a command-line option of their own, by outside name.
+    """
+    fields: dict[str, object] = {}
+    origins = dict.fromkeys(declared(), ORIGIN_DEFAULT)
+    sources: list[Iterable[_Given]] = [
+        _from_environment(env),
+        _from_assignments(assignments),
+        (_Given(name, value, "command line", text=True) for name, value in (options or {}).items()),
+    ]
+    if file is not None:
+        sources.insert(0, _from_file(file))
+    for source in sources:
+        for given in source:
+            setting = declared()[given.name]
+            fields[setting.field] = _convert(setting, given)
+            origins[given.name] = given.origin
+    return Resolved(Settings(**fields), origins)  # type: ignore[arg-type]
+
+
+def _from_file(path: Path) -> Iterator[_Given]:
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f'configuration file "{path}" cannot be read: {error.strerror}', hint="check the path given to --config"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f'configuration file "{path}" is not TOML: {error}', hint="write one NAME = VALUE on each line"
+        ) from error
+    seen: dict[str, str] = {}
+    for key, value in values.items():
+        name = _known(key, f"file {path}")
+        if name in seen:
+            raise ConfigError(f'file {path} sets {name} twice, as "{seen[name]}" and "{key}"', hint="keep one of them")
+        seen[name] = key
+        yield _Given(name, value, f"file {path}", text=False)
+
+
+def _from_environment(env: Mapping[str, str]) -> Iterator[_Given]:
+    by_env = {setting.env: setting for setting in declared().values()}
+    for variable in sorted(env):
+        if setting := by_env.get(variable):
+            yield _Given(setting.name, env[variable], f"environment {variable}", text=True)
+        elif variable.startswith(ENV_PREFIX):
+            meant = closest(variable, by_env, likeness_min=_ENV_LIKENESS_MIN)
+            if meant:
+                raise ConfigError(
+                    f"environment variable {variable} is not a setting", hint=f"did you mean {meant}? unset it if not"
+                )
+
+
+def _from_assignments(assignments: Sequence[str]) -> Iterator[_Given]:
+    for assignment in assignments:
+        key, found, value = assignment.partition("=")
+        if not found:
+            raise ConfigError(f'--set "{assignment}" has no value', hint=f"write --set {key or 'NAME'}=VALUE")
+        yield _Given(_known(key.strip(), "--set"), value.strip(), "--set", text=True)
+
+
+def _known(key: str, origin: str) -> str:
+    settings = declared()
+    if key in settings:
+        return key
+    for setting in settings.values():
+        if key == setting.field:
+            return setting.name
+    hint = did_you_mean(key, settings, otherwise="see: pulsarish config show")
+    raise ConfigError(f'unknown setting "{key}" (from {origin})', hint=hint)
+
+
+def _convert(setting: Setting, given: _Given) -> object:
+    try:
+        return msgspec.convert(given.value, setting.type, strict=not given.text)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"{setting.name} = {text_of(given.value)} (from {given.origin}) is not valid: it takes {setting.accepts}",
+            hint=f"the default is {text_of(setting.default)}",
+        ) from error
+
+
+def text_of(value: object) -> str:
+    """A value as it is written in a TOML file."""
+    return msgspec.json.encode(value).decode()
+
+
+def _description(kind: msgspec.inspect.Type) -> str:
+    schema: dict[str, Any] = getattr(kind, "extra_json_schema", None) or {}
+    return str(schema.get("description", ""))
+
+
+def _accepts(kind: msgspec.inspect.Type) -> str:
+    match kind:
+        case msgspec.inspect.Metadata(type=inner):
+            return _accepts(inner)
+        case msgspec.inspect.LiteralType(values=values):
+            return " or ".join(text_of(value) for value in values)
+        case msgspec.inspect.BoolType():
+            return "true or false"
+        case msgspec.inspect.IntType():
+            return "an integer" + _bounds(kind)
+        case msgspec.inspect.FloatType():
+            return "a number" + _bounds(kind)
+        case msgspec.inspect.StrType(min_length=minimum):
+            return "a text that is not empty" if minimum else "a text"
+    raise TypeError(f"settings of type {kind} have no words yet: add them here")
+
+
+def _bounds(kind: msgspec.inspect.IntType | msgspec.inspect.FloatType) -> str:
+    if kind.gt is not None:
+        return f" above {kind.gt:g}"
+    if kind.ge is not None and kind.le is not None:
+        return f" from {kind.ge} to {kind.le}"
+    if kind.ge is not None:
+        return f" of at least {kind.ge}"
+    return f" of at most {kind.le}" if kind.le is not None else ""

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``pulsarish topic``: list, create, delete and look at topics, over the admin REST."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from broker_core.base.errors import NotAllowedError, TopicNotFoundError, UsageError
+from broker_core.base.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName, TopicName
+from broker_core.base.suggest import closest
+from broker_core.cli.output import Format, Row, format_option, on_terminal, print_rows, say
+from broker_core.cli.target import Target, target_options
+
+if TYPE_CHECKING:
+    from broker_core.cli.admin_api import AdminApi
+
+_DEFAULT = f"{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}"
+
+
+@click.group()
+def topic() -> None:
+    """List, create, delete and look at topics."""
+
+
+@topic.command("list")
+@click.argument("namespace", default=_DEFAULT)
+@format_option
+@target_options
+def list_topics(target: Target, namespace: str, output: Format | None) -> None:
+    """List the topics of NAMESPACE (tenant/namespace; default public/default) with their backlog."""
+    name = NamespaceName.parse(namespace)
+    with target.admin() as admin:
+        rows = [
+            _topic_row(topic, partitions, admin.topic_stats(topic, partitions))
+            for topic, partitions in admin.topics(name).items()
+        ]
+    print_rows(rows, output, empty=f"no topics in {name} yet; make one with: pulsarish produce hello -m hi")
+
+
+@topic.command()
+@click.argument("name")
+@click.option(
+    "-p",
+    "--partitions",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Number of partitions; 0 makes a topic without partitions.",
+)
+@format_option
+@target_options
+def create(target: Target, name: str, partitions: int, output: Format | None) -> None:
+    """Create the topic NAME."""
+    made = TopicName.parse(name)
+    with target.admin() as admin:
+        admin.create_topic(made, partitions)
+    print_rows([{"topic": str(made), "partitions": partitions}], output)
+
+
+@topic.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--force", is_flag=True, help="Also if producers or subscriptions use it.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
+@target_options
+def delete(target: Target, names: tuple[str, ...], force: bool, yes: bool, dry_run: bool) -> None:
+    """Delete topics with all their messages and subscriptions."""
+    with target.admin() as admin:
+        for name in map(TopicName.parse, names):
+            held = find_stats(admin, name)
+            what = f"{name} with {held.get('msgInCounter', 0):,} messages and {len(_subscriptions(held))} subscriptions"
+            if dry_run:
+                say(f"would delete {what}")
+                continue
+            confirm(f"Delete {what}?", yes)
+            admin.delete_topic(name, force=force)
+            say(f"deleted {name}")
+
+
+@topic.command()
+@click.argument("name")
+@format_option
+@target_options
+def stats(target: Target, name: str, output: Format | None) -> None:
+    """Print the statistics of the topic NAME: on a terminal the main ones, else Pulsar's whole object."""
+    parsed = TopicName.parse(name)
+    with target.admin() as admin:
+        found = find_stats(admin, parsed)
+        partitions = admin.partitions(parsed)
+    if (output or ("table" if on_terminal() else "jsonl")) != "table":
+        click.echo(json.dumps(found, ensure_ascii=False, indent=2 if output == "json" else None))
+        return
+    members: dict[str, Any] = found.get("partitions") or {}
+    rows = [_topic_row(TopicName.parse(member), 0, members[member]) for member in sorted(members, key=_partition_order)]
+    print_rows([_topic_row(parsed, partitions, found), *rows], "table")
+
+
+def find_stats(admin: AdminApi, topic: TopicName) -> dict[str, Any]:
+    """The stats of a topic. If it does not exist, the error names the topic that was probably meant."""
+    try:
+        return admin.topic_stats(topic, admin.partitions(topic))
+    except TopicNotFoundError as error:
+        raise TopicNotFoundError(
+            f'topic "{topic}" does not exist: the broker has no such topic', hint=_advice(admin, topic)
+        ) from error
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask a person before something is lost; without a terminal, ``--yes`` must have been given."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question.rstrip('?')}: nobody can be asked, as stdin is not a terminal", hint="add --yes")
+    if not click.confirm(question, err=True):
+        raise click.Abort
+
+
+def _advice(admin: AdminApi, topic: TopicName) -> str:
+    create = f"create it with: pulsarish topic create {topic.local}"
+    try:
+        known = [name.local for name in admin.topics(topic.namespace_name)]
+    except (TopicNotFoundError, NotAllowedError):
+        return create
+    meant = closest(topic.local, known)
+    return f'did you mean "{meant}"? {create}' if meant else create
+
+
+def _topic_row(topic: TopicName, partitions: int, stats: dict[str, Any]) -> Row:
+    subscriptions = _subscriptions(stats)
+    return {
+        "topic": str(topic),
+        "partitions": partitions,
+        "msgInCounter": stats.get("msgInCounter", 0),
+        "msgBacklog": max((held.get("msgBacklog", 0) for held in subscriptions.values()), default=0),
+        "storageSize": stats.get("storageSize", 0),
+        "subscriptions": sorted(subscriptions),
+    }
+
+
+def _subscriptions(stats: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return stats.get("subscriptions") or {}
+
+
+def _partition_order(name: str) -> int:
+    return TopicName.parse(name).partition_index

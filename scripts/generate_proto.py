@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Generates the protocol code from ``pulsar_api.proto``: ``make proto``. A test compares what is committed with it."""
+
+from __future__ import annotations
+
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+PROTO_DIR: Final = Path(__file__).resolve().parents[1] / "broker_core" / "wire" / "proto"
+GENERATED: Final = ("pulsar_api_pb2.py", "pulsar_api_pb2.pyi")
+
+
+def generate(target: Path) -> None:
+    """Write both generated files into ``target``."""
+    from grpc_tools import protoc
+
+    arguments = [
+        "protoc",
+        f"--proto_path={PROTO_DIR}",
+        f"--proto_path={files('grpc_tools') / '_proto'}",
+        f"--python_out={target}",
+        f"--pyi_out={target}",
+        "pulsar_api.proto",
+    ]
+    if protoc.main(arguments):
+        sys.exit("protoc refused pulsar_api.proto; its words are above")
+
+
+if __name__ == "__main__":
+    generate(PROTO_DIR)

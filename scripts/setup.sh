@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Makes .venv ready: a virtual environment with this project and all it needs, a Java for Spark, compiled kernels.
+# Safe to run at any time. It returns at once if nothing has changed since it last succeeded, and starts over where it
+# was interrupted. It knows no package registry by name: pip's own configuration decides where packages come from.
+#
+#   PYTHON=...      the interpreter to use       (default: python3, else python3.13 ... python3.11)
+#   JAVA_HOME=...   the Java to use, 17 or newer (default: java on the PATH, the usual folders, then apt)
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly STAMP=.venv/.ready
+readonly JAVA_NOTE=.venv/.java-home
+readonly JAVA_MIN=17
+
+say() { printf '%s\n' "$*" >&2; }
+
+die() { # what, why and what to do: one line each
+    printf 'error: %s\n' "$1" >&2
+    shift
+    [ $# -eq 0 ] || printf '%s\n' "$@" >&2
+    exit 1
+}
+
+# Everything that makes an existing .venv stale. The folder is part of it: a virtual environment cannot be moved.
+fingerprint() { { pwd; printf '%s\n' "${PYTHON:-}" "${JAVA_HOME:-}"; cat pyproject.toml setup.py scripts/setup.sh; } | cksum; }
+
+up_to_date() {
+    [ -f "$STAMP" ] && [ "$(cat "$STAMP")" = "$(fingerprint)" ] && [ -x .venv/bin/python ] && java_works "$(cat "$JAVA_NOTE")"
+}
+
+# -- Python
+
+python_is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+
+find_python() {
+    if [ -n "${PYTHON:-}" ]; then
+        python_is_new_enough "$PYTHON" || die "$PYTHON is not a Python of version 3.11 or newer" "set PYTHON to one"
+        printf '%s\n' "$PYTHON"
+        return
+    fi
+    local name
+    # python3 first where it will do: it is the one that its owner chose. Then the versions that we test with.
+    for name in python3 python3.13 python3.12 python3.11 python3.14 python; do
+        if command -v "$name" >/dev/null 2>&1 && python_is_new_enough "$name"; then
+            command -v "$name"
+            return
+        fi
+    done
+    die "no Python of version 3.11 or newer was found" "looked for python3, python3.11 to python3.14 and python on the PATH" \
+        "install one, or name it: make setup PYTHON=/path/to/python3"
+}
+
+make_venv() {
+    [ -x .venv/bin/python ] && [ -x .venv/bin/pip ] && [ "$(cat .venv/.folder 2>/dev/null)" = "$PWD" ] && return
+    local python
+    python=$(find_python)
+    say "setup: virtual environment .venv with $("$python" --version)"
+    rm -rf .venv
+    if ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
+        # Debian and its children ship the venv module apart from Python.
+        local package
+        package=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+        apt_install "$package" || die "this Python cannot make virtual environments: its venv or ensurepip module is missing" \
+            "Debian and Ubuntu have them in a package of their own" "install it as root: apt-get install $package"
+    fi
+    "$python" -m venv .venv || die "the virtual environment could not be made with $python" "see the lines above"
+    printf '%s\n' "$PWD" > .venv/.folder
+}
+
+install_packages() {
+    say "setup: packages (the first time this downloads some hundred megabytes; minutes, not seconds)"
+    .venv/bin/python -m pip install --quiet --no-input --disable-pip-version-check --editable '.[dev]' \
+        || die "pip could not install the packages" "see its own words above" "check the network and pip's configuration, then run the command again"
+}
+
+# -- Java
+
+java_works() { # a home with a Java that Spark accepts: new enough, and with the module that Spark asks for
+    [ -x "$1/bin/java" ] || return 1
+    local major
+    major=$("$1/bin/java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
+    [ "${major:-0}" -ge "$JAVA_MIN" ] && "$1/bin/java" --add-modules jdk.incubator.vector -version >/dev/null 2>&1
+}
+
+java_candidates() {
+    printf '%s\n' "${JAVA_HOME:-}"
+    local java
+    if java=$(command -v java 2>/dev/null); then
+        "$java" -XshowSettings:properties -version 2>&1 | sed -n 's/^ *java\.home = //p'
+    fi
+    printf '%s\n' /usr/lib/jvm/* /opt/java/* /opt/jdk* /opt/openjdk* /usr/local/openjdk* "${HOME:-/nonexistent}"/.jdks/* \
+        "${HOME:-/nonexistent}"/.sdkman/candidates/java/* /Library/Java/JavaVirtualMachines/*/Contents/Home \
+        /opt/homebrew/opt/openjdk*/libexec/openjdk.jdk/Contents/Home /usr/local/opt/openjdk*/libexec/openjdk.jdk/Contents/Home
+}
+
+find_java() {
+    local home
+    while IFS= read -r home; do
+        if [ -n "$home" ] && java_works "$home"; then
+            printf '%s\n' "$home"
+            return
+        fi
+    done < <(java_candidates)
+    return 1
+}
+
+note_java() {
+    local home
+    if ! home=$(find_java); then
+        say "setup: no Java $JAVA_MIN or newer found, asking apt for one"
+        { apt_install default-jre-headless && home=$(find_java); } || die "Spark needs Java $JAVA_MIN or newer, and none was found" \
+            "looked at JAVA_HOME, the PATH and the usual folders; apt is missing, refused, or not allowed to us" \
+            "install one (Debian, as root: apt-get install default-jre-headless) or set JAVA_HOME, then run the command again"
+    fi
+    printf '%s\n' "$home" > "$JAVA_NOTE"
+    say "setup: Java at $home"
+}
+
+apt_install() {
+    command -v apt-get >/dev/null 2>&1 || return 1
+    local -a apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq)
+    if [ "$(id -u)" -ne 0 ]; then
+        sudo -n true 2>/dev/null || return 1
+        apt=(sudo -n "${apt[@]}")
+    fi
+    say "setup: apt-get install $1"
+    # The lists may be absent or old; an update that fails in part need not stop the install.
+    "${apt[@]}" update >&2 || true
+    "${apt[@]}" install -y --no-install-recommends "$1" >&2 </dev/null
+}
+
+# -- kernels
+
+warm_kernels() {
+    say "setup: compiling the batch kernels once (numba keeps them for later runs)"
+    .venv/bin/python -c 'from broker_core.wire.batch import warm_up; warm_up()'
+}
+
+main() {
+    up_to_date && return
+    local started=$SECONDS
+    mkdir -p .venv && rm -f "$STAMP"
+    make_venv
+    note_java
+    install_packages
+    warm_kernels
+    fingerprint > "$STAMP"
+    say "setup: done in $((SECONDS - started)) s"
+}
+
+main

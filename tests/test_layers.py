@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The architecture as a test: imports point downwards only, and pure packages do no input or output of their own.
+
+Reads the source of every product module, imports inside functions and ``import_module("...")`` included.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+REPOSITORY: Final = Path(__file__).resolve().parents[1]
+
+_BASE: Final = {"base"}
+_WIRE: Final = _BASE | {"wire"}
+MAY_IMPORT: Final[dict[str, set[str]]] = {
+    "base": _BASE,
+    "wire": _WIRE,
+    "storage": _WIRE | {"storage"},
+    "broker": _WIRE | {"storage", "broker"},
+    "client": _WIRE | {"client"},
+    "server": _WIRE | {"storage", "broker", "server"},
+    "cli": _WIRE | {"storage", "broker", "client", "server", "cli"},
+    "testing": _WIRE | {"storage", "broker", "client", "testing"},
+    "spark": _WIRE | {"client", "spark"},
+}
+"""Layer to the layers whose modules it may import. Nobody but ``testing`` itself may import ``testing``."""
+
+ALLOWED_UPWARDS: Final[dict[tuple[str, str], str]] = {
+    ("broker_core/__main__.py", "cli"): "the door of `python -m broker_core` is the command itself",
+}
+"""Exceptions to the above, each with its reason."""
+
+PURE: Final = ("base", "wire", "storage", "broker")
+
+IO_MODULES: Final = {
+    *("asyncio", "concurrent", "multiprocessing", "select", "selectors", "signal", "subprocess", "threading"),
+    *("fcntl", "glob", "io", "mmap", "os", "pathlib", "shutil", "sqlite3", "tempfile"),
+    *("socket", "socketserver", "ssl"),
+    *("random", "secrets", "time", "uuid"),
+}
+
+ALLOWED_IO: Final[dict[str, tuple[set[str], str]]] = {
+    "broker_core/base/clock.py": ({"time"}, "the time seam: the only place that reads a clock"),
+    "broker_core/base/runtime.py": ({"pathlib"}, "PurePath only: builds names, touches no file"),
+    "broker_core/storage/disk.py": (
+        {"fcntl", "os", "pathlib"},
+        "the disk seam: the only place that touches files",
+    ),
+}
+"""Pure files that need one of IO_MODULES after all, with the reason."""
+
+HEAVY: Final = frozenset({"numpy", "pyarrow", "numba", "pandas", "pyspark"})
+BROKER_PROCESS: Final = ("base", "storage", "broker", "server")
+
+
+def _sources() -> Iterator[tuple[str, str, ast.Module]]:
+    """Every product module: its path, its layer, its tree."""
+    roots = [*REPOSITORY.glob("broker_core/**/*.py"), *REPOSITORY.glob("pulsarish_spark/**/*.py")]
+    for path in [*roots, REPOSITORY / "pyspark_pulsarish.py"]:
+        name = path.relative_to(REPOSITORY).as_posix()
+        if path.exists() and not name.endswith("_pb2.py"):
+            yield name, _layer(name), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _layer(name: str) -> str:
+    """``broker_core/wire/frames.py`` is in ``wire``; ``broker_core`` itself and Spark's parts have their own names."""
+    parts = name.replace(".py", "").split("/")
+    if parts[0] in ("pulsarish_spark", "pyspark_pulsarish"):
+        return "spark"
+    return parts[1] if len(parts) > 1 and (REPOSITORY / "broker_core" / parts[1]).is_dir() else ""
+
+
+def _imports(tree: ast.Module, name: str) -> Iterator[str]:
+    """Full names of everything that a module imports, wherever in it."""
+    package = name.removesuffix(".py").removesuffix("/__init__").split("/")
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (each.name for each in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                above = package[: len(package) - level + name.endswith("__init__.py")] if level else []
+                base = ".".join([*above, *([module] if module else [])])
+                yield from (f"{base}.{each.name}" for each in names)
+            case ast.Call(
+                func=ast.Name(id="__import__" | "import_module") | ast.Attribute(attr="import_module"), args=args
+            ):
+                yield from (arg.value for arg in args if isinstance(arg, ast.Constant) and isinstance(arg.value, str))
+
+
+def _product_layer(imported: str) -> str | None:
+    """The layer that an import reaches into, or None if it is not ours."""
+    parts = imported.split(".")
+    if parts[0] not in ("broker_core", "pulsarish_spark", "pyspark_pulsarish"):
+        return None
+    return _layer("/".join(parts))
+
+
+SOURCES: Final = list(_sources())
+IDS: Final = [name for name, _, _ in SOURCES]
+
+
+@pytest.mark.parametrize(("name", "layer", "tree"), SOURCES, ids=IDS)
+def test_imports_point_downwards(name: str, layer: str, tree: ast.Module) -> None:
+    """A module imports only from its own layer and those that the contract puts below it."""
+    reached = {_product_layer(imported) for imported in _imports(tree, name)} - {None, ""}
+    wrong = {target for target in reached if target not in MAY_IMPORT.get(layer, set())}
+    assert {target for target in wrong if (name, target) not in ALLOWED_UPWARDS} == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "tree"), [s for s in SOURCES if s[1] in PURE], ids=lambda v: v if isinstance(v, str) else ""
+)
+def test_pure_packages_do_no_input_or_output(name: str, layer: str, tree: ast.Module) -> None:
+    """Time, files, sockets, threads and randomness come in through a seam: Clock, Timers, Disk, a sink."""
+    allowed = ALLOWED_IO.get(name, (set(), ""))[0]
+    imported = {full.split(".")[0] for full in _imports(tree, name)}
+    assert (imported & IO_MODULES) - allowed == set()
+    if "os" not in allowed:
+        assert list(_direct_io(tree)) == []
+
+
+def _direct_io(tree: ast.Module) -> Iterator[str]:
+    """Calls that need no import: ``open`` and the clock of ``datetime``."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="open" | "input" | "print" as called)):
+                yield f"line {node.lineno}: {called}()"
+            case ast.Attribute(value=ast.Name(id="datetime" | "date"), attr="now" | "today" | "utcnow" as called):
+                yield f"line {node.lineno}: {called}"
+
+
+def test_a_runtime_file_reader_builds_names_only() -> None:
+    """base/runtime.py may use pathlib for PurePath, nothing else of it."""
+    tree = next(tree for name, _, tree in SOURCES if name == "broker_core/base/runtime.py")
+    assert {full for full in _imports(tree, "") if full.startswith("pathlib")} == {"pathlib.PurePath"}
+
+
+@pytest.mark.parametrize(("name", "layer", "tree"), SOURCES, ids=IDS)
+def test_the_broker_process_does_without_the_heavy_libraries(name: str, layer: str, tree: ast.Module) -> None:
+    """numpy, pyarrow and numba are for clients and Spark; the broker starts fast and never looks into a batch."""
+    imported = set(_imports(tree, name))
+    if layer in BROKER_PROCESS:
+        assert not any(full.startswith("broker_core.wire.batch") for full in imported)
+    if layer in BROKER_PROCESS or (layer == "wire" and not name.startswith("broker_core/wire/batch/")):
+        assert {full.split(".")[0] for full in imported} & HEAVY == set()
+
+
+def test_a_started_broker_has_none_of_them_loaded() -> None:
+    """The same, asked of a real interpreter that has imported all that ``serve`` needs."""
+    code = f"import sys, broker_core.server.process; print(sorted(set({sorted(HEAVY)!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_exception_is_still_needed() -> None:
+    """An exception for a file that is gone, or no longer uses it, is removed."""
+    by_name = {name: tree for name, _, tree in SOURCES}
+    for name, (modules, reason) in ALLOWED_IO.items():
+        assert reason
+        assert {full.split(".")[0] for full in _imports(by_name[name], name)} & modules, name
+    for (name, target), reason in ALLOWED_UPWARDS.items():
+        assert reason
+        assert target in {_product_layer(full) for full in _imports(by_name[name], name)}, name
