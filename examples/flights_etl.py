@@ -29,6 +29,8 @@ from flights.progress import Progress
 from flights.table import carrier_table
 from pyspark.sql import SparkSession
 
+from pulsarish_spark import embedded_broker
+
 
 @dataclass(frozen=True, slots=True)
 class Data:
@@ -48,11 +50,11 @@ def main() -> int:
     if arguments.chaos:
         return run_under_fire(name, work, progress)
     if arguments.service_url:
-        return run(Job(name, work / name, arguments.service_url, arguments.admin_url), progress)
-    from pulsarish_spark import embedded_broker
-
-    broker = embedded_broker(work / "broker")
-    return run(Job(name, work / name, broker.service_url, broker.http_url), progress)
+        broker, admin_url = {"service.url": arguments.service_url}, arguments.admin_url
+    else:
+        directory = work / "broker"
+        broker, admin_url = {"data.dir": str(directory)}, embedded_broker(directory).http_url
+    return run(Job(name, work / name, broker, admin_url), progress)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -71,7 +73,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def run(job: Job, progress: Progress) -> int:
     """All steps and the check. What an earlier run of the same name has finished is not done again."""
-    progress.say(f"broker at {job.service_url}; reading the flights and starting Spark")
+    progress.say(f"run {job.name}: reading the flights, starting Spark")
     with ThreadPoolExecutor(1) as pool:
         loading = pool.submit(lambda: Data(source.load_flights(), source.load_airlines()))
         spark = pipeline.new_session()
@@ -128,24 +130,19 @@ def report(spark: SparkSession, job: Job, data: Data, progress: Progress) -> Non
     for finding in findings:
         progress.say(f"check: {finding}")
     progress.say(f"check: passed; {repeats} daily rows had been delivered more than once")
+    where = " ".join(f"--{option.replace('.', '-')} {value}" for option, value in job.broker.items())
     print(
         f"\n  cleaned rows    {job.clean}\n  chart           {job.chart}\n  daily windows   topic {job.days_topic}\n"
-        f"  next, try       pulsarish consume {job.days_topic} --service-url {job.service_url}\n",
+        f"  next, try       pulsarish consume {job.days_topic} {where}\n",
         file=sys.stderr,
     )
 
 
 def run_under_fire(name: str, work: Path, progress: Progress) -> int:
-    """The job as a child process, with a broker and a driver that get killed."""
-    broker = chaos.Broker(work / "broker")
-    broker.start()
-    try:
-        addresses = ["--service-url", broker.service_url, "--admin-url", broker.http_url]
-        command = [sys.executable, __file__, "--work", str(work), "--resume", name, *addresses]
-        job = Job(name, work / name, broker.service_url, broker.http_url)
-        return chaos.run(chaos.Driver(command, job.checkpoint("daily")), broker, progress)
-    finally:
-        broker.stop()
+    """The job as a child process, which is killed in the middle; and then its broker."""
+    command = [sys.executable, __file__, "--work", str(work), "--resume", name]
+    checkpoint = Job(name, work / name, {}, "").checkpoint("daily")
+    return chaos.run(chaos.Driver(command, checkpoint), work / "broker", progress)
 
 
 if __name__ == "__main__":

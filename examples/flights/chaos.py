@@ -3,8 +3,8 @@
 
 The driver runs as a child process in a process group of its own, so that SIGKILL takes its JVM and its Python alike.
 A micro-batch is under way while Spark's checkpoint names its offsets but not yet its commit; that is the moment to
-strike. Killed parts are started again with the same arguments, and nothing else is done for them. The job's own check
-decides.
+strike. The driver is started again with the same arguments. The broker outlives the driver, and when it is killed
+itself, the running queries start it again on its data directory. Nothing else is done; the job's own check decides.
 """
 
 from __future__ import annotations
@@ -12,56 +12,21 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from flights.progress import Progress
+from pulsarish_spark import embedded_broker
 
 _FIRST_BATCH_TO_HIT: Final = 2
 _POLL_S: Final = 0.002
-_STOP_TIMEOUT_S: Final = 20.0
-
-
-@dataclass(slots=True)
-class Broker:
-    """A broker as a process of its own, which keeps its ports when it is started again."""
-
-    data_dir: Path
-    service_url: str = ""
-    http_url: str = ""
-    _process: subprocess.Popen[str] | None = field(default=None)
-
-    def start(self) -> None:
-        """Start it and wait until it accepts connections."""
-        program = str(Path(sys.executable).with_name("pulsarish"))
-        ports = ["--port", _port(self.service_url), "--http-port", _port(self.http_url)]
-        command = [program, "serve", "--data-dir", str(self.data_dir), *ports]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline().split()
-        if len(line) != 3:
-            raise SystemExit("the broker did not start; its own message is above")
-        _, self.service_url, self.http_url = line
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-
-    def stop(self) -> None:
-        """Ask it to stop."""
-        assert self._process is not None
-        self._process.terminate()
-        self._process.wait(_STOP_TIMEOUT_S)
 
 
 @dataclass(slots=True)
 class Driver:
-    """The job as a child process."""
+    """The job as a child process. ``checkpoint`` is the one of the query that gets hit."""
 
     command: list[str]
     checkpoint: Path
@@ -90,7 +55,7 @@ class Driver:
             if planned >= first and not self.committed(planned):
                 return planned
             time.sleep(_POLL_S)
-        raise SystemExit(f"the driver ended with code {self._process.returncode} before it could be killed")
+        raise SystemExit(f"the driver ended with code {self._process.returncode} before it could be hit")
 
     def committed(self, batch: int) -> bool:
         """Whether Spark has noted the end of this micro-batch."""
@@ -102,10 +67,10 @@ class Driver:
         return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
-def run(driver: Driver, broker: Broker, progress: Progress) -> int:
+def run(driver: Driver, broker_directory: Path, progress: Progress) -> int:
     """Run the job to its end with two kills in between; the exit code of the driver that ended by itself."""
     batch = _kill_driver(driver, progress)
-    _kill_broker(driver, broker, batch + 1, progress)
+    _kill_broker(driver, broker_directory, batch + 1, progress)
     return driver.wait()
 
 
@@ -124,12 +89,8 @@ def _kill_driver(driver: Driver, progress: Progress) -> int:
     return batch
 
 
-def _kill_broker(driver: Driver, broker: Broker, first: int, progress: Progress) -> None:
+def _kill_broker(driver: Driver, directory: Path, first: int, progress: Progress) -> None:
+    broker = embedded_broker(directory)
     batch = driver.wait_inside_batch(first)
-    broker.kill()
-    progress.say(f"CHAOS: SIGKILL to the broker inside micro-batch {batch}; starting it again")
-    broker.start()
-
-
-def _port(url: str) -> str:
-    return url.rpartition(":")[2] or "0"
+    os.kill(broker.pid, signal.SIGKILL)
+    progress.say(f"CHAOS: SIGKILL to the broker inside micro-batch {batch}; its queries start it again")

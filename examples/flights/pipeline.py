@@ -13,6 +13,8 @@ before it has been read. Its own window is never closed.
 
 from __future__ import annotations
 
+import os
+import warnings
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -36,11 +38,14 @@ _DAY_SCHEMA: Final = "day date, carrier string, airline string, flights long, me
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run of the job: where its files, its topics and its broker are."""
+    """One run of the job: where its files, its topics and its broker are.
+
+    ``broker`` are the options that lead the source and the sink there.
+    """
 
     name: str
     folder: Path
-    service_url: str
+    broker: dict[str, str]
     admin_url: str
 
     @property
@@ -73,7 +78,7 @@ class Job:
 
     def options(self, topic: str) -> dict[str, str]:
         """The options of the source and the sink."""
-        return {"service.url": self.service_url, "topic": topic}
+        return self.broker | {"topic": topic}
 
     def is_done(self, step: str) -> bool:
         """Whether ``set_done`` was called for this step, in this process or an earlier one."""
@@ -85,7 +90,10 @@ class Job:
 
 
 def new_session() -> SparkSession:
-    """A local session on two cores, with what a small job does not need turned off."""
+    """A local session on two cores, with what a small job does not need turned off, and Spark's own talk kept low."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).with_name("spark_conf")))
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     builder: Any = SparkSession.builder.master("local[2]").appName("flights")
     for name, value in {
         "spark.ui.enabled": "false",
@@ -95,7 +103,6 @@ def new_session() -> SparkSession:
     }.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
     return session
 
 

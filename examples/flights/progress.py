@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Final
 
 from pyspark.sql.streaming.query import StreamingQuery
+
+from pulsarish_spark import lag
 
 _POLL_S: Final = 0.2
 
@@ -53,18 +54,5 @@ class Progress:
 
 
 def _batch_line(batch: Any) -> str:
-    rate = batch["processedRowsPerSecond"]
-    return f"batch {batch['batchId']:2}: {batch['numInputRows']:7,} rows {rate:9,.0f} rows/s   lag {_lag(batch):7,}"
-
-
-def _lag(batch: Any) -> int:
-    """Messages between the end of this batch and the end of the topic, from the index that each offset carries."""
-    source = batch["sources"][0]
-    return max(0, _messages(source["latestOffset"]) - _messages(source["endOffset"]))
-
-
-def _messages(offset: str | None) -> int:
-    """The sum of the message indexes in an offset such as ``{"topic": {"0": "ledger:entry@index"}}``."""
-    topics = json.loads(offset) if offset else {}
-    positions = (text for partitions in topics.values() for text in partitions.values())
-    return sum(int(text.rpartition("@")[2]) for text in positions if "@" in text)
+    rate, behind = batch["processedRowsPerSecond"], sum(partition.messages for partition in lag(batch).values())
+    return f"batch {batch['batchId']:2}: {batch['numInputRows']:7,} rows {rate:9,.0f} rows/s   lag {behind:7,}"
