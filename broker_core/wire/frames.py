@@ -25,12 +25,12 @@ SIZE_BYTES: Final = 4
 """One size field."""
 
 _HEAD_BYTES: Final = 2 * SIZE_BYTES
-_BUFFER_BYTES_FIRST: Final = 64 * 1024
-"""What a connection starts with: thousands of idle ones must not hold a megabyte each."""
-_BUFFER_BYTES_BUSY: Final = 1024 * 1024
-"""What it grows to as soon as reads fill it: large enough that frames are rarely cut by its end."""
-_ROOM_BYTES_MIN: Final = 16 * 1024
-"""With less free room than this behind unread bytes they are moved to the front before the next read."""
+_BUFFER_BYTES_FIRST: Final = 2 * 1024
+"""What a connection starts with: ten thousand idle ones must not hold much."""
+_BUFFER_BYTES_BUSY: Final = (64 * 1024, 1024 * 1024)
+"""What it grows to as soon as a read fills it: large enough that frames are rarely cut by its end."""
+_SPARE_BYTES: Final = 16 * 1024
+"""How much more than one frame of the largest size the buffer may hold, so that there is always room to read into."""
 
 _sizes_from = struct.Struct(">II").unpack_from
 _pack_sizes = struct.Struct(">II").pack
@@ -50,11 +50,12 @@ class FrameReader:
     RemoteProtocolError the stream has no boundaries any more: close the connection.
     """
 
-    __slots__ = ("_buffer", "_end", "_frame_bytes_max", "_start", "_view")
+    __slots__ = ("_buffer", "_capacity_max", "_end", "_frame_bytes_max", "_start", "_view")
 
     def __init__(self, frame_bytes_max: int) -> None:
         """``frame_bytes_max``: largest frame accepted, without its total size field."""
         self._frame_bytes_max = frame_bytes_max
+        self._capacity_max = frame_bytes_max + _HEAD_BYTES + _SPARE_BYTES
         self._buffer = bytearray(_BUFFER_BYTES_FIRST)
         self._view = memoryview(self._buffer)
         self._start = 0
@@ -69,7 +70,7 @@ class FrameReader:
         """The free room, never empty. ``sizehint`` is ignored: how much is read is up to the socket."""
         if self._start == self._end:
             self._start = self._end = 0
-        elif len(self._view) - self._end < _ROOM_BYTES_MIN:
+        elif 4 * self._end > 3 * len(self._view):
             self._make_room()
         return self._view[self._end :]
 
@@ -94,23 +95,28 @@ class FrameReader:
             frames.append(Frame(view[command_start:body_start].tobytes(), body))
             start = frame_end
         self._start = start
-        if end == len(view) < _BUFFER_BYTES_BUSY:
-            self._grow(_BUFFER_BYTES_BUSY)
+        if end == len(view):
+            self._grow_if_busy(end)
         return frames
 
+    def _grow_if_busy(self, capacity: int) -> None:
+        for busy in _BUFFER_BYTES_BUSY:
+            if capacity < min(busy, self._capacity_max):
+                self._grow(busy)
+                return
+
     def _make_room(self) -> None:
-        """Move what is unread to the front, and grow if a frame would not fit even then."""
-        unread = self._end - self._start
-        if unread >= len(self._view) - _ROOM_BYTES_MIN:
-            self._grow(2 * len(self._view))
+        """Move what is unread to the front, or grow if that is most of the buffer."""
+        unread, capacity = self._end - self._start, len(self._view)
+        if 2 * unread > capacity and capacity < self._capacity_max:
+            # Doubling as bytes arrive, rather than trusting the size announced, makes a peer pay for our memory.
+            self._grow(2 * capacity)
         else:
             self._view[:unread] = self._view[self._start : self._end]
             self._start, self._end = 0, unread
 
     def _grow(self, capacity: int) -> None:
-        # Doubling as bytes arrive, rather than trusting the announced size, makes a peer pay for our memory.
-        room = min(capacity, self._frame_bytes_max + _HEAD_BYTES + _ROOM_BYTES_MIN)
-        buffer = bytearray(max(room, len(self._view)))
+        buffer = bytearray(min(capacity, self._capacity_max))
         unread = self._end - self._start
         buffer[:unread] = self._view[self._start : self._end]
         self._buffer, self._view = buffer, memoryview(buffer)
@@ -130,13 +136,9 @@ class FrameReader:
 
 def encode_command(command: BaseCommand) -> bytes:
     """A simple frame. LocalProtocolError if a required field of ``command`` is missing."""
-    return frame_command(_serialise(command))
-
-
-def frame_command(command: bytes) -> bytes:
-    """A simple frame around a serialised command."""
-    size = len(command)
-    return _pack_sizes(size + SIZE_BYTES, size) + command
+    serialised = _serialise(command)
+    size = len(serialised)
+    return _pack_sizes(size + SIZE_BYTES, size) + serialised
 
 
 def payload_frame(command: bytes, body: bytes | memoryview) -> list[bytes | memoryview]:

@@ -37,7 +37,7 @@ COMPILED: Final = _numba is not None
 
 
 int64: Final[Any] = np.int64
-"""For kernels: what is read from narrower arrays is widened at once. Untyped, for a kernel takes int and int64 alike."""
+"""For kernels: widens what is read from an array. Untyped, for kernels take int and int64 alike."""
 
 ZERO: Final[Any] = np.int64(0)
 """For kernels: a plain 0 would be a type of its own to the compiler, and every helper compiled twice."""

@@ -56,7 +56,7 @@ def _murmur3(data: Bytes, start: int, end: int) -> Any:
 @kernel
 def partitions_of_keys(
     data: Bytes, offsets: Int32s, present: Bytes, partitions: int, partition_of_row: Int32s, counts: Int64s
-) -> int:
+) -> Any:
     """Fill in the partition of each row that has a key, -1 for others; ``counts`` takes rows by partition.
 
     Returns how many rows have no key.

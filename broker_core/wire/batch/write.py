@@ -103,7 +103,7 @@ def split_rows(
     bytes_max: int,
     starts: Int64s,
     entry_sizes: Int64s,
-) -> int:
+) -> Any:
     """Cut the rows into entries and return their number; entry e begins with row ``starts[e]`` and ends with the next.
 
     ``entry_sizes`` gets the bytes of the members of each. The keys of the first row count twice, because the entry
@@ -141,7 +141,7 @@ def _put_varint(out: Bytes, at: int, value: int) -> int:
 
 
 @helper
-def _put_bytes(out: Bytes, at: int, data: Bytes, start: int, end: int) -> Any:
+def _put_bytes(out: Bytes, at: int, data: Bytes, start: int, end: int) -> int:
     """Copy ``data[start:end]``; indexes that cannot be negative are what makes the compiler use wide moves."""
     to, source = np.uint64(at), np.uint64(start)
     for i in range(np.uint64(end - start)):

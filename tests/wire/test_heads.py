@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hand-coded heads against protobuf, both ways, for every value that a field can hold and for damaged ones."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker_core.base.errors import RemoteProtocolError
+from broker_core.base.positions import to_signed64, to_unsigned64
+from broker_core.wire import heads
+from broker_core.wire.commands import ping
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+SETTINGS = settings(derandomize=True, deadline=None, max_examples=300)
+
+small = st.integers(0, 2**31 - 1)
+signed = st.one_of(st.integers(0, 200), st.integers(0, 2**40), st.integers(-(2**63), 2**63 - 1), st.just(-1))
+partition = st.one_of(st.just(-1), st.integers(0, 2**31 - 1))
+optional = st.one_of(st.just(-1), st.integers(0, 2**63 - 1))
+
+
+def command_of(frame_head: bytes, tail_len: int = 0) -> bytes:
+    """The command inside a frame head, whose sizes must fit a frame with ``tail_len`` more bytes."""
+    total, size = struct.unpack(">II", frame_head[:8])
+    assert len(frame_head) == 8 + size
+    assert total == 4 + size + tail_len
+    return frame_head[8:]
+
+
+def outcome(parse: object, command: bytes) -> object:
+    """What a parser makes of ``command``: a head, None, or the class of its error."""
+    try:
+        return parse(command)  # type: ignore[operator]
+    except RemoteProtocolError:
+        return RemoteProtocolError
+
+
+@SETTINGS
+@given(small, signed, st.integers(-5, 2**31 - 1), st.integers(0, 2**31), optional, st.booleans())
+def test_send_is_written_and_read_as_by_protobuf(
+    producer_id: int, sequence_id: int, messages: int, body_len: int, highest: int, is_chunk: bool
+) -> None:
+    """Same bytes as the generated code, and the fields come back."""
+    frame_head = heads.send_frame_head(producer_id, sequence_id, messages, body_len, highest, is_chunk)
+    send = pb.CommandSend(producer_id=producer_id, sequence_id=to_unsigned64(sequence_id))
+    if messages != 1:
+        send.num_messages = messages
+    if highest >= 0:
+        send.highest_sequence_id = highest
+    if is_chunk:
+        send.is_chunk = True
+    command = command_of(frame_head, body_len)
+    assert command == BaseCommand(type=BaseCommand.SEND, send=send).SerializeToString()
+    assert heads.parse_send(command) == heads.SendHead(producer_id, sequence_id, messages, highest, is_chunk)
+
+
+@SETTINGS
+@given(small, signed, signed, signed, partition, optional)
+def test_a_receipt_is_written_and_read_as_by_protobuf(
+    producer_id: int, sequence_id: int, ledger: int, entry: int, index: int, highest: int
+) -> None:
+    """Same bytes as the generated code, and the fields come back; a duplicate's id is -1:-1 (semantics 1.4.3)."""
+    frame = heads.receipt_frame(producer_id, sequence_id, ledger, entry, index, highest)
+    where = pb.MessageIdData(ledgerId=to_unsigned64(ledger), entryId=to_unsigned64(entry))
+    if index >= 0:
+        where.partition = index
+    receipt = pb.CommandSendReceipt(producer_id=producer_id, sequence_id=to_unsigned64(sequence_id), message_id=where)
+    if highest >= 0:
+        receipt.highest_sequence_id = highest
+    command = command_of(frame)
+    assert command == BaseCommand(type=BaseCommand.SEND_RECEIPT, send_receipt=receipt).SerializeToString()
+    assert heads.parse_receipt(command) == heads.ReceiptHead(producer_id, sequence_id, highest, ledger, entry)
+
+
+@SETTINGS
+@given(small, signed, signed, partition, small, st.lists(signed, max_size=40), st.integers(0, 2**31), optional)
+def test_a_message_is_written_and_read_as_by_protobuf(
+    consumer_id: int,
+    ledger: int,
+    entry: int,
+    index: int,
+    redeliveries: int,
+    ack_set: list[int],
+    tail_len: int,
+    epoch: int,
+) -> None:
+    """Same bytes as the generated code, and the fields come back, ack set words as signed numbers."""
+    frame_head = heads.message_frame_head(consumer_id, ledger, entry, index, redeliveries, ack_set, tail_len)
+    where = pb.MessageIdData(ledgerId=to_unsigned64(ledger), entryId=to_unsigned64(entry))
+    if index >= 0:
+        where.partition = index
+    message = pb.CommandMessage(consumer_id=consumer_id, message_id=where, ack_set=ack_set)
+    if redeliveries:
+        message.redelivery_count = redeliveries
+    command = command_of(frame_head, tail_len)
+    assert command == BaseCommand(type=BaseCommand.MESSAGE, message=message).SerializeToString()
+    wanted = heads.MessageHead(consumer_id, ledger, entry, index, redeliveries, tuple(ack_set), -1)
+    assert heads.parse_message(command) == wanted
+    if epoch >= 0:
+        message.consumer_epoch = epoch
+        with_epoch = BaseCommand(type=BaseCommand.MESSAGE, message=message).SerializeToString()
+        assert heads.parse_message(with_epoch) == wanted._replace(consumer_epoch=epoch)
+
+
+@SETTINGS
+@given(st.data())
+def test_damaged_heads_are_read_as_protobuf_reads_them_or_refused(data: st.DataObject) -> None:
+    """A fast path may give up, but what it reports is what protobuf reports."""
+    originals = (
+        heads.send_frame_head(3, 1_000_000, 1000, 0, 1_000_999)[8:],
+        heads.receipt_frame(3, 1_000_000, 7, 300, 2, 5)[8:],
+        heads.message_frame_head(3, 7, 300, 2, 1, (-1, 5), 0)[8:],
+    )
+    command = bytearray(data.draw(st.sampled_from(originals)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(2, len(command) - 1))
+        command[at] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        del command[data.draw(st.integers(2, len(command))) :]
+    raw = bytes(command)
+    pairs = (
+        (heads.parse_send, heads._send_by_protobuf),
+        (heads.parse_receipt, heads._receipt_by_protobuf),
+        (heads.parse_message, heads._message_by_protobuf),
+    )
+    fast, slow = pairs[raw[1] - 6] if raw[1] < 8 else pairs[2]
+    assert outcome(fast, raw) == outcome(slow, raw)
+
+
+def test_fields_that_are_unknown_or_unusual_go_through_protobuf() -> None:
+    """Transaction ids, unknown fields and numbers in the long way of writing do not change what is read."""
+    send = pb.CommandSend(producer_id=1, sequence_id=2, txnid_least_bits=3, txnid_most_bits=4, marker=True)
+    command = BaseCommand(type=BaseCommand.SEND, send=send).SerializeToString()
+    assert heads.parse_send(command) == heads.SendHead(1, 2, 1, -1, False)
+    long_way = b"\x08\x06\x32\x0c\x08\x81\x80\x00\x10\x82\x80\x80\x80\x80\x80\x00"
+    assert heads.parse_send(long_way) == heads.SendHead(1, 2, 1, -1, False)
+    without_id = BaseCommand(
+        type=BaseCommand.SEND_RECEIPT, send_receipt=pb.CommandSendReceipt(producer_id=1, sequence_id=2)
+    )
+    assert heads.parse_receipt(without_id.SerializeToString()) == heads.ReceiptHead(1, 2, -1, -1, -1)
+
+
+@pytest.mark.parametrize("parse", [heads.parse_send, heads.parse_receipt, heads.parse_message])
+def test_other_commands_are_none_of_these(parse: object) -> None:
+    """None means: not mine."""
+    assert parse(ping().SerializeToString()) is None  # type: ignore[operator]
+    assert parse(b"") is None  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "command", [b"\x08\x06", b"\x08\x06\x32\x00", b"\x08\x06\x32\x02\x08\x01", b"\x08\x06\x32\x05\x08\x01\x10\x02"]
+)
+def test_a_send_without_its_fields_is_refused(command: bytes) -> None:
+    """A command that says it is a SEND but lacks producer or sequence id is an error, not None."""
+    with pytest.raises(RemoteProtocolError, match="send"):
+        heads.parse_send(command)
+
+
+def test_ids_are_signed() -> None:
+    """Earliest and latest survive the unsigned fields they travel in (semantics 1.4.3)."""
+    for number in (-1, 2**63 - 1):
+        head = heads.parse_message(heads.message_frame_head(0, number, number, -1, 0, None, 0)[8:])
+        assert head is not None
+        assert (head.ledger, head.entry) == (number, number)
+        assert to_signed64(to_unsigned64(number)) == number
