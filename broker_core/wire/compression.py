@@ -53,7 +53,7 @@ def compress(codec: int, data: BytesLike) -> BytesLike:
         return zstandard.ZstdCompressor().compress(data)
     if codec == SNAPPY:
         return memoryview(cramjam.snappy.compress_raw(data))
-    raise _unknown(codec)
+    raise UsageError(f"there is no compression {codec}")
 
 
 def decompress(codec: int, data: BytesLike, uncompressed_size: int, bytes_max: int) -> BytesLike:
@@ -92,7 +92,7 @@ def _decompress(codec: int, data: BytesLike, size: int) -> BytesLike:
         if cramjam.snappy.decompress_raw_len(data) != size:
             raise RemoteProtocolError(f"a snappy payload does not hold the {size} bytes that its entry states")
         return memoryview(cramjam.snappy.decompress_raw(data))
-    raise _unknown(codec)
+    raise RemoteProtocolError(f"compression {codec} is not one that this version knows")
 
 
 def _inflate(data: BytesLike, size: int) -> bytes:
@@ -111,7 +111,3 @@ def _unzstd(data: BytesLike, size: int) -> bytes:
     if frame.window_size > max(_ZSTD_WINDOW_BYTES_MAX, size):
         raise RemoteProtocolError(f"a zstd payload asks for a window of {frame.window_size} bytes")
     return zstandard.ZstdDecompressor().decompress(data, max_output_size=max(size, 1))
-
-
-def _unknown(codec: int) -> RemoteProtocolError:
-    return RemoteProtocolError(f"compression {codec} is not one that this version knows")
