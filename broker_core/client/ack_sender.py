@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends the grouped acks of one partition: when the group time is over, when the group is full, or at once.
+
+Owns the timer and the futures of acks that want an answer. Invariants: a future is bound to the one flush that carries
+its ack and completes exactly once; no future outlives the answer or the connection. Source: semantics 3.1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker_core.base.errors import ConnectionLostError, OperationTimeoutError, PulsarishError
+from broker_core.base.positions import MessageId, Position
+from broker_core.client.acks import AckCommand, AckGrouping
+from broker_core.client.attachment import Attachment
+from broker_core.client.config import ConsumerConfig
+from broker_core.client.connection import Connection
+from broker_core.client.network import Network
+from broker_core.wire.commands import message_id as wire_message_id
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+
+class AckSender:
+    """Takes acks, sends commands."""
+
+    def __init__(
+        self, network: Network, config: ConsumerConfig, consumer_id: int, partition: int, attachment: Attachment
+    ) -> None:
+        self._network = network
+        self._config = config
+        self._id = consumer_id
+        self._partition = partition
+        self._attachment = attachment
+        self._grouping = AckGrouping(batch_index_acks=config.batch_index_ack_enabled)
+        self.received = self._grouping.received
+        self.is_duplicate = self._grouping.is_duplicate
+        self.forget = self._grouping.forget
+        self._waiting: list[asyncio.Future[None]] = []
+        self._answers: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def individual(self, message_id: MessageId, done: asyncio.Future[None] | None) -> None:
+        """Acknowledge one message; with ``done`` at once and with an answer."""
+        self._grouping.individual(message_id, again=done is not None)
+        self._arrange(done)
+
+    def cumulative(self, message_id: MessageId, done: asyncio.Future[None] | None) -> None:
+        """Acknowledge a message and all before it."""
+        self._grouping.cumulative(message_id, again=done is not None)
+        self._arrange(done)
+
+    def flush(self) -> None:
+        """Send what waits, if there is a connection; otherwise it goes on waiting."""
+        connection = self._attachment.connection
+        if connection is None:
+            self.connection_lost(ConnectionLostError("there is no connection to send the acknowledgement on"))
+            return
+        self._send(connection)
+
+    def send_again(self, connection: Connection) -> None:
+        """A new attachment: the broker may have missed the last cumulative ack, and gets what waits."""
+        self._grouping.send_cumulative_again()
+        self._send(connection)
+
+    def connection_lost(self, reason: PulsarishError) -> None:
+        """Acks that want an answer will not get one; all others wait for the next connection."""
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            _settle(future, reason)
+
+    def close(self) -> None:
+        """No more timers and no more answers."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.connection_lost(ConnectionLostError("the consumer was closed before the broker answered"))
+
+    def _arrange(self, done: asyncio.Future[None] | None) -> None:
+        """Send now, or when the group is full or its time is over."""
+        if done is not None:
+            self._waiting.append(done)
+        pending = self._grouping.pending_count
+        group_s = self._config.acknowledgment_group_time_s
+        if done is not None or (pending and not group_s) or pending >= self._config.max_acknowledgment_group_size:
+            self.flush()
+        elif pending and self._timer is None:
+            self._timer = self._network.loop.call_later(group_s, self._group_time_over)
+
+    def _group_time_over(self) -> None:
+        self._timer = None
+        if self._attachment.connection is not None:
+            self.flush()
+
+    def _send(self, connection: Connection) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        commands = self._grouping.take(self._config.max_acknowledgment_group_size)
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            for each in commands:
+                connection.send(self._command(each, None))
+            return
+        answers = []
+        for each in commands:
+            request_id = connection.next_request_id()
+            answers.append(connection.start_request(self._command(each, request_id), request_id))
+        task = self._network.loop.create_task(self._settle_all(answers, waiting))
+        self._answers.add(task)
+        task.add_done_callback(self._answers.discard)
+
+    async def _settle_all(
+        self, answers: list[asyncio.Future[BaseCommand]], waiting: list[asyncio.Future[None]]
+    ) -> None:
+        """Complete ``waiting`` when every command of their flush is answered."""
+        failure: PulsarishError | None = None
+        limit_s = self._network.config.operation_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                outcomes = await asyncio.gather(*answers, return_exceptions=True)
+            failure = next((each for each in outcomes if isinstance(each, PulsarishError)), None)
+        except TimeoutError:
+            failure = OperationTimeoutError(f"an acknowledgement was not answered in {limit_s:g} s")
+        for future in waiting:
+            _settle(future, failure)
+
+    def _command(self, acks: AckCommand, request_id: int | None) -> BaseCommand:
+        ack = pb.CommandAck(
+            consumer_id=self._id,
+            ack_type=pb.CommandAck.Cumulative if acks.cumulative else pb.CommandAck.Individual,
+            message_id=[self._message_id(position, words) for position, words in acks.ids],
+        )
+        if request_id is not None:
+            ack.request_id = request_id
+        return BaseCommand(type=BaseCommand.ACK, ack=ack)
+
+    def _message_id(self, position: Position, words: tuple[int, ...] | None) -> pb.MessageIdData:
+        return wire_message_id(position, self._partition, words)
+
+
+def _settle(future: asyncio.Future[None], failure: PulsarishError | None) -> None:
+    if future.done():
+        return
+    if failure is None:
+        future.set_result(None)
+    else:
+        future.set_exception(failure)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Grouping of acknowledgements before they travel. Pure: the owner decides when to ``take`` and sends what it gets.
+
+One object serves one topic or partition. It remembers which messages of each received batch are still open, so that an
+entry is acknowledged when its last message is, and it recognises messages whose ack is on its way, so that a
+redelivery that crosses an ack is not shown twice. Invariants: the cumulative ack only grows (until ``forget``); each
+ack leaves in exactly one ``take``; a bit once cleared stays cleared. Source: semantics 3.1, 3.2.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+from broker_core.base.invariants import invariant
+from broker_core.base.positions import POSITION_EARLIEST, MessageId, Position
+
+_WORD_BITS: Final = 64
+_WORD_MASK: Final = (1 << _WORD_BITS) - 1
+_WHOLE: Final = 1 << 62
+"""Stands for "all messages of the entry" where a batch index is compared."""
+
+
+class AckCommand(NamedTuple):
+    """One ACK to be sent: exactly one id if ``cumulative``, each with the ack set of a partly acknowledged batch."""
+
+    cumulative: bool
+    ids: list[tuple[Position, tuple[int, ...] | None]]
+
+
+def words_of(remaining: int) -> tuple[int, ...]:
+    """A set of open messages as signed 64-bit words, lowest index in the lowest bit of the first word."""
+    words = []
+    while remaining:
+        word = remaining & _WORD_MASK
+        words.append(word - (1 << _WORD_BITS) if word >> (_WORD_BITS - 1) else word)
+        remaining >>= _WORD_BITS
+    return tuple(words)
+
+
+def remaining_of(words: tuple[int, ...]) -> int:
+    """The inverse of ``words_of``."""
+    remaining = 0
+    for place, word in enumerate(words):
+        remaining |= (word & _WORD_MASK) << (place * _WORD_BITS)
+    return remaining
+
+
+class AckGrouping:
+    """Acks of one partition that have not been sent."""
+
+    def __init__(self, *, batch_index_acks: bool) -> None:
+        """``batch_index_acks``: tell the broker about single messages of a batch, not only about whole entries."""
+        self._batch_index_acks = batch_index_acks
+        self._open: OrderedDict[Position, int] = OrderedDict()
+        self._individual: dict[Position, None] = {}
+        self._partial: dict[Position, int] = {}
+        self._cumulative: tuple[Position, int] = (POSITION_EARLIEST, _WHOLE)
+        self._cumulative_remaining = 0
+        self._cumulative_waits = False
+
+    @property
+    def pending_count(self) -> int:
+        """Ids that wait; the limit of a group is about the longer of both lists."""
+        return max(len(self._individual), len(self._partial), int(self._cumulative_waits))
+
+    def received(self, position: Position, remaining: int) -> None:
+        """A batch has arrived of which the messages in ``remaining`` (a bit for each) are not acknowledged."""
+        self._open[position] = remaining
+        self._open.move_to_end(position)
+
+    def individual(self, message_id: MessageId, *, again: bool = False) -> None:
+        """Acknowledge one message. ``again``: if a cumulative ack did that before, send that one once more."""
+        position, index = message_id.position, message_id.batch_index
+        if self.is_duplicate(position, index):
+            if again:
+                self.send_cumulative_again()
+            return
+        if index < 0:
+            self._whole(position)
+            return
+        remaining = self._remaining(message_id) & ~(1 << index)
+        if remaining == 0:
+            self._whole(position)
+            return
+        self._open[position] = remaining
+        if self._batch_index_acks:
+            self._partial[position] = remaining
+
+    def cumulative(self, message_id: MessageId, *, again: bool = False) -> None:
+        """Acknowledge ``message_id`` and all before it. ``again``: send it even if that was done before."""
+        position, index = message_id.position, message_id.batch_index
+        reach, remaining = (position, _WHOLE), 0
+        if index >= 0:
+            remaining = self._remaining(message_id) & ~((2 << index) - 1)
+        if remaining:
+            self._open[position] = remaining
+            if self._batch_index_acks:
+                reach = (position, index)
+            else:
+                # The broker knows whole entries only, so all it can hear now is that the entries before are done.
+                reach, remaining = (Position(position.ledger, position.entry - 1), _WHOLE), 0
+        if reach > self._cumulative:
+            self._cumulative = reach
+            self._cumulative_remaining = remaining
+            self._cumulative_waits = True
+            self._forget_covered(reach)
+        elif again:
+            self.send_cumulative_again()
+
+    def is_duplicate(self, position: Position, batch_index: int) -> bool:
+        """Whether this message (-1: entry) has been acknowledged here, though the broker may not know it yet."""
+        if (position, _WHOLE if batch_index < 0 else batch_index) <= self._cumulative:
+            return True
+        if position in self._individual:
+            return True
+        remaining = self._partial.get(position)
+        return remaining is not None and batch_index >= 0 and not remaining >> batch_index & 1
+
+    def take(self, ids_max: int) -> list[AckCommand]:
+        """What is to be sent now, the cumulative ack first, then lists of at most ``ids_max``."""
+        commands: list[AckCommand] = []
+        if self._cumulative_waits:
+            words = words_of(self._cumulative_remaining) or None
+            commands.append(AckCommand(True, [(self._cumulative[0], words)]))
+            self._cumulative_waits = False
+        done = self._cumulative[0]
+        ids: list[tuple[Position, tuple[int, ...] | None]] = [(each, None) for each in self._individual if each > done]
+        ids += [(each, words_of(left)) for each, left in self._partial.items() if each > done]
+        self._individual.clear()
+        self._partial.clear()
+        commands += [AckCommand(False, ids[at : at + ids_max]) for at in range(0, len(ids), ids_max)]
+        return commands
+
+    def send_cumulative_again(self) -> None:
+        """The next ``take`` repeats the cumulative ack: the broker may not have seen the last one."""
+        self._cumulative_waits = self._cumulative[0] != POSITION_EARLIEST
+
+    def forget(self) -> None:
+        """Everything may come again: after a seek, or when all is to be redelivered."""
+        self._open.clear()
+        self._individual.clear()
+        self._partial.clear()
+        self._cumulative = (POSITION_EARLIEST, _WHOLE)
+        self._cumulative_remaining = 0
+        self._cumulative_waits = False
+
+    def _whole(self, position: Position) -> None:
+        self._individual[position] = None
+        self._partial.pop(position, None)
+        self._open.pop(position, None)
+
+    def _remaining(self, message_id: MessageId) -> int:
+        remaining = self._open.get(message_id.position)
+        if remaining is not None:
+            return remaining
+        invariant(message_id.batch_size > message_id.batch_index, "%s does not tell the size of its batch", message_id)
+        return (1 << message_id.batch_size) - 1
+
+    def _forget_covered(self, reach: tuple[Position, int]) -> None:
+        while self._open:
+            oldest = next(iter(self._open))
+            if (oldest, _WHOLE) > reach:
+                return
+            del self._open[oldest]

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``AsyncClient``: the asyncio front door. Makes producers, consumers, readers, writers and cursors, and closes them.
+
+One client holds one connection to each broker. Everything made from it is closed with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar, Unpack
+
+from broker_core.base.errors import PulsarishError, TopicNotFoundError
+from broker_core.base.names import NamespaceName, TopicName
+from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, MessageId, Position
+from broker_core.client.config import (
+    ClientConfig,
+    ConsumerConfig,
+    ConsumerOptions,
+    InitialPosition,
+    ProducerConfig,
+    ProducerOptions,
+    WriterOptions,
+)
+from broker_core.client.consumer import AsyncConsumer
+from broker_core.client.cursor_handle import AsyncCursor
+from broker_core.client.entry_reader import BUFFER_BYTES_DEFAULT, AsyncEntryReader
+from broker_core.client.network import Network
+from broker_core.client.probes import LastEntry, Probes
+from broker_core.client.producer import AsyncProducer
+from broker_core.client.reader import AsyncReader
+from broker_core.client.retrying import retrying
+from broker_core.wire.entry import EntryRef
+
+if TYPE_CHECKING:
+    from broker_core.client.entry_writer import AsyncEntryWriter
+
+T = TypeVar("T")
+
+
+class _Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=_Closable)
+
+
+class AsyncClient:
+    """A client of the cluster at ``service_url``. Make it while an event loop runs, and use it on that loop only."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        """ConfigError if the service URL is not valid. Nothing is connected before it is needed."""
+        self.config = config
+        self._network = Network(config)
+        self._probes = Probes(self._network)
+        self._made: weakref.WeakSet[_Closable] = weakref.WeakSet()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ------------------------------------------------------------------------------------------ topics
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions ``topic`` has, 0 if it is not partitioned or does not exist. Creates nothing."""
+        name = TopicName.parse(topic)
+        try:
+            return await self._retried(
+                lambda: self._network.lookup.partitions(name, create=False), f"partitions of {name}"
+            )
+        except TopicNotFoundError:
+            return 0
+
+    async def partition_names(self, topic: str) -> list[str]:
+        """Full names of the partitions of ``topic``, or its own if it has none."""
+        name = TopicName.parse(topic)
+        count = await self.partitions(topic)
+        return [str(name.partition(index)) for index in range(count)] or [str(name)]
+
+    async def topics_of(self, namespace: str) -> list[str]:
+        """Full names of the persistent topics of ``tenant/namespace``, each partition on its own, sorted."""
+        name = NamespaceName.parse(namespace)
+        return await self._retried(lambda: self._network.lookup.topics_of(name), f"topics of {name}")
+
+    # ------------------------------------------------------------------------------------------ messages
+
+    async def create_producer(self, topic: str, **options: Unpack[ProducerOptions]) -> AsyncProducer:
+        """A producer for ``topic``; ``options`` are the fields of ``ProducerConfig``."""
+        config = ProducerConfig(**options)
+        return self._keep(await AsyncProducer.create(self._network, TopicName.parse(topic), config))
+
+    async def subscribe(
+        self, topics: str | Sequence[str], subscription: str, **options: Unpack[ConsumerOptions]
+    ) -> AsyncConsumer:
+        """A consumer of one topic or several; ``options`` are the fields of ``ConsumerConfig``."""
+        config = ConsumerConfig(**options)
+        names = [TopicName.parse(each) for each in ([topics] if isinstance(topics, str) else topics)]
+        return self._keep(await AsyncConsumer.create(self._network, names, subscription, config))
+
+    async def create_reader(
+        self,
+        topic: str,
+        start: MessageId = MESSAGE_ID_EARLIEST,
+        *,
+        inclusive: bool = False,
+        receiver_queue_size: int = 1000,
+    ) -> AsyncReader:
+        """A reader that begins behind ``start``, or at it if ``inclusive``."""
+        name = TopicName.parse(topic)
+        reader = await AsyncReader.create(
+            self._network, name, start, inclusive=inclusive, receiver_queue_size=receiver_queue_size
+        )
+        self._keep(reader.consumer)
+        return reader
+
+    # ------------------------------------------------------------------------------------------ entries
+
+    async def read_entries(
+        self,
+        topic: str,
+        start: Position,
+        end: Position | None,
+        *,
+        buffer_bytes_max: int = BUFFER_BYTES_DEFAULT,
+        messages_expected: int = 0,
+        timeout_s: float | None = None,
+    ) -> AsyncEntryReader:
+        """A reader of the entries in [start, end) of a plain topic or one partition; ``end`` None: for ever.
+
+        ``messages_expected``: how many messages the range holds, if known, so that the broker sends no more.
+        ``timeout_s``: how long to go without progress (default: the operation timeout).
+        """
+        reader = AsyncEntryReader(
+            self._network,
+            TopicName.parse(topic),
+            start,
+            end,
+            buffer_bytes_max=buffer_bytes_max,
+            messages_expected=messages_expected,
+            timeout_s=timeout_s,
+        )
+        await reader.open()
+        return self._keep(reader)
+
+    async def write_rows(self, topic: str, **options: Unpack[WriterOptions]) -> AsyncEntryWriter:
+        """A writer of Arrow record batches to ``topic``."""
+        # The columnar codec takes half a second to import, and most clients never write rows.
+        from broker_core.client.entry_writer import AsyncEntryWriter
+
+        return self._keep(await AsyncEntryWriter.create(self._network, TopicName.parse(topic), **options))
+
+    async def last_entry(self, topic: str) -> LastEntry:
+        """The newest entry of a plain topic or one partition."""
+        return await self._probes.last_entry(TopicName.parse(topic))
+
+    async def first_entry_at(self, topic: str, position: Position) -> EntryRef | None:
+        """The first entry at or after ``position``; None if there is none."""
+        return await self._probes.first_entry_at(TopicName.parse(topic), position)
+
+    async def position_of_index(self, topic: str, index: int, low: Position, high: Position) -> Position:
+        """The entry that holds message ``index``, among the entries from ``low`` to ``high`` or to the topic's end."""
+        return await self._probes.position_of_index(TopicName.parse(topic), index, low, high)
+
+    async def open_cursor(
+        self, topic: str, subscription: str, start: Position | InitialPosition = "earliest"
+    ) -> AsyncCursor:
+        """A durable subscription of a plain topic or one partition that is acknowledged but not read.
+
+        A new one begins at ``start``; one that has acknowledged anything stays where it is. ConsumerBusyError if it is
+        in use.
+        """
+        name = TopicName.parse(topic)
+        cursor = AsyncCursor(
+            self._network, name, subscription, "earliest" if isinstance(start, Position) else start
+        )  # fmt: skip
+        await cursor.open()
+        self._keep(cursor)
+        if isinstance(start, Position):
+            await self._begin_at(cursor, name, start)
+        return cursor
+
+    async def _begin_at(self, cursor: AsyncCursor, topic: TopicName, start: Position) -> None:
+        # The protocol cannot place a durable subscription at an entry, nor tell whether it is new. One that has
+        # acknowledged nothing stands before the first entry; what the first ack of its reader will cover is acked now.
+        first = await self._probes.first_entry_at(topic, POSITION_EARLIEST)
+        mark_delete = await cursor.mark_delete()
+        if first is None or mark_delete is None or start <= Position(first.ledger, first.entry):
+            return
+        if mark_delete < Position(first.ledger, first.entry):
+            await cursor.ack_through(Position(start.ledger, start.entry - 1))
+
+    async def close(self) -> None:
+        """Close everything made from this client, then the connections. Raises the first failure of a flush."""
+        outcomes = await asyncio.gather(*(each.close() for each in list(self._made)), return_exceptions=True)
+        self._probes.close()
+        await self._network.pool.close()
+        for outcome in outcomes:
+            if isinstance(outcome, PulsarishError):
+                raise outcome
+
+    def _keep(self, made: C) -> C:
+        self._made.add(made)
+        return made
+
+    async def _retried(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
+        return await retrying(attempt, what, self.config.operation_timeout_s, self._network.new_backoff())

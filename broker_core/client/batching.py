@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turning messages of an application into entries: single messages, and batches of them.
+
+``BatchBuilder`` collects messages for one partition until a limit is reached; whoever owns it decides when to ``take``
+the entry (limit, timer, flush). Pure: the publish time and the producer's name are given. Invariants: messages leave
+in the order in which they were added; their sequence ids increase; a batch of one is sent as a plain message.
+Source: semantics 1.5, 1.7.5; Pulsar docs, "Binary protocol - Batch messages".
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, TypeAlias, TypedDict, cast
+
+from broker_core.base.errors import PulsarishError, UsageError
+from broker_core.base.positions import MessageId
+from broker_core.wire.compression import NONE, compress
+from broker_core.wire.entry import BytesLike, seal_entry
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+
+MESSAGE_OVERHEAD_BYTES: Final = 32
+"""What a message takes in a batch beyond its payload, key and properties, roughly: for limits, not for framing."""
+
+OnSent: TypeAlias = Callable[[MessageId | None, PulsarishError | None], None]
+"""Called once for each message: its id, or why it has none. OperationTimeoutError means that the outcome is unknown."""
+
+_pack_size = struct.Struct(">I").pack
+
+
+class OutgoingMessage(NamedTuple):
+    """One message as the application gave it. ``value`` None: a null value. ``key_is_bytes``: ``key`` is base64."""
+
+    value: bytes | None
+    key: str | None
+    key_is_bytes: bool
+    ordering_key: bytes | None
+    properties: Mapping[str, str] | None
+    event_time_ms: int
+    sequence_id: int
+    """-1: the next free one."""
+    size_bytes: int
+
+
+class EncodedBatch(NamedTuple):
+    """An entry ready to be sent. ``on_sent``: one for each message, in order."""
+
+    body: bytes
+    payload_bytes: int
+    """What the broker's message size limit is about: the payload as it travels."""
+    messages: int
+    sequence_id: int
+    highest_sequence_id: int
+    """-1 unless the entry is a batch."""
+    size_bytes: int
+    """Sum over the messages as counted by the producer's limits."""
+    on_sent: list[OnSent | None]
+
+
+class MessageFields(TypedDict, total=False):
+    """What may be sent beside the value. A key of bytes travels as base64; text is UTF-8."""
+
+    key: str | bytes | None
+    ordering_key: bytes | None
+    properties: Mapping[str, str] | None
+    event_time_ms: int
+    sequence_id: int | None
+
+
+def outgoing(
+    value: bytes | str | None,
+    *,
+    key: str | bytes | None = None,
+    ordering_key: bytes | None = None,
+    properties: Mapping[str, str] | None = None,
+    event_time_ms: int = 0,
+    sequence_id: int | None = None,
+) -> OutgoingMessage:
+    """Check and normalise what an application wants to send (the fields of ``MessageFields``)."""
+    if isinstance(value, str):
+        value = value.encode()
+    elif value is not None and type(value) is not bytes:
+        value = _as_bytes("value", value)
+    key_is_bytes = key is not None and not isinstance(key, str)
+    text = key if isinstance(key, str) or key is None else base64.b64encode(_as_bytes("key", key)).decode("ascii")
+    if event_time_ms < 0:
+        raise UsageError(f"event_time_ms {event_time_ms} is negative", hint="give milliseconds since the epoch")
+    size = MESSAGE_OVERHEAD_BYTES + (len(value) if value else 0) + (len(text) if text else 0)
+    if properties:
+        size += sum(len(name) + len(each) for name, each in properties.items())
+    return OutgoingMessage(
+        value, text, key_is_bytes, ordering_key, properties, event_time_ms,
+        -1 if sequence_id is None else sequence_id, size,
+    )  # fmt: skip
+
+
+def _as_bytes(what: str, value: object) -> bytes:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise UsageError(f"{what} is a {type(value).__name__}", hint="give bytes or str")
+
+
+class EntryEncoder:
+    """Writes the entries of one producer. ``codec``: its number in the protocol."""
+
+    def __init__(self, codec: int) -> None:
+        self.producer_name = ""
+        self._codec = codec
+
+    def single(self, message: OutgoingMessage, sequence_id: int, publish_time_ms: int) -> tuple[bytes, int]:
+        """The entry of one plain message."""
+        metadata = pb.MessageMetadata(
+            producer_name=self.producer_name, sequence_id=sequence_id, publish_time=publish_time_ms
+        )
+        if message.properties:
+            metadata.properties.extend(_key_values(message.properties))
+        _set_common(metadata, message)
+        return self._sealed(metadata, message.value or b"")
+
+    def batch(
+        self, members: list[bytes], first: OutgoingMessage, sequence_id: int, highest: int, publish_time_ms: int
+    ) -> tuple[bytes, int]:
+        """The entry of several messages. The key of the first one stands for all, for dispatch by key."""
+        metadata = pb.MessageMetadata(
+            producer_name=self.producer_name,
+            sequence_id=sequence_id,
+            publish_time=publish_time_ms,
+            num_messages_in_batch=len(members) // 2,
+            highest_sequence_id=highest,
+        )
+        _set_key(metadata, first)
+        return self._sealed(metadata, b"".join(members))
+
+    def _sealed(self, metadata: pb.MessageMetadata, payload: BytesLike) -> tuple[bytes, int]:
+        """The entry and the size of its payload."""
+        if self._codec != NONE:
+            metadata.compression = cast("pb.CompressionType", self._codec)  # an int, whatever its stub says
+            metadata.uncompressed_size = len(payload)
+            payload = compress(self._codec, payload)
+        return seal_entry(metadata.SerializeToString(), payload), len(payload)
+
+
+class BatchBuilder:
+    """The open batch of one partition."""
+
+    def __init__(self, encoder: EntryEncoder, messages_max: int, bytes_max: int) -> None:
+        self._encoder = encoder
+        self._messages_max = messages_max
+        self._bytes_max = bytes_max
+        self._members: list[bytes] = []
+        self._on_sent: list[OnSent | None] = []
+        self._first: OutgoingMessage | None = None
+        self._first_sequence_id = -1
+        self._last_sequence_id = -1
+        self._size_bytes = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return self._first is None
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._on_sent) >= self._messages_max or self._size_bytes >= self._bytes_max
+
+    def has_room_for(self, message: OutgoingMessage) -> bool:
+        """Whether ``message`` fits in the open batch; an empty one takes anything."""
+        return self._first is None or self._size_bytes + message.size_bytes <= self._bytes_max
+
+    def add(self, message: OutgoingMessage, sequence_id: int, on_sent: OnSent | None) -> None:
+        """Append ``message``."""
+        if self._first is None:
+            self._first = message
+            self._first_sequence_id = sequence_id
+        value = message.value or b""
+        member = pb.SingleMessageMetadata(payload_size=len(value), sequence_id=sequence_id)
+        if message.properties:
+            member.properties.extend(_key_values(message.properties))
+        _set_common(member, message)
+        head = member.SerializeToString()
+        self._members += (_pack_size(len(head)) + head, value)
+        self._on_sent.append(on_sent)
+        self._last_sequence_id = sequence_id
+        self._size_bytes += message.size_bytes
+
+    def take(self, publish_time_ms: int) -> EncodedBatch | None:
+        """The entry of what was added, None if nothing was; the builder is empty afterwards."""
+        first = self._first
+        if first is None:
+            return None
+        sequence_id, on_sent = self._first_sequence_id, self._on_sent
+        if len(on_sent) == 1:
+            highest = -1
+            body, payload_bytes = self._encoder.single(first, sequence_id, publish_time_ms)
+        else:
+            highest = self._last_sequence_id
+            body, payload_bytes = self._encoder.batch(self._members, first, sequence_id, highest, publish_time_ms)
+        taken = EncodedBatch(body, payload_bytes, len(on_sent), sequence_id, highest, self._size_bytes, on_sent)
+        self._members, self._on_sent = [], []
+        self._first = None
+        self._size_bytes = 0
+        return taken
+
+
+def _key_values(properties: Mapping[str, str]) -> list[pb.KeyValue]:
+    return [pb.KeyValue(key=name, value=text) for name, text in properties.items()]
+
+
+def _set_key(target: pb.MessageMetadata | pb.SingleMessageMetadata, message: OutgoingMessage) -> None:
+    if message.key is not None:
+        target.partition_key = message.key
+        if message.key_is_bytes:
+            target.partition_key_b64_encoded = True
+    if message.ordering_key is not None:
+        target.ordering_key = message.ordering_key
+
+
+def _set_common(target: pb.MessageMetadata | pb.SingleMessageMetadata, message: OutgoingMessage) -> None:
+    _set_key(target, message)
+    if message.event_time_ms:
+        target.event_time = message.event_time_ms
+    if message.value is None:
+        target.null_value = True

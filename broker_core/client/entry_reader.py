@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bulk reading: the entries of one topic or partition in an exact range of positions, as they are stored.
+
+A subscription of its own that is not durable, on a connection of its own, which is paused while more than
+``buffer_bytes_max`` wait to be taken: the broker's socket fills and the broker stops, whatever permits are out.
+Invariants: entries come in order, each once, over any number of reconnects; none at or behind ``end`` is handed out;
+each has passed its checksum. Not owned: what trimmed data means, which is the caller's decision (``first_position``,
+``ended_early``). Source: semantics 1.4.6 (the broker begins AT the start), architecture "How Spark maps on Pulsar".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from broker_core.base.errors import (
+    AlreadyClosedError,
+    ConnectionLostError,
+    OperationTimeoutError,
+    PulsarishError,
+)
+from broker_core.base.names import TopicName
+from broker_core.base.positions import Position
+from broker_core.client.attachment import Attachment
+from broker_core.client.connection import Connection
+from broker_core.client.network import Network
+from broker_core.client.subscribing import (
+    Subscribing,
+    flow,
+    last_message_id,
+    leave_silently,
+    reader_subscription,
+    register,
+)
+from broker_core.wire.commands import read_position
+from broker_core.wire.entry import EntryRef, split_broker_entry, verify_entry
+from broker_core.wire.heads import MessageHead
+
+PERMITS: Final = 1_000_000_000
+"""What the broker may push, in messages: more than any reader will see, so that only bytes hold it back. Twice as much
+still fits in the 32 bits in which brokers count."""
+
+BUFFER_BYTES_DEFAULT: Final = 32 * 1024 * 1024
+QUIET_SECONDS: Final = 0.25
+"""After this long without an entry the broker is asked whether the range has any more."""
+
+
+class AsyncEntryReader:
+    """Reads the range [start, end) of ``topic``; ``end`` None: for ever. Made by ``AsyncClient.read_entries``."""
+
+    def __init__(
+        self,
+        network: Network,
+        topic: TopicName,
+        start: Position,
+        end: Position | None,
+        *,
+        buffer_bytes_max: int = BUFFER_BYTES_DEFAULT,
+        messages_expected: int = 0,
+        timeout_s: float | None = None,
+    ) -> None:
+        """``messages_expected``: how many the range holds, if known: the broker then sends no more than these.
+
+        ``timeout_s``: how long to go without progress before giving up (default: the operation timeout).
+        """
+        self.topic = topic
+        self.first_position: Position | None = None
+        """Where the first entry handed out is: behind ``start`` if the data between was deleted."""
+        self.ended_early = False
+        """True if the topic holds nothing more although ``end`` was not reached."""
+        self.next_position = start
+        """What comes next: everything before it was handed out, or is not stored."""
+        self._network = network
+        self._end = end
+        self._buffer_bytes_max = buffer_bytes_max
+        self._messages_expected = messages_expected
+        self._timeout_s = network.config.operation_timeout_s if timeout_s is None else timeout_s
+        self._id = network.next_consumer_id()
+        self._subscription = reader_subscription("entries")
+        self._arriving_at = start
+        self._buffer: list[EntryRef] = []
+        self._buffer_bytes = 0
+        self._is_topped_up = False
+        self._complete = end is not None and start >= end
+        self._failure: PulsarishError | None = None
+        self._arrival: asyncio.Future[None] | None = None
+        self._port: Connection | None = None
+        self._attachment = Attachment(network, topic, self, f"reading of {topic}", dedicated=True)
+
+    async def open(self) -> None:
+        """Subscribe, unless the range is empty."""
+        if not self._complete:
+            await self._attachment.open(self._network.config.operation_timeout_s)
+
+    async def next_entries(self) -> list[EntryRef]:
+        """The entries that are here, at least one; an empty list when the range is complete.
+
+        Raises OperationTimeoutError without progress, ChecksumMismatchError for a damaged entry.
+        """
+        deadline = self._network.loop.time() + self._timeout_s
+        while not self._buffer:
+            if self._failure is not None:
+                raise self._failure
+            if self._complete:
+                return []
+            if not await self._arrived():
+                await self._look_for_more()
+                if self._end is not None and self._network.loop.time() >= deadline:
+                    raise self._stalled()
+        return self._hand_out()
+
+    def __aiter__(self) -> AsyncIterator[list[EntryRef]]:
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[list[EntryRef]]:
+        while entries := await self.next_entries():
+            yield entries
+
+    async def close(self) -> None:
+        """Close the connection. Harmless if closed."""
+        self._failure = self._failure or AlreadyClosedError(f"the reading of {self.topic} is closed")
+        self._buffer = []
+        self._wake()
+        self._let_go()
+        await self._attachment.close()
+
+    # ------------------------------------------------------------------------------------------ the broker's side
+
+    async def attach(self, connection: Connection) -> None:
+        request = Subscribing(
+            topic=self.topic,
+            subscription=self._subscription,
+            durable=False,
+            initial_position="earliest",
+            start=self._arriving_at,
+        )
+        await register(connection, self._id, self, request)
+        self._port = connection
+        self._is_topped_up = not self._messages_expected
+        connection.send(flow(self._id, self._messages_expected or PERMITS))
+
+    def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
+        if self._complete:
+            return
+        connection.close()
+        self._attachment.detached(connection, reason, address)
+
+    def given_up(self, failure: PulsarishError) -> None:
+        self._failure = self._failure or failure
+        self._wake()
+
+    def active_changed(self, active: bool) -> None:
+        """Nobody else can be active on a subscription of our own."""
+
+    def message(self, head: MessageHead, body: bytes) -> None:
+        position = Position(head.ledger, head.entry)
+        if self._complete or self._failure is not None or position < self._arriving_at:
+            return
+        if self._end is not None and position >= self._end:
+            self._finish()
+            return
+        try:
+            broker, entry = split_broker_entry(body)
+            verify_entry(entry)
+        except PulsarishError as failure:
+            self._failure = type(failure)(f"entry {position} of {self.topic}: {failure.message}", hint=failure.hint)
+            self._let_go()
+            self._wake()
+            return
+        index, time_ms = (broker.index, broker.broker_timestamp) if broker is not None else (-1, -1)
+        self._buffer.append(EntryRef(head.ledger, head.entry, entry, index, time_ms))
+        self._arriving_at = Position(head.ledger, head.entry + 1)
+        self._buffer_bytes += len(body)
+        if self._end is not None and self._arriving_at >= self._end:
+            self._finish()
+        elif self._buffer_bytes >= self._buffer_bytes_max and self._port is not None:
+            self._port.pause_reading()
+        self._wake()
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _hand_out(self) -> list[EntryRef]:
+        entries, self._buffer = self._buffer, []
+        self._buffer_bytes = 0
+        last = entries[-1]
+        if self.first_position is None:
+            self.first_position = Position(entries[0].ledger, entries[0].entry)
+        self.next_position = Position(last.ledger, last.entry + 1)
+        if self._port is not None and not self._complete:
+            self._port.resume_reading()
+        return entries
+
+    async def _arrived(self) -> bool:
+        """Wait a little for an entry, or for the end of the reading."""
+        self._arrival = self._network.loop.create_future()
+        try:
+            async with asyncio.timeout(QUIET_SECONDS):
+                await self._arrival
+                return True
+        except TimeoutError:
+            return False
+        finally:
+            self._arrival = None
+
+    def _wake(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+
+    async def _look_for_more(self) -> None:
+        """It is quiet: either the range holds nothing more, or the permits that were asked for did not suffice."""
+        connection = self._attachment.connection
+        if connection is None:
+            return
+        try:
+            last = read_position((await last_message_id(connection, self._id)).last_message_id)
+        except (ConnectionLostError, OperationTimeoutError):
+            return  # The attachment is being made anew, or the deadline will tell.
+        if self._buffer or self._complete:
+            return
+        if last >= self._arriving_at and not self._is_topped_up:
+            self._is_topped_up = True
+            connection.send(flow(self._id, PERMITS))
+        elif last < self._arriving_at and self._end is not None:
+            self.ended_early = True
+            self._finish()
+
+    def _finish(self) -> None:
+        self._complete = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """End the connection; what is still on its way is not wanted."""
+        connection, self._port = self._port, None
+        if connection is not None:
+            leave_silently(connection, self._id)
+            connection.close()
+
+    def _stalled(self) -> OperationTimeoutError:
+        return OperationTimeoutError(
+            f"no entry of {self.topic} at or after {self._arriving_at} came in {self._timeout_s:g} s, "
+            f"though the topic has more before {self._end}",
+            hint="is the broker reachable and healthy?",
+        )

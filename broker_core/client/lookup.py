@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions that any broker of the cluster answers: who serves a topic, how many partitions, which topics there are.
+
+Owns following redirects and trying the service URL's hosts in turn. Each method is one attempt; ``retrying`` repeats.
+Source: Pulsar docs, "Binary protocol - Service discovery"; PIP-344 for metadata without auto-creation.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.base.errors import PulsarishError, RemoteProtocolError, ServiceNotReadyError, TopicNotFoundError
+from broker_core.base.names import NamespaceName, TopicName
+from broker_core.client.config import ClientConfig
+from broker_core.client.connection import Connection
+from broker_core.client.pool import ConnectionPool
+from broker_core.client.service_url import BrokerAddress, parse_service_url
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+REDIRECTS_MAX: Final = 20
+"""More than any healthy cluster needs; official clients stop at the same number."""
+
+_LookupAnswer = pb.CommandLookupTopicResponse
+
+
+class Lookup:
+    """Asks the cluster behind the service URL."""
+
+    def __init__(self, pool: ConnectionPool, config: ClientConfig) -> None:
+        self._pool = pool
+        self._hosts = parse_service_url(config.service_url)
+        self._turn = 0
+
+    async def service_connection(self) -> Connection:
+        """A connection to some host of the service URL; another one is tried next time if this fails."""
+        host = self._hosts[self._turn % len(self._hosts)]
+        try:
+            return await self._pool.shared(host)
+        except PulsarishError:
+            self._turn += 1
+            raise
+
+    async def partitions(self, topic: TopicName, *, create: bool) -> int:
+        """The number of partitions, 0 if ``topic`` has none.
+
+        ``create``: a missing topic may be created by the broker's auto-creation; else TopicNotFoundError.
+        """
+        connection = await self.service_connection()
+        request_id = connection.next_request_id()
+        asked = pb.CommandPartitionedTopicMetadata(topic=str(topic), request_id=request_id)
+        if not create and connection.features.supports_get_partitioned_metadata_without_auto_creation:
+            asked.metadata_auto_creation_enabled = False
+        command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=asked)
+        answer = (await connection.request(command, request_id)).partitionMetadataResponse
+        if answer.response == pb.CommandPartitionedTopicMetadataResponse.Failed:
+            raise ServiceNotReadyError(f"{connection.address} cannot tell the partitions of {topic}")
+        return answer.partitions
+
+    async def broker_of(self, topic: TopicName) -> BrokerAddress:
+        """Where to connect for ``topic``."""
+        connection = await self.service_connection()
+        authoritative = False
+        for _ in range(REDIRECTS_MAX):
+            answer = await self._ask(connection, topic, authoritative)
+            if answer.response == _LookupAnswer.Failed:
+                raise ServiceNotReadyError(f"{connection.address} cannot tell which broker serves {topic}")
+            target = parse_service_url(answer.brokerServiceUrl)[0]
+            if answer.proxy_through_service_url:
+                target = connection.address._replace(proxied_for=f"{target.host}:{target.port}")
+            if answer.response == _LookupAnswer.Connect:
+                return target
+            connection = await self._pool.shared(target)
+            authoritative = answer.authoritative
+        raise RemoteProtocolError(f"the lookup of {topic} was redirected {REDIRECTS_MAX} times")
+
+    async def _ask(self, connection: Connection, topic: TopicName, authoritative: bool) -> _LookupAnswer:
+        request_id = connection.next_request_id()
+        asked = pb.CommandLookupTopic(
+            topic=str(topic), request_id=request_id, authoritative=authoritative, advertised_listener_name=""
+        )
+        command = BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=asked)
+        return (await connection.request(command, request_id)).lookupTopicResponse
+
+    async def topics_of(self, namespace: NamespaceName) -> list[str]:
+        """Full names of the persistent topics of ``namespace``, each partition on its own, sorted."""
+        connection = await self.service_connection()
+        request_id = connection.next_request_id()
+        asked = pb.CommandGetTopicsOfNamespace(
+            request_id=request_id, namespace=str(namespace), mode=pb.CommandGetTopicsOfNamespace.PERSISTENT
+        )
+        command = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=asked)
+        answer = await connection.request(command, request_id)
+        return sorted(answer.getTopicsOfNamespaceResponse.topics)
+
+
+def not_found(topic: TopicName) -> TopicNotFoundError:
+    """The error for a topic that a command needs to exist."""
+    return TopicNotFoundError(f'topic "{topic}" does not exist', hint="create it, or check the name for a typo")

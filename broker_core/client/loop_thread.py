@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The event loop's own thread, one for each process, behind the blocking facade.
+
+Owns the thread, calls into it, and what a fork needs: a child has no such thread, so it makes its own, and must not
+write into its parent's sockets. Invariants: nothing blocks on the loop's thread (whoever tries gets a UsageError);
+calls posted by one thread run in their order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from broker_core.base.errors import AlreadyClosedError, UsageError
+from broker_core.client.connection import disown_sockets
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+STOP_SECONDS_MAX = 2.0
+"""How long the end of the interpreter waits for the loop to end; the thread is a daemon in any case."""
+
+CALLS_AT_ONCE_MAX = 2000
+"""Posted calls that run before the loop looks at its sockets again."""
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+class LoopThread:
+    """A running event loop in a daemon thread."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = _new_loop()
+        self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
+        self._is_awake = False
+        self._thread = threading.Thread(target=self._run, name="pulsarish-client", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` on the loop and return its result. An interrupt in the calling thread cancels it."""
+        try:
+            self.check_caller()
+        except BaseException:
+            work.close()
+            raise
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def post(self, call: Callable[..., object], *args: object) -> None:
+        """Call ``call(*args)`` soon on the loop's thread. Its failure is logged. Cheap: the loop is woken once."""
+        self._calls.append((call, args))
+        if not self._is_awake:
+            self._is_awake = True
+            self.loop.call_soon_threadsafe(self._make_calls)
+
+    def check_caller(self) -> None:
+        """Refuse what would wait for itself, or for a thread that a fork has left behind."""
+        if self.pid != os.getpid():
+            raise AlreadyClosedError(
+                "this object was made before the process forked", hint="make it anew in the child process"
+            )
+        if threading.current_thread() is self._thread:
+            raise UsageError(
+                "a blocking call was made inside a callback of the client",
+                hint="use send_async there, or another thread",
+            )
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on the loop's thread."""
+        return threading.current_thread() is self._thread
+
+    def stop(self) -> None:
+        """End the loop; the thread ends soon after."""
+        if self.pid == os.getpid() and self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(STOP_SECONDS_MAX)
+
+    def _make_calls(self) -> None:
+        calls = self._calls
+        for _ in range(CALLS_AT_ONCE_MAX):
+            if not calls:
+                # First asleep, then a last look: a call posted in between must not wait for the next one.
+                self._is_awake = False
+                if not calls:
+                    return
+                self._is_awake = True
+            call, args = calls.popleft()
+            try:
+                call(*args)
+            except Exception:  # noqa: BLE001 - the root of every posted call; the others must still run
+                _log.exception("client.posted_call_failed call=%r", call)
+        self.loop.call_soon(self._make_calls)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+        with contextlib.suppress(RuntimeError):
+            for task in asyncio.all_tasks(self.loop):
+                task.cancel()
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+
+
+_shared: LoopThread | None = None
+_lock = threading.Lock()
+
+
+def shared_loop_thread() -> LoopThread:
+    """The thread of this process, started at the first call."""
+    global _shared
+    with _lock:
+        if _shared is None:
+            _shared = LoopThread()
+            atexit.register(_shared.stop)
+        return _shared
+
+
+def _in_forked_child() -> None:
+    global _shared, _lock
+    _shared = None
+    _lock = threading.Lock()
+    disown_sockets()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)

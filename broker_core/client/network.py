@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What everything made from one client shares: connections, lookup, configuration, clock and the counters of ids."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+
+from broker_core.base.clock import Clock, SystemClock, TimerHandle
+from broker_core.client.config import ClientConfig
+from broker_core.client.lookup import Lookup
+from broker_core.client.pool import ConnectionPool
+from broker_core.client.retrying import Backoff
+
+
+class LoopTimers:
+    """``base.clock.Timers`` on an event loop. A loop may fire a little early; whoever must not asks the clock again."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
+        return self._loop.call_later(delay_s, callback)
+
+
+class Network:
+    """Made once for each client, on its event loop."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self.loop = asyncio.get_running_loop()
+        self.clock: Clock = SystemClock()
+        self.timers = LoopTimers(self.loop)
+        self.pool = ConnectionPool(config)
+        self.lookup = Lookup(self.pool, config)
+        self._producer_ids = itertools.count()
+        self._consumer_ids = itertools.count()
+
+    def next_producer_id(self) -> int:
+        """A number for one producer, unique among all connections of the client."""
+        return next(self._producer_ids)
+
+    def next_consumer_id(self) -> int:
+        """A number for one consumer, likewise."""
+        return next(self._consumer_ids)
+
+    async def woken(self, wake_later: Callable[[Callable[[], None]], None]) -> None:
+        """Return when the callable given to ``wake_later`` was called, on whatever thread."""
+        woken = asyncio.Event()
+
+        def wake() -> None:
+            self.loop.call_soon_threadsafe(woken.set)
+
+        wake_later(wake)
+        await woken.wait()
+
+    def new_backoff(self) -> Backoff:
+        """Waiting times for one series of attempts."""
+        return Backoff(self.config.backoff_first_s, self.config.backoff_max_s)

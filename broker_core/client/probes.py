@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions about a topic's log that the protocol has no command for, answered by short-lived readers.
+
+Last entry, first entry at a position, entry of a message index. Owns one waiting reader for each topic that was asked
+for its end, and a small memory of the last answers. Source: architecture decision 1 (what the protocol lacks is done
+on the client's side); PIP-70 for the message index.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import NamedTuple
+
+from broker_core.base.errors import (
+    ConnectionLostError,
+    OperationTimeoutError,
+    PulsarishError,
+    UnsupportedVersionError,
+    UsageError,
+)
+from broker_core.base.names import TopicName
+from broker_core.base.positions import POSITION_LATEST, Position
+from broker_core.client.connection import Connection
+from broker_core.client.index_search import IndexedEntry, IndexSearch
+from broker_core.client.network import Network
+from broker_core.client.retrying import retrying
+from broker_core.client.subscribing import (
+    Subscribing,
+    flow,
+    last_message_id,
+    leave_silently,
+    reader_subscription,
+    register,
+)
+from broker_core.wire.commands import read_message_id, read_position
+from broker_core.wire.entry import EntryRef, read_metadata, split_broker_entry, verify_entry
+from broker_core.wire.heads import MessageHead
+
+
+class LastEntry(NamedTuple):
+    """The newest entry of a topic. ``position.entry`` is -1 if there is none; ``index`` of its last message or -1."""
+
+    position: Position
+    index: int  # type: ignore[assignment] # hides tuple.index, which a record has no use for
+    messages: int
+
+
+class Probe:
+    """A reader that takes at most one entry. Lives on a shared connection; ``leave`` it when done."""
+
+    def __init__(self, network: Network, topic: TopicName, start: Position) -> None:
+        self._network = network
+        self._topic = topic
+        self._start = start
+        self._id = network.next_consumer_id()
+        self._connection: Connection | None = None
+        self._lost: PulsarishError | None = None
+        self._arrival: asyncio.Future[EntryRef] = network.loop.create_future()
+
+    @property
+    def is_attached(self) -> bool:
+        return self._connection is not None and self._lost is None and self._connection.is_open
+
+    async def attach(self) -> None:
+        """Subscribe at the start; the broker sends nothing before ``first_entry``."""
+        target = await self._network.lookup.broker_of(self._topic)
+        connection = await self._network.pool.shared(target)
+        request = Subscribing(
+            topic=self._topic, subscription=reader_subscription("probe"), durable=False, start=self._start
+        )
+        await register(connection, self._id, self, request)
+        self._connection = connection
+
+    async def last(self) -> tuple[Position, int]:
+        """Position of the topic's last entry, and how many messages it has (0 if the topic is empty)."""
+        connection = self._attached()
+        last = read_message_id((await last_message_id(connection, self._id)).last_message_id)
+        return last.position, 0 if last.entry < 0 else max(last.batch_index, 0) + 1
+
+    async def first_entry(self) -> EntryRef | None:
+        """The entry at or after the start, None if there is none."""
+        connection = self._attached()
+        connection.send(flow(self._id, 1))
+        answer = await last_message_id(connection, self._id)
+        last = read_position(answer.last_message_id)
+        if not self._arrival.done() and (last.entry < 0 or last < self._start):
+            return None
+        limit_s = self._network.config.operation_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._arrival
+        except TimeoutError:
+            raise OperationTimeoutError(
+                f"{self._topic} has entries up to {last}, but none at or after {self._start} came in {limit_s:g} s"
+            ) from None
+
+    def leave(self) -> None:
+        """Tell the broker that the reader is gone."""
+        if self._connection is not None:
+            leave_silently(self._connection, self._id)
+        if not self._arrival.done():
+            self._arrival.cancel()
+
+    def _attached(self) -> Connection:
+        if self._connection is None or self._lost is not None:
+            raise self._lost or ConnectionLostError(f"a reader of {self._topic} is not attached")
+        return self._connection
+
+    # ------------------------------------------------------------------------------------------ the broker's side
+
+    def message(self, head: MessageHead, body: bytes) -> None:
+        if self._arrival.done():
+            return
+        try:
+            broker, entry = split_broker_entry(body)
+            verify_entry(entry)
+        except PulsarishError as failure:
+            where = f"entry {head.ledger}:{head.entry} of {self._topic}"
+            self._arrival.set_exception(type(failure)(f"{where}: {failure.message}", hint=failure.hint))
+            return
+        index, time_ms = (broker.index, broker.broker_timestamp) if broker is not None else (-1, -1)
+        self._arrival.set_result(EntryRef(head.ledger, head.entry, entry, index, time_ms))
+
+    def active_changed(self, active: bool) -> None:
+        """Nobody else can be active on a subscription of our own."""
+
+    def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
+        self._lost = ConnectionLostError(f"a reader of {self._topic} lost its broker: {reason.message}")
+        if not self._arrival.done():
+            self._arrival.set_exception(self._lost)
+            self._arrival.exception()  # Whoever waits gets it; if nobody does, it is no news.
+
+
+class Probes:
+    """All questions of one client. ``topic`` is always a plain topic or one partition."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._waiting: dict[TopicName, Probe] = {}
+        self._last: dict[TopicName, LastEntry] = {}
+        self._without_index: set[TopicName] = set()
+        self._locks: defaultdict[TopicName, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def last_entry(self, topic: TopicName) -> LastEntry:
+        """The newest entry; one round trip, and one small read if it is a new one."""
+        timeout_s = self._network.config.operation_timeout_s
+        backoff = self._network.new_backoff()
+        return await retrying(lambda: self._last_entry(topic), f"last entry of {topic}", timeout_s, backoff)
+
+    async def first_entry_at(self, topic: TopicName, position: Position) -> EntryRef | None:
+        """The first entry at or after ``position``, in whatever ledger; None if there is none."""
+        timeout_s = self._network.config.operation_timeout_s
+        backoff = self._network.new_backoff()
+        what = f"entry at {position} of {topic}"
+        return await retrying(lambda: self._first_entry_at(topic, position), what, timeout_s, backoff)
+
+    async def position_of_index(self, topic: TopicName, index: int, low: Position, high: Position) -> Position:
+        """The entry that holds message ``index``, searched from ``low`` to ``high`` or to the topic's end.
+
+        An index before them gives the first entry at or after ``low``. Raises UsageError for an index behind ``high``,
+        UnsupportedVersionError if the broker does not tell message indexes.
+        """
+        first, last = await self._indexed(topic, low), await self._indexed(topic, high)
+        if last is None:
+            last = await self._indexed(topic, (await self.last_entry(topic)).position)
+        if first is None or last is None or index > last.last:
+            raise UsageError(f"message {index} of {topic} does not exist between {low} and {high}")
+        if index <= first.last:
+            return first.position
+        if index >= last.first:
+            return last.position
+        search = IndexSearch(index, first, last)
+        while (guess := search.guess()) is not None:
+            search.found(guess, await self._indexed(topic, guess))
+        return search.answer
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        for probe in self._waiting.values():
+            probe.leave()
+        self._waiting.clear()
+
+    async def _last_entry(self, topic: TopicName) -> LastEntry:
+        async with self._locks[topic]:
+            probe = self._waiting.get(topic)
+            if probe is None or not probe.is_attached:
+                probe = Probe(self._network, topic, POSITION_LATEST)
+                await probe.attach()
+                self._waiting[topic] = probe
+        position, messages = await probe.last()
+        known = self._last.get(topic)
+        if known is not None and known.position == position:
+            return known
+        index = -1
+        if messages and topic not in self._without_index:
+            entry = await self._first_entry_at(topic, position)
+            if entry is not None and entry.index < 0:
+                self._without_index.add(topic)
+            elif entry is not None and Position(entry.ledger, entry.entry) == position:
+                index = entry.index
+        self._last[topic] = LastEntry(position, index, messages)
+        return self._last[topic]
+
+    async def _first_entry_at(self, topic: TopicName, position: Position) -> EntryRef | None:
+        probe = Probe(self._network, topic, position)
+        try:
+            await probe.attach()
+            return await probe.first_entry()
+        finally:
+            probe.leave()
+
+    async def _indexed(self, topic: TopicName, position: Position) -> IndexedEntry | None:
+        entry = await self.first_entry_at(topic, position)
+        if entry is None:
+            return None
+        if entry.index < 0:
+            raise UnsupportedVersionError(
+                f"the broker of {topic} does not tell message indexes",
+                hint="give message ids instead, or have the broker append and expose broker entry metadata",
+            )
+        messages = read_metadata(entry.body).num_messages_in_batch
+        return IndexedEntry(Position(entry.ledger, entry.entry), entry.index - messages + 1, entry.index)

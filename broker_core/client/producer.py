@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The asyncio producer: messages in, receipts out, over one partition or many.
+
+Owns batching per partition (limits, the publish delay), sequence ids, and the failures that nobody asked about: they
+are raised by the next ``flush`` or ``close``, so that a message sent without a callback is never lost in silence.
+Everything runs on the event loop's thread. Source: semantics 1.2.3, 1.7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Unpack, cast
+
+from broker_core.base.errors import (
+    AlreadyClosedError,
+    OperationTimeoutError,
+    PulsarishError,
+    QueueFullError,
+    UsageError,
+)
+from broker_core.base.invariants import invariant
+from broker_core.base.names import TopicName
+from broker_core.base.positions import MessageId, Position
+from broker_core.client.batching import (
+    BatchBuilder,
+    EncodedBatch,
+    EntryEncoder,
+    MessageFields,
+    OnSent,
+    OutgoingMessage,
+    outgoing,
+)
+from broker_core.client.config import ProducerConfig
+from broker_core.client.network import Network
+from broker_core.client.retrying import retrying
+from broker_core.client.routing import Router
+from broker_core.client.send_lane import OutgoingEntry, SendLane
+from broker_core.client.send_window import SendWindow
+from broker_core.wire.compression import codec_of_name
+
+
+class PartitionProducer:
+    """The part of a producer that serves one partition (or a topic without any: ``partition`` -1)."""
+
+    def __init__(
+        self,
+        network: Network,
+        topic: TopicName,
+        partition: int,
+        config: ProducerConfig,
+        window: SendWindow,
+        unwatched: Callable[[PulsarishError], None],
+    ) -> None:
+        """``unwatched`` hears of failures of messages that have no callback."""
+        self.lane = SendLane(network, topic, config)
+        self._network = network
+        self._partition = partition
+        self._config = config
+        self._window = window
+        self._unwatched = unwatched
+        self._encoder = EntryEncoder(codec_of_name(config.compression))
+        self._builder = BatchBuilder(self._encoder, config.batching_max_messages, config.batching_max_bytes)
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_sequence_id = 0
+
+    async def open(self) -> None:
+        await self.lane.open()
+        self._encoder.producer_name = self.lane.name
+        before = self._config.initial_sequence_id
+        self._next_sequence_id = 1 + (self.lane.last_sequence_id if before is None else before)
+
+    def enqueue(self, message: OutgoingMessage, on_sent: OnSent | None) -> None:
+        """Take ``message`` into the open batch, or send it. Its room in the window is taken already."""
+        refusal = self._refusal(message)
+        if refusal is not None:
+            self._window.give_back(1, message.size_bytes)
+            self._tell(on_sent, refusal)
+            return
+        sequence_id = self._next_sequence_id if message.sequence_id < 0 else message.sequence_id
+        self._next_sequence_id = sequence_id + 1
+        if not self._builder.has_room_for(message):
+            self.flush_batch()
+        self._builder.add(message, sequence_id, on_sent)
+        if not self._config.batching_enabled or self._builder.is_full:
+            self.flush_batch()
+        elif self._timer is None:
+            self._timer = self._network.loop.call_later(self._config.batching_max_publish_delay_s, self.flush_batch)
+
+    def flush_batch(self) -> None:
+        """Send what the open batch holds."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        batch = self._builder.take(self._network.clock.now_ms())
+        if batch is None:
+            return
+        if batch.payload_bytes > self.lane.max_message_size:
+            self._settle(batch, None, self._too_large(batch.payload_bytes))
+            return
+        self.lane.submit(
+            OutgoingEntry(
+                batch.body,
+                batch.messages,
+                batch.sequence_id,
+                batch.highest_sequence_id,
+                lambda position, failure: self._settle(batch, position, failure),
+            )
+        )
+
+    def _refusal(self, message: OutgoingMessage) -> PulsarishError | None:
+        if self.lane.failure is not None:
+            return self.lane.failure
+        if 0 <= message.sequence_id < self._next_sequence_id:
+            return UsageError(
+                f"sequence id {message.sequence_id} is not above {self._next_sequence_id - 1}, the last one used",
+                hint="sequence ids must increase",
+            )
+        if self._config.compression == "none" and len(message.value or b"") > self.lane.max_message_size:
+            return self._too_large(len(message.value or b""))
+        return None
+
+    def _too_large(self, size: int) -> UsageError:
+        return UsageError(
+            f"a message of {size} bytes exceeds the broker's maxMessageSize of {self.lane.max_message_size}",
+            hint="split it, compress it, or raise maxMessageSize on the broker",
+        )
+
+    def _settle(self, batch: EncodedBatch, position: Position | None, failure: PulsarishError | None) -> None:
+        """Tell everybody whose message was in ``batch``."""
+        self._window.give_back(batch.messages, batch.size_bytes)
+        for index, on_sent in enumerate(batch.on_sent):
+            if position is None:
+                invariant(failure is not None, "an entry has neither a place nor a failure")
+                self._tell(on_sent, cast("PulsarishError", failure))
+            elif on_sent is None:
+                continue
+            elif batch.messages == 1:
+                on_sent(MessageId(position.ledger, position.entry, self._partition), None)
+            else:
+                on_sent(MessageId(position.ledger, position.entry, self._partition, index, batch.messages), None)
+
+    def _tell(self, on_sent: OnSent | None, failure: PulsarishError) -> None:
+        if on_sent is None:
+            self._unwatched(failure)
+        else:
+            on_sent(None, failure)
+
+
+class AsyncProducer:
+    """Sends messages to one topic. Made by ``AsyncClient.create_producer``."""
+
+    def __init__(self, network: Network, topic: TopicName, config: ProducerConfig, partitions: int) -> None:
+        self.topic = topic
+        self.config = config
+        self.window = SendWindow(config.max_pending_messages, config.max_pending_bytes)
+        self._network = network
+        self._unseen_failure: PulsarishError | None = None
+        self._closed = False
+        names = [(topic.partition(index), index) for index in range(partitions)] or [(topic, -1)]
+        self._parts = [PartitionProducer(network, name, i, config, self.window, self._note) for name, i in names]
+        self._router = Router(config, len(self._parts), random.randrange(1 << 16), network.clock)
+
+    @classmethod
+    async def create(cls, network: Network, topic: TopicName, config: ProducerConfig) -> AsyncProducer:
+        """Find the partitions and register at every broker concerned."""
+        partitions = await retrying(
+            lambda: network.lookup.partitions(topic, create=True),
+            f"producer of {topic}",
+            network.config.operation_timeout_s,
+            network.new_backoff(),
+        )
+        producer = cls(network, topic, config, partitions)
+        try:
+            await asyncio.gather(*(part.open() for part in producer._parts))
+        except BaseException:
+            await producer._leave()
+            raise
+        return producer
+
+    @property
+    def name(self) -> str:
+        """The producer's name; of a partitioned topic that of its first partition."""
+        return self._parts[0].lane.name
+
+    @property
+    def last_sequence_id(self) -> int:
+        """The highest sequence id that the broker knew of this name when the producer was made, -1 if none."""
+        return max(part.lane.last_sequence_id for part in self._parts)
+
+    async def send(self, value: bytes | str | None, **fields: Unpack[MessageFields]) -> MessageId:
+        """Send one message and return its id when the broker has stored it.
+
+        An open batch is closed for it, so that nobody waits for the publish delay. Raises UsageError (too large),
+        QueueFullError, OperationTimeoutError (outcome unknown) or what the broker answers.
+        """
+        message = outgoing(value, **fields)
+        await self.reserve(message.size_bytes)
+        future: asyncio.Future[MessageId] = self._network.loop.create_future()
+
+        def on_sent(message_id: MessageId | None, failure: PulsarishError | None) -> None:
+            if future.done():
+                return
+            if message_id is not None:
+                future.set_result(message_id)
+            elif failure is not None:
+                future.set_exception(failure)
+
+        self.enqueue(message, on_sent, at_once=True)
+        return await future
+
+    async def reserve(self, size_bytes: int) -> None:
+        """Take room in the window for one message; waits for it only with ``block_if_queue_full``."""
+        try:
+            async with asyncio.timeout(self.config.send_timeout_s):
+                while not self.window.try_take(size_bytes):
+                    if not self.config.block_if_queue_full:
+                        raise self.queue_full()
+                    await self._network.woken(self.window.wake_later)
+        except TimeoutError:
+            raise self.no_room() from None
+
+    def enqueue(self, message: OutgoingMessage, on_sent: OnSent | None, at_once: bool = False) -> None:
+        """Send ``message``, for which room is reserved; ``at_once`` closes its batch behind it."""
+        if self._closed:
+            self.window.give_back(1, message.size_bytes)
+            failure = AlreadyClosedError(f"the producer of {self.topic} is closed")
+            if on_sent is None:
+                self._note(failure)
+            else:
+                on_sent(None, failure)
+            return
+        part = self._parts[self._router.partition_of(message.key)]
+        part.enqueue(message, on_sent)
+        if at_once:
+            part.flush_batch()
+
+    async def flush(self) -> None:
+        """Send everything and return when it is stored.
+
+        Raises the first failure of a message that was sent without a callback since the last ``flush``.
+        """
+        for part in self._parts:
+            part.flush_batch()
+        await asyncio.gather(*(part.lane.drained() for part in self._parts))
+        failure, self._unseen_failure = self._unseen_failure, None
+        if failure is not None:
+            raise failure
+
+    async def close(self) -> None:
+        """Flush, then leave the brokers; raises what ``flush`` would. Harmless if closed."""
+        if self._closed:
+            return
+        try:
+            await self.flush()
+        finally:
+            self._closed = True
+            await self._leave()
+
+    def queue_full(self) -> QueueFullError:
+        """The error for a message that finds no room."""
+        return QueueFullError(
+            f"the producer of {self.topic} has {self.window.messages} messages without receipt, as many as it may",
+            hint="wait for receipts, set block_if_queue_full, or raise max_pending_messages or max_pending_bytes",
+        )
+
+    def no_room(self) -> OperationTimeoutError:
+        """The error for a message that has waited for room in vain; it was not sent."""
+        return OperationTimeoutError(
+            f"the producer of {self.topic} found no room in its queue for {self.config.send_timeout_s:g} s; "
+            "the message was not sent"
+        )
+
+    def _note(self, failure: PulsarishError) -> None:
+        self._unseen_failure = self._unseen_failure or failure
+
+    async def _leave(self) -> None:
+        await asyncio.gather(*(part.lane.close() for part in self._parts))

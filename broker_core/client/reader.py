@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The asyncio reader: messages from a start id on, without a subscription that outlives it.
+
+A reader is a consumer of a subscription that is not durable and belongs to it alone; it acknowledges what was read, so
+that the broker's view of its backlog is true. Source: semantics 1.4.6, 1.9.2.
+"""
+
+from __future__ import annotations
+
+from broker_core.base.errors import UsageError
+from broker_core.base.names import TopicName
+from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
+from broker_core.client.config import ConsumerConfig
+from broker_core.client.consumer import AsyncConsumer
+from broker_core.client.message import Message
+from broker_core.client.network import Network
+from broker_core.client.subscribing import reader_subscription
+from broker_core.client.topic_consumer import StartPoint
+
+
+class AsyncReader:
+    """Reads a topic. Made by ``AsyncClient.create_reader``. Everything but ``consumer.take`` is for the event loop."""
+
+    def __init__(self, consumer: AsyncConsumer) -> None:
+        self.consumer = consumer
+
+    @classmethod
+    async def create(
+        cls, network: Network, topic: TopicName, start: MessageId, *, inclusive: bool, receiver_queue_size: int
+    ) -> AsyncReader:
+        """Subscribe at ``start``; over several partitions that must be earliest or latest."""
+        config = ConsumerConfig(receiver_queue_size=receiver_queue_size)
+        consumer = await AsyncConsumer.create(
+            network,
+            [topic],
+            reader_subscription("reader"),
+            config,
+            start=StartPoint(start, inclusive),
+            durable=False,
+        )
+        reader = cls(consumer)
+        try:
+            if len(consumer.children) > 1 and start not in (MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST):
+                raise UsageError(
+                    f"{topic} has {len(consumer.children)} partitions, and message id {start} is in one of them",
+                    hint="start at earliest or latest, or read that partition",
+                )
+            if start == MESSAGE_ID_LATEST and inclusive:
+                await reader._step_back_to_last()
+        except BaseException:
+            await consumer.close()
+            raise
+        return reader
+
+    async def _step_back_to_last(self) -> None:
+        for child, last in zip(self.consumer.children, await self.consumer.last_messages(), strict=True):
+            if last.message_id.entry >= 0:
+                await child.seek(last.message_id, inclusive=True)
+
+    async def read_next(self, timeout_s: float | None = None) -> Message:
+        """The next message. Raises OperationTimeoutError when none came in ``timeout_s`` (None: wait for ever)."""
+        message = await self.consumer.receive(timeout_s)
+        self.has_read(message)
+        return message
+
+    def has_read(self, message: Message) -> None:
+        """Tell the broker, in good time, how far this reader is."""
+        child, message_id = self.consumer.check_acknowledged(message)
+        child.acknowledge_cumulative(message_id)
+
+    async def has_message_available(self) -> bool:
+        """Whether ``read_next`` would return a message that is already published."""
+        return await self.consumer.has_message_available()
+
+    async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
+        """Go behind a message (``inclusive``: to it), or to a publish time in milliseconds since the epoch."""
+        await self.consumer.seek(target, inclusive=inclusive)
+
+    async def close(self) -> None:
+        """Leave the broker. Harmless if closed."""
+        await self.consumer.close()

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages that were pushed and not yet taken, for all partitions and topics of one consumer together.
+
+Thread-safe: the event loop puts, application threads take. Taking and the accounting of permits happen under one
+lock, so permits are conserved whatever the threads do. A consumer whose partitions share this queue holds at most the
+sum of their queue sizes, since a permit goes back to the broker only when its message is taken.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from broker_core.base.errors import PulsarishError
+from broker_core.base.positions import MessageId
+from broker_core.client.message import Message, Source
+
+
+class Undeliverable:
+    """In the place of messages that cannot be shown: whoever takes it gets ``failure`` raised."""
+
+    __slots__ = ("failure", "source")
+
+    def __init__(self, source: Source, failure: PulsarishError) -> None:
+        self.source = source
+        self.failure = failure
+
+
+class ReceiverQueue:
+    """The queue of one consumer."""
+
+    def __init__(self) -> None:
+        self._items: deque[Message | Undeliverable] = deque()
+        self._waiters: list[Callable[[], None]] = []
+        self._end: PulsarishError | None = None
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def has_waiters(self) -> bool:
+        return bool(self._waiters)
+
+    def put(self, source: Source, items: Iterable[Message | Undeliverable], charged: int, dropped: int) -> None:
+        """Queue what came in one entry.
+
+        ``charged``: the permits that the broker took for it; ``dropped`` of them go back without being taken.
+        """
+        with self._lock:
+            self._items.extend(items)
+            source.permits.delivered(charged)
+            due = source.permits.returned(dropped) if dropped else 0
+            woken, self._waiters = self._waiters, []
+        if due:
+            source.flow_later(due, source.attachments)
+        for wake in woken:
+            wake()
+
+    def take(self) -> Message | None:
+        """The oldest message, or None. Raises what stands in a message's place, or why there will be no more."""
+        with self._lock:
+            if not self._items:
+                if self._end is not None:
+                    raise self._end
+                return None
+            item = self._items.popleft()
+            source = item.source
+            due = source.permits.returned(1)
+            attachment = source.attachments
+            if isinstance(item, Message):
+                source.last_taken = item.message_id
+        if due:
+            source.flow_later(due, attachment)
+        if isinstance(item, Undeliverable):
+            raise item.failure
+        return item
+
+    def want(self, source: Source) -> None:
+        """A consumer without prefetch waits for a message of ``source``."""
+        with self._lock:
+            due = source.permits.wanted()
+            attachment = source.attachments
+        if due:
+            source.flow_later(due, attachment)
+
+    def clear(self, source: Source) -> int:
+        """Drop everything of ``source`` and begin its permits anew for the next attachment; returns these permits."""
+        with self._lock:
+            self._items = deque(item for item in self._items if item.source is not source)
+            source.attachments += 1
+            return source.permits.attached()
+
+    def drop(self, source: Source) -> None:
+        """Drop everything of ``source``; its permits go back to the broker, which will push it again."""
+        with self._lock:
+            kept = deque(item for item in self._items if item.source is not source)
+            due = source.permits.returned(len(self._items) - len(kept))
+            self._items = kept
+        if due:
+            source.flow_later(due, source.attachments)
+
+    def first_of(self, source: Source) -> MessageId | None:
+        """The id of the oldest queued message of ``source``."""
+        with self._lock:
+            for item in self._items:
+                if item.source is source and isinstance(item, Message):
+                    return item.message_id
+        return None
+
+    def end(self, failure: PulsarishError) -> None:
+        """No more will come: ``take`` raises ``failure`` once the queue is empty."""
+        with self._lock:
+            self._end = self._end or failure
+            woken, self._waiters = self._waiters, []
+        for wake in woken:
+            wake()
+
+    def wake_later(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` once, on any thread, when ``take`` is worth calling; at once if it is now."""
+        with self._lock:
+            if not self._items and self._end is None:
+                self._waiters.append(wake)
+                return
+        wake()

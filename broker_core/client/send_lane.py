@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The way of entries to one topic (or one partition): order, receipts, resending, time-outs.
+
+Owns the producer's registration at the broker and the queue of entries without receipt. Knows nothing of batching or
+of what an entry holds. Invariants: entries are written in the order of ``submit``, also when they are written again
+after a reconnect; a receipt is taken only for the oldest entry; each entry's ``done`` is called exactly once.
+Source: semantics 1.7; Pulsar docs, "Binary protocol - Producer".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeAlias
+
+from broker_core.base.errors import (
+    AlreadyClosedError,
+    ChecksumMismatchError,
+    OperationTimeoutError,
+    PulsarishError,
+    RemoteProtocolError,
+    ServerError,
+)
+from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT
+from broker_core.base.names import TopicName
+from broker_core.base.positions import Position
+from broker_core.client.attachment import Attachment
+from broker_core.client.config import AccessMode, ProducerConfig
+from broker_core.client.connection import Connection
+from broker_core.client.network import Network
+from broker_core.client.retrying import worth_retrying
+from broker_core.wire.commands import close_producer
+from broker_core.wire.heads import ReceiptHead, send_frame_head
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+_log = logging.getLogger(__name__)
+
+OnStored: TypeAlias = Callable[[Position | None, PulsarishError | None], None]
+"""Where the entry is stored (``-1:-1`` for a duplicate that the broker dropped), or why that is not known."""
+
+CLOSE_SECONDS_MAX: Final = 5.0
+"""How long ``close`` waits for the broker's answer; a broker that is gone forgets the producer anyway."""
+
+_ACCESS_MODES: Final[dict[AccessMode, pb.ProducerAccessMode]] = {
+    "shared": pb.AccessShared,
+    "exclusive": pb.AccessExclusive,
+    "wait_for_exclusive": pb.AccessWaitForExclusive,
+    "exclusive_with_fencing": pb.AccessExclusiveWithFencing,
+}
+
+
+class OutgoingEntry(NamedTuple):
+    """An entry to be sent. ``highest_sequence_id`` is -1 unless it is a batch."""
+
+    body: bytes | memoryview
+    messages: int
+    sequence_id: int
+    highest_sequence_id: int
+    done: OnStored
+
+
+class SendLane:
+    """One producer of the protocol. All methods run on the event loop's thread."""
+
+    def __init__(self, network: Network, topic: TopicName, config: ProducerConfig) -> None:
+        self.topic = topic
+        self.name = config.name or ""
+        self.last_sequence_id = -1
+        """The highest that the broker knew of this producer's name when it was first attached."""
+        self.max_message_size = MESSAGE_BYTES_MAX_DEFAULT
+        self.failure: PulsarishError | None = None
+        self._network = network
+        self._config = config
+        self._id = network.next_producer_id()
+        self._epoch = -1
+        self._topic_epoch: int | None = None
+        self._pending: deque[tuple[float, OutgoingEntry]] = deque()
+        self._submitted = 0
+        self._finished = 0
+        self._drain_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._attachment = Attachment(network, topic, self, f"producer of {topic}")
+
+    async def open(self) -> None:
+        """Register at the broker; ``name`` and ``last_sequence_id`` are known afterwards."""
+        patient = self._config.access_mode == "wait_for_exclusive"
+        await self._attachment.open(math.inf if patient else self._network.config.operation_timeout_s)
+
+    def submit(self, entry: OutgoingEntry) -> None:
+        """Send ``entry``, now or as soon as there is a connection."""
+        if self.failure is not None:
+            entry.done(None, self.failure)
+            return
+        deadline = self._network.loop.time() + self._config.send_timeout_s
+        self._pending.append((deadline, entry))
+        self._submitted += 1
+        if self._timer is None:
+            self._timer = self._network.loop.call_at(deadline, self._expire)
+        if self._attachment.connection is not None:
+            self._write(self._attachment.connection, entry)
+
+    async def drained(self) -> None:
+        """Return when the fate of every entry submitted so far is known."""
+        if self._finished < self._submitted:
+            waiter = self._network.loop.create_future()
+            self._drain_waiters.append((self._submitted, waiter))
+            await waiter
+
+    async def close(self) -> None:
+        """Leave the broker. Entries without receipt fail: ``drained`` comes first if that matters."""
+        connection = self._attachment.connection
+        if connection is not None:
+            connection.producers.pop(self._id, None)
+            request_id = connection.next_request_id()
+            goodbye = connection.request(close_producer(self._id, request_id), request_id, CLOSE_SECONDS_MAX)
+            await asyncio.gather(goodbye, return_exceptions=True)
+        await self._attachment.close()
+        self._fail(AlreadyClosedError(f"the producer of {self.topic} is closed"))
+
+    # ------------------------------------------------------------------------------------------ the broker's side
+
+    async def attach(self, connection: Connection) -> None:
+        self._epoch += 1
+        request_id = connection.next_request_id()
+        connection.producers[self._id] = self
+        try:
+            patient = self._config.access_mode == "wait_for_exclusive"
+            answer = await connection.request(self._command(request_id), request_id, math.inf if patient else None)
+        except BaseException:
+            # After a time-out the broker may still make the producer, and it must not stand in our way.
+            if connection.producers.pop(self._id, None) is not None:
+                connection.send(close_producer(self._id, connection.next_request_id()))
+            raise
+        made = answer.producer_success
+        if self._epoch == 0:
+            self.last_sequence_id = made.last_sequence_id
+        self.name = made.producer_name
+        self._topic_epoch = made.topic_epoch if made.HasField("topic_epoch") else None
+        self.max_message_size = connection.max_message_size
+        for _, entry in self._pending:
+            self._write(connection, entry)
+
+    def given_up(self, failure: PulsarishError) -> None:
+        self._fail(failure)
+
+    def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
+        self._attachment.detached(connection, reason, address)
+
+    def receipt(self, head: ReceiptHead) -> None:
+        if not self._pending or head.sequence_id < self._pending[0][1].sequence_id:
+            return  # Its entry has timed out, or was confirmed before a reconnect and sent twice.
+        entry = self._pending[0][1]
+        if head.sequence_id > entry.sequence_id:
+            self._start_over(
+                RemoteProtocolError(f"a receipt for sequence id {head.sequence_id} came before {entry.sequence_id}")
+            )
+            return
+        self._pending.popleft()
+        self._finish(entry, Position(head.ledger, head.entry), None)
+
+    def send_error(self, sequence_id: int, failure: ServerError) -> None:
+        if isinstance(failure, ChecksumMismatchError):
+            self._drop(sequence_id, failure)
+        elif worth_retrying(failure, attached_before=True):
+            self._start_over(failure)
+        else:
+            self._leave()
+            self._fail(failure)
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _command(self, request_id: int) -> BaseCommand:
+        producer = pb.CommandProducer(
+            topic=str(self.topic),
+            producer_id=self._id,
+            request_id=request_id,
+            epoch=self._epoch,
+            user_provided_producer_name=self._config.name is not None,
+            producer_access_mode=_ACCESS_MODES[self._config.access_mode],
+            metadata=[pb.KeyValue(key=name, value=text) for name, text in self._config.properties.items()],
+        )
+        if self.name:
+            producer.producer_name = self.name
+        if self._topic_epoch is not None:
+            producer.topic_epoch = self._topic_epoch
+        return BaseCommand(type=BaseCommand.PRODUCER, producer=producer)
+
+    def _write(self, connection: Connection, entry: OutgoingEntry) -> None:
+        head = send_frame_head(
+            self._id, entry.sequence_id, entry.messages, len(entry.body), entry.highest_sequence_id
+        )  # fmt: skip
+        connection.write(head, entry.body)
+
+    def _finish(self, entry: OutgoingEntry, position: Position | None, failure: PulsarishError | None) -> None:
+        self._finished += 1
+        try:
+            entry.done(position, failure)
+        except Exception:  # noqa: BLE001 - an application's callback; its mistake must not stop the other receipts
+            _log.exception("producer.callback_failed topic=%s", self.topic)
+        while self._drain_waiters and self._drain_waiters[0][0] <= self._finished:
+            waiter = self._drain_waiters.pop(0)[1]
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _expire(self) -> None:
+        """Give up the entries whose time is over; whether they are stored is unknown."""
+        self._timer = None
+        now = self._network.loop.time()
+        while self._pending and self._pending[0][0] <= now:
+            entry = self._pending.popleft()[1]
+            failure = OperationTimeoutError(
+                f"no receipt from {self.topic} in {self._config.send_timeout_s:g} s, so it is unknown whether "
+                f"{entry.messages} message(s) are stored",
+                hint="send again if twice is better than never",
+            )
+            self._finish(entry, None, failure)
+        if self._pending:
+            self._timer = self._network.loop.call_at(self._pending[0][0], self._expire)
+
+    def _drop(self, sequence_id: int, failure: PulsarishError) -> None:
+        for pair in self._pending:
+            if pair[1].sequence_id == sequence_id:
+                self._pending.remove(pair)
+                self._finish(pair[1], None, failure)
+                return
+
+    def _leave(self) -> None:
+        connection = self._attachment.connection
+        if connection is not None and connection.producers.pop(self._id, None) is not None:
+            connection.send(close_producer(self._id, connection.next_request_id()))
+
+    def _start_over(self, reason: PulsarishError) -> None:
+        """Register anew and send again whatever has no receipt."""
+        _log.warning("producer.start_over topic=%s reason=%s", self.topic, reason)
+        self._leave()
+        self._attachment.again()
+
+    def _fail(self, failure: PulsarishError) -> None:
+        if self.failure is None:
+            self.failure = failure
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._pending:
+            self._finish(self._pending.popleft()[1], None, failure)

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much one producer may have waiting for receipts, in messages and bytes, and who waits for room.
+
+Thread-safe: an application thread takes room before it hands a message to the event loop, the loop gives it back with
+the receipt. Knows neither loops nor threads beyond its lock; a waiter is any callable. Source: semantics 1.7.6.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+
+class SendWindow:
+    """Room for ``messages_max`` messages (0: any number) and ``bytes_max`` bytes.
+
+    A single message larger than ``bytes_max`` is let in alone, else it could never be sent.
+    """
+
+    def __init__(self, messages_max: int, bytes_max: int) -> None:
+        self._messages_max = messages_max
+        self._bytes_max = bytes_max
+        self._messages = 0
+        self._bytes = 0
+        self._waiters: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()
+
+    def try_take(self, size_bytes: int) -> bool:
+        """Take room for one message, if there is room."""
+        with self._lock:
+            if self._messages and (
+                self._bytes + size_bytes > self._bytes_max or self._messages == self._messages_max
+            ):  # fmt: skip
+                return False
+            self._messages += 1
+            self._bytes += size_bytes
+            return True
+
+    def give_back(self, messages: int, size_bytes: int) -> None:
+        """Return the room of messages whose fate is known, and wake everybody who waits."""
+        with self._lock:
+            self._messages -= messages
+            self._bytes -= size_bytes
+            woken, self._waiters = self._waiters, deque()
+        for wake in woken:
+            wake()
+
+    def wake_later(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` once when room was given back; at once if nothing is taken. It may be called on any thread."""
+        with self._lock:
+            if self._messages:
+                self._waiters.append(wake)
+                return
+        wake()
+
+    @property
+    def messages(self) -> int:
+        """Messages that wait for their receipt."""
+        return self._messages
