@@ -220,7 +220,7 @@ class CursorStore:
 
     def _files(self) -> list[int]:
         try:
-            names = self._context.disk.list(layout.cursors_dir(self._context.directory))
+            names = self._context.disk.list_dir(layout.cursors_dir(self._context.directory))
         except OSError as e:
             raise disk_failed(e) from e
         return [number for number in map(layout.parse_number, names) if number is not None]

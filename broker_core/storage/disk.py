@@ -65,12 +65,12 @@ class Disk(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
-    def list(self, directory: str) -> list[str]:
+    def list_dir(self, directory: str) -> list[str]:
         """The names in a directory, sorted."""
         ...
 
     def mkdir(self, path: str) -> None:
-        """Create a directory and its parents; nothing happens if it exists."""
+        """Create a directory and its missing parents, durably; nothing happens if it exists."""
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -158,11 +158,20 @@ class RealDisk:
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 
-    def list(self, directory: str) -> list[str]:
+    def list_dir(self, directory: str) -> list[str]:
         return sorted(os.listdir(directory))
 
     def mkdir(self, path: str) -> None:
-        os.makedirs(path, mode=0o700, exist_ok=True)
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(path)
+        self.mkdir(parent)
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+        self.sync_dir(parent)
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)

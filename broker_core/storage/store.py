@@ -129,7 +129,7 @@ class Store:
         """Finish what a crash interrupted: ledgers half made or half deleted. Compare catalogue and directory."""
         context = self._context
         try:
-            names = context.disk.list(layout.ledgers_dir(context.directory))
+            names = context.disk.list_dir(layout.ledgers_dir(context.directory))
         except OSError as e:
             raise disk_failed(e) from e
         found = {number for number in map(layout.parse_number, names) if number is not None}
@@ -228,7 +228,7 @@ def _check_format(disk: Disk, directory: str) -> None:
             f"{directory} has data of format {version}, this broker reads format {layout.FORMAT_VERSION}",
             hint="use the broker version that wrote it, or a newer one",
         )
-    foreign = [name for name in disk.list(directory) if name not in ("FORMAT", "LOCK")]
+    foreign = [name for name in disk.list_dir(directory) if name not in ("FORMAT", "LOCK")]
     if foreign:
         raise DataFormatError(
             f"{directory} is no data directory of this broker: it has {foreign[0]} but no valid FORMAT file",
@@ -252,9 +252,7 @@ def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> Metadata:
             metadata.set_number(_CREATED, metadata.number(_CREATED) or clock.now_ms())
         disk.mkdir(layout.quarantine_dir(directory))
         disk.mkdir(layout.cursors_dir(directory))
-        disk.sync_dir(directory)
         disk.mkdir(layout.ledgers_dir(directory))
-        disk.sync_dir(directory)
     except OSError as e:
         metadata.close()
         raise disk_failed(e) from e

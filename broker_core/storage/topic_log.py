@@ -95,7 +95,7 @@ class TopicLog:
         self._ledgers.append(writer.ledger)
         self._ids.append(writer.ledger.id)
         self._before.append(0)
-        self._count_from(len(self._ids) - 1)
+        self._count_from(len(self._ids) - 2)
         self._last_confirmed = self._find_last_confirmed()
         return writer
 
