@@ -2,44 +2,58 @@
 """What the driver asks a broker about positions: the ends of a partition, and where an index, an id or a time lies.
 
 Everything goes over the client, so it works on any Pulsar broker. Where a broker does not expose message indexes,
-offsets have none and counts are unknown; callers must live with that. Holds no state.
+offsets have none and counts are unknown; callers must live with that.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, Position
 from broker_core.client import Client
-from broker_core.wire.entry import EntryRef, read_metadata
+from broker_core.client.index_search import IndexedEntry, IndexSearch
+from pulsarish_spark.entries import behind, messages_of, offset_of
 from pulsarish_spark.loss import LossPolicy, lost_start
 from pulsarish_spark.offsets import Offset
 from pulsarish_spark.planning import EntryRange, cut_indexes
 from pulsarish_spark.start_spec import AtIndex, Point
 
 _TIME_SEARCH_TIMEOUT_S: Final = 10.0
+_SHOWN_MAX: Final = 256
 
 
-def offset_of(entry: EntryRef) -> Offset:
-    """The offset of the first message of an entry."""
-    position = Position(entry.ledger, entry.entry)
-    if entry.index < 0:
-        return Offset(position)
-    return Offset(position, entry.index - messages_of(entry) + 1)
+class _Shown(NamedTuple):
+    """What matters of an entry that the broker has shown."""
 
-
-def messages_of(entry: EntryRef) -> int:
-    """How many messages an entry holds."""
-    metadata = read_metadata(entry.body)
-    return metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 1
+    at: Offset
+    behind: Offset
+    messages: int
 
 
 class BrokerView:
-    """Questions about one partition, ``name`` being what the broker calls it."""
+    """Questions about one partition, ``name`` being what the broker calls it.
+
+    Remembers the entries it was shown last: a search for the next stop begins where the last one ended.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._shown: dict[tuple[str, Position], _Shown] = {}
+
+    def _first_at(self, name: str, position: Position) -> _Shown | None:
+        """The first entry at or behind ``position``; None if there is none."""
+        key = (name, position)
+        if (known := self._shown.get(key)) is not None:
+            return known
+        entry = self._client.first_entry_at(name, position)
+        if entry is None:
+            return None
+        shown = _Shown(offset_of(entry), behind(entry), messages_of(entry))
+        if len(self._shown) >= _SHOWN_MAX:
+            del self._shown[next(iter(self._shown))]
+        self._shown[key] = shown
+        return shown
 
     def latest(self, name: str) -> Offset:
         """Behind the last message that is durable now."""
@@ -50,7 +64,8 @@ class BrokerView:
 
     def earliest(self, name: str) -> Offset:
         """The first message that is still there; of an empty partition its end."""
-        # In this order: a message that comes in between is then behind the offset, not before it.
+        # In this order: a message that comes in between is then behind the offset, not before it. And never from
+        # memory: what was first may have been deleted.
         end = self.latest(name)
         first = self._client.first_entry_at(name, POSITION_EARLIEST)
         return end if first is None else offset_of(first)
@@ -59,27 +74,25 @@ class BrokerView:
         """``offset`` with its message index, if there is a message at it and the broker tells."""
         if offset.message_index >= 0:
             return offset
-        found = self._client.first_entry_at(name, offset.position)
-        if found is None or found.index < 0:
+        found = self._first_at(name, offset.position)
+        if found is None or found.at.message_index < 0:
             return offset
-        return offset._replace(message_index=offset_of(found).message_index + offset.batch)
+        return offset._replace(message_index=found.at.message_index + offset.batch)
 
     def offset_at(self, name: str, position: Position) -> Offset | None:
         """The first entry at or behind ``position``; None if there is none."""
-        found = self._client.first_entry_at(name, position)
-        return None if found is None else offset_of(found)
+        found = self._first_at(name, position)
+        return None if found is None else found.at
 
     def behind_entry(self, name: str, position: Position) -> Offset | None:
         """Behind the first entry at or behind ``position``; None if there is none."""
-        found = self._client.first_entry_at(name, position)
-        if found is None:
-            return None
-        return Offset(Position(found.ledger, found.entry + 1), found.index + 1 if found.index >= 0 else -1)
+        found = self._first_at(name, position)
+        return None if found is None else found.behind
 
     def messages_at(self, name: str, offset: Offset) -> int:
         """How many messages the first entry at or behind ``offset`` holds; 1 if there is none."""
-        found = self._client.first_entry_at(name, offset.position)
-        return 1 if found is None else max(messages_of(found), 1)
+        found = self._first_at(name, offset.position)
+        return 1 if found is None else max(found.messages, 1)
 
     def find(self, name: str, point: Point, what: str, policy: LossPolicy) -> Offset:
         """The offset of what a user said. ``what`` names option and partition in errors."""
@@ -114,18 +127,31 @@ class BrokerView:
         return at._replace(message_index=index, batch=index - at.message_index)
 
     def entry_of_index(self, name: str, index: int, first: Offset, end: Offset) -> Offset:
-        """The offset of the first message of the entry that holds message ``index``, which lies in [first, end)."""
-        return self.offset_at(name, self._client.position_of_index(name, index, first.position, end.position)) or end
+        """The first message of the entry with message ``index``, which lies in [first, end); both have indexes."""
+        low = self._indexed(name, first.position)
+        if low is None or index <= low.last:
+            return end if low is None else Offset(low.position, low.first)
+        search = IndexSearch(index, low, IndexedEntry(end.position, end.message_index, end.message_index))
+        while (guess := search.guess()) is not None:
+            search.found(guess, self._indexed(name, guess))
+        if search.answer >= end.position:
+            return end
+        return self.offset_at(name, search.answer) or end
+
+    def _indexed(self, name: str, position: Position) -> IndexedEntry | None:
+        found = self._first_at(name, position)
+        if found is None:
+            return None
+        return IndexedEntry(found.at.position, found.at.message_index, found.behind.message_index - 1)
 
     def at_id(self, name: str, wanted: Offset, what: str, policy: LossPolicy) -> Offset:
         """The message that an id names; an id behind the end is an error, a deleted one is lost data."""
-        found = self._client.first_entry_at(name, wanted.position)
-        if found is None:
+        at = self.offset_at(name, wanted.position)
+        if at is None:
             end = self.latest(name)
             if wanted.key > end.key:
                 raise ConfigError(f"{what} is {wanted.text(0)}, behind the end {end.text(0)}")
             return end
-        at = offset_of(found)
         if at.position == wanted.position:
             known = at.message_index >= 0
             return wanted._replace(message_index=at.message_index + wanted.batch if known else -1)
@@ -139,8 +165,8 @@ class BrokerView:
         if position.entry <= 0:
             return False
         before = Position(position.ledger, position.entry - 1)
-        entry = self._client.first_entry_at(name, before)
-        return entry is not None and Position(entry.ledger, entry.entry) == before
+        found = self.offset_at(name, before)
+        return found is not None and found.position == before
 
     def at_time(self, name: str, publish_time_ms: int) -> Offset | None:
         """The first message published at or after this time; None if there is none."""

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pulsarish_spark.id_text import id_texts
 from pulsarish_spark.schema import arrow_schema
 from pulsarish_spark.topics import TopicPartition
 
@@ -57,13 +57,8 @@ class ColumnMaker:
         return self._constants[name].slice(0, rows)
 
     def _message_ids(self, rows: pa.RecordBatch) -> pa.Array:
-        ledger = rows.column("ledger").cast(pa.string())
-        entry = rows.column("entry").cast(pa.string())
-        batch_index = rows.column("batch_index")
-        behind = f":{self._id_partition}"
-        single = pc.less(batch_index, 0)
-        batch = pc.if_else(single, behind, pc.binary_join_element_wise(behind, batch_index.cast(pa.string()), ":"))
-        return pc.binary_join_element_wise(pc.binary_join_element_wise(ledger, entry, ":"), batch, "")
+        ledger, entry, batch_index = (rows.column(name) for name in ("ledger", "entry", "batch_index"))
+        return id_texts(ledger, entry, batch_index, self._id_partition)
 
     def _properties(self, rows: pa.RecordBatch) -> pa.Array:
         column = rows.column("properties")
@@ -78,8 +73,7 @@ class ColumnMaker:
         entries = pa.StructArray.from_arrays(
             [column.keys, column.items.cast(pa.binary())], fields=list(wanted.value_type.fields)
         )
-        empty = pc.equal(pc.list_value_length(column), 0)
-        return pa.ListArray.from_arrays(offsets, entries, type=wanted, mask=empty)
+        return pa.ListArray.from_arrays(offsets, entries, type=wanted, mask=pa.array(np.diff(offsets.to_numpy()) == 0))
 
 
 def _microseconds(milliseconds: pa.Array) -> pa.Array:

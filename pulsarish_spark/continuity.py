@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker_core.base.positions import Position
 from broker_core.wire.entry import EntryRef
-from pulsarish_spark.broker_view import offset_of
+from pulsarish_spark.entries import behind, offset_of
 from pulsarish_spark.loss import LossPolicy, lost_gap, lost_tail
 from pulsarish_spark.offsets import Offset
 from pulsarish_spark.planning import EntryRange
@@ -37,7 +36,7 @@ class Continuity:
         else:
             for entry in entries:
                 self._step(entry)
-        self._next = _behind(last)
+        self._next = behind(last)
 
     def finish(self) -> None:
         """All entries before the end have been seen."""
@@ -46,7 +45,7 @@ class Continuity:
             self._policy.report(lost_tail(self._key, self._text(self._next), self._text(self._end), missing))
 
     def _step(self, entry: EntryRef) -> None:
-        wanted, self._next = self._next, _behind(entry)
+        wanted, self._next = self._next, behind(entry)
         if self._lenient:
             self._lenient = False
             return
@@ -71,7 +70,3 @@ class Continuity:
 
     def _text(self, offset: Offset) -> str:
         return offset.text(self._key.partition)
-
-
-def _behind(entry: EntryRef) -> Offset:
-    return Offset(Position(entry.ledger, entry.entry + 1), entry.index + 1 if entry.index >= 0 else -1)

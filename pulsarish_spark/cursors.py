@@ -14,8 +14,9 @@ from typing import Final
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.positions import Position
-from broker_core.client import Client, CursorHandle
+from broker_core.client import Client, Cursor
 from pulsarish_spark.offsets import Offset
+from pulsarish_spark.start_spec import Word
 
 TAKEOVER_S: Final = 3.0
 """How long to try while the connection of a query that was just stopped or killed is still being closed."""
@@ -32,17 +33,17 @@ class Cursors:
     def __init__(self, client: Client, subscription: str) -> None:
         self._client = client
         self._subscription = subscription
-        self._handles: dict[str, CursorHandle] = {}
+        self._cursors: dict[str, Cursor] = {}
         self._acked: dict[str, Position] = {}
 
-    def open(self, name: str, start: Offset) -> None:
-        """Make sure there is a cursor on partition ``name``; a new one is placed at ``start``, an old one stays."""
-        if name in self._handles:
+    def open(self, name: str, new_at: Word = "earliest") -> None:
+        """Make sure there is a cursor on partition ``name``; a new one begins at ``new_at``, an old one stays."""
+        if name in self._cursors:
             return
         deadline = _clock.monotonic() + TAKEOVER_S
         while True:
             try:
-                self._handles[name] = self._client.open_cursor(name, self._subscription, start.position)
+                self._cursors[name] = self._client.open_cursor(name, self._subscription, new_at)
             except ConsumerBusyError as error:
                 if _clock.monotonic() > deadline:
                     raise self._busy(name) from error
@@ -53,18 +54,18 @@ class Cursors:
     def ack_before(self, name: str, offset: Offset) -> None:
         """Acknowledge everything before ``offset``, durably. Cheap if that was done already."""
         # Entry 0 has its predecessor in another ledger, whose length is not known here; the next ack covers it.
-        if offset.position.entry <= 0 or name not in self._handles:
+        if offset.position.entry <= 0 or name not in self._cursors:
             return
         last = Position(offset.position.ledger, offset.position.entry - 1)
         if self._acked.get(name, last._replace(entry=-1)) < last:
-            self._handles[name].ack_through(last)
+            self._cursors[name].ack_through(last)
             self._acked[name] = last
 
     def close(self) -> None:
         """Leave the subscription; it stays on the broker."""
-        for handle in self._handles.values():
-            handle.close()
-        self._handles.clear()
+        for cursor in self._cursors.values():
+            cursor.close()
+        self._cursors.clear()
 
     def _busy(self, name: str) -> ConsumerBusyError:
         return ConsumerBusyError(

@@ -56,9 +56,9 @@ def read_range(
     with client.read_entries(wanted.name, start.position, _behind(end), buffer_bytes_max=FETCH_BYTES_MAX) as fetched:
         for entries in _grouped(fetched):
             continuity.check(entries)
-            rows = _inside(decode_entries(entries, needed), start, end)
+            rows = maker.make(_inside(decode_entries(entries, needed), start, end))
             for at in range(0, rows.num_rows, BATCH_ROWS_MAX):
-                yield maker.make(rows.slice(at, BATCH_ROWS_MAX))
+                yield rows.slice(at, BATCH_ROWS_MAX)
     continuity.finish()
 
 

@@ -11,7 +11,6 @@ does, or Spark would run empty batches for ever.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from typing import Final
 
 from broker_core.base.clock import Clock, SystemClock
@@ -25,7 +24,7 @@ from pulsarish_spark.offsets import Offset, Offsets, SourceOffset
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.planning import EntryRange, TaskWish
 from pulsarish_spark.start_spec import OffsetSpec
-from pulsarish_spark.starting import resolve_start
+from pulsarish_spark.starting import resolve_start, start_point
 from pulsarish_spark.topics import TopicPartition, discover
 
 DISCOVERY_S: Final = 5.0
@@ -48,7 +47,7 @@ class StreamDriver:
         self._view = BrokerView(client)
         self._policy = LossPolicy(options.fail_on_data_loss)
         self._cursors = Cursors(client, options.subscription)
-        self._layout = discover(options.selection, client)
+        self._layout = discover(options.selection, client, missing_ok=True)
         self._layout_at = self._clock.monotonic()
         self._initial: SourceOffset | None = None
         self._bounded = False
@@ -67,12 +66,9 @@ class StreamDriver:
         if self._initial is None:
             spec = self._options.starting or OffsetSpec()
             spec.check_named("startingOffsets", self._layout.partitions)
-            start = {
-                key: resolve_start(self._view, name, key, self._options, "latest", self._policy)
-                for key, name in self._layout.names.items()
-            }
-            self._initial = SourceOffset(start)
-            self._open_cursors(start)
+            self._initial = SourceOffset(
+                {key: self._first_start(key, name) for key, name in self._layout.names.items()}
+            )
         return self._initial
 
     def latest(self, start: SourceOffset, limit: int | None) -> SourceOffset:
@@ -96,7 +92,8 @@ class StreamDriver:
         """The tasks of the batch between two offsets."""
         begin = end.start if end.start is not None else start.offsets
         self._check_partitions(end.offsets)
-        self._open_cursors(begin)
+        for name in self._layout.names.values():
+            self._cursors.open(name)
         ranges = [found for key, to in end.offsets.items() if (found := self._range(key, begin.get(key), to))]
         pieces = self._wish.pieces([whole.messages for whole in ranges])
         cut = [piece for whole, count in zip(ranges, pieces, strict=True) for piece in self._view.cut(whole, count)]
@@ -110,21 +107,32 @@ class StreamDriver:
         """Leave the subscription."""
         self._cursors.close()
 
+    def _first_start(self, key: TopicPartition, name: str) -> Offset:
+        """Where one partition starts, with a cursor that is there before, so that nothing behind is deleted."""
+        at_end = self._options.starting_ms is None and start_point(key, self._options, "latest") == "latest"
+        self._cursors.open(name, "latest" if at_end else "earliest")
+        start = resolve_start(self._view, name, key, self._options, "latest", self._policy)
+        if not at_end:
+            # What comes before a start that is always resolved alike is never needed. ``latest`` is not: asked again
+            # after a restart it may lie behind the end of a first batch that was not committed.
+            self._cursors.ack_before(name, start)
+        return start
+
     # -- partitions that come and go
 
     def _refresh_layout(self) -> None:
         if self._bounded and self._target is not None:
             return
         if self._clock.monotonic() - self._layout_at >= DISCOVERY_S:
-            self._layout = discover(self._options.selection, self._client)
+            self._layout = discover(self._options.selection, self._client, missing_ok=True)
             self._layout_at = self._clock.monotonic()
 
     def _begin(self, start: Offsets) -> dict[TopicPartition, Offset]:
         """``start`` for the partitions that exist now; those that are new begin at their first message."""
         self._check_partitions(start)
-        begin = {key: start.get(key) or self._view.earliest(name) for key, name in self._layout.names.items()}
-        self._open_cursors(begin)
-        return begin
+        for name in self._layout.names.values():
+            self._cursors.open(name)
+        return {key: start.get(key) or self._view.earliest(name) for key, name in self._layout.names.items()}
 
     def _check_partitions(self, offsets: Offsets) -> None:
         for key, offset in offsets.items():
@@ -136,11 +144,6 @@ class StreamDriver:
                     hint="read the same topics, or use a new checkpoint folder",
                 )
             self._policy.report(lost_partition(key, offset.text(key.partition)))
-
-    def _open_cursors(self, offsets: Mapping[TopicPartition, Offset]) -> None:
-        for key, offset in offsets.items():
-            if (name := self._layout.names.get(key)) is not None:
-                self._cursors.open(name, offset)
 
     def _acknowledge(self, offsets: Offsets) -> None:
         for key, offset in offsets.items():

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from broker_core.base.errors import ConfigError
+from broker_core.base.errors import ConfigError, TopicNotFoundError
 from broker_core.base.names import TopicName
 
 
@@ -59,11 +59,19 @@ class Layout(NamedTuple):
         return list(self.names)
 
 
-def discover(selection: Selection, client: PartitionLookup) -> Layout:
-    """Ask for the partitions of every topic of ``selection``; ConfigError if one that it names does not exist."""
+def discover(selection: Selection, client: PartitionLookup, *, missing_ok: bool = False) -> Layout:
+    """Ask for the partitions of every topic of ``selection``; ConfigError if one that it names does not exist.
+
+    ``missing_ok``: a topic that does not exist counts as one without partitions, for a stream will create it.
+    """
     names: dict[TopicPartition, str] = {}
     for topic, wanted in sorted(selection.topics):
-        count = client.partitions(topic)
+        try:
+            count = client.partitions(topic)
+        except TopicNotFoundError as error:
+            if not missing_ok:
+                raise _missing(topic) from error
+            count = 0
         existing = range(max(count, 1))
         if wanted is not None and (missing := sorted(set(wanted) - set(existing))):
             raise ConfigError(
@@ -74,6 +82,13 @@ def discover(selection: Selection, client: PartitionLookup) -> Layout:
         for partition in existing if wanted is None else wanted:
             names[TopicPartition(topic, partition)] = str(parsed.partition(partition)) if count else topic
     return Layout(names)
+
+
+def _missing(topic: str) -> TopicNotFoundError:
+    return TopicNotFoundError(
+        f"topic {topic} does not exist",
+        hint="check the name; writing to a topic, or reading it as a stream, creates it",
+    )
 
 
 # ------------------------------------------------------------------------------------------ reading of options

@@ -26,7 +26,7 @@ keys = st.builds(TopicPartition, st.sampled_from([A, B]), st.integers(0, 9999))
 
 
 def test_the_text_is_readable_and_sorted() -> None:
-    """Spark compares texts, so topics and partitions always come in one order, whatever the order they were found in."""
+    """Spark compares texts, so topics and partitions come in one order, whatever order they were found in."""
     found = {
         TopicPartition(B, 0): Offset(Position(7, 0)),
         TopicPartition(A, 10): Offset(Position(5, 3), 42),
@@ -55,5 +55,5 @@ def test_the_same_place_reads_back_to_the_same_text() -> None:
 @pytest.mark.parametrize("document", [{A: {"0": "five"}}, {A: {"x": "5:3"}}, {A: {"0": "5:3@-1"}}, {A: 3}])
 def test_a_foreign_checkpoint_is_refused_with_advice(document: dict[str, object]) -> None:
     """Not with a stack trace about some integer."""
-    with pytest.raises(UsageError, match="the checkpoint holds an offset that cannot be read: .*use a new checkpoint"):
+    with pytest.raises(UsageError, match=r"the checkpoint holds an offset that cannot be read: .*use a new checkpoint"):
         SourceOffset.from_json(document)

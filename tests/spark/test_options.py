@@ -17,7 +17,7 @@ FLIGHTS = "persistent://public/default/flights"
 NO_ENVIRONMENT: Mapping[str, str] = {"HOME": "/home/somebody"}
 
 
-def reading(side: Side = Side.STREAM_READ, **options: str) -> ReadOptions:
+def reading(side: Side = Side.STREAM_READ, /, **options: str) -> ReadOptions:
     """Options as Spark gives them: keys in lower case, with dots for the double underscores here."""
     return read_options({key.replace("__", ".").lower(): text for key, text in options.items()}, side, NO_ENVIRONMENT)
 
@@ -85,14 +85,18 @@ READ_ERRORS = [
     (
         Side.READ,
         {"topic": "t", "startingOffset": "earliest"},
-        'option "startingoffset" is unknown; did you mean startingOffsets? '
-        """example: .option("startingOffsets", '{"flights":{"0":"5:12","1":1000,"2":"earliest"}}')""",
+        (
+            'option "startingoffset" is unknown; did you mean startingOffsets? '
+            """example: .option("startingOffsets", '{"flights":{"0":"5:12","1":1000,"2":"earliest"}}')"""
+        ),
     ),
     (
         Side.READ,
         {"topic": "t", "kafka__bootstrap__servers": "h:9092"},
-        'option "kafka.bootstrap.servers" names a Kafka cluster and this format speaks Pulsar; give '
-        '.option("service.url", "pulsar://host:6650"), or no address at all to use the embedded broker',
+        (
+            'option "kafka.bootstrap.servers" names a Kafka cluster and this format speaks Pulsar; give '
+            '.option("service.url", "pulsar://host:6650"), or no address at all to use the embedded broker'
+        ),
     ),
     (
         Side.READ,
@@ -107,7 +111,10 @@ READ_ERRORS = [
     (
         Side.STREAM_READ,
         {"topic": "t", "endingOffsets": "latest"},
-        'option "endingOffsets" does not work in a stream: a stream has no end; remove it, or read once with spark.read',
+        (
+            'option "endingOffsets" does not work in a stream: a stream has no end; '
+            "remove it, or read once with spark.read"
+        ),
     ),
     (
         Side.BATCH_READ,
@@ -127,7 +134,10 @@ READ_ERRORS = [
     (
         Side.READ,
         {"topic": "t", "minPartitions": "0"},
-        'option minPartitions="0" is not valid: it takes a whole number from 1 up; example: .option("minPartitions", "8")',
+        (
+            'option minPartitions="0" is not valid: it takes a whole number from 1 up; '
+            'example: .option("minPartitions", "8")'
+        ),
     ),
     (
         Side.READ,
@@ -137,14 +147,18 @@ READ_ERRORS = [
     (
         Side.READ,
         {},
-        "exactly one of the options topic, topics, assign says what to read, and none were given; "
-        'example: .option("topic", "flights")',
+        (
+            "exactly one of the options topic, topics, assign says what to read, and none were given; "
+            'example: .option("topic", "flights")'
+        ),
     ),
     (
         Side.READ,
         {"topic": "t", "assign": '{"t":[0]}'},
-        "exactly one of the options topic, topics, assign says what to read, and topic and assign were given; "
-        'example: .option("topic", "flights")',
+        (
+            "exactly one of the options topic, topics, assign says what to read, and topic and assign were given; "
+            'example: .option("topic", "flights")'
+        ),
     ),
     (
         Side.READ,
@@ -154,8 +168,11 @@ READ_ERRORS = [
     (
         Side.READ,
         {"topic": "t", "service__url": "localhost:6650"},
-        'option service.url="localhost:6650" is not valid: it takes the address of a broker that starts with pulsar://; '
-        'example: .option("service.url", "pulsar://host:6650")',
+        (
+            'option service.url="localhost:6650" is not valid: it takes the address of a broker that starts with '
+            "pulsar://; "
+            'example: .option("service.url", "pulsar://host:6650")'
+        ),
     ),
     (
         Side.READ,
@@ -165,15 +182,19 @@ READ_ERRORS = [
     (
         Side.READ,
         {"topic": "t", "columns": "key,vlaue"},
-        'option columns="key,vlaue" is not valid: there is no column vlaue; there are key, value, topic, partition, offset, '
-        "timestamp, timestampType, message_id, publish_time, event_time, properties, headers; "
-        'example: .option("columns", "key,value,timestamp")',
+        (
+            'option columns="key,vlaue" is not valid: there is no column vlaue; there are key, value, topic, '
+            "partition, offset, timestamp, timestampType, message_id, publish_time, event_time, properties, headers; "
+            'example: .option("columns", "key,value,timestamp")'
+        ),
     ),
     (
         Side.READ,
         {"topic": "t", "assign": "t"},
-        'option assign="t" is not valid: it is not JSON (Expecting value at character 1); '
-        """example: .option("assign", '{"flights":[0,2]}')""",
+        (
+            'option assign="t" is not valid: it is not JSON (Expecting value at character 1); '
+            """example: .option("assign", '{"flights":[0,2]}')"""
+        ),
     ),
 ]
 
@@ -231,7 +252,7 @@ def test_the_sink_takes_its_own_options_and_what_spark_adds() -> None:
     """Spark adds the checkpoint folder to the options of a streaming sink."""
     options = writing(topic="flights", compression="LZ4", checkpointLocation="/c", batchingMaxMessages="10")
     assert options.topic == FLIGHTS
-    assert options.batching() == {"compression": "lz4", "batching_max_messages": 10}
+    assert options.batching() == {"compression": "lz4", "messages_max": 10}
     with pytest.raises(ConfigError) as caught:
         writing(topic="t", startingOffsets="earliest")
     assert str(caught.value) == 'option "startingOffsets" belongs to the source, not to the sink; remove it'

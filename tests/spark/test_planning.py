@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,7 +83,7 @@ def test_no_message_is_lost_or_doubled_by_planning(sizes: list[int], wanted: int
             mine = [piece[1:] for piece in pieces if piece[0] == whole.key.partition]
             assert mine[0][0] == 7
             assert mine[-1][1] == whole.end.message_index
-            assert all(before[1] == after[0] for before, after in zip(mine, mine[1:], strict=False))
+            assert all(before[1] == after[0] for before, after in itertools.pairwise(mine))
 
 
 def test_an_open_end_stays_open() -> None:

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoded messages become exactly the columns that Spark checks for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.base.positions import MessageId
+from broker_core.wire.batch import decode_entries, encode_entries
+from broker_core.wire.batch.compiled import uncompiled
+from broker_core.wire.entry import EntryRef
+from pulsarish_spark.columns import ColumnMaker
+from pulsarish_spark.id_text import ID_BYTES_MAX, id_texts, write_ids
+from pulsarish_spark.schema import ALL_COLUMNS, arrow_schema, decoded_columns
+from pulsarish_spark.topics import TopicPartition
+
+KEY = TopicPartition("persistent://public/default/t", 3)
+
+
+def decoded(rows: pa.RecordBatch, *, index: int = -1, messages_max: int = 1000) -> pa.RecordBatch:
+    """What an executor gets of ``rows`` after a trip through entries; ``index`` of the first message, -1 unknown."""
+    entries = []
+    sealed = encode_entries(
+        rows, producer_name="p", first_sequence_id=0, publish_time_ms=1_700_000_000_123, messages_max=messages_max
+    )
+    for number, entry in enumerate(sealed):
+        last = -1 if index < 0 else index + entry.highest_sequence_id
+        entries.append(EntryRef(5, number, bytes(entry.body), last))
+    return decode_entries(entries, decoded_columns(ALL_COLUMNS))
+
+
+def made(rows: pa.RecordBatch, *, partitioned: bool = True, index: int = 100) -> pa.RecordBatch:
+    return ColumnMaker(KEY, ALL_COLUMNS, partitioned=partitioned).make(decoded(rows, index=index))
+
+
+def test_every_column_has_the_type_and_the_value_that_users_expect() -> None:
+    """Spark compares types, order and nullability of the first batch exactly."""
+    rows = pa.record_batch(
+        {
+            "key": pa.array(["k", None]),
+            "value": pa.array([b"v", None]),
+            "properties": pa.array([[("a", "1"), ("b", "2")], []], pa.map_(pa.string(), pa.string())),
+            "event_time": pa.array([1_600_000_000_001, 0]),
+        }
+    )
+    batch = made(rows)
+    assert batch.schema == arrow_schema(ALL_COLUMNS)
+    batch.validate(full=True)
+    published = datetime.fromtimestamp(1_700_000_000.123, UTC)
+    happened = datetime.fromtimestamp(1_600_000_000.001, UTC)
+    assert batch.slice(0, 1).to_pylist() == [
+        {
+            "key": b"k",
+            "value": b"v",
+            "topic": KEY.topic,
+            "partition": 3,
+            "offset": 100,
+            "timestamp": published,
+            "timestampType": 0,
+            "message_id": "5:0:3:0",
+            "publish_time": published,
+            "event_time": happened,
+            "properties": [("a", "1"), ("b", "2")],
+            "headers": [{"key": "a", "value": b"1"}, {"key": "b", "value": b"2"}],
+        }
+    ]
+    second = batch.slice(1, 1).to_pylist()[0]
+    assert [second[name] for name in ("key", "value", "event_time", "properties", "headers")] == [
+        None,
+        None,
+        None,
+        [],
+        None,
+    ]
+
+
+def test_a_topic_without_partitions_has_ids_without_a_partition() -> None:
+    """1.4.4: -1 stands for no partition in the text of an id; the column partition is Kafka's and says 0."""
+    batch = ColumnMaker(KEY._replace(partition=0), ALL_COLUMNS, partitioned=False).make(
+        decoded(pa.record_batch({"value": pa.array([b"v"])}), messages_max=1)
+    )
+    row = batch.to_pylist()[0]
+    assert (row["message_id"], row["partition"], row["offset"]) == ("5:0:-1", 0, None)
+
+
+numbers = st.integers(0, 2**63 - 1)
+ids = st.tuples(numbers, numbers, st.integers(-1, 2**31 - 1))
+
+
+@given(st.lists(ids, max_size=8).map(lambda found: [i for i in found for _ in range(2)]), st.integers(-1, 9999))
+def test_the_text_of_an_id_is_that_of_message_id(found: list[tuple[int, int, int]], partition: int) -> None:
+    """1.4.4: as MessageId writes it, compiled or not."""
+    ledgers = pa.array([f[0] for f in found], pa.int64())
+    entries = pa.array([f[1] for f in found], pa.int64())
+    batches = pa.array([f[2] for f in found], pa.int32())
+    expected = [str(MessageId(ledger, entry, partition, batch)) for ledger, entry, batch in found]
+    texts = id_texts(ledgers, entries, batches, partition)
+    texts.validate(full=True)
+    assert texts.to_pylist() == expected
+    offsets, data = np.zeros(len(found) + 1, np.int32), np.zeros(len(found) * ID_BYTES_MAX, np.uint8)
+    ledger, entry, batch = (column.to_numpy() for column in (ledgers, entries, batches))
+    used = uncompiled(write_ids)(ledger, entry, batch, np.int64(partition), offsets, data)
+    assert bytes(data[:used]).decode() == "".join(expected)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 20_000])
+def test_constant_columns_are_as_long_as_the_batch(rows: int) -> None:
+    """They are made once for the longest batch so far."""
+    maker = ColumnMaker(KEY, ["topic", "partition", "timestampType"], partitioned=True)
+    for count in (rows, 1, rows + 1):
+        batch = maker.make(decoded(pa.record_batch({"value": pa.array([b"v"] * count)})))
+        assert batch.num_rows == count
+        assert batch.column("topic").unique().to_pylist() == [KEY.topic]
+        assert batch.column("partition").unique().to_pylist() == [3]

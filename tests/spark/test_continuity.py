@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data loss is found where it happens: at the start, in the middle, at a change of ledgers, at the end."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from broker_core.base.positions import Position
+from broker_core.wire.entry import EntryRef, seal_entry
+from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
+from pulsarish_spark.continuity import Continuity
+from pulsarish_spark.loss import DataLossError, LossPolicy
+from pulsarish_spark.offsets import Offset
+from pulsarish_spark.planning import EntryRange
+from pulsarish_spark.topics import TopicPartition
+
+KEY = TopicPartition("persistent://public/default/t", 1)
+
+
+def entry(ledger: int, number: int, index: int, messages: int = 1) -> EntryRef:
+    """An entry whose last message has ``index``."""
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=messages)
+    return EntryRef(ledger, number, seal_entry(metadata.SerializeToString(), b""), index)
+
+
+def read(start: Offset, end: Offset, entries: list[EntryRef], *, fail: bool = True, exact: bool = True) -> None:
+    """Watch ``entries`` go by, in two lists."""
+    wanted = EntryRange(KEY, f"{KEY.topic}-partition-1", True, start, end, exact)
+    continuity = Continuity(wanted, end, LossPolicy(fail))
+    for group in (entries[: len(entries) // 2], entries[len(entries) // 2 :]):
+        if group:
+            continuity.check(group)
+    continuity.finish()
+
+
+def at(ledger: int, number: int, index: int = -1) -> Offset:
+    return Offset(Position(ledger, number), index)
+
+
+def test_a_whole_range_over_two_ledgers_is_fine() -> None:
+    """Indexes show that nothing lies between the last entry of one ledger and the first of the next."""
+    read(at(5, 2, 10), at(7, 1, 16), [entry(5, 2, 10), entry(5, 3, 13, 3), entry(6, 0, 14), entry(7, 0, 15)])
+    read(at(5, 2), at(7, 1), [entry(5, 2, -1), entry(5, 3, -1), entry(6, 0, -1), entry(7, 0, -1)])
+
+
+LOSSES = [
+    (
+        at(5, 2, 10),
+        at(5, 9, 17),
+        [entry(5, 6, 14, 1), *(entry(5, n, 8 + n) for n in (7, 8))],
+        f"partition {KEY} should go on at 5:2@10, but the next message is 5:6@14: 4 messages lost",
+    ),
+    (
+        at(5, 2, 10),
+        at(6, 1, 20),
+        [entry(5, 2, 10), entry(6, 0, 19)],
+        f"partition {KEY} should go on at 5:3@11, but the next message is 6:0@19: 8 messages lost",
+    ),
+    (
+        at(5, 2),
+        at(5, 5),
+        [entry(5, 2, -1), entry(5, 4, -1)],
+        (f"partition {KEY} should go on at 5:3, but the next message is 5:4: an unknown number of messages lost"),
+    ),
+    (
+        at(5, 2, 10),
+        at(5, 5, 13),
+        [entry(5, 2, 10)],
+        f"partition {KEY} has nothing between 5:3@11 and 5:5@13: 2 messages lost",
+    ),
+    (
+        at(5, 2, 10),
+        at(5, 3, 11),
+        [],
+        f"partition {KEY} has nothing between 5:2@10 and 5:3@11: 1 message lost",
+    ),
+]
+
+
+@pytest.mark.parametrize(("start", "end", "entries", "text"), LOSSES)
+def test_what_is_missing_is_named_and_counted(start: Offset, end: Offset, entries: list[EntryRef], text: str) -> None:
+    """The error names topic, partition, both positions and the count, and what to do."""
+    with pytest.raises(DataLossError) as caught:
+        read(start, end, entries)
+    assert str(caught.value) == (
+        f"{text}; retention or somebody deleted them; restore them, start a new checkpoint, "
+        'or go on without them: .option("failOnDataLoss", "false")'
+    )
+
+
+@pytest.mark.parametrize(("start", "end", "entries", "text"), LOSSES)
+def test_with_fail_on_data_loss_false_it_is_one_warning(
+    start: Offset, end: Offset, entries: list[EntryRef], text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Reading goes on with what is there."""
+    with caplog.at_level(logging.WARNING):
+        read(start, end, entries, fail=False)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"data_loss: {text}; reading goes on because failOnDataLoss is false"
+    ]
+
+
+def test_an_earliest_start_takes_what_is_first_then() -> None:
+    """A batch read planned before retention deleted the oldest ledger is not an error."""
+    read(at(5, 2, 10), at(5, 8, 16), [entry(5, 7, 15)], exact=False)
+    read(at(5, 2, 10), at(5, 8, 16), [], exact=False)
+
+
+def test_a_start_inside_an_entry_expects_the_whole_entry() -> None:
+    """The first members of the batch are read and dropped."""
+    read(Offset(Position(5, 2), 12, 2), at(5, 3, 14), [entry(5, 2, 13, 4)])

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sink's columns: what is refused with which words, and how rows find their topic."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from broker_core.base.errors import ConfigError
+from pulsarish_spark.sink_columns import check_columns, message_rows, split_by_target
+
+
+def columns(ddl: str) -> StructType:
+    """A schema from its text; Spark's own parser needs a running session."""
+    return StructType(
+        [StructField(name, TYPES[kind]) for name, kind in (part.split(" ", 1) for part in ddl.split(", "))]
+    )
+
+
+TYPES: Final[dict[str, DataType]] = {
+    "string": StringType(),
+    "binary": BinaryType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "timestamp": TimestampType(),
+    "struct<a:int>": StructType([StructField("a", IntegerType())]),
+    "map<string,string>": MapType(StringType(), StringType()),
+    "array<struct<key:string,value:binary>>": ArrayType(
+        StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    ),
+}
+
+ERRORS = [
+    (
+        "k string",
+        (
+            "the sink takes no column k; it takes key, value, topic, partition, properties, headers, event_time, "
+            "ordering_key; drop or rename it"
+        ),
+    ),
+    ("value string, eventtime timestamp", 'the sink takes no column eventtime; did you mean "event_time"?'),
+    ("key string", """there is no column value among key; example: df.selectExpr("to_json(struct(*)) AS value")"""),
+    (
+        "value struct<a:int>",
+        (
+            "column value is struct<a:int>, but the sink takes string or binary; "
+            'example: df.withColumn("value", to_json("value")), or CAST(value AS STRING)'
+        ),
+    ),
+    (
+        "value string, event_time string",
+        (
+            "column event_time is string, but the sink takes timestamp; "
+            'example: df.withColumn("event_time", expr("CAST(event_time AS TIMESTAMP)"))'
+        ),
+    ),
+    (
+        "value string, headers map<string,string>",
+        (
+            "column headers is map<string,string>, but the sink takes array<struct<key:string,value:binary>>; "
+            'example: df.withColumn("headers", expr("CAST(headers AS ARRAY<STRUCT<KEY:STRING,VALUE:BINARY>>)"))'
+        ),
+    ),
+    (
+        "value string, headers array<struct<key:string,value:binary>>, properties map<string,string>",
+        "the columns headers and properties both give properties; drop one of them",
+    ),
+]
+
+
+@pytest.mark.parametrize(("schema", "text"), ERRORS)
+def test_rows_that_cannot_be_written_are_refused_before_anything_is(schema: str, text: str) -> None:
+    """One line that names the column, its type, and the way out."""
+    with pytest.raises(ConfigError) as caught:
+        check_columns(columns(schema), "t")
+    assert str(caught.value) == text
+
+
+def test_a_topic_must_come_from_somewhere() -> None:
+    """An option or a column."""
+    with pytest.raises(ConfigError) as caught:
+        check_columns(columns("value string"), "")
+    assert str(caught.value) == (
+        'there is neither an option topic nor a column topic; example: .option("topic", "flights")'
+    )
+    check_columns(columns("value string, topic string"), "")
+
+
+def test_rows_of_the_source_can_be_written_as_they_are() -> None:
+    """A topic is copied without a select."""
+    source = (
+        "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int, "
+        "message_id string, publish_time timestamp, event_time timestamp, properties map<string,string>"
+    )
+    check_columns(columns(source), "t")
+
+
+def batch(**columns: pa.Array) -> pa.RecordBatch:
+    return pa.record_batch(columns)
+
+
+def test_the_option_topic_beats_the_column() -> None:
+    """As in Kafka's sink."""
+    rows = batch(value=pa.array(["a"]), topic=pa.array(["x"]))
+    assert [(t, p) for t, p, _ in split_by_target(rows, "persistent://public/default/y")] == [
+        ("persistent://public/default/y", None)
+    ]
+
+
+def test_rows_go_to_the_topic_and_partition_that_they_name() -> None:
+    """A null partition leaves the choice to the key."""
+    rows = batch(
+        value=pa.array(["a", "b", "c", "d"]),
+        topic=pa.array(["x", "y", "x", "x"]),
+        partition=pa.array([None, 0, None, 1], pa.int32()),
+    )
+    found = {(t, p): part.column("value").to_pylist() for t, p, part in split_by_target(rows, "")}
+    assert found == {("x", None): ["a", "c"], ("y", 0): ["b"], ("x", 1): ["d"]}
+
+
+def test_a_null_topic_is_an_error() -> None:
+    """Dropping the row would be worse."""
+    with pytest.raises(ConfigError, match="column topic is null in a row"):
+        list(split_by_target(batch(value=pa.array(["a", "b"]), topic=pa.array(["x", None])), ""))
+
+
+def test_headers_become_properties_with_order_and_duplicates() -> None:
+    """Kafka's headers may repeat a name; so may properties on the wire."""
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = pa.array([[{"key": "a", "value": b"1"}, {"key": "a", "value": b"2"}], None, []], kind)
+    rows = message_rows(batch(value=pa.array(["x", "y", "z"]), headers=headers, offset=pa.array([1, 2, 3])))
+    assert rows.schema.names == ["value", "properties"]
+    assert rows.column("properties").to_pylist() == [
+        [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}],
+        None,
+        [],
+    ]
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        message_rows(batch(value=pa.array(["x"]), headers=pa.array([[{"key": "a", "value": b"\xff"}]], kind)))
