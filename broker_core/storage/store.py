@@ -228,7 +228,9 @@ def _check_format(disk: Disk, directory: str) -> None:
             f"{directory} has data of format {version}, this broker reads format {layout.FORMAT_VERSION}",
             hint="use the broker version that wrote it, or a newer one",
         )
-    foreign = [name for name in disk.list_dir(directory) if name not in ("FORMAT", "LOCK")]
+    # Whoever starts a broker for itself keeps its notes (``embedded.*``) here before the first start.
+    own = ("FORMAT", "LOCK", "embedded.")
+    foreign = [name for name in disk.list_dir(directory) if not name.startswith(own)]
     if foreign:
         raise DataFormatError(
             f"{directory} is no data directory of this broker: it has {foreign[0]} but no valid FORMAT file",
