@@ -31,6 +31,7 @@ from broker_core.wire.entry import EntryRef
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from broker_core.client.entry_writer import AsyncEntryWriter  # noqa: F401 - named by a string below
 
 _clock = SystemClock()
 
@@ -290,7 +291,7 @@ class EntryWriter(Handle["AsyncEntryWriter"]):
         return self._inner.rows_confirmed
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Send ``rows`` (columns key, value, ordering_key, properties, event_time); returns when they fit in the window.
+        """Send ``rows`` (key, value, ordering_key, properties, event_time); returns when they fit in the window.
 
         Raises UsageError for what cannot be sent (nothing of ``rows`` is sent then), RowsUnconfirmedError after a
         failure.

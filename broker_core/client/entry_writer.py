@@ -152,11 +152,13 @@ class AsyncEntryWriter:
         self.check()
 
     async def close(self) -> None:
-        """Flush, then leave the brokers; raises what ``flush`` would."""
+        """Flush, then leave the brokers; raises what ``flush`` would. Harmless if closed."""
+        if isinstance(self._failure, AlreadyClosedError):
+            return
         try:
             await self.flush()
         finally:
-            self._failure = self._failure or AlreadyClosedError(f"the writer of {self.topic} is closed")
+            self._failure = AlreadyClosedError(f"the writer of {self.topic} is closed")
             await self._leave()
 
     def check(self) -> None:

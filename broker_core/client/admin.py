@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The few calls of Pulsar's admin REST that the command line and the examples need; works with any Pulsar.
+
+Blocking, over the standard library: it must import fast and needs no event loop. Statuses become the errors of the common tree, with the broker's own ``reason``.
+Source: Pulsar docs, "Admin REST API - persistent topics".
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import quote, urlsplit
+
+from broker_core.base.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    ConfigError,
+    ConnectionLostError,
+    OperationTimeoutError,
+    PulsarishError,
+    RemoteProtocolError,
+    TopicNotFoundError,
+)
+from broker_core.base.names import NamespaceName, TopicName
+
+_ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+"""A stats answer of a large namespace is megabytes; more than this is not an admin answer."""
+
+
+class AdminRefusedError(PulsarishError):
+    """The broker answered with a status that has no error of its own. ``status`` is the HTTP status."""
+
+    status = 0
+
+
+class AdminApi:
+    """One keep-alive connection to the admin port. Not thread-safe."""
+
+    def __init__(self, http_url: str, *, timeout_s: float) -> None:
+        parts = urlsplit(http_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f'"{http_url}" is not an admin URL', hint="write http://HOST:PORT")
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._url = http_url
+        self._connection = kind(parts.hostname, parts.port, timeout=timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    # -- topics
+
+    def topics(self, namespace: NamespaceName) -> dict[TopicName, int]:
+        """Every topic with its number of partitions, 0 for one without partitions; sorted by name."""
+        base = f"/admin/v2/persistent/{_path(namespace.tenant, namespace.local)}"
+        partitioned = [TopicName.parse(name) for name in self._get(f"{base}/partitioned")]
+        found = {topic: self.partitions(topic) for topic in partitioned}
+        for name in map(TopicName.parse, self._get(base)):
+            if name.base not in found and not name.is_system:
+                found[name] = 0
+        return dict(sorted(found.items()))
+
+    def partitions(self, topic: TopicName) -> int:
+        """Number of partitions; 0 if the topic has none, or does not exist."""
+        return int(self._get(f"{_topic_path(topic)}/partitions")["partitions"])
+
+    def create_topic(self, topic: TopicName, partitions: int) -> None:
+        """Create it with this many partitions, or without partitions for 0."""
+        path = f"{_topic_path(topic)}/partitions" if partitions else _topic_path(topic)
+        self._call("PUT", path, str(partitions) if partitions else None)
+
+    def delete_topic(self, topic: TopicName, *, force: bool) -> None:
+        """Delete it with all its data; ``force`` also disconnects those who use it."""
+        path = f"{_topic_path(topic)}/partitions" if self.partitions(topic) else _topic_path(topic)
+        self._call("DELETE", f"{path}?force={str(force).lower()}")
+
+    def topic_stats(self, topic: TopicName, partitions: int) -> dict[str, Any]:
+        """Pulsar's stats object; with ``partitions`` the sums, and each partition's under the key ``partitions``."""
+        if partitions:
+            return dict(self._get(f"{_topic_path(topic)}/partitioned-stats?perPartition=true"))
+        return dict(self._get(f"{_topic_path(topic)}/stats"))
+
+    # -- subscriptions
+
+    def delete_subscription(self, topic: TopicName, subscription: str, *, force: bool) -> None:
+        """Delete the subscription on the topic (on every partition), with its position."""
+        path = f"{_topic_path(topic)}/subscription/{_path(subscription)}?force={str(force).lower()}"
+        self._call("DELETE", path)
+
+    # -- broker
+
+    def health(self) -> None:
+        """Return if the broker is well; the errors of the common tree if not."""
+        self._call("GET", "/admin/v2/brokers/health")
+
+    # -- transport
+
+    def _get(self, path: str) -> Any:
+        content = self._call("GET", path)
+        try:
+            return json.loads(content)
+        except ValueError as error:
+            raise RemoteProtocolError(f"{self._url}{path} did not answer with JSON: {error}") from error
+
+    def _call(self, method: str, path: str, body: str | None = None) -> bytes:
+        headers: Mapping[str, str] = {"Content-Type": "application/json"} if body is not None else {}
+        try:
+            self._connection.request(method, path, body, headers)
+            answer = self._connection.getresponse()
+            content = answer.read(_ANSWER_BYTES_MAX)
+        except TimeoutError as error:
+            raise OperationTimeoutError(
+                f"the admin port at {self._url} did not answer in {self._connection.timeout:g} s",
+                hint="give it a longer timeout, or look whether the broker is busy",
+            ) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise ConnectionLostError(
+                f"no broker answers at {self._url}: {getattr(error, 'strerror', None) or error}",
+                hint="start one with: pulsarish serve, or check the address of the admin port",
+            ) from error
+        if answer.status >= 300:
+            raise _refusal(answer.status, content, f"{method} {self._url}{path}")
+        return content
+
+
+def _topic_path(topic: TopicName) -> str:
+    return f"/admin/v2/{topic.domain}/{_path(topic.tenant, topic.namespace, topic.local)}"
+
+
+def _path(*parts: str) -> str:
+    return "/".join(quote(part, safe="") for part in parts)
+
+
+def _refusal(status: int, content: bytes, request: str) -> PulsarishError:
+    try:
+        reason = str(json.loads(content)["reason"])
+    except (ValueError, KeyError, TypeError):
+        reason = content.decode("utf-8", "replace").strip()[:200] or http.client.responses.get(
+            status, "no reason given"
+        )
+    if status == 401:
+        return AuthenticationError(f"the broker does not know who you are: {reason}")
+    if status == 403:
+        return AuthorizationError(f"the broker does not allow this: {reason}")
+    if status == 404:
+        return TopicNotFoundError(reason)
+    refused = AdminRefusedError(f"the broker refused: {reason}", hint=f"it answered {status} to {request}")
+    refused.status = status
+    return refused
