@@ -79,6 +79,12 @@ class VirtualTimers:
             self.run_due()
         self._step(end)
 
+    def stopped(self) -> VirtualTimers:
+        """A clock that shows the same time and has no timers: what a new process finds after a crash."""
+        other = VirtualTimers(self._now_ms)
+        other._passed_ms = self._passed_ms
+        return other
+
     def step_wall_clock(self, ms: int) -> None:
         """Let the wall clock jump, as when somebody sets it; timers do not notice."""
         self._now_ms += ms

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import msgspec
 
-from broker_core.base.errors import ServerError
+from broker_core.base.errors import ServerError, StorageError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
@@ -27,7 +29,7 @@ from broker_core.broker import (
     Topic,
 )
 from broker_core.storage import Store
-from broker_core.testing.simulated_disk import SimulatedDisk
+from broker_core.testing.sim_disk import Policy, SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
@@ -110,19 +112,24 @@ class Mailbox:
 
 
 class World:
-    """One broker and everything around it. ``settle`` lets everything happen that needs no time."""
+    """One broker and everything around it. Those that still run after a test are closed by ``conftest``."""
 
-    def __init__(self, settings: Settings = SMALL, disk: SimulatedDisk | None = None, **changes: object) -> None:
+    running: ClassVar[list[World]] = []
+
+    def __init__(self, settings: Settings = SMALL, disk: SimDisk | None = None, **changes: object) -> None:
         self.settings = msgspec.structs.replace(settings, **changes)
         self.clock = VirtualTimers()
-        self.disk = disk or SimulatedDisk()
+        self.disk = disk or SimDisk()
         self.open()
+        World.running.append(self)
 
     def open(self) -> None:
+        """Start on whatever the disk holds."""
         self.store = Store.open(self.disk, "/data", self.clock, self.settings)
         self.broker = Broker(self.store, self.clock, self.clock, self.settings)
 
     def settle(self) -> None:
+        """Let everything happen that needs no time to pass."""
         self.clock.run_due()
         while self.store.commits.pending:
             self.store.commits.commit_now()
@@ -134,6 +141,19 @@ class World:
         self.settle()
         self.store.close()
         self.open()
+
+    def crash(self, seed: int = 0, policy: Policy = "random") -> None:
+        """Lose power, and start again on what the disk has kept. Clients of before hear nothing any more."""
+        image = self.disk.crash(seed, policy)
+        self.abandon()
+        self.disk, self.clock = image, self.clock.stopped()
+        self.open()
+
+    def abandon(self) -> None:
+        """Let go of the store without writing anything that a crash would not have written."""
+        self.disk.fail(1, forever=True)
+        with suppress(StorageError):
+            self.store.close()
 
     # -- shorthands
 

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Producers: names, epochs, order of receipts, limits."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core.base.errors import NotAllowedError, PersistenceServerError, ProducerBusyError
+from broker_core.broker import AccessMode
+from tests.broker.world import TOPIC, World, body
+
+
+def test_a_name_belongs_to_one_connected_producer() -> None:
+    """1.7.1 A second producer of the same name is refused until the first has closed."""
+    world = World()
+    first, _ = world.produce(name="me")
+    with pytest.raises(ProducerBusyError, match="'me' is already connected"):
+        world.produce(name="me")
+    world.produce("persistent://public/default/other", name="me")
+    first.close()
+    assert world.produce(name="me")[0].name == "me"
+
+
+def test_generated_names_are_unique_over_restarts() -> None:
+    """1.7.1 <cluster>-<n>-<m>: n counts the starts of the broker, m the names it made since."""
+    world = World()
+    names = [world.produce()[0].name for _ in range(2)]
+    world.restart()
+    names += [world.produce()[0].name for _ in range(2)]
+    assert names == ["standalone-1-0", "standalone-1-1", "standalone-2-0", "standalone-2-1"]
+
+
+def test_a_reconnecting_producer_replaces_its_dead_connection() -> None:
+    """1.7.1 A generated name comes back with a higher epoch; a lower or equal one is somebody stale."""
+    world = World()
+    older, answers = world.produce()
+    older.send(0, -1, 1, body(), False)
+    again = {"name": older.name, "user_provided_name": False}
+    with pytest.raises(ProducerBusyError):
+        world.produce(**again, epoch=0)
+    newer, _ = world.produce(**again, epoch=1)
+    assert (older.closed, newer.closed, len(world.topic().producers)) == (True, False, 1)
+    older.send(1, -1, 1, body(), False)
+    world.settle()
+    assert (answers.order, answers.closed, world.topic().log.entries_count) == ([], False, 1)
+    older.close()
+    assert list(world.topic().producers) == [newer]
+
+
+def test_a_chosen_name_is_never_taken_over() -> None:
+    """1.7.1 Two programs may choose the same name, so an epoch proves nothing."""
+    world = World()
+    world.produce(name="me")
+    with pytest.raises(ProducerBusyError):
+        world.produce(name="me", epoch=7)
+
+
+def test_receipts_come_in_the_order_of_sends_with_rising_ids() -> None:
+    """1.7.7 Over ledger borders and two producers, each hears of its own sends in order."""
+    world = World()
+    one, hers = world.produce()
+    two, his = world.produce()
+    for number in range(15):
+        one.send(number, -1, 1, body(), False)
+        two.send(100 + number, 200 + number, 3, body(messages=3), False)
+    assert (hers.order, one.pending_bytes > 0) == ([], True)
+    world.settle()
+    assert hers.order == list(range(15))
+    assert his.order == list(range(100, 115))
+    for answers in (hers, his):
+        positions = [position for _, position in answers.receipts]
+        assert positions == sorted(set(positions))
+    assert (one.pending_bytes, two.pending_bytes) == (0, 0)
+    assert (one.last_sequence_id, world.topic().log.next_index) == (-1, 60)
+
+
+def test_a_refusal_waits_for_the_receipts_before_it() -> None:
+    """1.7.7 Also answers that need no disk keep the order of the sends."""
+    world = World()
+    producer, answers = world.produce()
+    producer.send(0, -1, 1, body(), False)
+    producer.refuse(1, NotAllowedError("checked by somebody else"))
+    producer.send(2, -1, 0, body(), False)
+    producer.send(3, -1, 1, body(), False)
+    assert answers.order == []
+    world.settle()
+    assert answers.order == [0, 1, 2, 3]
+    assert [sequence for sequence, _ in answers.errors] == [1, 2]
+    producer.refuse(4, NotAllowedError("nothing is in flight"))
+    assert answers.order[-1] == 4
+
+
+def test_messages_over_the_limit_are_refused() -> None:
+    """1.3.5 The limit is on the payload; metadata comes on top."""
+    world = World(max_message_size=1024)
+    producer, answers = world.produce()
+    producer.send(0, -1, 1, body("x" * 1024), False)
+    producer.send(1, -1, 1, body("x" * 1025), False)
+    world.settle()
+    assert answers.order == [0, 1]
+    assert isinstance(answers.errors[0][1], NotAllowedError)
+    assert "1025 bytes" in str(answers.errors[0][1])
+
+
+def test_close_waits_for_what_is_in_flight() -> None:
+    """1.7.7 The name is free at once, the answer to CLOSE comes after the last receipt."""
+    world = World()
+    producer, answers = world.produce(name="me")
+    producer.send(0, -1, 1, body(), False)
+    done: list[list[int]] = []
+    producer.close(lambda: done.append(list(answers.order)))
+    world.produce(name="me")
+    assert done == []
+    world.settle()
+    assert done == [[0]]
+    idle, _ = world.produce()
+    idle.close(lambda: done.append([]))
+    assert done == [[0], []]
+
+
+def test_other_access_modes_are_refused() -> None:
+    """1.7.4 Asking for exclusive access must not be granted by silence."""
+    with pytest.raises(NotAllowedError, match="WaitForExclusive"):
+        World().produce(access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
+
+
+def test_names_have_a_limit() -> None:
+    """1.7.1 A producer name travels in every entry."""
+    with pytest.raises(NotAllowedError, match="longer than 512 bytes"):
+        World().produce(name="x" * 513)
+
+
+def test_nothing_is_confirmed_after_the_disk_failed() -> None:
+    """1.7.7 Sends in flight and later ones get an error in order, and no receipt."""
+    world = World()
+    producer, answers = world.produce()
+    producer.send(0, -1, 1, body(), False)
+    world.settle()
+    world.disk.fail(1, forever=True)
+    producer.send(1, -1, 1, body(), False)
+    with pytest.raises(Exception, match="disk failed"):
+        world.settle()
+    producer.send(2, -1, 1, body(), False)
+    assert answers.order == [0, 1, 2]
+    assert [type(error) for _, error in answers.errors] == [PersistenceServerError] * 2
+
+
+def test_a_replaced_broker_tells_its_producers() -> None:
+    """1.7.1 Unloading a topic ends its producers, who may come back."""
+    world = World()
+    producer, answers = world.produce()
+    world.broker.unload(world.topic(TOPIC).name)
+    assert (answers.closed, producer.closed) == (True, True)
+    world.produce()
