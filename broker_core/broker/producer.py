@@ -111,6 +111,11 @@ class Producer:
             self._refusals += 1
             self._answer_refused()
 
+    @property
+    def pending_entries(self) -> int:
+        """Entries sent but not yet answered."""
+        return len(self._in_flight)
+
     def close(self, on_done: Callable[[], None] | None = None) -> None:
         """Give the name free and accept nothing more. ``on_done`` is called when all entries in flight are answered."""
         self._leave()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sets of positions, against a plain sorted set."""
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,7 +44,7 @@ def test_runs_are_maximal_and_complete(positions: set[Position], start: Position
     subject = filled(positions)
     runs = list(subject.runs())
     assert [Position(r.ledger, e) for r in runs for e in range(r.first, r.last + 1)] == sorted(positions)
-    assert all(a.ledger < b.ledger or a.last + 1 < b.first for a, b in zip(runs, runs[1:], strict=False))
+    assert all(a.ledger < b.ledger or a.last + 1 < b.first for a, b in itertools.pairwise(runs))
     end = subject.run_end(start)
     if start not in positions:
         assert end is None

@@ -35,10 +35,10 @@ def test_a_reconnecting_producer_replaces_its_dead_connection() -> None:
     world = World()
     older, answers = world.produce()
     older.send(0, -1, 1, body(), False)
-    again = {"name": older.name, "user_provided_name": False}
+    name = older.name
     with pytest.raises(ProducerBusyError):
-        world.produce(**again, epoch=0)
-    newer, _ = world.produce(**again, epoch=1)
+        world.produce(name=name, user_provided_name=False, epoch=0)
+    newer, _ = world.produce(name=name, user_provided_name=False, epoch=1)
     assert (older.closed, newer.closed, len(world.topic().producers)) == (True, False, 1)
     older.send(1, -1, 1, body(), False)
     world.settle()

@@ -16,10 +16,10 @@ def deal(consumers: list[tuple[str, int, int]]) -> str:
         crowd.set_available(name, True)
         permits[name] = count
     turns = ""
-    while (name := crowd.next()) is not None:
-        turns += name
-        permits[name] -= 1
-        crowd.set_available(name, permits[name] > 0)
+    while (turn := crowd.next()) is not None:
+        turns += turn
+        permits[turn] -= 1
+        crowd.set_available(turn, permits[turn] > 0)
     return turns
 
 

@@ -56,7 +56,7 @@ def test_a_slice_counts_messages_of_batches() -> None:
     world = World()
     log: list[Mailbox] = []
     _, a = world.subscribe(SHARED, name="a", log=log)
-    _, b = world.subscribe(SHARED, name="b", log=log)
+    world.subscribe(SHARED, name="b", log=log)
     world.publish(6, messages=8)
     assert [box is a for box in log] == [True, True, False, False, True, True]
     log.clear()

@@ -303,7 +303,7 @@ class TestFailover:
         assert active == ["B", "B", "A", "B"]
 
 
-def world_name(local: str):  # type: ignore[no-untyped-def] # noqa: ANN201
+def world_name(local: str):  # type: ignore[no-untyped-def]
     from broker_core.base.names import TopicName
 
     return TopicName.parse(local)

@@ -210,7 +210,9 @@ def ack(consumer: Consumer, *positions: Position, done: list[ServerError | None]
     consumer.ack(AckKind.INDIVIDUAL, [AckId(position) for position in positions], None if done is None else done.append)
 
 
-def ack_through(consumer: Consumer, position: Position, *words: int, done: list[ServerError | None] | None = None) -> None:
+def ack_through(
+    consumer: Consumer, position: Position, *words: int, done: list[ServerError | None] | None = None
+) -> None:
     """Acknowledge cumulatively; ``words``: what is left of the batch at ``position``."""
     target = AckId(position, words or None)
     consumer.ack(AckKind.CUMULATIVE, [target], None if done is None else done.append)

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The registry: namespaces, names, auto-creation, partitions, deletion, unloading, restart."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core.base.errors import (
+    InvalidTopicNameError,
+    NotAllowedError,
+    StorageError,
+    TopicNotFoundError,
+)
+from broker_core.base.names import NamespaceName, TopicName
+from broker_core.broker import TopicsMode
+from tests.broker.world import EARLIEST, TOPIC, World, ack, body
+
+DEFAULT = NamespaceName("public", "default")
+
+
+def name(text: str) -> TopicName:
+    return TopicName.parse(text)
+
+
+class TestNamespaces:
+    """1.1.5 Tenants and namespaces."""
+
+    def test_public_default_exists_from_the_first_start(self) -> None:
+        """1.1.1 Made once, and there after a crash right away."""
+        world = World()
+        assert (world.broker.namespaces.tenants(), world.broker.namespaces.namespaces("public")) == (
+            ["public"],
+            [DEFAULT],
+        )
+        world.crash(policy="none")
+        assert world.broker.namespaces.namespaces("public") == [DEFAULT]
+
+    def test_others_are_made_by_name(self) -> None:
+        """1.1.5 A namespace needs its tenant; both survive a restart; nothing is made twice."""
+        world = World()
+        registry = world.broker.namespaces
+        registry.create_tenant("acme")
+        registry.create(NamespaceName("acme", "sales"), {"x": 1})
+        world.restart()
+        registry = world.broker.namespaces
+        assert registry.namespaces("acme") == [NamespaceName("acme", "sales")]
+        with pytest.raises(NotAllowedError, match="exists already"):
+            registry.create_tenant("acme")
+        with pytest.raises(NotAllowedError, match="exists already"):
+            registry.create(NamespaceName("acme", "sales"))
+        with pytest.raises(NotAllowedError, match="not valid"):
+            registry.create_tenant("a/b")
+        for refused in (lambda: registry.create(NamespaceName("no", "x")), lambda: registry.namespaces("no")):
+            with pytest.raises(TopicNotFoundError, match="tenant 'no' does not exist"):
+                refused()
+        world.publish(1, "persistent://acme/sales/t")
+
+    def test_a_topic_needs_its_namespace(self) -> None:
+        """1.1.5 No topic is made in a namespace that does not exist."""
+        world = World()
+        for refused in (
+            lambda: world.topic("no/where/t"),
+            lambda: world.broker.partitions_of(name("no/where/t"), create=True),
+            lambda: world.broker.create_topic(name("no/where/t")),
+            lambda: world.broker.topics_of(NamespaceName("no", "where")),
+        ):
+            with pytest.raises(TopicNotFoundError, match="namespace 'no/where' does not exist"):
+                refused()
+
+
+class TestAutoCreation:
+    """1.1.7 Topics come into being when they are used, if allowed."""
+
+    def test_a_plain_topic_by_default(self) -> None:
+        """1.1.7 Looking it up makes nothing, using it does; short and full name are one topic (I1.4)."""
+        world = World()
+        assert world.broker.partitions_of(name("t"), create=True) == 0
+        assert not world.broker.exists(name("t"))
+        assert world.topic("t") is world.topic(TOPIC)
+        assert world.broker.exists(name("t"))
+        assert world.broker.partitions_of(name("t")) == 0
+
+    def test_a_partitioned_topic_if_configured(self) -> None:
+        """1.1.7 The first look-up makes it."""
+        world = World(allow_auto_topic_creation_type="partitioned", default_num_partitions=3)
+        assert world.broker.partitions_of(name("t"), create=True) == 3
+        assert world.broker.partitioned_topics_of(DEFAULT) == [TOPIC]
+
+    def test_not_if_it_is_off(self) -> None:
+        """1.1.7 The error says so and names what may have been meant."""
+        world = World(allow_auto_topic_creation=False)
+        world.broker.create_topic(name("orders"))
+        with pytest.raises(TopicNotFoundError, match='auto-creation is off; did you mean "orders"'):
+            world.topic("ordres")
+        with pytest.raises(TopicNotFoundError):
+            world.broker.partitions_of(name("ordres"), create=True)
+        with pytest.raises(TopicNotFoundError, match="create it first"):
+            world.topic("xyz")
+
+    def test_not_if_nobody_wants_it_made(self) -> None:
+        """1.1.7 Administration must not make topics by asking for them."""
+        world = World()
+        with pytest.raises(TopicNotFoundError):
+            world.broker.topic(name("t"))
+        with pytest.raises(TopicNotFoundError):
+            world.broker.partitions_of(name("t"))
+
+    def test_names_of_partitions_are_not_made_up(self) -> None:
+        """1.1.3 A partition exists if its partitioned topic has that many."""
+        world = World()
+        with pytest.raises(TopicNotFoundError, match="is not a partitioned topic"):
+            world.topic("t-partition-0")
+        world.broker.create_partitioned(name("t"), 2)
+        assert world.topic("t-partition-1").name.partition_index == 1
+        with pytest.raises(TopicNotFoundError, match="has 2 partitions"):
+            world.topic("t-partition-2")
+        with pytest.raises(NotAllowedError, match="named like a partition"):
+            world.broker.create_topic(name("other-partition-0"))
+
+    def test_non_persistent_topics_are_refused(self) -> None:
+        """1.1.8 Rather than stored by mistake."""
+        world = World()
+        with pytest.raises(NotAllowedError, match="not persistent"):
+            world.topic("non-persistent://public/default/t")
+        with pytest.raises(InvalidTopicNameError):
+            name("other://public/default/t")
+
+
+class TestPartitions:
+    """1.2 Partitioned topics."""
+
+    def test_the_base_name_holds_no_data(self) -> None:
+        """1.2.1 It can only be looked up."""
+        world = World()
+        world.broker.create_partitioned(name("t"), 4)
+        assert world.broker.partitions_of(name("t")) == 4
+        assert world.broker.partitions_of(name("t-partition-3")) == 0
+        with pytest.raises(NotAllowedError, match="has 4 partitions"):
+            world.topic("t")
+
+    def test_they_survive_a_crash_and_are_listed_one_by_one(self) -> None:
+        """1.2.1 All partitions are there from the start, used or not."""
+        world = World()
+        world.broker.create_partitioned(name("t"), 2)
+        world.broker.create_topic(name("plain"))
+        world.broker.create_topic(name("__system"))
+        world.publish(1, "t-partition-0")
+        world.crash(policy="none")
+        full = [f"persistent://public/default/{local}" for local in ("plain", "t-partition-0", "t-partition-1")]
+        assert world.broker.topics_of(DEFAULT) == full
+        assert world.broker.topics_of(DEFAULT, TopicsMode.ALL) == full
+        assert world.broker.topics_of(DEFAULT, TopicsMode.NON_PERSISTENT) == []
+
+    def test_nothing_is_made_twice(self) -> None:
+        """1.2.1 A name is a plain or a partitioned topic."""
+        world = World()
+        world.broker.create_partitioned(name("t"), 2)
+        world.broker.create_topic(name("plain"))
+        for taken in ("t", "plain"):
+            with pytest.raises(NotAllowedError, match="exists already"):
+                world.broker.create_topic(name(taken))
+            with pytest.raises(NotAllowedError, match="exists already"):
+                world.broker.create_partitioned(name(taken), 3)
+        for count in (0, 10_001):
+            with pytest.raises(NotAllowedError, match="use 1 to 10000"):
+                world.broker.create_partitioned(name("x"), count)
+
+    def test_their_number_only_grows(self) -> None:
+        """1.2.2 New partitions get a cursor of every subscription, so that nothing is missed."""
+        world = World()
+        world.broker.create_partitioned(name("t"), 1)
+        world.subscribe(topic="t-partition-0", properties={"a": "b"})
+        world.broker.grow_partitions(name("t"), 3)
+        with pytest.raises(NotAllowedError, match="cannot shrink"):
+            world.broker.grow_partitions(name("t"), 2)
+        assert world.broker.partitions_of(name("t")) == 3
+        positions = world.publish(2, "t-partition-2")
+        _, mailbox = world.subscribe(topic="t-partition-2", initial_position=EARLIEST)
+        world.settle()
+        assert mailbox.positions == positions
+        assert dict(world.subscription("s", "t-partition-2").properties) == {"a": "b"}
+        with pytest.raises(TopicNotFoundError):
+            world.broker.grow_partitions(name("nothing"), 3)
+
+
+class TestDeletion:
+    """Topics are deleted with everything in them."""
+
+    def test_not_while_they_are_in_use(self) -> None:
+        """1.3.4 Producers and subscriptions protect it, unless it is forced."""
+        world = World()
+        world.publish(3)
+        _, mailbox = world.subscribe()
+        producer, answers = world.produce()
+        with pytest.raises(NotAllowedError, match="1 producers and 1 subscriptions"):
+            world.broker.delete_topic(name("t"))
+        world.broker.delete_topic(name("t"), force=True)
+        assert (mailbox.closed, answers.closed, producer.closed) == (True, True, True)
+        assert not world.broker.exists(name("t"))
+        world.settle()
+        world.crash(policy="none")
+        assert not world.broker.exists(name("t"))
+        assert world.topic("t").log.entries_count == 0
+        assert world.topic("t").subscriptions == {}
+
+    def test_an_idle_topic_goes_without_force(self) -> None:
+        """1.3.4 Nobody uses it."""
+        world = World()
+        world.publish(1)
+        world.broker.delete_topic(name("t"))
+        assert not world.broker.exists(name("t"))
+        with pytest.raises(TopicNotFoundError):
+            world.broker.delete_topic(name("t"))
+
+    def test_sends_in_flight_are_answered_with_silence(self) -> None:
+        """1.7.7 A deleted topic confirms nothing any more."""
+        world = World()
+        producer, answers = world.produce()
+        producer.send(0, -1, 1, body(), False)
+        world.broker.delete_topic(name("t"), force=True)
+        world.settle()
+        assert (answers.receipts, answers.closed, producer.pending_bytes) == ([], True, 0)
+
+    def test_partitioned_topics_go_with_all_partitions(self) -> None:
+        """1.2.1 All or nothing."""
+        world = World()
+        world.broker.create_partitioned(name("t"), 3)
+        world.subscribe(topic="t-partition-1")
+        with pytest.raises(NotAllowedError, match="in use"):
+            world.broker.delete_partitioned(name("t"))
+        world.broker.delete_partitioned(name("t"), force=True)
+        assert world.broker.topics_of(DEFAULT) == []
+        with pytest.raises(TopicNotFoundError):
+            world.broker.delete_partitioned(name("t"))
+
+
+class TestUnloading:
+    """A topic leaves memory and comes back as it was."""
+
+    def test_clients_are_told_and_find_everything_again(self) -> None:
+        """3.6.2 What was acknowledged is written first, sends in flight still become durable."""
+        world = World()
+        positions = world.publish(6)
+        consumer, mailbox = world.subscribe()
+        ack(consumer, positions[0], positions[2])
+        producer, _ = world.produce()
+        producer.send(0, -1, 1, body(), False)
+        before = world.topic()
+        world.broker.unload(before.name)
+        assert mailbox.closed
+        world.settle()
+        assert world.topic() is not before
+        _, mailbox = world.subscribe()
+        world.settle()
+        assert mailbox.positions[:4] == [positions[1], *positions[3:6]]
+        assert len(mailbox.positions) == 5
+        world.broker.unload(name("never-loaded"))
+
+    def test_it_can_be_used_again_at_once(self) -> None:
+        """1.3.2 Also while the last sends of before are on their way to the disk."""
+        world = World()
+        producer, _ = world.produce()
+        producer.send(0, -1, 1, body(), False)
+        world.broker.unload(world.topic().name)
+        _, mailbox = world.subscribe()
+        later = world.publish(2)
+        assert mailbox.positions[-2:] == later
+        assert len(mailbox.positions) == 3
+
+    def test_a_restart_keeps_everything(self) -> None:
+        """3.6.4 Topics, entries, cursors; recovery is done when a topic is first used."""
+        world = World()
+        positions = world.publish(25)
+        consumer, _ = world.subscribe()
+        ack(consumer, *positions[:7], positions[9], positions[20])
+        world.restart()
+        assert world.broker.loaded_topics() == []
+        _, mailbox = world.subscribe()
+        world.settle()
+        kept = [p for i, p in enumerate(positions) if not (i < 7 or i in (9, 20))]
+        assert mailbox.positions == kept
+
+
+def test_a_broker_that_cannot_start_says_why() -> None:
+    """1.7.1 The number of this start must be durable before anybody gets a name from it."""
+    world = World()
+    world.broker.close()
+    world.settle()
+    world.store.close()
+    world.disk.fail(1, forever=True)
+    with pytest.raises(StorageError):
+        world.open()
