@@ -37,7 +37,7 @@ def pump_pulsarish(address: str, topic: str, seconds: float, rate: float) -> Non
     from broker_core.client import Client
 
     with Client(address) as client:
-        producer = client.create_producer(topic, batching=False)
+        producer = client.create_producer(topic, batching_enabled=False)
         run(producer.send_async, time.sleep, seconds, rate)
         producer.flush()
 

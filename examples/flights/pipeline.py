@@ -14,6 +14,7 @@ before it has been read. Its own window is never closed.
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -91,6 +92,7 @@ class Job:
 
 def new_session() -> SparkSession:
     """A local session on two cores, with what a small job does not need turned off, and Spark's own talk kept low."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark would take the first python3 on the PATH
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).with_name("spark_conf")))
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)

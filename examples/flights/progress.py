@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pulsarish_spark import lag
+from pulsarish_spark.progress import lag
 
 _POLL_S: Final = 0.2
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from broker_core.base.errors import PulsarishError
+from broker_core.base.errors import OperationTimeoutError, PulsarishError
 from broker_core.client import Client, Consumer
 from broker_core.client import Message as Delivered
 from broker_core.testing.history import Message, Session, Slot
@@ -69,7 +69,7 @@ class Consumption:
             unacked: list[Delivered] = []
             for message in self._messages(consumer, incarnation):
                 if message is not None:
-                    content = decode(message.value) or Message("damaged", -1)
+                    content = decode(message.value or b"") or Message("damaged", -1)
                     session.delivered.append((Slot.of(message.message_id), content))
                     unacked.append(message)
                 if len(unacked) >= _ACK_AFTER or (message is None and unacked):
@@ -79,7 +79,7 @@ class Consumption:
     def _messages(self, consumer: Consumer, incarnation: int) -> Iterator[Delivered | None]:
         """What the broker of this session gives; None where it gave nothing for a while."""
         while not self._drained():
-            message = consumer.receive(_RECEIVE_TIMEOUT_S)
+            message = _receive(consumer)
             if self._state.incarnation != incarnation:
                 return
             if message is not None:
@@ -94,12 +94,19 @@ class Consumption:
         else:
             consumer.acknowledge_cumulative(messages[-1], wait=True)
         now = time.monotonic()
-        self.record.acked += [(Slot.of(message.message_id), now) for message in messages]
+        self.record.acked.extend((Slot.of(message.message_id), now) for message in messages)
         self._state.add_progress(self._load, len(messages))
 
     def _drained(self) -> bool:
         quiet_s = time.monotonic() - self._last_message_at
         return self._state.phase == Phase.DRAIN_AND_STOP and quiet_s > _QUIET_S
+
+
+def _receive(consumer: Consumer) -> Delivered | None:
+    try:
+        return consumer.receive(_RECEIVE_TIMEOUT_S)
+    except OperationTimeoutError:
+        return None
 
 
 def run_consumers(
