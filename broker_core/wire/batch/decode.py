@@ -68,10 +68,6 @@ class _Joined:
     indexes: NDArray[np.int64]
 
     @property
-    def numpy(self) -> walk.Bytes:
-        return np.frombuffer(self.data, np.uint8)
-
-    @property
     def arrow(self) -> pa.Buffer:
         return pa.py_buffer(self.data)
 
@@ -106,7 +102,7 @@ def _join(entries: Sequence[EntryRef], message_bytes_max: int) -> _Joined:
     offsets = _offsets([len(body) for body in bodies])
     heads = np.zeros((walk.HEADS, len(bodies)), np.int64)
     problem, at = walk.walk_heads(
-        np.frombuffer(data, np.uint8),
+        as_array(data),
         offsets,
         METADATA_BYTES_MAX,
         walk.METADATA_TABLE,
@@ -121,6 +117,11 @@ def _join(entries: Sequence[EntryRef], message_bytes_max: int) -> _Joined:
     return _Joined(
         entries, data, heads, np.array(ledgers, np.int64), np.array(ids, np.int64), np.array(indexes, np.int64)
     )
+
+
+def as_array(data: bytes) -> walk.Bytes:
+    """What kernels read; the one door, so that a test can watch every read."""
+    return np.frombuffer(data, np.uint8)
 
 
 def _offsets(sizes: list[int]) -> NDArray[np.int64]:
@@ -184,7 +185,7 @@ def _walk_with_room(joined: _Joined, rows_max: int, properties_max: int) -> _Row
     property_offsets = np.empty(rows_max + 1, np.int32)
     properties = np.empty((2, 2 * properties_max + 1), np.int32)
     problem, at, message, count, properties_count = walk.walk_rows(
-        joined.numpy,
+        as_array(joined.data),
         joined.heads,
         walk.METADATA_TABLE,
         walk.MEMBER_TABLE,
@@ -241,9 +242,9 @@ def _keys(joined: _Joined, rows: _Rows) -> pa.Array:
     coded = rows.has(walk.FLAG_KEY_IS_BASE64)
     if not coded.any():
         return column
-    decoded, bad_row = keys.decode_base64(column, coded)
-    if bad_row >= 0:
-        name = _name(joined.source[rows.entry[bad_row]])
+    decoded = keys.decode_base64(column, coded)
+    if isinstance(decoded, int):
+        name = _name(joined.source[rows.entry[decoded]])
         raise RemoteProtocolError(f"{name} cannot be decoded: a key is marked as base64 but is not")
     return decoded
 
@@ -257,7 +258,7 @@ def _binary(joined: _Joined, rows: _Rows, span: int, flag: int) -> pa.Array:
 
 def _properties(joined: _Joined, rows: _Rows) -> pa.Array:
     offsets, spans, count = rows.property_offsets, rows.properties, rows.properties_count
-    repeated = walk.has_repeated_keys(joined.numpy, spans[0], offsets, rows.count, _COMPARED_PROPERTIES_MAX)
+    repeated = walk.has_repeated_keys(as_array(joined.data), spans[0], offsets, rows.count, _COMPARED_PROPERTIES_MAX)
     names, values = (cols.gather(joined.arrow, spans[i, : 2 * count + 1], count) for i in (0, 1))
     return cols.properties(names, values, offsets, repeated=bool(repeated))
 

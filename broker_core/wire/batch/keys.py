@@ -87,13 +87,13 @@ def encode_all(data: Bytes, offsets: Int32s, alphabet: Bytes, out: Bytes, out_of
         out_offsets[row + 1] = at
 
 
-def decode_base64(keys: pa.Array, marked: NDArray[np.bool_]) -> tuple[pa.Array, int]:
-    """``keys`` (binary) with the marked rows decoded, and -1; or anything, and the first row that is not base64."""
+def decode_base64(keys: pa.Array, marked: NDArray[np.bool_]) -> pa.Array | int:
+    """``keys`` (binary) with the marked rows decoded, or the number of the first row that is not base64."""
     column = ByteColumn.of(keys)
     out = np.empty(column.bytes_count, np.uint8)
     offsets = np.empty(len(keys) + 1, np.int32)
     bad_row = decode_marked(column.data, column.offsets, marked.view(np.uint8), _VALUES, out, offsets)
-    return column.replace(offsets, out).to_arrow(pa.binary()), int(bad_row)
+    return int(bad_row) if bad_row >= 0 else column.replace(offsets, out).to_arrow(pa.binary())
 
 
 def encode_base64(keys: ByteColumn) -> ByteColumn:
