@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be configured."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from broker_core.base.errors import ConfigError
+from broker_core.client.config import (
+    ClientConfig,
+    ConsumerConfig,
+    ConsumerOptions,
+    ProducerConfig,
+    ProducerOptions,
+)
+
+
+@pytest.mark.parametrize(("config", "options"), [(ProducerConfig, ProducerOptions), (ConsumerConfig, ConsumerOptions)])
+def test_keyword_arguments_are_the_fields_of_the_config(config: type, options: Any) -> None:
+    """Both lists of names are one list."""
+    fields = {field.name: field.type for field in dataclasses.fields(config)}
+    assert {name: str(kind.__forward_arg__) for name, kind in options.__annotations__.items()} == fields
+
+
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (ProducerConfig, {"compression": "gzip"}),
+        (ProducerConfig, {"hashing_scheme": "md5"}),
+        (ProducerConfig, {"message_routing_mode": "random"}),
+        (ProducerConfig, {"access_mode": "alone"}),
+        (ProducerConfig, {"batching_max_messages": 0}),
+        (ProducerConfig, {"send_timeout_s": 0}),
+        (ProducerConfig, {"initial_sequence_id": -1}),
+        (ConsumerConfig, {"type": "key_shared"}),
+        (ConsumerConfig, {"initial_position": "middle"}),
+        (ConsumerConfig, {"receiver_queue_size": -1}),
+        (ConsumerConfig, {"acknowledgment_group_time_s": -0.1}),
+        (ClientConfig, {"service_url": "pulsar://x", "operation_timeout_s": 0}),
+    ],
+)
+def test_bad_values_are_refused_by_name(config: type, options: dict[str, Any]) -> None:
+    """A wrong value is found where it is given, and the error names it and what is allowed."""
+    name = list(options)[-1]
+    with pytest.raises(ConfigError, match=name) as refused:
+        config(**options)
+    assert refused.value.hint
+
+
+def test_defaults_are_those_of_pulsar() -> None:
+    """8 Configuration names and defaults: producer and consumer."""
+    producer, consumer = ProducerConfig(), ConsumerConfig()
+    assert (producer.batching_max_messages, producer.batching_max_bytes) == (1000, 131072)
+    assert (producer.batching_max_publish_delay_s, producer.send_timeout_s) == (0.001, 30)
+    assert (producer.block_if_queue_full, producer.max_pending_messages) == (False, 0)
+    assert (consumer.type, consumer.initial_position, consumer.receiver_queue_size) == ("exclusive", "latest", 1000)
+    assert consumer.max_total_receiver_queue_size_across_partitions == 50_000
+    assert (consumer.acknowledgment_group_time_s, consumer.max_acknowledgment_group_size) == (0.1, 1000)
+    assert consumer.negative_ack_redelivery_delay_s == 60

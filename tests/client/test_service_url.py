@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Service URLs."""
+
+import pytest
+
+from broker_core.base.errors import ConfigError
+from broker_core.client.service_url import BrokerAddress, parse_service_url
+
+
+@pytest.mark.parametrize(
+    ("url", "addresses"),
+    [
+        ("pulsar://127.0.0.1:6651", [("127.0.0.1", 6651)]),
+        ("pulsar://localhost", [("localhost", 6650)]),
+        ("pulsar://[::1]:7000/", [("::1", 7000)]),
+        ("pulsar://[fe80::1]", [("fe80::1", 6650)]),
+        ("pulsar://a:1,b:2,c", [("a", 1), ("b", 2), ("c", 6650)]),
+    ],
+)
+def test_hosts_and_ports_are_read(url: str, addresses: list[tuple[str, int]]) -> None:
+    """Every form that Pulsar's clients take without TLS."""
+    assert [(each.host, each.port) for each in parse_service_url(url)] == addresses
+
+
+@pytest.mark.parametrize(
+    "url", ["", "localhost:6650", "http://localhost", "pulsar://", "pulsar://a:x", "pulsar://a:0", "pulsar://a:70000",
+            "pulsar://[::1", "pulsar://a,,b", "pulsar+ssl://a:6651"]
+)  # fmt: skip
+def test_other_urls_are_refused_with_what_to_write(url: str) -> None:
+    """The error names the URL and the right form."""
+    with pytest.raises(ConfigError) as refused:
+        parse_service_url(url)
+    assert repr(url) in str(refused.value)
+    assert "pulsar://" in refused.value.hint
+
+
+def test_an_address_prints_as_a_service_url() -> None:
+    """Errors show addresses in the form in which users write them."""
+    assert str(BrokerAddress("::1", 6650)) == "pulsar://[::1]:6650"
