@@ -14,7 +14,7 @@ from typing import Final
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.positions import Position
-from broker_core.client import Client, Cursor
+from broker_core.client import Client, CursorHandle
 from pulsarish_spark.offsets import Offset
 from pulsarish_spark.start_spec import Word
 
@@ -33,7 +33,7 @@ class Cursors:
     def __init__(self, client: Client, subscription: str) -> None:
         self._client = client
         self._subscription = subscription
-        self._cursors: dict[str, Cursor] = {}
+        self._cursors: dict[str, CursorHandle] = {}
         self._acked: dict[str, Position] = {}
 
     def open(self, name: str, new_at: Word = "earliest") -> None:
