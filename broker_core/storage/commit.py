@@ -10,6 +10,8 @@ Invariants:
 - At most one job is in flight, so at most the last group of a file can be torn by a crash.
 - A callback gets None only after the bytes it stands for were synced (``durability=async``: written).
 - The callbacks of one queue are called in the order of its bytes, each exactly once.
+- Queues are written and reported in the order in which they were woken. So a topic's next ledger never becomes durable
+  before the last group of the one before it, nor a new cursor log before the old one's.
 - After the first error nothing is ever reported durable again: the kernel may have dropped the unwritten pages and a
   second sync would lie (PostgreSQL learned this in 2018). Every callback, waiting or later, gets the error.
 """
@@ -60,26 +62,21 @@ class WriteQueue:
 
     Attributes:
         fresh: The file does not exist yet. The first group creates it and syncs its directory.
-        after: Another queue that must be drained before this one is written. Keeps a topic's ledgers in order: if a
-            crash tears the last group of one ledger, the next ledger must not already hold later entries.
         marked: Whether room for a commit mark is left behind each group.
         sync_always: Sync the next groups even with ``durability=async``.
     """
 
     __slots__ = (
-        "after", "buffers", "callbacks", "end", "fresh", "in_flight", "marked", "owner", "path", "start", "sync_always",
+        "buffers", "callbacks", "end", "fresh", "in_flight", "marked", "owner", "path", "start", "sync_always",
         "waiting",
     )  # fmt: skip
 
-    def __init__(
-        self, path: str, owner: GroupOwner, *, start: int, fresh: bool, after: WriteQueue | None = None
-    ) -> None:
+    def __init__(self, path: str, owner: GroupOwner, *, start: int, fresh: bool) -> None:
         self.path = path
         self.owner = owner
         self.start = start
         self.end = start
         self.fresh = fresh
-        self.after = after
         self.marked = True
         self.sync_always = False
         self.buffers: list[bytes] = []
@@ -109,7 +106,6 @@ class _Group:
         self.callbacks = queue.callbacks
         self.mark = queue.owner.mark(queue.end) if self.sync and queue.marked else b""
         queue.fresh = False
-        queue.after = None
         queue.waiting = False
         queue.in_flight = True
         queue.buffers = []
@@ -280,13 +276,8 @@ class GroupCommit:
 
     def _choose(self) -> tuple[list[WriteQueue], list[WriteQueue]]:
         """The queues of the next job, and those that must wait for a later one."""
-        chosen: dict[str, WriteQueue] = {}
-        postponed: list[WriteQueue] = []
-        for queue in self._waiting:
-            if len(chosen) < FILES_PER_GROUP and (queue.after is None or queue.after.drained):
-                chosen[queue.path] = queue
-            else:
-                postponed.append(queue)
+        chosen = {queue.path: queue for queue in self._waiting[:FILES_PER_GROUP]}
+        postponed = self._waiting[FILES_PER_GROUP:]
         if self._sync_asked:
             unsynced = [q for path, q in self._unsynced.items() if path not in chosen]
             for queue in unsynced[: FILES_PER_GROUP - len(chosen)]:

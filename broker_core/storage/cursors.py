@@ -120,7 +120,7 @@ class CursorStore:
     def compact(self) -> None:
         """Begin a new log now; it takes over when it is durable. Nothing happens if one is just beginning."""
         if self._log.started and self._context.commits.error is None:
-            self._log = self._begin_log(after=self._log)
+            self._log = self._begin_log(replaces=self._log)
 
     def close(self) -> None:
         """Make the last commit mark durable, so that the next start can continue this log."""
@@ -199,11 +199,9 @@ class CursorStore:
             on_started=lambda: self._switch(number, replaces),
         )
 
-    def _begin_log(self, after: CursorLog | None = None) -> CursorLog:
-        log = self._make_log(self._next_number, replaces=after)
+    def _begin_log(self, replaces: CursorLog | None = None) -> CursorLog:
+        log = self._make_log(self._next_number, replaces=replaces)
         self._next_number += 1
-        if after is not None and not after.queue.drained:
-            log.queue.after = after.queue
         states = self._states | {cursor_id: snapshot() for cursor_id, snapshot in self._snapshots.items()}
         for cursor_id, state in states.items():
             log.append(cursor_id, self._epochs.get(cursor_id, 0), KIND_SNAPSHOT, encode_state(state), None)

@@ -69,10 +69,8 @@ class LedgerWriter:
         "next_index", "queue", "roll_after_ms",
     )  # fmt: skip
 
-    def __init__(
-        self, context: StoreContext, topic_id: int, next_index: int, log: DurableListener, after: WriteQueue | None
-    ) -> None:
-        """Begin a new ledger. Its files are written after those of ``after``, the queue of the ledger before it."""
+    def __init__(self, context: StoreContext, topic_id: int, next_index: int, log: DurableListener) -> None:
+        """Begin a new ledger whose first message has index ``next_index``."""
         created_ms = context.clock.now_ms()
         row = context.metadata.create_ledger(topic_id, created_ms, next_index)
         self._context = context
@@ -89,7 +87,7 @@ class LedgerWriter:
         self.roll_after_ms = (
             created_ms + context.settings.managed_ledger_min_ledger_rollover_time_minutes * _MS_PER_MINUTE
         )
-        self.queue: Final = WriteQueue(self.ledger.path, self, start=0, fresh=True, after=after)
+        self.queue: Final = WriteQueue(self.ledger.path, self, start=0, fresh=True)
         self.queue.buffers.append(FileHeader(KIND_LEDGER, row.id, topic_id, created_ms, next_index).encode())
         self.queue.end = FILE_HEADER_BYTES
 

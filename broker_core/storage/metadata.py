@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 import apsw
@@ -29,6 +29,9 @@ LEDGER_CREATING: Final = 0
 LEDGER_OPEN: Final = 1
 LEDGER_CLOSED: Final = 2
 LEDGER_DELETING: Final = 3
+
+_CHECKPOINT_PAGES: Final = 128
+"""The write-ahead log is merged into the file when it has this many pages (half a MiB): start-up reads it all."""
 
 _NUMBERS_RESERVED_AT_ONCE: Final = 100
 _HINT_DAMAGED: Final = "restore meta.db from a backup; the entries themselves are in ledgers/ and were not touched"
@@ -99,13 +102,14 @@ class Metadata:
             with self._translated():
                 self._prepare(path, create=create)
         except StorageError:
-            self.close()
+            self.close(write=False)
             raise
 
     def _prepare(self, path: str, *, create: bool) -> None:
         self._db.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
         self._db.execute("PRAGMA journal_mode = WAL").fetchall()
         self._db.execute("PRAGMA synchronous = FULL")
+        self._db.wal_autocheckpoint(_CHECKPOINT_PAGES)
         version, ours = self._one("PRAGMA user_version"), self._one("PRAGMA application_id")
         if create and version == 0 and ours == 0:
             with self.transaction():
@@ -124,11 +128,19 @@ class Metadata:
         if found != "ok":
             raise DataFormatError(f"{path} is damaged: {found}", hint=_HINT_DAMAGED)
 
-    def close(self) -> None:
-        """Close; the write-ahead log is merged into the file."""
-        with self._translated():
-            self._db.close()
-        self._unregister()
+    def close(self, *, write: bool = True) -> None:
+        """Close; unless ``write`` is false, the write-ahead log is merged into the file first."""
+        # SQLite would merge on closing by itself, but then it could not say that the disk failed.
+        self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        try:
+            if write:
+                with self._translated():
+                    self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        finally:
+            # Closing may still try to remove a journal; what it would say matters to nobody, the next start recovers.
+            with suppress(apsw.Error, OSError):
+                self._db.close()
+            self._unregister()
 
     def _unregister(self) -> None:
         if self._vfs is not None:

@@ -86,7 +86,7 @@ class Store:
         except BaseException:
             handles.close()
             if metadata is not None:
-                metadata.close()
+                metadata.close(write=False)
             lock.release()
             raise
 
@@ -188,7 +188,7 @@ class Store:
         finally:
             self._context.handles.close()
             try:
-                self.metadata.close()
+                self.metadata.close(write=self.commits.error is None)
             finally:
                 self._lock.release()
 
@@ -256,9 +256,9 @@ def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> Metadata:
         disk.mkdir(layout.cursors_dir(directory))
         disk.mkdir(layout.ledgers_dir(directory))
     except OSError as e:
-        metadata.close()
+        metadata.close(write=False)
         raise disk_failed(e) from e
     except BaseException:
-        metadata.close()
+        metadata.close(write=False)
         raise
     return metadata

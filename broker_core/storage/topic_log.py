@@ -88,10 +88,8 @@ class TopicLog:
             raise self._context.commits.error
         next_index = self.next_index
         self._seal()
-        earlier = self._undrained()
-        after = earlier[-1].queue if earlier else None
-        writer = self._writer = LedgerWriter(self._context, self.topic_id, next_index, self, after)
-        self._writers.append(writer)
+        writer = self._writer = LedgerWriter(self._context, self.topic_id, next_index, self)
+        self._writers = [*self._undrained(), writer]
         self._ledgers.append(writer.ledger)
         self._ids.append(writer.ledger.id)
         self._before.append(0)
@@ -331,7 +329,7 @@ class TopicLog:
         for ledger in reversed(self._ledgers):
             if ledger.entries:
                 return Position(ledger.id, ledger.entries - 1)
-        return Position(self._ids[-1], -1) if self._ids else self._trimmed
+        return Position(self._ids[0], -1) if self._ids else self._trimmed
 
     def _rank(self, position: Position) -> int:
         """Durable entries at or before ``position``, plus a constant."""

@@ -180,6 +180,7 @@ class SimDisk:
         before: Called with kind and path before each operation; may call ``crash`` to see what a crash right then
             would leave.
         operations: How many operations were begun.
+        faults_hit: How many of them failed, or were cut short, because ``fail`` said so.
     """
 
     def __init__(self) -> None:
@@ -191,6 +192,7 @@ class SimDisk:
         self._number = 0
         self.before: Callable[[Operation, str], None] | None = None
         self.operations = 0
+        self.faults_hit = 0
 
     # -- Disk
 
@@ -290,6 +292,7 @@ class SimDisk:
                 continue
             fault.seen += 1
             if fault.seen == fault.at or (fault.forever and fault.seen > fault.at):
+                self.faults_hit += 1
                 if not fault.short:
                     raise _os_error(fault.error, path)
                 short = kind == "write"

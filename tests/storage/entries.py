@@ -7,4 +7,5 @@ import google_crc32c
 def entry(payload: bytes) -> bytes:
     """A sealed entry with empty metadata."""
     rest = bytes(4) + payload
-    return b"\x0e\x01" + google_crc32c.value(rest).to_bytes(4, "big") + rest
+    checksum: int = google_crc32c.value(rest)
+    return b"\x0e\x01" + checksum.to_bytes(4, "big") + rest

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A random workload on a store, and the exact account of what it may and must find after a crash.
 
-Everything is noted as *asked* before it is tried and as *confirmed* when the store says that it is durable. After a crash
-``verify`` demands: what was confirmed is there, what is there was asked for, and between the two the survivors are
+Everything is noted as *asked* before it is tried and as *safe* when the store says that it is durable. After a crash
+``verify`` demands: what was safe is there, what is there was asked for, and between the two the survivors are
 the oldest. Used on the simulated disk; the seed decides everything.
 """
 
@@ -11,8 +11,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-
-import apsw
 
 from broker_core.base.errors import StorageError
 from broker_core.base.positions import POSITION_EARLIEST, Position
@@ -24,18 +22,17 @@ from broker_core.testing.virtual_timers import VirtualTimers
 from tests.storage.entries import entry
 
 DIRECTORY = "/data"
-SMALL_LEDGERS = Settings(
-    managed_ledger_max_entries_per_ledger=4, managed_ledger_min_ledger_rollover_time_minutes=0
-)
+SMALL_LEDGERS = Settings(managed_ledger_max_entries_per_ledger=4, managed_ledger_min_ledger_rollover_time_minutes=0)
 
 
 @dataclass
 class TopicAccount:
-    """What was asked of one topic."""
+    """What was asked of one topic. ``confirmed`` entries were reported durable, ``safe`` ones must survive a crash."""
 
     topic_id: int = 0
     entries: list[StoredEntry] = field(default_factory=list)
     confirmed: int = 0
+    safe: int = 0
     created: bool = False
     delete_asked: bool = False
     deleted: bool = False
@@ -44,11 +41,12 @@ class TopicAccount:
 
 @dataclass
 class CursorAccount:
-    """What was asked of one cursor; ``states[n]`` is its state after n changes, ``confirmed`` the n last confirmed."""
+    """What was asked of one cursor: ``states[n]`` is its state after n changes; ``confirmed`` and ``safe`` count them."""
 
     topic: str
     states: list[CursorState]
     confirmed: int = 0
+    safe: int = 0
     created: bool = False
     drop_asked: bool = False
 
@@ -70,9 +68,7 @@ def open_store(disk: SimDisk, settings: Settings = SMALL_LEDGERS) -> Store:
 
 def discard(store: Store) -> None:
     """Leave a store as a crash would: nothing is written any more, only memory is given back."""
-    metadata = store.metadata
-    metadata._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    metadata.close()
+    store.metadata.close(write=False)
     store._lock.release()
 
 
@@ -96,6 +92,7 @@ class Workload:
         self.store: Store | None = None
         self.logs: dict[str, TopicLog] = {}
         self._serial = 0
+        self._synced = settings.durability == "sync"
 
     def open(self) -> None:
         """Open the store and all topics that exist."""
@@ -138,7 +135,9 @@ class Workload:
 
     def _live_cursors(self) -> list[int]:
         cursors = self.account.cursors
-        return [c for c in cursors if not cursors[c].drop_asked and not self.account.topics[cursors[c].topic].delete_asked]
+        return [
+            c for c in cursors if not cursors[c].drop_asked and not self.account.topics[cursors[c].topic].delete_asked
+        ]
 
     def _create_topic(self) -> None:
         assert self.store is not None
@@ -169,6 +168,7 @@ class Workload:
             if error is None:
                 assert topic.confirmed == number, "callbacks out of order"
                 topic.confirmed += 1
+                topic.safe += self._synced
 
         try:
             position = log.append(body, messages, confirmed)
@@ -180,6 +180,16 @@ class Workload:
     def _commit(self) -> None:
         assert self.store is not None
         self.store.commits.commit_now()
+        if self.chance.random() < 0.3:
+            self.store.commits.sync_due()
+            self.store.commits.commit_now()
+            self._all_safe()
+
+    def _all_safe(self) -> None:
+        for topic in self.account.topics.values():
+            topic.safe = topic.confirmed
+        for cursor in self.account.cursors.values():
+            cursor.safe = cursor.confirmed
 
     def _commit_interleaved(self) -> None:
         """As with a worker: more comes while a job is being run."""
@@ -235,6 +245,7 @@ class Workload:
             if error is None:
                 assert cursor.confirmed < number
                 cursor.confirmed = number
+                cursor.safe = number if self._synced else cursor.safe
 
         self.store.cursors.record(cursor_id, change, confirmed if self.chance.random() < 0.8 else None)
 
@@ -303,6 +314,7 @@ class Workload:
         assert self.store is not None
         store, self.store = self.store, None
         store.close()
+        self._all_safe()
         self.open()
 
 
@@ -327,9 +339,9 @@ def verify(account: Account, store: Store) -> None:
 def _verify_log(topic: TopicAccount, log: TopicLog) -> None:
     found = read_all(log)
     asked = topic.entries
-    must = [e for e in asked[: topic.confirmed] if e.position >= topic.trim_asked]
+    must = [e for e in asked[: topic.safe] if e.position >= topic.trim_asked]
     if not found:
-        assert not must, f"{len(must)} confirmed entries are lost"
+        assert not must, f"{len(must)} safe entries are lost"
         return
     # The entry in the middle of being appended has no position in the account yet.
     begin = next((i for i, e in enumerate(asked) if e.position == found[0].position), len(asked) - 1)
@@ -338,8 +350,8 @@ def _verify_log(topic: TopicAccount, log: TopicLog) -> None:
         expected[-1] = expected[-1]._replace(position=found[-1].position)
     assert found == expected, "entries are wrong, out of order or have a gap"
     kept_from = asked[begin].position
-    assert all(e.position >= kept_from for e in must), "confirmed entries were lost at the beginning"
-    assert begin + len(found) >= topic.confirmed, "confirmed entries are lost at the end"
+    assert all(e.position >= kept_from for e in must), "safe entries are lost at the beginning"
+    assert begin + len(found) >= topic.safe, "safe entries are lost at the end"
     assert log.last_confirmed == found[-1].position
     assert log.next_index >= found[-1].index + 1
     assert log.count_entries(POSITION_EARLIEST, log.last_confirmed) == len(found) == log.entries_count
@@ -360,7 +372,7 @@ def _verify_cursor(cursor_id: int, cursor: CursorAccount, store: Store) -> None:
     if state is None:
         assert cursor.drop_asked, f"cursor {cursor_id} is lost"
         return
-    allowed = [acked(each) for each in cursor.states[cursor.confirmed :]]
+    allowed = [acked(each) for each in cursor.states[cursor.safe :]]
     assert acked(state) in allowed, f"cursor {cursor_id} has {acked(state)}, allowed {allowed}"
 
 
