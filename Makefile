@@ -35,10 +35,10 @@ type: setup  ## types: mypy, strict
 	@.venv/bin/mypy
 
 proto: setup  ## generate the protocol code from pulsar_api.proto
-	@.venv/bin/python scripts/generate_proto.py
+	@.venv/bin/python -m scripts.generate_proto
 
 docs: setup  ## generate docs/settings.md, docs/cli.md and conf/ from the code
-	@.venv/bin/python scripts/generate_docs.py
+	@.venv/bin/python -m scripts.generate_docs
 
 ##@ Rigs (HACKING.md tells more)
 bench: setup  ## measure this machine, with budgets; results in benchmarks/results

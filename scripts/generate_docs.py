@@ -6,10 +6,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from broker_core.cli.commands_docs import commands_markdown
 from broker_core.cli.main import PROGRAM, cli
-from broker_core.cli.settings_docs import PROFILES, commands_markdown, profile_toml, settings_markdown
+from broker_core.cli.settings_docs import PROFILES, profile_toml, settings_markdown
+from pulsarish_spark.options import OPTIONS, Option, Side
+from pulsarish_spark.schema import COLUMNS
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
+
+_SIDES: Final[tuple[tuple[Side, str], ...]] = (
+    (Side.BATCH_READ, "`read`"),
+    (Side.STREAM_READ, "`readStream`"),
+    (Side.BATCH_WRITE, "`write`"),
+    (Side.STREAM_WRITE, "`writeStream`"),
+)
 
 
 def generated() -> dict[str, str]:
@@ -17,8 +27,42 @@ def generated() -> dict[str, str]:
     return {
         "docs/settings.md": settings_markdown(),
         "docs/cli.md": commands_markdown(cli, PROGRAM),
+        "docs/options.md": options_markdown(),
         **{f"conf/{profile.name}.toml": profile_toml(profile) for profile in PROFILES},
     }
+
+
+def options_markdown() -> str:
+    """The page ``docs/options.md``: options and columns of the Spark source and sink."""
+    return "\n".join(
+        [
+            '# Options and columns of `format("pulsarish")`',
+            "",
+            "Made from the code by `make docs`; do not edit. Names do not depend on upper and lower case. An unknown",
+            "option, or one in a place where it means nothing, is an error that suggests what was meant.",
+            "",
+            "| option | works in | example | meaning |",
+            "|---|---|---|---|",
+            *(_option_row(option) for option in OPTIONS),
+            "",
+            "## Columns of the source",
+            "",
+            "| column | Spark type | meaning |",
+            "|---|---|---|",
+            *(f"| `{c.name}` | {c.spark_type.simpleString()} | {_cell(c.meaning)} |" for c in COLUMNS),
+            "",
+        ]
+    )
+
+
+def _option_row(option: Option) -> str:
+    names = "`, `".join((option.name, *option.aliases))
+    sides = "all" if option.sides == Side.ANY else ", ".join(name for side, name in _SIDES if side & option.sides)
+    return f"| `{names}` | {sides} | `{_cell(option.example)}` | {_cell(option.meaning)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":

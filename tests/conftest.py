@@ -16,8 +16,8 @@ settings.load_profile("without_deadline")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep together what shares something expensive, for ``pytest -n 2 --dist loadgroup``.
 
-    Everything with Spark runs in one worker on one session, everything with a real Pulsar on one Pulsar; other tests stay
-    with their file, whose fixtures then start once.
+    Everything with Spark runs in one worker on one session, everything with a real Pulsar on one Pulsar; other tests
+    stay with their file, whose fixtures then start once.
     """
     for item in items:
         shared = next((name for name in ("spark", "pulsar") if item.get_closest_marker(name)), None)

@@ -6,12 +6,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from broker_core.base.settings import Settings
 from broker_core.cli.settings_docs import PROFILES, Profile
 from broker_core.cli.settings_sources import ORIGIN_DEFAULT, declared, resolve
+from broker_core.wire.proto import pulsar_api_pb2
 from scripts.generate_docs import REPOSITORY, generated
-from scripts.generate_proto import GENERATED, PROTO_DIR, generate
+from scripts.generate_proto import GENERATED, PROTO_DIR, describe, generate
 
 
 @pytest.mark.parametrize("path", generated())
@@ -20,17 +22,30 @@ def test_documents_agree_with_the_code(path: str) -> None:
     assert (REPOSITORY / path).read_text(encoding="utf-8") == generated()[path]
 
 
-def test_protocol_code_agrees_with_the_proto_file(tmp_path: Path) -> None:
-    """``make proto`` would change nothing. The generator's own version, in the header, may differ."""
+def test_protocol_code_agrees_with_the_proto_file() -> None:
+    """The committed module describes exactly the messages of the committed proto file."""
+    compiled = FileDescriptorSet.FromString(describe()).file[0]
+    committed = FileDescriptorProto.FromString(pulsar_api_pb2.DESCRIPTOR.serialized_pb)
+    assert _without_json_names(compiled) == _without_json_names(committed)
+
+
+def _without_json_names(file: FileDescriptorProto) -> list[str]:
+    """The description as text; names for JSON are filled in by some ways of making it only."""
+    return [line for line in str(file).splitlines() if "json_name:" not in line]
+
+
+def test_protocol_files_are_what_the_generator_writes(tmp_path: Path) -> None:
+    """``make proto`` would change nothing, as far as the generator is the version that wrote the committed files."""
     generate(tmp_path)
+    if _generator(tmp_path) != _generator(PROTO_DIR):
+        pytest.skip("another version of the generator is installed; its layout may differ")
     for name in GENERATED:
-        assert _without_version(tmp_path / name) == _without_version(PROTO_DIR / name), name
+        assert (tmp_path / name).read_text(encoding="utf-8") == (PROTO_DIR / name).read_text(encoding="utf-8")
 
 
-def _without_version(path: Path) -> list[str]:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    start = next((i for i, line in enumerate(lines) if line.startswith("DESCRIPTOR")), 0)
-    return lines[start:]
+def _generator(folder: Path) -> str:
+    lines = (folder / "pulsar_api_pb2.py").read_text(encoding="utf-8").splitlines()
+    return next(line for line in lines if line.startswith("# Protobuf Python Version"))
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)

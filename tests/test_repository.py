@@ -17,13 +17,14 @@ REPOSITORY: Final = Path(__file__).resolve().parents[1]
 CODE_FOLDERS: Final = ("broker_core", "pulsarish_spark", "tests", "examples", "benchmarks", "scripts")
 PRODUCT_FOLDERS: Final = ("broker_core", "pulsarish_spark")
 GENERATED: Final = ("pulsar_api_pb2.py",)
+MADE_BY_RUNNING: Final = {"benchmarks/results"}
 TEXT_SUFFIXES: Final = frozenset({".py", ".md", ".toml", ".sh", ".proto", ".xml", ".yml", ".conf", ""})
 
 FILE_LINES_MAX: Final = 700
 FUNCTION_LINES_MAX: Final = 70
 
 FORBIDDEN: Final = {
-    "a path of somebody's machine": re.compile(r"/(?:home|Users)/[a-z]|/root/|/work/(?!$)"),
+    "a path of somebody's machine": re.compile(r"/(?:home|Users)/(?!somebody)[a-z]|/root/|/work/(?!$)"),
     "a package registry (the user's own configuration names one)": re.compile(
         r"pypi\.org|pythonhosted\.org|repo1?\.maven|maven\.org/maven2|conda\.anaconda", re.IGNORECASE
     ),
@@ -53,55 +54,62 @@ def _tree(path: Path) -> ast.Module:
 
 
 CODE: Final = _code_files()
-each_file = pytest.mark.parametrize("path", CODE, ids=_named)
+PRODUCT: Final = [path for path in CODE if _named(path).startswith(PRODUCT_FOLDERS)]
 
 
-@each_file
-def test_every_file_says_its_licence_and_what_it_is_for(path: Path) -> None:
+def test_every_file_says_its_licence_and_what_it_is_for() -> None:
     """First line SPDX, then a module docstring."""
-    assert path.read_text(encoding="utf-8").startswith("# SPDX-License-Identifier: Apache-2.0\n")
-    assert ast.get_docstring(_tree(path))
+    first_line = "# SPDX-License-Identifier: Apache-2.0\n"
+    assert [_named(p) for p in CODE if not p.read_text(encoding="utf-8").startswith(first_line)] == []
+    assert [_named(p) for p in CODE if not ast.get_docstring(_tree(p))] == []
 
 
-@each_file
-def test_files_and_functions_stay_short(path: Path) -> None:
+def test_files_and_functions_stay_short() -> None:
     """One idea a file: a god file or a page-long function is split by noun."""
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= FILE_LINES_MAX
-    functions = [n for n in ast.walk(_tree(path)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    long = {f.name: f.end_lineno - f.lineno + 1 for f in functions if f.end_lineno}
-    assert {name: lines for name, lines in long.items() if lines > FUNCTION_LINES_MAX} == {}
+    lines = {_named(path): len(path.read_text(encoding="utf-8").splitlines()) for path in CODE}
+    assert {name: count for name, count in lines.items() if count > FILE_LINES_MAX} == {}
+    functions = {
+        f"{_named(path)}:{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        for path in CODE
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {name: count for name, count in functions.items() if count > FUNCTION_LINES_MAX} == {}
 
 
-@each_file
-def test_package_doors_hold_no_logic(path: Path) -> None:
+def test_package_doors_hold_no_logic() -> None:
     """``__init__`` re-exports and nothing else."""
-    if path.name != "__init__.py":
-        return
-    for node in _tree(path).body:
-        match node:
-            case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom():
-                continue
-            case ast.Assign(targets=[ast.Name(id="__all__" | "__version__")]):
-                continue
-        pytest.fail(f"line {node.lineno} is logic")
+    doors = [path for path in CODE if path.name == "__init__.py"]
+    assert [f"{_named(p)}:{node.lineno}" for p in doors for node in _tree(p).body if not _is_re_export(node)] == []
 
 
-@pytest.mark.parametrize("path", [p for p in CODE if _named(p).startswith(PRODUCT_FOLDERS)], ids=_named)
-def test_what_a_module_offers_exists(path: Path) -> None:
+def _is_re_export(node: ast.stmt) -> bool:
+    match node:
+        case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom():
+            return True
+        case ast.Assign(targets=[ast.Name(id="__all__" | "__version__")]):
+            return True
+    return False
+
+
+def test_what_a_module_offers_exists() -> None:
     """Every name in ``__all__`` can be imported."""
-    if not any(isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "__all__" for n in _tree(path).body):
-        return
-    module = importlib.import_module(_named(path).removesuffix(".py").removesuffix("/__init__").replace("/", "."))
-    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+    for path in PRODUCT:
+        if any(isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "__all__" for n in _tree(path).body):
+            name = _named(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+            module = importlib.import_module(name)
+            assert [each for each in module.__all__ if not hasattr(module, each)] == [], name
 
 
-@pytest.mark.parametrize("path", [p for p in CODE if _named(p).startswith(PRODUCT_FOLDERS)], ids=_named)
-def test_only_the_command_line_prints(path: Path) -> None:
+def test_only_the_command_line_prints() -> None:
     """Libraries log or raise; what people read is written by the command line alone."""
-    if _named(path).startswith("broker_core/cli/"):
-        return
-    called = [n for n in ast.walk(_tree(path)) if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "print"]
-    assert [n.lineno for n in called] == []
+    assert [
+        f"{_named(path)}:{node.lineno}"
+        for path in PRODUCT
+        if not _named(path).startswith("broker_core/cli/")
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
+    ] == []
 
 
 @pytest.mark.parametrize("what", FORBIDDEN)
@@ -129,7 +137,7 @@ def test_documents_name_only_commands_that_exist(document: str) -> None:
     paths = set(
         re.findall(r"[`(]((?:broker_core|pulsarish_spark|tests|examples|benchmarks|conf|docs|scripts)/[\w./-]+)", text)
     )
-    assert {path for path in paths if not (REPOSITORY / path).exists()} == set()
+    assert {path for path in paths - MADE_BY_RUNNING if not (REPOSITORY / path).exists()} == set()
 
 
 def test_continuous_integration_runs_the_command_of_the_readme() -> None:

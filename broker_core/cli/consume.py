@@ -7,13 +7,14 @@ message is acknowledged after it was written to stdout, so what was not printed 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from broker_core.base.errors import TopicNotFoundError, UsageError
+from broker_core.base.errors import OperationTimeoutError, TopicNotFoundError, UsageError
 from broker_core.base.names import TopicName
 from broker_core.base.suggest import did_you_mean
 from broker_core.cli.output import on_terminal, print_jsonl, say
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from broker_core.base.positions import MessageId
     from broker_core.client import Client, Message
     from broker_core.client.config import InitialPosition, SubscriptionType
+
+_TOGETHER_MAX: Final = 1000
+"""Messages that are printed before they are acknowledged, and come twice if the command is killed in between."""
 
 
 @click.command()
@@ -76,7 +80,7 @@ def consume(
     with target.client() as client:
         stream = _open(client, topic, subscription, kind, start)
         try:
-            printed = _print_messages(stream, _messages(stream, count, follow, target.timeout_s), show)
+            printed = _print_all(stream, _arrivals(stream, count, follow, target.timeout_s), show)
         finally:
             stream.close()
     if on_terminal():
@@ -135,23 +139,32 @@ def _message_id(text: str) -> MessageId:
         ) from error
 
 
-def _messages(stream: _Stream, count: int | None, follow: bool, timeout_s: float) -> Iterator[Message]:
-    """Up to ``count`` messages; without ``follow`` until the end of what is published."""
+def _arrivals(stream: _Stream, count: int | None, follow: bool, timeout_s: float) -> Iterator[list[Message]]:
+    """Messages as they come, together those that are here already; up to ``count`` of them.
+
+    Without ``follow`` it ends at the end of what is published.
+    """
     left = sys.maxsize if count is None else count
     while left and (follow or stream.has_more()):
-        yield stream.take(None if follow else timeout_s)
-        left -= 1
+        arrived = [stream.take(None if follow else timeout_s)]
+        with contextlib.suppress(OperationTimeoutError):
+            while len(arrived) < min(left, _TOGETHER_MAX):
+                arrived.append(stream.take(0))
+        yield arrived
+        left -= len(arrived)
 
 
-def _print_messages(stream: _Stream, messages: Iterator[Message], show: Callable[[Message], None]) -> int:
-    """Print each message, then acknowledge it; returns how many. Ctrl-C is the usual way to end it."""
+def _print_all(stream: _Stream, arrivals: Iterator[list[Message]], show: Callable[[Message], None]) -> int:
+    """Print messages, then acknowledge them; returns how many. Ctrl-C is the usual way to end it."""
     printed = 0
     try:
-        for message in messages:
-            show(message)
+        for messages in arrivals:
+            for message in messages:
+                show(message)
             sys.stdout.flush()
-            stream.acknowledge(message)
-            printed += 1
+            for message in messages:
+                stream.acknowledge(message)
+            printed += len(messages)
     except KeyboardInterrupt:
         say("")
     return printed
@@ -159,7 +172,7 @@ def _print_messages(stream: _Stream, messages: Iterator[Message], show: Callable
 
 def _show_text(message: Message) -> None:
     key, value = (_text(content) for content in (message.key, message.value))
-    click.echo(f"{message.message_id}  {key}  {value}")
+    sys.stdout.write(f"{message.message_id}  {key}  {value}\n")
 
 
 def _show_raw(message: Message) -> None:

@@ -54,7 +54,7 @@ def print_rows(rows: Sequence[Row], output: Format | None, *, empty: str = "") -
 def print_jsonl(rows: Iterable[Row]) -> None:
     """One JSON object on each line."""
     for row in rows:
-        click.echo(json.dumps(row, ensure_ascii=False))
+        sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def _print_table(rows: Sequence[Row]) -> None:

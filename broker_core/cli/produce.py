@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from broker_core.base.positions import MessageId
     from broker_core.cli.message_json import Outgoing
     from broker_core.client import Producer
+    from broker_core.client.config import CompressionName
 
 _UNCONFIRMED_MAX: Final = 10_000
 """Messages in flight. Enough for full batches, few enough that a refusal stops the input soon."""
@@ -32,7 +33,12 @@ _UNCONFIRMED_MAX: Final = 10_000
 @click.command()
 @click.argument("topic")
 @click.option(
-    "-m", "--message", "messages", multiple=True, help="One message; may be repeated. [default: lines of stdin]"
+    "-m",
+    "--message",
+    "messages",
+    metavar="TEXT",
+    multiple=True,
+    help="One message; may be repeated. [default: lines of stdin]",
 )
 @click.option("-k", "--key", help="Key of every message.")
 @click.option("--split-key", metavar="SEPARATOR", help="Take the key of each line from before the first SEPARATOR.")
@@ -73,7 +79,7 @@ def produce(
     properties: tuple[str, ...],
     event_time: str | None,
     form: str,
-    compression: str,
+    compression: CompressionName,
     output: str,
 ) -> None:
     """Send messages to TOPIC and print their ids.
@@ -108,18 +114,21 @@ def _send_all(producer: Producer, messages: Iterator[Outgoing], output: str) -> 
     in_flight: deque[Future[MessageId]] = deque()
     sent = 0
     at_once = sys.stdin.isatty()
-    for message in messages:
-        in_flight.append(
-            producer.send_async(
-                message.value, key=message.key, properties=message.properties, event_time_ms=message.event_time_ms
+    try:
+        for message in messages:
+            in_flight.append(
+                producer.send_future(
+                    message.value, key=message.key, properties=message.properties, event_time_ms=message.event_time_ms
+                )
             )
-        )
-        sent += 1
-        while in_flight and (at_once or in_flight[0].done() or len(in_flight) >= _UNCONFIRMED_MAX):
-            _print_id(in_flight.popleft().result(), output)
-    producer.flush()
-    for future in in_flight:
-        _print_id(future.result(), output)
+            sent += 1
+            while in_flight and (at_once or in_flight[0].done() or len(in_flight) >= _UNCONFIRMED_MAX):
+                _print_id(in_flight.popleft().result(), output)
+    finally:
+        # Also when the input breaks off: what was sent is stored, and its sender must learn where.
+        producer.flush()
+        for future in in_flight:
+            _print_id(future.result(), output)
     return sent
 
 
@@ -127,7 +136,9 @@ def _print_id(message_id: MessageId, output: str) -> None:
     if output == "jsonl":
         print_jsonl([{"messageId": str(message_id)}])
     else:
-        click.echo(str(message_id))
+        sys.stdout.write(f"{message_id}\n")
+    if sys.stdin.isatty():
+        sys.stdout.flush()
 
 
 def _stdin_lines() -> Iterator[bytes]:
@@ -144,7 +155,14 @@ def _from_line(line: bytes, common: Outgoing, split_key: str | None) -> Outgoing
             f'"{line[:80].decode("utf-8", "replace")}" has no key: the separator "{split_key}" is not in it',
             hint="check --split-key",
         )
-    return common._replace(key=key.decode("utf-8", "surrogateescape"), value=value)
+    return common._replace(key=_text_if_possible(key), value=value)
+
+
+def _text_if_possible(key: bytes) -> str | bytes:
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return key
 
 
 def _properties(assignments: tuple[str, ...]) -> dict[str, str]:

@@ -27,7 +27,11 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
         help="One setting, by Pulsar's name; may be repeated. See: pulsarish config show",
     )(command)
     return click.option(
-        "--config", "config_file", type=click.Path(dir_okay=False, path_type=Path), help="A TOML file of settings."
+        "--config",
+        "config_file",
+        metavar="FILE",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="A TOML file of settings.",
     )(command)
 
 
@@ -35,6 +39,7 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
 @data_dir_option("Where the data lies; made if it is missing.")
 @click.option(
     "--port",
+    metavar="PORT",
     type=click.IntRange(0, 65535),
     default=6650,
     show_default=True,
@@ -42,6 +47,7 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
 )
 @click.option(
     "--http-port",
+    metavar="PORT",
     type=click.IntRange(0, 65535),
     default=8080,
     show_default=True,

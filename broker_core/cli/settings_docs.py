@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Documentation made from the declarations: the settings as Markdown, the profiles of ``conf/``, the commands.
+"""Documentation made from the declaration of the settings: the page ``docs/settings.md`` and the profiles of ``conf/``.
 
 Pure text; ``make docs`` writes it to files and a test holds the files to it.
 """
@@ -7,13 +7,9 @@ Pure text; ``make docs`` writes it to files and a test holds the files to it.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import click
-
-from broker_core.cli.exits import MEANINGS
 from broker_core.cli.settings_sources import Setting, declared, text_of
 
 _WIDTH: Final = 100
@@ -42,10 +38,10 @@ PROFILES: Final = (
     ),
     Profile(
         "durable",
-        "For data that must not be lost: a receipt means that the disk has it. These are the defaults, said aloud so "
-        "that a later change of a default cannot weaken them.",
+        "For data that must not be lost: a receipt means that the disk has it. Most of this is the default, said aloud "
+        "so that a later change of a default cannot weaken it.",
         {
-            "durability": ("sync", "fdatasync returns before any receipt is sent"),
+            "durability": ("sync", "a receipt is sent after fdatasync has returned"),
             "retainWithoutSubscription": (True, "data that nobody subscribed to yet stays"),
             "autoSkipNonRecoverableData": (
                 False,
@@ -60,7 +56,7 @@ PROFILES: Final = (
         "For a Spark cluster whose worker processes run on this machine and read and write many partitions at once. "
         "The broker listens on the loopback address only, so workers on other machines cannot reach it yet.",
         {
-            "durability": ("sync", "fdatasync returns before any receipt is sent"),
+            "durability": ("sync", "a receipt is sent after fdatasync has returned"),
             "allowAutoTopicCreationType": ("partitioned", "one Spark task for each partition"),
             "defaultNumPartitions": (4, "a start; name the number with: pulsarish topic create NAME -p N"),
             "managedLedgerCacheSizeMbytes": (
@@ -110,36 +106,6 @@ _SETTINGS_INTRO: Final = (
     "`pulsarish config show` prints every value and where it came from, without starting anything.",
     "",
 )
-
-
-def commands_markdown(root: click.Command, program: str) -> str:
-    """The page ``docs/cli.md``: exit codes, and the help of every command."""
-    lines = [*_CLI_INTRO, "| code | meaning |", "|---|---|"]
-    lines += [f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items()]
-    for context, command in _walk(root, click.Context(root, info_name=program, terminal_width=_WIDTH)):
-        lines += ["", f"## {context.command_path}", "", "```text", command.get_help(context), "```"]
-    return "\n".join(lines) + "\n"
-
-
-_CLI_INTRO: Final = (
-    "# The command `pulsarish`",
-    "",
-    "Made from the code by `make docs`; do not edit.",
-    "",
-    "Data goes to stdout, talk and errors to stderr. Rows are tables on a terminal and JSON lines in a pipe;",
-    "`-o` chooses. Names of JSON fields are stable. `NO_COLOR` is honoured.",
-    "An error has up to three lines: what, why, what to do.",
-    "",
-    "## Exit codes",
-    "",
-)
-
-
-def _walk(command: click.Command, context: click.Context) -> Iterator[tuple[click.Context, click.Command]]:
-    yield context, command
-    if isinstance(command, click.Group):
-        for name, child in command.commands.items():
-            yield from _walk(child, click.Context(child, parent=context, info_name=name, terminal_width=_WIDTH))
 
 
 def _sentence(setting: Setting) -> str:

@@ -16,7 +16,7 @@ from broker_core.cli.target import Target, target_options
 from broker_core.cli.topic import confirm, find_stats
 
 if TYPE_CHECKING:
-    from broker_core.cli.admin_api import AdminApi
+    from broker_core.client.admin import AdminApi
 
 
 @click.group()

@@ -21,8 +21,8 @@ from broker_core.base.errors import ConfigError, ConnectionLostError
 
 if TYPE_CHECKING:
     from broker_core.base.runtime import RuntimeInfo
-    from broker_core.cli.admin_api import AdminApi
     from broker_core.client import Client
+    from broker_core.client.admin import AdminApi
 
 HTTP_PORT_DEFAULT: Final = 8080
 """Where Pulsar serves its admin REST; the binary protocol has no way to ask."""
@@ -46,7 +46,7 @@ class Target:
 
     def admin(self) -> AdminApi:
         """The admin REST of this broker; use it as a context manager."""
-        from broker_core.cli.admin_api import AdminApi
+        from broker_core.client.admin import AdminApi
 
         return AdminApi(self.http_url, timeout_s=self.timeout_s)
 
@@ -79,6 +79,7 @@ def data_dir_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., A
     """``--data-dir`` with its help; None if it is not given."""
     return click.option(
         "--data-dir",
+        metavar="DIRECTORY",
         type=click.Path(file_okay=False, path_type=Path),
         help=f"{text} [default: $PULSARISH_DATA_DIR, or pulsarish in the user's data home]",
     )

@@ -16,7 +16,7 @@ from broker_core.cli.output import Format, Row, format_option, on_terminal, prin
 from broker_core.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from broker_core.cli.admin_api import AdminApi
+    from broker_core.client.admin import AdminApi
 
 _DEFAULT = f"{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}"
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The few calls of Pulsar's admin REST that the command line and the examples need; works with any Pulsar.
 
-Blocking, over the standard library: it must import fast and needs no event loop. Statuses become the errors of the common tree, with the broker's own ``reason``.
+Blocking, over the standard library. Statuses become the errors of the common tree, with the broker's ``reason``.
 Source: Pulsar docs, "Admin REST API - persistent topics".
 """
 

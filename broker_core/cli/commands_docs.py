@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page ``docs/cli.md``, made from the declaration of the commands.
+
+Pure text; ``make docs`` writes it to the file and a test holds the file to it. Nothing here depends on how click lays
+out its own help, which changes with its versions.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Final
+
+import click
+
+from broker_core.cli.exits import MEANINGS
+
+_INTRO: Final = (
+    "# The command `pulsarish`",
+    "",
+    "Made from the code by `make docs`; do not edit.",
+    "",
+    "Data goes to stdout, talk and errors to stderr. Rows are tables on a terminal and JSON lines in a pipe;",
+    "`-o` chooses. Names of JSON fields are stable. `NO_COLOR` is honoured.",
+    "An error has up to three lines: what, why, what to do.",
+    "",
+    "## Exit codes",
+    "",
+)
+
+
+def commands_markdown(root: click.Command, program: str) -> str:
+    """Exit codes, and every command with its options."""
+    lines = [*_INTRO, "| code | meaning |", "|---|---|"]
+    lines += [f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items()]
+    for path, command in _walk(root, program):
+        lines += _command_lines(path, command)
+    return "\n".join(lines) + "\n"
+
+
+def _walk(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from _walk(child, f"{path} {name}")
+
+
+def _command_lines(path: str, command: click.Command) -> list[str]:
+    """One section. Written from the declaration, so that it does not depend on how click lays out its help."""
+    arguments = [p.make_metavar(click.Context(command)) for p in command.params if isinstance(p, click.Argument)]
+    options = [_option_row(p) for p in command.params if isinstance(p, click.Option)]
+    usage = " ".join([path, *(["COMMAND"] if isinstance(command, click.Group) else []), *arguments])
+    lines = ["", f"## {path}", "", f"    {usage}{' [OPTIONS]' if options else ''}", "", *_help_lines(command)]
+    return [*lines, "| option | meaning |", "|---|---|", *options] if options else lines[:-1]
+
+
+def _help_lines(command: click.Command) -> Iterator[str]:
+    """The help text; what click must not re-wrap (marked by a backspace) are examples, and so code here."""
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        example = paragraph.startswith("\b")
+        for line in paragraph.removeprefix("\b\n").splitlines():
+            yield f"    {line}" if example else line
+        yield ""
+
+
+def _option_row(option: click.Option) -> str:
+    names = "`, `".join([*option.opts, *option.secondary_opts])
+    if isinstance(option.type, click.Choice):
+        value = " " + "\\|".join(option.type.choices)
+    elif option.is_flag:
+        value = ""
+    else:
+        value = f" {option.metavar or (option.name or '').upper().replace('_', '-')}"
+    default = f" Default {option.default}." if option.show_default and not option.is_flag else ""
+    return f"| `{names}{value}` | {option.help}{default} |"
