@@ -11,17 +11,13 @@ used where no address is given; ``lag(progress)`` tells how far a query is behin
 from pulsarish_spark.connection import embedded_broker
 from pulsarish_spark.embedded import LocalBroker, local
 from pulsarish_spark.loss import DataLossError
-from pulsarish_spark.progress import LagListener, PartitionLag, lag
 from pulsarish_spark.source import PulsarishSource, register
 
 __all__ = [
     "DataLossError",
-    "LagListener",
     "LocalBroker",
-    "PartitionLag",
     "PulsarishSource",
     "embedded_broker",
-    "lag",
     "local",
     "register",
 ]

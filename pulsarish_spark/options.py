@@ -289,7 +289,7 @@ class WriteOptions:
 
     def batching(self) -> dict[str, Any]:
         """The arguments of the client's ``write_rows``."""
-        limits = {"messages_max": self.messages_max, "bytes_max": self.bytes_max}
+        limits = {"batching_max_messages": self.messages_max, "batching_max_bytes": self.bytes_max}
         return {"compression": self.compression} | {name: limit for name, limit in limits.items() if limit}
 
 

@@ -26,10 +26,14 @@ class TopicPartition(NamedTuple):
 
 
 class PartitionLookup(Protocol):
-    """The one question to a client that this module has."""
+    """The two questions to a client that this module has."""
 
     def partitions(self, topic: str) -> int:
-        """How many partitions ``topic`` has; 0: it is not partitioned."""
+        """How many partitions ``topic`` has; 0: it is not partitioned, or does not exist."""
+        ...
+
+    def topics_of(self, namespace: str) -> list[str]:
+        """The full names of all topics of a namespace."""
         ...
 
 
@@ -60,18 +64,19 @@ class Layout(NamedTuple):
 
 
 def discover(selection: Selection, client: PartitionLookup, *, missing_ok: bool = False) -> Layout:
-    """Ask for the partitions of every topic of ``selection``; ConfigError if one that it names does not exist.
+    """Ask for the partitions of every topic of ``selection``; ConfigError if it names one that does not exist.
 
-    ``missing_ok``: a topic that does not exist counts as one without partitions, for a stream will create it.
+    ``missing_ok``: a topic that does not exist counts as one without partitions, for a stream will create it; else it
+    is a TopicNotFoundError.
     """
     names: dict[TopicPartition, str] = {}
     for topic, wanted in sorted(selection.topics):
-        try:
-            count = client.partitions(topic)
-        except TopicNotFoundError as error:
-            if not missing_ok:
-                raise _missing(topic) from error
-            count = 0
+        count = client.partitions(topic)
+        if count == 0 and not missing_ok and topic not in client.topics_of(str(TopicName.parse(topic).namespace_name)):
+            raise TopicNotFoundError(
+                f"topic {topic} does not exist",
+                hint="check the name; writing to a topic, or reading it as a stream, creates it",
+            )
         existing = range(max(count, 1))
         if wanted is not None and (missing := sorted(set(wanted) - set(existing))):
             raise ConfigError(
@@ -82,13 +87,6 @@ def discover(selection: Selection, client: PartitionLookup, *, missing_ok: bool 
         for partition in existing if wanted is None else wanted:
             names[TopicPartition(topic, partition)] = str(parsed.partition(partition)) if count else topic
     return Layout(names)
-
-
-def _missing(topic: str) -> TopicNotFoundError:
-    return TopicNotFoundError(
-        f"topic {topic} does not exist",
-        hint="check the name; writing to a topic, or reading it as a stream, creates it",
-    )
 
 
 # ------------------------------------------------------------------------------------------ reading of options

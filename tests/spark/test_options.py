@@ -252,7 +252,7 @@ def test_the_sink_takes_its_own_options_and_what_spark_adds() -> None:
     """Spark adds the checkpoint folder to the options of a streaming sink."""
     options = writing(topic="flights", compression="LZ4", checkpointLocation="/c", batchingMaxMessages="10")
     assert options.topic == FLIGHTS
-    assert options.batching() == {"compression": "lz4", "messages_max": 10}
+    assert options.batching() == {"compression": "lz4", "batching_max_messages": 10}
     with pytest.raises(ConfigError) as caught:
         writing(topic="t", startingOffsets="earliest")
     assert str(caught.value) == 'option "startingOffsets" belongs to the source, not to the sink; remove it'
