@@ -55,3 +55,24 @@ CREATE TABLE subscriptions (
 ) STRICT;
 CREATE TABLE cursor_epochs (cursor_id INTEGER PRIMARY KEY, epoch INTEGER NOT NULL) STRICT;
 """
+
+CONTRADICTIONS: Final = {
+    "a ledger of no topic": "SELECT id FROM ledgers WHERE state <> 3 AND topic_id NOT IN (SELECT id FROM topics)",
+    "a ledger in no known state": "SELECT id FROM ledgers WHERE state NOT IN (0, 1, 2, 3)",
+    "a ledger with impossible sizes": (
+        "SELECT id FROM ledgers WHERE state = 2 AND (entries < 0 OR footer_offset < 64 OR size_bytes < footer_offset"
+        " OR next_index < first_index + entries)"
+    ),
+    "a ledger id that was not given out": (
+        "SELECT id FROM ledgers WHERE id >= (SELECT value FROM values_by_name WHERE name = 'ledgers')"
+    ),
+    "a topic id that was not given out": (
+        "SELECT id FROM topics WHERE id >= (SELECT value FROM values_by_name WHERE name = 'topics')"
+    ),
+    "a subscription of no topic": "SELECT id FROM subscriptions WHERE topic_id NOT IN (SELECT id FROM topics)",
+    "unreadable properties of a topic": "SELECT id FROM topics WHERE NOT json_valid(properties)",
+    "unreadable properties of a subscription": "SELECT id FROM subscriptions WHERE NOT json_valid(properties)",
+    "unreadable policies of a namespace": "SELECT name FROM namespaces WHERE NOT json_valid(policies)",
+    "unreadable config of a tenant": "SELECT name FROM tenants WHERE NOT json_valid(config)",
+}
+"""What must never be found: each query names the rows that contradict the rest."""

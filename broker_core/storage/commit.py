@@ -18,14 +18,13 @@ Invariants:
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from broker_core.base.errors import DiskFailedError, StorageError
+from broker_core.base.errors import StorageError
 from broker_core.base.invariants import invariant
 from broker_core.base.settings import Durability
-from broker_core.storage.disk import Disk, File, write_fully
+from broker_core.storage.disk import Disk, File, disk_failed, write_fully
 from broker_core.storage.handles import HandlePool
 
 OnDurable = Callable[[StorageError | None], None]
@@ -150,20 +149,6 @@ class CommitJob:
 
 def _join_small(buffers: list[bytes], size: int) -> list[bytes]:
     return [b"".join(buffers)] if size < _JOIN_BELOW_BYTES * len(buffers) else buffers
-
-
-def disk_failed(error: OSError) -> DiskFailedError:
-    """The fail-stop error for a failed disk operation, with what an operator can do about it."""
-    hint = {
-        errno.ENOSPC: "free space on the disk of the data directory, then start again",
-        errno.EDQUOT: "free space in the disk quota of this user, then start again",
-        errno.EFBIG: "raise the file size limit (ulimit -f), then start again",
-        errno.EMFILE: "raise the limit of open files (ulimit -n), then start again",
-    }.get(error.errno or 0, "check the disk and the system log, then start again")
-    where = f" on {error.filename}" if error.filename else ""
-    return DiskFailedError(
-        f"the disk failed{where}: {error.strerror or error}; only what was not confirmed may be lost", hint=hint
-    )
 
 
 _Task = tuple[Callable[[], None], Callable[[], None]]

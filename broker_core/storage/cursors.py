@@ -17,7 +17,7 @@ from contextlib import closing
 from typing import Final
 
 from broker_core.storage import layout
-from broker_core.storage.commit import OnDurable, disk_failed
+from broker_core.storage.commit import OnDurable
 from broker_core.storage.context import StoreContext
 from broker_core.storage.cursor_log import CursorLog, Replay, nothing_replayed, replay
 from broker_core.storage.cursor_state import (
@@ -29,13 +29,15 @@ from broker_core.storage.cursor_state import (
     encode_change,
     encode_state,
 )
+from broker_core.storage.disk import disk_failed
 from broker_core.storage.records import KIND_CURSORS, FileHeader
 from broker_core.storage.recovery import DamagedRange
 
 COMPACT_AT_BYTES: Final = 8 * 1024 * 1024
 """A cursor log smaller than this is not compacted. Replaying this much at start takes some 0.2 s."""
 
-_CURRENT: Final = "cursor_log"
+CURRENT_LOG: Final = "cursor_log"
+"""Name of the number of the current log in the catalogue."""
 
 
 class CursorStore:
@@ -47,7 +49,7 @@ class CursorStore:
         self._created_ms = created_ms
         self._snapshots: dict[int, Callable[[], CursorState]] = {}
         self._compacted_bytes = 0
-        number = context.metadata.number(_CURRENT, -1)
+        number = context.metadata.number(CURRENT_LOG, -1)
         found = self._files()
         self._next_number = max([number, *found]) + 1
         replayed = self._replay(number)
@@ -212,7 +214,7 @@ class CursorStore:
 
     def _switch(self, number: int, replaces: CursorLog | None) -> None:
         """The new log is durable, confirmations of its changes come next: make it the current one."""
-        self._context.metadata.set_number(_CURRENT, number)
+        self._context.metadata.set_number(CURRENT_LOG, number)
         if replaces is not None:
             self._remove([replaces.path])
 

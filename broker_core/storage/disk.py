@@ -10,12 +10,13 @@ A ``File`` is used by one thread at a time, except that ``read`` may run beside 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from broker_core.base.errors import DataDirLockedError
+from broker_core.base.errors import DataDirLockedError, DiskFailedError
 
 _BUFFERS_PER_CALL: Final = 1024
 """IOV_MAX of Linux: more buffers in one ``pwritev`` are an error."""
@@ -202,6 +203,20 @@ class RealDisk:
         return _RealLock(fd)
 
 
+def disk_failed(error: OSError) -> DiskFailedError:
+    """The fail-stop error for a failed disk operation, with what an operator can do about it."""
+    hint = {
+        errno.ENOSPC: "free space on the disk of the data directory, then start again",
+        errno.EDQUOT: "free space in the disk quota of this user, then start again",
+        errno.EFBIG: "raise the file size limit (ulimit -f), then start again",
+        errno.EMFILE: "raise the limit of open files (ulimit -n), then start again",
+    }.get(error.errno or 0, "check the disk and the system log, then start again")
+    where = f" on {error.filename}" if error.filename else ""
+    return DiskFailedError(
+        f"the disk failed{where}: {error.strerror or error}; only what was not confirmed may be lost", hint=hint
+    )
+
+
 def write_fully(file: File, offset: int, buffers: list[bytes]) -> None:
     """Write all of ``buffers``, in as many calls as the disk needs.
 
@@ -211,7 +226,7 @@ def write_fully(file: File, offset: int, buffers: list[bytes]) -> None:
     while buffers:
         written = file.write(offset, buffers)
         if written <= 0:
-            raise OSError(5, "the disk accepts no more bytes and gives no reason")
+            raise OSError(errno.EIO, "the disk accepts no more bytes and gives no reason")
         offset += written
         buffers = _after(buffers, written)
 

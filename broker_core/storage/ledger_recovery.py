@@ -11,9 +11,8 @@ from __future__ import annotations
 from contextlib import closing
 
 from broker_core.storage import layout
-from broker_core.storage.commit import disk_failed
 from broker_core.storage.context import StoreContext
-from broker_core.storage.disk import File, write_fully
+from broker_core.storage.disk import File, disk_failed, write_fully
 from broker_core.storage.ledger_index import DAMAGED, encode_footer
 from broker_core.storage.metadata import LEDGER_CLOSED, LedgerRow
 from broker_core.storage.records import HEAD_BYTES, KIND_LEDGER, decode_head, file_seed

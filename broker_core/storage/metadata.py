@@ -18,8 +18,8 @@ import apsw
 from broker_core.base.errors import DataFormatError, DiskFailedError, StorageError
 from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position
-from broker_core.storage.catalogue_schema import APPLICATION_ID, SCHEMA_VERSION, TABLES
-from broker_core.storage.disk import Disk, RealDisk
+from broker_core.storage.catalogue_schema import APPLICATION_ID, CONTRADICTIONS, SCHEMA_VERSION, TABLES
+from broker_core.storage.disk import Disk, RealDisk, disk_failed
 from broker_core.storage.sqlite_vfs import DiskVFS
 
 Json = dict[str, Any]
@@ -128,6 +128,14 @@ class Metadata:
         if found != "ok":
             raise DataFormatError(f"{path} is damaged: {found}", hint=_HINT_DAMAGED)
 
+    def problems(self) -> list[str]:
+        """A thorough look, for the doctor: damage of the file, and rows that contradict each other."""
+        with self._translated():
+            found = [row[0] for row in self._db.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
+        for what, sql in CONTRADICTIONS.items():
+            found += [f"{what}: {row[0]}" for row in self._rows(sql)]
+        return found
+
     def close(self, *, write: bool = True) -> None:
         """Close; unless ``write`` is false, the write-ahead log is merged into the file first."""
         # SQLite would merge on closing by itself, but then it could not say that the disk failed.
@@ -173,7 +181,9 @@ class Metadata:
             yield
         except (apsw.CorruptError, apsw.NotADBError, apsw.FormatError) as e:
             self._failed(DataFormatError(f"the catalogue meta.db is damaged: {e}", hint=_HINT_DAMAGED), e)
-        except (apsw.IOError, apsw.FullError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.BusyError, OSError) as e:
+        except OSError as e:  # from the Disk seam, through the VFS
+            self._failed(disk_failed(e), e)
+        except (apsw.IOError, apsw.FullError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.BusyError) as e:
             hint = "free space on the disk" if isinstance(e, apsw.FullError) else "check the disk and its permissions"
             self._failed(DiskFailedError(f"the catalogue meta.db cannot be read or written: {e}", hint=hint), e)
 

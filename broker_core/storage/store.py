@@ -16,10 +16,10 @@ from broker_core.base.errors import DataFormatError, StorageError
 from broker_core.base.invariants import invariant
 from broker_core.base.settings import Settings
 from broker_core.storage import layout
-from broker_core.storage.commit import GroupCommit, disk_failed
+from broker_core.storage.commit import GroupCommit
 from broker_core.storage.context import StoreContext
 from broker_core.storage.cursors import CursorStore
-from broker_core.storage.disk import Disk, Lock, write_fully
+from broker_core.storage.disk import Disk, Lock, disk_failed, write_fully
 from broker_core.storage.handles import HandlePool
 from broker_core.storage.ledger import Ledger
 from broker_core.storage.ledger_recovery import recover_ledger
@@ -29,7 +29,9 @@ from broker_core.storage.report import RecoveryReport
 from broker_core.storage.tail_cache import TailCache
 from broker_core.storage.topic_log import TopicLog
 
-_CREATED: Final = "store_created_ms"
+STORE_CREATED: Final = "store_created_ms"
+"""Name in the catalogue: when the data directory was made. Part of the identity of cursor logs."""
+
 _MIB: Final = 1024 * 1024
 
 
@@ -54,7 +56,7 @@ class Store:
         self.recovery: Final = context.quarantine.report
         context.metadata.on_failure = context.commits.fail
         self._clean_up_ledgers()
-        self.cursors: Final = CursorStore(context, context.metadata.number(_CREATED))
+        self.cursors: Final = CursorStore(context, context.metadata.number(STORE_CREATED))
 
     @classmethod
     def open(cls, disk: Disk, directory: str, clock: Clock, settings: Settings) -> Store:
@@ -251,7 +253,7 @@ def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> Metadata:
         return metadata
     try:
         with metadata.transaction():
-            metadata.set_number(_CREATED, metadata.number(_CREATED) or clock.now_ms())
+            metadata.set_number(STORE_CREATED, metadata.number(STORE_CREATED) or clock.now_ms())
         disk.mkdir(layout.quarantine_dir(directory))
         disk.mkdir(layout.cursors_dir(directory))
         disk.mkdir(layout.ledgers_dir(directory))

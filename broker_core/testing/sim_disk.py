@@ -41,7 +41,7 @@ Operation = Literal[
 ]
 """Names of operations, as ``fail`` and ``before`` know them."""
 
-CHANGES: Final[tuple[Operation, ...]] = ("create", "write", "sync", "truncate", "rename", "unlink", "mkdir", "sync_dir")
+CHANGES: Final[tuple[str, ...]] = ("create", "write", "sync", "truncate", "rename", "unlink", "mkdir", "sync_dir")
 """The operations that change something."""
 
 Policy = Literal["none", "all", "prefix", "suffix", "random", "torn"]
@@ -120,7 +120,7 @@ class _Fault:
     error: int
     forever: bool
     short: bool
-    kinds: Collection[Operation]
+    kinds: Collection[str]
     seen: int = 0
 
 
@@ -267,7 +267,7 @@ class SimDisk:
         *,
         forever: bool = False,
         short: bool = False,
-        kinds: Collection[Operation] = CHANGES,
+        kinds: Collection[str] = CHANGES,
     ) -> None:
         """Let operation number ``at`` (from 1, counted from now, among ``kinds``) fail with an errno.
 

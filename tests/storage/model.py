@@ -41,7 +41,7 @@ class TopicAccount:
 
 @dataclass
 class CursorAccount:
-    """What was asked of one cursor: ``states[n]`` is its state after n changes; ``confirmed`` and ``safe`` count them."""
+    """What was asked of one cursor: its state after n changes is ``states[n]``. The other numbers are such n."""
 
     topic: str
     states: list[CursorState]

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The doctor's examination: every checksum of a data directory, offline, changing nothing.
+
+Takes the directory's lock, so it never looks at files that a broker is writing. What a crash may leave (a torn tail
+behind the last commit mark, a ledger half made or half deleted) is a note; anything else that is not as it was
+written is a problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+
+from broker_core.base.errors import StorageError
+from broker_core.storage import layout
+from broker_core.storage.cursors import CURRENT_LOG
+from broker_core.storage.disk import Disk, File
+from broker_core.storage.ledger_index import LedgerIndex, decode_footer
+from broker_core.storage.metadata import LEDGER_CLOSED, LEDGER_CREATING, LEDGER_DELETING, LedgerRow, Metadata
+from broker_core.storage.records import (
+    FILE_HEADER_BYTES,
+    HEAD_BYTES,
+    KIND_CURSORS,
+    KIND_LEDGER,
+    TAG_ENTRY,
+    TAG_FOOTER,
+    TAG_MARK,
+    FileHeader,
+    Head,
+    body_holds,
+    decode_head,
+    file_seed,
+)
+from broker_core.storage.scan import Gap, walk
+from broker_core.storage.store import STORE_CREATED
+
+
+@dataclass(slots=True)
+class FileReport:
+    """What was found in one file.
+
+    Attributes:
+        path: The file.
+        kind: "format", "catalogue", "ledger", "cursors" or "unknown".
+        size_bytes: Its size.
+        records: Entries or changes whose every checksum holds.
+        problems: One line for each thing that is wrong. Empty = the file is sound.
+        notes: What is worth knowing and not wrong.
+    """
+
+    path: str
+    kind: str
+    size_bytes: int = 0
+    records: int = 0
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found in a data directory."""
+
+    directory: str
+    files: list[FileReport] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """No problem in any file."""
+        return not self.problems
+
+    @property
+    def problems(self) -> list[str]:
+        """All problems, each with its file."""
+        return [f"{file.path}: {problem}" for file in self.files for problem in file.problems]
+
+    @property
+    def records(self) -> int:
+        """Entries and changes that are sound."""
+        return sum(file.records for file in self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that were examined."""
+        return sum(file.size_bytes for file in self.files)
+
+
+def verify_directory(disk: Disk, directory: str, on_file: Callable[[FileReport], None] | None = None) -> Report:
+    """Examine every file of a data directory; ``on_file`` hears of each as it is done.
+
+    Raises:
+        DataDirLockedError: a broker is using the directory.
+        StorageError: there is no such directory, or it is none of ours.
+    """
+    if not disk.exists(layout.format_path(directory)):
+        raise StorageError(f"{directory} is no data directory: it has no FORMAT file", hint="check --data-dir")
+    lock = disk.lock(layout.lock_path(directory))
+    try:
+        return _Examination(disk, directory, on_file or (lambda report: None)).run()
+    finally:
+        lock.release()
+
+
+_Check = Callable[[File, FileReport], None]
+
+
+class _Examination:
+    def __init__(self, disk: Disk, directory: str, on_file: Callable[[FileReport], None]) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._on_file = on_file
+        self._report = Report(directory)
+
+    def run(self) -> Report:
+        self._file(layout.format_path(self._directory), "format", _check_format)
+        catalogue = FileReport(layout.metadata_path(self._directory), "catalogue")
+        try:
+            metadata = Metadata(self._disk, catalogue.path, create=False)
+        except StorageError as e:
+            catalogue.problems.append(str(e))
+            self._done(catalogue)
+            return self._report
+        try:
+            catalogue.problems += metadata.problems()
+            self._done(catalogue)
+            self._ledgers(metadata)
+            self._cursors(metadata)
+        finally:
+            metadata.close(write=False)
+        return self._report
+
+    def _ledgers(self, metadata: Metadata) -> None:
+        rows = {row.id: row for row in metadata.all_ledgers()}
+        names = self._disk.list_dir(layout.ledgers_dir(self._directory))
+        for name in names:
+            number = layout.parse_number(name)
+            if number is None or number not in rows:
+                path = f"{layout.ledgers_dir(self._directory)}/{name}"
+                self._done(FileReport(path, "unknown", problems=["the catalogue does not know this file"]))
+        for row in rows.values():
+            path = layout.ledger_path(self._directory, row.id)
+            if row.state in (LEDGER_CREATING, LEDGER_DELETING):
+                doing = "made" if row.state == LEDGER_CREATING else "deleted"
+                self._done(FileReport(path, "ledger", notes=[f"was being {doing}; the next start removes it"]))
+            else:
+                self._file(path, "ledger", partial(_check_ledger, row))
+
+    def _cursors(self, metadata: Metadata) -> None:
+        number = metadata.number(CURRENT_LOG, -1)
+        current = f"{number}.log"
+        for name in self._disk.list_dir(layout.cursors_dir(self._directory)):
+            if name != current:
+                path = f"{layout.cursors_dir(self._directory)}/{name}"
+                self._done(FileReport(path, "unknown", notes=["is not the current log; the next start removes it"]))
+        if number >= 0:
+            header = FileHeader(KIND_CURSORS, number, 0, metadata.number(STORE_CREATED), 0)
+            self._file(layout.cursor_log_path(self._directory, number), "cursors", partial(_check_cursor_log, header))
+
+    def _file(self, path: str, kind: str, check: _Check) -> None:
+        report = FileReport(path, kind)
+        try:
+            with closing(self._disk.open_read_only(path)) as file:
+                report.size_bytes = file.size()
+                check(file, report)
+        except FileNotFoundError:
+            report.problems.append("is missing")
+        except OSError as e:
+            report.problems.append(f"cannot be read: {e.strerror or e}")
+        self._done(report)
+
+    def _done(self, report: FileReport) -> None:
+        self._report.files.append(report)
+        self._on_file(report)
+
+
+def _check_format(file: File, report: FileReport) -> None:
+    version = layout.parse_format(file.read(0, 256))
+    if version is None:
+        report.problems.append("is damaged")
+    elif version != layout.FORMAT_VERSION:
+        report.problems.append(f"names format {version}, this version reads {layout.FORMAT_VERSION}")
+
+
+def _check_ledger(row: LedgerRow, file: File, report: FileReport) -> None:
+    header = FileHeader(KIND_LEDGER, row.id, row.topic_id, row.created_ms, row.first_index)
+    records = _Records(file, report, header)
+    if row.state == LEDGER_CLOSED:
+        records.walk(row.footer_offset)
+        records.judge(covered=row.footer_offset)
+        _check_footer(row, file, report, records.index)
+        return
+    records.walk(report.size_bytes)
+    records.judge(covered=records.covered)
+
+
+def _check_footer(row: LedgerRow, file: File, report: FileReport, found: LedgerIndex) -> None:
+    seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
+    head = decode_head(seed, row.footer_offset, file.read(row.footer_offset, HEAD_BYTES))
+    footer = None
+    if head is not None:
+        footer = decode_footer(head, file.read(row.footer_offset + HEAD_BYTES, head.length), row.footer_offset)
+    if footer is None:
+        report.problems.append("the footer is damaged; entries are found by reading the file")
+    if report.size_bytes != row.size_bytes:
+        report.problems.append(f"has {report.size_bytes} bytes, {row.size_bytes} were written")
+    if found.entries != row.entries:
+        report.problems.append(f"holds {found.entries} readable entries of {row.entries}")
+    elif footer is not None and (footer.offsets != found.offsets or footer.indexes != found.indexes):
+        report.problems.append("the footer does not belong to these entries")
+
+
+def _check_cursor_log(header: FileHeader, file: File, report: FileReport) -> None:
+    records = _Records(file, report, header)
+    records.walk(report.size_bytes)
+    records.judge(covered=records.covered)
+
+
+class _Records:
+    """All records of one file: verifies header, heads and bodies."""
+
+    def __init__(self, file: File, report: FileReport, header: FileHeader) -> None:
+        self._file = file
+        self._report = report
+        self._header = header
+        self._damages: list[tuple[int, str]] = []
+        self.covered = 0
+        self.index = LedgerIndex(header.first_index, FILE_HEADER_BYTES)
+
+    def walk(self, end: int) -> None:
+        """Look at all bytes before ``end``."""
+        if FileHeader.decode(self._file.read(0, FILE_HEADER_BYTES)) != self._header:
+            self._damages.append((0, "the file header is damaged or of another file"))
+        end = min(end, self._report.size_bytes)
+        for found in walk(self._file, self._header.seed, min(FILE_HEADER_BYTES, end), end):
+            if isinstance(found, Gap):
+                self._damages.append((found.start, f"bytes {found.start} to {found.end} are no valid record"))
+            else:
+                self._record(*found)
+
+    def _record(self, offset: int, head: Head) -> None:
+        if head.tag == TAG_MARK:
+            self.covered = max(self.covered, min(head.c, offset))
+            if head.length or (head.a != self.index.entries and self._header.kind == KIND_LEDGER):
+                self._damages.append((offset, f"the commit mark at {offset} does not fit the entries before it"))
+            return
+        what = f"entry {self._header.id}:{head.a}" if head.tag == TAG_ENTRY else f"the record at {offset}"
+        if not body_holds(head, self._file.read(offset + HEAD_BYTES, head.length)):
+            self._damages.append((offset, f"{what} fails its checksum"))
+        elif head.tag != TAG_FOOTER:
+            self._report.records += 1
+        if head.tag == TAG_ENTRY:
+            if head.a != self.index.entries:
+                self._damages.append((offset, f"{what} comes where entry {self.index.entries} was expected"))
+            self.index.add(offset, head.b)
+
+    def judge(self, covered: int) -> None:
+        """Damage before ``covered`` is a problem; behind it the first invalid record is where a crash tore the file."""
+        covered = max(covered, FILE_HEADER_BYTES)  # the catalogue heard of the file after its header was safe
+        self._report.problems += [what for offset, what in self._damages if offset < covered]
+        torn = [offset for offset, _ in self._damages if offset >= covered]
+        if torn:
+            dropped = self._report.size_bytes - min(torn)
+            self._report.notes.append(f"the last {dropped} bytes were torn by a crash and never confirmed")
