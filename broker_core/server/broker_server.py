@@ -104,17 +104,21 @@ class BrokerServer:
         return self.endpoint.connections_made + self.http.connections_made
 
     async def stop(self) -> None:
-        """Stop gracefully. StorageError if the last commits did not reach the disk."""
+        """Stop gracefully. StorageError if the disk fails now; what was never confirmed may then be lost."""
         self.endpoint.stop_accepting()
+        await self._drain()
+        await self.endpoint.close()
+        await self.http.close()
+        self.node.broker.close()
+        await self._drain()
+        await self._commits.stop()
+        self._store.close()
+
+    async def _drain(self) -> None:
         try:
             await asyncio.wait_for(self._commits.drain(), _DRAIN_SECONDS)
         except TimeoutError:
-            _log.error("stop without the last commits seconds=%g", _DRAIN_SECONDS)
-        await self.endpoint.close()
-        await self.http.close()
-        self._commits.stop()
-        self.node.broker.close()
-        self._store.close()
+            _log.error("the disk is slow, stopping without the last commits seconds=%g", _DRAIN_SECONDS)
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")

@@ -50,18 +50,17 @@ class CommitDriver:
             self._sync_timer = self._loop.call_later(_SYNC_SECONDS, self._sync_due)
 
     async def drain(self) -> None:
-        """Return when nothing is pending or in flight; StorageError if the store has failed."""
+        """Return when nothing is pending or in flight, or when the store has failed."""
         await self._idle.wait()
-        if self._commits.error is not None:
-            raise self._commits.error
 
-    def stop(self) -> None:
-        """End the worker thread; a job that it runs is finished first. Pending work stays pending."""
+    async def stop(self) -> None:
+        """Commit nothing more and end the worker thread; a job that it runs is finished first."""
         if self._sync_timer is not None:
             self._sync_timer.cancel()
         self._commits.on_pending = None
         self._jobs.put(None)
         self._thread.join()
+        await asyncio.sleep(0)  # the answers of that job are on their way to this loop
 
     def _pending(self) -> None:
         self._idle.clear()

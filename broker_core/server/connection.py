@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import Final, Protocol, cast
 
-from broker_core.base.errors import NotAllowedError, RemoteProtocolError
+from broker_core.base.errors import DiskFailedError, NotAllowedError, RemoteProtocolError
 from broker_core.base.limits import FRAME_SLACK_BYTES
 from broker_core.server import conversation
 from broker_core.server.handlers.handshake import PING_FRAME
@@ -19,12 +19,9 @@ from broker_core.server.outbox import Outbox
 from broker_core.server.publish_budget import PublishAccount
 from broker_core.server.session import NO_REQUEST, Node, Session, SessionState
 from broker_core.wire import commands
-from broker_core.wire.frames import FrameReader
+from broker_core.wire.frames import Frame, FrameReader
 
 _log: Final = logging.getLogger(__name__)
-
-_UNREAD_ANSWERS_FACTOR: Final = 2
-"""A client with this many times the write high mark unsent is not read either: it asks but takes no answers."""
 
 _LINGER_SECONDS: Final = 5.0
 """What is queued for a connection that we end may take this long to leave."""
@@ -59,9 +56,8 @@ class Connection(asyncio.BufferedProtocol):
         self._account = PublishAccount(self._session.in_flight_bytes, self._pause_reading, self._resume_reading)
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._unsent_bytes_max = _UNREAD_ANSWERS_FACTOR * settings.write_buffer_high_bytes
         self._unsent_bytes_seen = 0
-        self._flooded = False
+        self._waiting_frames: list[Frame] = []
         self._heard = False
         self._silent_ticks = 0
         self._stalled_ticks = 0
@@ -90,16 +86,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._session.state is SessionState.CLOSED:
             return
         try:
-            if conversation.receive(self._session, self._reader.buffer_updated(nbytes)):
-                self._node.publish_budget.published(self._account)
+            self._act(self._reader.buffer_updated(nbytes))
         except RemoteProtocolError as error:
             self.hang_up(str(error))
-        except Exception:  # noqa: BLE001 - root of a task: a bug in one command must not take the broker along
-            _log.exception("connection ended by a bug peer=%s", self._session.peer_address)
-            self.hang_up("the broker failed on a command; its log says more")
-        if not self._outbox.writable and not self._flooded and self._outbox.unsent_bytes > self._unsent_bytes_max:
-            self._flooded = True
-            self._pause_reading()
 
     def eof_received(self) -> bool:
         return False  # A half-closed connection is of no use: close the other half too.
@@ -116,6 +105,25 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._outbox.resume()
+
+    def _act(self, frames: list[Frame]) -> None:
+        """Act on frames as far as the client reads its answers; the rest waits until it does."""
+        if self._waiting_frames:
+            self._waiting_frames += frames
+            return
+        try:
+            handled = conversation.receive(self._session, frames)
+        except (RemoteProtocolError, DiskFailedError):
+            raise
+        except Exception:  # noqa: BLE001 - root of a task: a bug in one command must not take the broker along
+            _log.exception("connection ended by a bug peer=%s", self._session.peer_address)
+            self.hang_up("the broker failed on a command; its log says more")
+            return
+        if handled < len(frames):
+            self._waiting_frames = frames[handled:]
+            self._pause_reading()
+        if self._session.producers:
+            self._node.publish_budget.published(self._account)
 
     # -- the end
 
@@ -136,6 +144,13 @@ class Connection(asyncio.BufferedProtocol):
         if transport is not None and not transport.is_closing():
             transport.close()
             self._timer = self._loop.call_later(_LINGER_SECONDS, transport.abort)
+
+    def _cut_off(self, reason: str) -> None:
+        """End the connection of a client that takes nothing: waiting for it to take the reason makes no sense."""
+        _log.info("connection cut off peer=%s reason=%s", self._session.peer_address, reason)
+        self._session.close()
+        if self._transport is not None:
+            self._transport.abort()
 
     def stop_reading(self) -> None:
         """Take nothing more from the client; what it has sent is still answered."""
@@ -161,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._silent_ticks >= _STALLED_TICKS_MAX:
             self.hang_up(f"silent for {_STALLED_TICKS_MAX * interval_s:g} s")
         elif self._stalled_ticks > _STALLED_TICKS_MAX:
-            self.hang_up(f"{unsent_bytes} bytes unsent and none taken for {_STALLED_TICKS_MAX * interval_s:g} s")
+            self._cut_off(f"{unsent_bytes} bytes unsent and none taken for {_STALLED_TICKS_MAX * interval_s:g} s")
         else:
             if self._silent_ticks:
                 self._outbox.put(PING_FRAME)
@@ -175,9 +190,13 @@ class Connection(asyncio.BufferedProtocol):
     # -- flow control
 
     def _writable_again(self) -> None:
-        if self._flooded:
-            self._flooded = False
+        if self._waiting_frames:
+            frames, self._waiting_frames = self._waiting_frames, []
             self._resume_reading()
+            try:
+                self._act(frames)
+            except RemoteProtocolError as error:
+                self.hang_up(str(error))
         self._session.writable_again()
 
     def _pause_reading(self) -> None:

@@ -58,13 +58,17 @@ RULES: Final[dict[int, Rule]] = {
 """Every command that a client may send, except SEND, which has a path of its own."""
 
 
-def receive(session: Session, frames: list[Frame]) -> bool:
-    """Act on ``frames``. True if something was published. RemoteProtocolError: the connection must end."""
-    published = False
-    producers = session.producers
-    for command, body in frames:
+def receive(session: Session, frames: list[Frame]) -> int:
+    """Act on ``frames``; how many were acted on. RemoteProtocolError: the connection must end.
+
+    Stops early while the client has far too many answers unread, for one small request can have a large answer.
+    """
+    producers, outbox = session.producers, session.outbox
+    for number, (command, body) in enumerate(frames):
         head = parse_send(command)
         if head is None:
+            if outbox.flooded:
+                return number
             if body:
                 raise RemoteProtocolError("a command that takes no message came with one")
             _handle(session, commands.parse_command(command))
@@ -72,10 +76,9 @@ def receive(session: Session, frames: list[Frame]) -> bool:
         channel = producers.get(head.producer_id)
         if channel is None:
             _check_send_allowed(session, head)
-            continue
-        channel.send(head, body)
-        published = True
-    return published
+        else:
+            channel.send(head, body)
+    return len(frames)
 
 
 def _check_send_allowed(session: Session, head: SendHead) -> None:

@@ -18,11 +18,23 @@ from typing import Final
 HAND_OVER_BYTES: Final = 256 * 1024
 """A pile of this size goes to the transport at once. Large enough that one system call carries many frames."""
 
+_FLOODED_FACTOR: Final = 2
+"""Dispatch stops at the high mark, so what lies above this many times of it are answers that nobody reads."""
+
 
 class Outbox:
     """The outgoing side of one connection."""
 
-    __slots__ = ("_buffers", "_call_soon", "_on_writable", "_piled_bytes", "_scheduled", "_transport", "writable")
+    __slots__ = (
+        "_buffers",
+        "_call_soon",
+        "_flooded_bytes",
+        "_on_writable",
+        "_piled_bytes",
+        "_scheduled",
+        "_transport",
+        "writable",
+    )
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object], on_writable: Callable[[], None]) -> None:
         """``on_writable`` is called each time ``writable`` becomes True again."""
@@ -32,12 +44,14 @@ class Outbox:
         self._buffers: list[bytes] = []
         self._piled_bytes = 0
         self._scheduled = False
+        self._flooded_bytes = 0
         self.writable = False
 
     def attach(self, transport: asyncio.Transport, high_bytes: int) -> None:
         """Write to ``transport``; above ``high_bytes`` unsent bytes the outbox is not writable."""
         transport.set_write_buffer_limits(high=high_bytes, low=high_bytes // 4)
         self._transport = transport
+        self._flooded_bytes = _FLOODED_FACTOR * high_bytes
         self.writable = True
 
     def detach(self) -> None:
@@ -52,7 +66,9 @@ class Outbox:
         self._piled_bytes += len(frame)
         if not self._scheduled:
             self._scheduled = True
-            self._call_soon(self.flush)
+            self._call_soon(self._end_of_turn)
+        elif self._piled_bytes >= HAND_OVER_BYTES:
+            self.flush()
 
     def put_all(self, buffers: Iterable[bytes], total_bytes: int) -> None:
         """Queue the buffers of one or more whole frames, ``total_bytes`` long together."""
@@ -62,24 +78,31 @@ class Outbox:
             self.flush()
         elif not self._scheduled:
             self._scheduled = True
-            self._call_soon(self.flush)
+            self._call_soon(self._end_of_turn)
 
     def flush(self) -> None:
         """Hand everything to the transport."""
-        self._scheduled = False
         buffers = self._buffers
-        if not buffers:
-            return
-        self._buffers = []
-        self._piled_bytes = 0
-        if self._transport is not None:
-            self._transport.writelines(buffers)
+        if buffers:
+            self._buffers = []
+            self._piled_bytes = 0
+            if self._transport is not None:
+                self._transport.writelines(buffers)
+
+    def _end_of_turn(self) -> None:
+        self._scheduled = False
+        self.flush()
 
     @property
     def unsent_bytes(self) -> int:
         """Bytes that the operating system has not taken yet."""
         held = self._transport.get_write_buffer_size() if self._transport is not None else 0
         return self._piled_bytes + held
+
+    @property
+    def flooded(self) -> bool:
+        """So much is unsent that the client's requests should wait."""
+        return not self.writable and self.unsent_bytes > self._flooded_bytes
 
     def pause(self) -> None:
         """The transport holds too much."""

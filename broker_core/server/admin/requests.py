@@ -16,7 +16,7 @@ from broker_core.base.names import NamespaceName, TopicName, check_subscription_
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.broker.broker import Broker
 from broker_core.broker.topic import Topic
-from broker_core.server.admin.answers import BadRequestError
+from broker_core.server.admin.answers import BadRequestError, RefusedError
 from broker_core.server.session import Node
 
 T = TypeVar("T")
@@ -52,7 +52,10 @@ def broker_of(request: Request) -> Broker:
 def part(request: Request, name: str) -> str:
     """One decoded part of the path."""
     value: str = request.path_params[name]
-    return unquote(value, errors="replace")
+    try:
+        return unquote(value, errors="strict")
+    except UnicodeDecodeError:
+        raise RefusedError(412, f"{value[:80]!r} in the path is not UTF-8 text") from None
 
 
 def namespace_name(request: Request) -> NamespaceName:

@@ -8,6 +8,8 @@ Producer".
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker_core.base.errors import NotAllowedError, ServerError
 from broker_core.base.limits import PRODUCER_NAME_BYTES_MAX
 from broker_core.base.names import TopicName
@@ -20,6 +22,9 @@ from broker_core.server.session import NO_REQUEST, Session
 from broker_core.wire import commands
 from broker_core.wire.heads import SendHead, receipt_frame
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+_ENTRY_OVERHEAD_BYTES: Final = 600
+"""What an entry in flight takes beside its body: the object around it, its place in queues, index and receipt."""
 
 
 class ProducerChannel:
@@ -36,7 +41,9 @@ class ProducerChannel:
 
     @property
     def in_flight_bytes(self) -> int:
-        return self.producer.pending_bytes
+        """Memory that unanswered entries take, about."""
+        producer = self.producer
+        return producer.pending_bytes + _ENTRY_OVERHEAD_BYTES * producer.pending_entries
 
     def send(self, head: SendHead, body: bytes) -> None:
         """One SEND. Raises RemoteProtocolError if ``body`` is not an entry at all."""

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The broker as a process: how it starts, what it refuses, and every way in which it ends."""
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from broker_core import __version__
+from broker_core.base.errors import ConnectionLostError
+from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
+from broker_core.server.process import EXIT_DISK_FAILED, EXIT_FAILURE, EXIT_USAGE
+from broker_core.testing.raw_client import RawClient, must_succeed
+from broker_core.testing.running_broker import BrokerExitedError, RunningBroker
+from broker_core.wire.entry import seal_entry
+from broker_core.wire.heads import send_frame_head
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageMetadata
+
+METADATA = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString()
+BODY = seal_entry(METADATA, b"x" * 100)
+COLUMNAR = {"pyarrow", "numpy", "numba", "pandas", "lz4", "zstandard", "cramjam", "rich", "pyspark"}
+
+
+def stored_entries(broker: RunningBroker, topic: str, count: int) -> list[int]:
+    """Entry ids of a topic, read from its beginning by a fresh consumer."""
+    with RawClient(broker.service_url) as client:
+        must_succeed(client.subscribe(topic, "check", permits=count))
+        return [client.next_command().message.message_id.entryId for _ in range(count)]
+
+
+def send_until_it_ends(client: RawClient, first: int, body: bytes) -> int:
+    """Send one after the other until the connection is lost; how many were confirmed. Anything but a receipt counts
+    as refused."""
+    confirmed = 0
+    try:
+        while True:
+            client.send_entry(0, first + confirmed, body)
+            if client.next_command().type == BaseCommand.SEND_RECEIPT:
+                confirmed += 1
+    except (ConnectionLostError, ConnectionResetError):
+        return confirmed
+
+
+def test_it_is_ready_within_a_second_with_little_memory(data_dir: Path) -> None:
+    """Start < 1 s, idle RSS < 80 MiB; measured with head-room for a busy test machine."""
+    started = time.perf_counter()
+    with RunningBroker(data_dir) as broker:
+        assert time.perf_counter() - started < 5
+        assert psutil.Process(broker.pid).memory_info().rss < 80 * 2**20
+
+
+def test_the_runtime_file_says_where_it_is_and_goes_with_it(data_dir: Path) -> None:
+    """Written when ready, removed by a graceful stop, replaced after a kill."""
+    with RunningBroker(data_dir) as broker:
+        info = RuntimeInfo.decode((data_dir / RUNTIME_FILE).read_bytes())
+        assert info == RuntimeInfo(
+            pid=broker.pid, service_url=broker.service_url, http_url=broker.http_url, version=__version__
+        )
+        broker.kill()
+        assert (data_dir / RUNTIME_FILE).exists()
+        broker.start()
+        again = RuntimeInfo.decode((data_dir / RUNTIME_FILE).read_bytes())
+        assert again is not None
+        assert again.pid == broker.pid
+        assert broker.stop() == 0
+        assert not (data_dir / RUNTIME_FILE).exists()
+
+
+def test_ready_is_the_only_line_on_stdout(data_dir: Path) -> None:
+    """Programs read it."""
+    command = [sys.executable, "-m", "broker_core.server", "--data-dir", str(data_dir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        rest = process.stdout.read()
+    words = line.split()
+    assert words[0] == "ready"
+    assert words[1].startswith("pulsar://127.0.0.1:")
+    assert words[2].startswith("http://127.0.0.1:")
+    assert rest == ""
+    assert process.returncode == 0
+
+
+def test_the_broker_process_loads_no_columnar_libraries(data_dir: Path) -> None:
+    """They would cost it a hundred MiB and half a second; it never looks into a batch."""
+    code = (
+        "import sys, os, signal, threading, json\n"
+        "from broker_core.base.settings import Settings\n"
+        "from broker_core.server.process import serve\n"
+        "from pathlib import Path\n"
+        "def on_ready(info):\n"
+        "    print(json.dumps(sorted(sys.modules)))\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        f"serve(Settings(), data_dir=Path({str(data_dir)!r}), port=0, http_port=0, on_ready=on_ready)\n"
+    )
+    loaded = set(json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout))
+    assert loaded & COLUMNAR == set()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.1", "example.com", "::"])
+def test_a_public_address_is_refused_without_authentication(data_dir: Path, host: str) -> None:
+    """Whoever reaches the port could read and delete everything."""
+    command = [sys.executable, "-m", "broker_core.server", "--data-dir", str(data_dir), "--host", host]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == EXIT_USAGE
+    assert "refusing to listen" in ended.stderr
+    assert ended.stdout == ""
+
+
+def test_an_unknown_setting_is_refused(data_dir: Path) -> None:
+    """A typo must not silently leave a default in force."""
+    with pytest.raises(BrokerExitedError, match="maxMesageSize") as ended:
+        RunningBroker(data_dir, {"maxMesageSize": 5}).start()
+    assert f"code {EXIT_USAGE}" in str(ended.value)
+
+
+def test_a_taken_port_is_refused_and_the_data_directory_is_free_again(data_dir: Path, tmp_path: Path) -> None:
+    """The message says what is wrong."""
+    with RunningBroker(tmp_path / "other") as other:
+        with pytest.raises(BrokerExitedError, match="in use") as ended:
+            RunningBroker(data_dir, port=other.port).start()
+        assert f"code {EXIT_FAILURE}" in str(ended.value)
+    with RunningBroker(data_dir):
+        pass
+
+
+def test_a_second_broker_on_the_same_data_is_refused_naming_the_first(data_dir: Path) -> None:
+    """Row 17."""
+    with RunningBroker(data_dir) as first:
+        with pytest.raises(BrokerExitedError, match=str(first.pid)):
+            RunningBroker(data_dir).start()
+        assert first.stop() == 0
+
+
+def test_a_graceful_stop_answers_what_it_took_and_keeps_it(data_dir: Path) -> None:
+    """Row 48: SIGTERM under load; every receipt is in the log afterwards, in order."""
+    with RunningBroker(data_dir) as broker:
+        client = RawClient(broker.service_url)
+        must_succeed(client.open_producer("load"))
+        stopping = threading.Event()
+
+        def flood() -> None:
+            number = 0
+            try:
+                while not stopping.is_set():
+                    client.socket.sendall(
+                        b"".join(send_frame_head(0, number + i, 1, len(BODY)) + BODY for i in range(200))
+                    )
+                    number += 200
+            except OSError:
+                return
+
+        sender = threading.Thread(target=flood)
+        sender.start()
+        confirmed: list[tuple[int, int]] = []
+        try:
+            while True:
+                receipt = client.next_command().send_receipt
+                confirmed.append((receipt.sequence_id, receipt.message_id.entryId))
+                if len(confirmed) == 5000:
+                    broker.signal(signal.SIGTERM)
+        except (ConnectionLostError, ConnectionResetError):
+            pass
+        stopping.set()
+        client.close()
+        sender.join()
+        assert broker.wait() == 0
+        assert [sequence_id for sequence_id, _ in confirmed] == list(range(len(confirmed)))
+        broker.start()
+        assert stored_entries(broker, "load", len(confirmed)) == [entry for _, entry in confirmed]
+
+
+def test_a_second_signal_ends_it_at_once(data_dir: Path) -> None:
+    """A client that does not read holds up the graceful stop; nobody has to wait for it."""
+    with RunningBroker(data_dir, {"writeBufferHighBytes": 64 * 2**20}) as broker:
+        with RawClient(broker.service_url) as producer:
+            must_succeed(producer.open_producer("big"))
+            body = seal_entry(METADATA, bytes(1_000_000))
+            for number in range(40):
+                producer.send_entry(0, number, body)
+                producer.next_command()
+        with RawClient(broker.service_url) as stuck:
+            must_succeed(stuck.subscribe("big", "s", permits=1000))
+            stuck.next_frame()
+            broker.signal(signal.SIGTERM)
+            with pytest.raises(subprocess.TimeoutExpired):
+                broker.wait(0.5)
+            broker.signal(signal.SIGTERM)
+            assert broker.wait(2) == -signal.SIGTERM
+
+
+def test_it_stops_by_itself_when_nobody_is_connected(data_dir: Path) -> None:
+    """idleStopSeconds; a connected client keeps it up."""
+    with RunningBroker(data_dir, {"idleStopSeconds": 1}) as broker:
+        client = RawClient(broker.service_url)
+        with pytest.raises(subprocess.TimeoutExpired):
+            broker.wait(2.5)
+        client.close()
+        assert broker.wait(10) == 0
+
+
+def test_a_failing_disk_ends_the_process_and_no_receipt_is_sent(data_dir: Path) -> None:
+    """Row 10: fail-stop within a second, with a message; the next start has all that was confirmed."""
+    with RunningBroker(data_dir) as broker:
+        with RawClient(broker.service_url) as client:
+            must_succeed(client.open_producer("failing"))
+            for number in range(10):
+                client.send_entry(0, number, BODY)
+                assert client.next_command().type == BaseCommand.SEND_RECEIPT
+            # From now on no file may grow beyond a mebibyte: the kernel refuses such an append with EFBIG.
+            psutil.Process(broker.pid).rlimit(psutil.RLIMIT_FSIZE, (2**20, resource.RLIM_INFINITY))
+            confirmed = 10 + send_until_it_ends(client, 10, seal_entry(METADATA, bytes(300_000)))
+            ended_at = time.monotonic()
+        assert broker.wait(5) == EXIT_DISK_FAILED
+        assert time.monotonic() - ended_at < 1
+        assert "the disk failed" in broker.stderr
+        broker.start()
+        assert confirmed < 14
+        assert stored_entries(broker, "failing", confirmed) == list(range(confirmed))
