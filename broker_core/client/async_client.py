@@ -7,10 +7,9 @@ One client holds one connection to each broker. Everything made from it is close
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from broker_core.base.errors import PulsarishError, TopicNotFoundError
 from broker_core.base.names import NamespaceName, TopicName
@@ -27,7 +26,7 @@ from broker_core.client.config import (
 from broker_core.client.consumer import AsyncConsumer
 from broker_core.client.cursor_handle import AsyncCursor
 from broker_core.client.entry_reader import BUFFER_BYTES_DEFAULT, AsyncEntryReader
-from broker_core.client.network import Network
+from broker_core.client.network import Closable, Network
 from broker_core.client.probes import LastEntry, Probes
 from broker_core.client.producer import AsyncProducer
 from broker_core.client.reader import AsyncReader
@@ -40,11 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _Closable(Protocol):
-    async def close(self) -> None: ...
-
-
-C = TypeVar("C", bound=_Closable)
+C = TypeVar("C", bound=Closable)
 
 
 class AsyncClient:
@@ -55,7 +50,6 @@ class AsyncClient:
         self.config = config
         self._network = Network(config)
         self._probes = Probes(self._network)
-        self._made: weakref.WeakSet[_Closable] = weakref.WeakSet()
 
     async def __aenter__(self) -> Self:
         return self
@@ -197,7 +191,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close everything made from this client, then the connections. Raises the first failure of a flush."""
-        outcomes = await asyncio.gather(*(each.close() for each in list(self._made)), return_exceptions=True)
+        outcomes = await asyncio.gather(*(each.close() for each in list(self._network.open)), return_exceptions=True)
         self._probes.close()
         await self._network.pool.close()
         for outcome in outcomes:
@@ -205,7 +199,7 @@ class AsyncClient:
                 raise outcome
 
     def _keep(self, made: C) -> C:
-        self._made.add(made)
+        self._network.open.add(made)
         return made
 
     async def _retried(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:

@@ -124,7 +124,8 @@ class Attachment:
             except PulsarishError as failure:
                 self._last_failure = failure
                 if not worth_retrying(failure, attached_before=True):
-                    _log.warning("attachment.refused owner=%r error=%s", self._what, failure)
+                    if not isinstance(failure, AlreadyClosedError):
+                        _log.warning("attachment.refused owner=%r error=%s", self._what, failure)
                     self._end = failure
                     self._changed()
                     self._owner.given_up(failure)

@@ -177,12 +177,14 @@ class AsyncConsumer:
     async def unsubscribe(self) -> None:
         """Delete the subscription, and close."""
         self._closed = True
+        self._network.open.discard(self)
         await asyncio.gather(*(child.unsubscribe() for child in self.children))
 
     async def close(self) -> None:
         """Send the acks that wait, and leave. Harmless if closed."""
         if not self._closed:
             self._closed = True
+            self._network.open.discard(self)
             await asyncio.gather(*(child.close() for child in self.children))
         self._queue.end(AlreadyClosedError(f"the consumer of subscription {self.subscription!r} is closed"))
 

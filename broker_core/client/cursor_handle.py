@@ -64,6 +64,7 @@ class AsyncCursor:
 
     async def close(self) -> None:
         """Leave the subscription, which stays. Harmless if closed."""
+        self._network.open.discard(self)
         connection = self._attachment.connection
         if connection is not None:
             await leave(connection, self._id)
@@ -90,7 +91,7 @@ class AsyncCursor:
             await register(connection, self._id, self, request)
         except ConsumerBusyError as busy:
             raise ConsumerBusyError(
-                f"subscription {self.subscription!r} of {self.topic} is in use: {busy.message}",
+                f"subscription {self.subscription!r} of {self.topic} is in use by another consumer",
                 hint="stop the other consumer or query, or choose another subscription name",
             ) from busy
 

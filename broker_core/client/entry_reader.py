@@ -119,6 +119,7 @@ class AsyncEntryReader:
 
     async def close(self) -> None:
         """Close the connection. Harmless if closed."""
+        self._network.open.discard(self)
         self._failure = self._failure or AlreadyClosedError(f"the reading of {self.topic} is closed")
         self._buffer = []
         self._wake()

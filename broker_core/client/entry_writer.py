@@ -206,4 +206,5 @@ class AsyncEntryWriter:
         )
 
     async def _leave(self) -> None:
+        self._network.open.discard(self)
         await asyncio.gather(*(lane.close() for lane in self._lanes))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from typing import Protocol
 
 from broker_core.base.clock import Clock, SystemClock, TimerHandle
 from broker_core.client.config import ClientConfig
@@ -24,6 +25,12 @@ class LoopTimers:
         return self._loop.call_later(delay_s, callback)
 
 
+class Closable(Protocol):
+    """Something made from a client."""
+
+    async def close(self) -> None: ...
+
+
 class Network:
     """Made once for each client, on its event loop."""
 
@@ -34,6 +41,8 @@ class Network:
         self.timers = LoopTimers(self.loop)
         self.pool = ConnectionPool(config)
         self.lookup = Lookup(self.pool, config)
+        self.open: set[Closable] = set()
+        """What was made and not closed: the client closes it with itself."""
         self._producer_ids = itertools.count()
         self._consumer_ids = itertools.count()
 

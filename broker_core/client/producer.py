@@ -276,4 +276,5 @@ class AsyncProducer:
         self._unseen_failure = self._unseen_failure or failure
 
     async def _leave(self) -> None:
+        self._network.open.discard(self)
         await asyncio.gather(*(part.lane.close() for part in self._parts))

@@ -17,7 +17,7 @@ from broker_core.base.limits import BATCH_MESSAGES_MAX
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.acks import remaining_of
 from broker_core.client.message import Message, Source
-from broker_core.wire.compression import decompress
+from broker_core.wire.compression import NONE, decompress
 from broker_core.wire.entry import BrokerEntry, read_metadata, split_broker_entry, split_entry, verify_entry
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
@@ -60,36 +60,52 @@ def _naming(position: Position, failure: PulsarishError) -> PulsarishError:
 
 def _unpack(source: Source, head: MessageHead, body: bytes) -> Unpacked:
     broker, entry = split_broker_entry(body)
-    broker = broker or _BROKER_SAYS_NOTHING
+    if broker is None:
+        broker = _BROKER_SAYS_NOTHING
     verify_entry(entry)
     metadata = read_metadata(entry)
     _refuse_unknown(metadata)
-    is_batch = metadata.HasField("num_messages_in_batch")
-    count = metadata.num_messages_in_batch if is_batch else 1
+    payload = split_entry(entry)[1]
+    if metadata.HasField("num_messages_in_batch"):
+        return _unpack_batch(source, head, metadata, payload, broker)
+    if metadata.HasField("marker_type"):
+        return Unpacked([], 0, 0, 1)
+    message = Message(
+        source,
+        MessageId(head.ledger, head.entry, head.partition),
+        None if metadata.null_value else _plain(metadata, payload),
+        metadata,
+        None,
+        head.redelivery_count,
+        broker.index,
+        broker.broker_timestamp,
+    )
+    return Unpacked([message], 0, 0, 1)
+
+
+def _unpack_batch(
+    source: Source, head: MessageHead, metadata: pb.MessageMetadata, payload: memoryview, broker: BrokerEntry
+) -> Unpacked:
+    count = metadata.num_messages_in_batch
     if not 0 < count <= BATCH_MESSAGES_MAX:
         raise RemoteProtocolError(f"it states {count} messages")
     remaining = (1 << count) - 1
-    if head.ack_set and is_batch:
+    if head.ack_set:
         remaining &= remaining_of(head.ack_set)
-    charged = remaining.bit_count()
-    if metadata.HasField("marker_type"):
-        return Unpacked([], 0, 0, charged)
-    payload = split_entry(entry)[1]
-    plain = bytes(decompress(metadata.compression, payload, metadata.uncompressed_size, UNCOMPRESSED_BYTES_MAX))
-    if is_batch:
-        members = _members(plain, count)
-        messages = [
-            _member(source, head, metadata, each, index, count, broker)
-            for index, each in enumerate(members)
-            if remaining >> index & 1 and not each[0].compacted_out
-        ]
-        return Unpacked(messages, count, remaining, charged)
-    message_id = MessageId(head.ledger, head.entry, head.partition)
-    value = None if metadata.null_value else plain
-    single = Message(
-        source, message_id, value, metadata, None, head.redelivery_count, broker.index, broker.broker_timestamp
-    )
-    return Unpacked([single], 0, 0, 1)
+    members = _members(_plain(metadata, payload), count)
+    messages = [
+        _member(source, head, metadata, each, index, count, broker)
+        for index, each in enumerate(members)
+        if remaining >> index & 1 and not each[0].compacted_out
+    ]
+    return Unpacked(messages, count, remaining, remaining.bit_count())
+
+
+def _plain(metadata: pb.MessageMetadata, payload: memoryview) -> bytes:
+    codec = metadata.compression
+    if codec == NONE:
+        return payload.tobytes()
+    return bytes(decompress(codec, payload, metadata.uncompressed_size, UNCOMPRESSED_BYTES_MAX))
 
 
 def _refuse_unknown(metadata: pb.MessageMetadata) -> None:
@@ -98,7 +114,7 @@ def _refuse_unknown(metadata: pb.MessageMetadata) -> None:
             f"it is chunk {metadata.chunk_id} of {metadata.num_chunks_from_msg} of one message",
             hint="this client does not put chunks together",
         )
-    if metadata.encryption_keys:
+    if metadata.HasField("encryption_algo") or metadata.encryption_keys:
         raise UnsupportedVersionError("it is encrypted", hint="this client has no keys")
 
 

@@ -16,7 +16,9 @@ from broker_core.client.receiver_queue import ReceiverQueue
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 
 
-@pytest.mark.parametrize(("size", "flows"), [(1000, [500, 1000]), (4, [2, 4]), (3, [1, 2, 3]), (2, [1, 2]), (1, [1, 2])])
+@pytest.mark.parametrize(
+    ("size", "flows"), [(1000, [500, 1000]), (4, [2, 4]), (3, [1, 2, 3]), (2, [1, 2]), (1, [1, 2])]
+)
 def test_permits_go_back_in_halves_of_the_queue(size: int, flows: list[int]) -> None:
     """4.1.3 FLOW(free) as soon as free reaches floor(Q/2), vectors for 1000, 4, 3 and 1."""
     permits = Permits(size)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One behaviour suite over two servers: a test that takes ``service`` (or what is made of it) runs on both."""
+
+import http.client
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from broker_core.base.names import TopicName
+from broker_core.client import Client
+from broker_core.testing.running_broker import RunningBroker
+
+
+@dataclass(frozen=True)
+class Service:
+    """A running server: ours, or a real Apache Pulsar."""
+
+    kind: str
+    service_url: str
+    http_url: str
+
+    @property
+    def tells_indexes(self) -> bool:
+        """Apache Pulsar does so only if it is configured to."""
+        return self.kind == "pulsarish"
+
+    def admin(self, method: str, path: str, body: str | None = None) -> bytes:
+        """One admin request; the test fails if it does."""
+        connection = http.client.HTTPConnection(urlsplit(self.http_url).netloc, timeout=30)
+        try:
+            headers = {} if body is None else {"Content-Type": "application/json"}
+            connection.request(method, f"/admin/v2/{path}", body, headers)
+            answer = connection.getresponse()
+            content = answer.read()
+            assert answer.status < 300, f"{method} {path}: {answer.status} {content!r}"
+            return content
+        finally:
+            connection.close()
+
+    def create_partitioned(self, topic: str, partitions: int) -> None:
+        self.admin("PUT", f"{admin_path(topic)}/partitions", str(partitions))
+
+
+def admin_path(topic: str) -> str:
+    """The part of an admin URL that names a topic."""
+    name = TopicName.parse(topic)
+    return f"{name.domain}/{name.tenant}/{name.namespace}/{quote(name.local, safe='')}"
+
+
+@pytest.fixture(scope="session", params=["pulsarish", pytest.param("apache", marks=pytest.mark.pulsar)])
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Each test runs on our broker and on a real Apache Pulsar."""
+    if request.param == "pulsarish":
+        with RunningBroker(tmp_path_factory.mktemp("client") / "data") as broker:
+            yield Service("pulsarish", broker.service_url, broker.http_url)
+    else:
+        pulsar = request.getfixturevalue("apache_pulsar")
+        yield Service("apache", pulsar.service_url, pulsar.http_url)
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    """Our blocking client, closed at the end."""
+    with Client(service.service_url, operation_timeout_s=15) as opened:
+        yield opened
+
+
+@pytest.fixture
+def new_topic() -> Callable[[], str]:
+    """Makes names of topics that no other test uses."""
+    numbers = itertools.count()
+    mark = uuid.uuid4().hex[:10]
+    return lambda: f"persistent://public/default/test-{mark}-{next(numbers)}"
+
+
+@pytest.fixture
+def topic(new_topic: Callable[[], str]) -> str:
+    """A topic that no other test uses."""
+    return new_topic()

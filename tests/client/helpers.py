@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What several tests of the client do: send numbered messages, take messages, wait for something to become true."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from broker_core.base.errors import OperationTimeoutError
+from broker_core.client import Client, Consumer, Message, Reader
+
+WAIT_S = 15.0
+"""How long something may take on a busy machine before a test fails."""
+
+QUIET_S = 0.3
+"""How long to look before saying that nothing comes."""
+
+
+def send(client: Client, topic: str, count: int, *, batched: bool = True, first: int = 0) -> None:
+    """Send the messages ``m<first>`` and so on, in batches of ten or one by one."""
+    options = {"batching_max_messages": 10, "batching_max_publish_delay_s": 1.0} if batched else {}
+    with client.create_producer(topic, batching_enabled=batched, **options) as producer:  # type: ignore[arg-type]
+        for number in range(first, first + count):
+            producer.send_async(f"m{number}")
+
+
+def take(source: Consumer | Reader, count: int) -> list[Message]:
+    """The next ``count`` messages."""
+    receive = source.receive if isinstance(source, Consumer) else source.read_next
+    return [receive(WAIT_S) for _ in range(count)]
+
+
+def values(messages: list[Message]) -> list[str]:
+    """Their values as text."""
+    return [(message.value or b"").decode() for message in messages]
+
+
+def numbered(first: int, end: int) -> list[str]:
+    """What ``send`` sends."""
+    return [f"m{number}" for number in range(first, end)]
+
+
+def assert_nothing_comes(consumer: Consumer, for_s: float = QUIET_S) -> None:
+    """No message within a short while."""
+    with pytest.raises(OperationTimeoutError):
+        consumer.receive(for_s)
+
+
+def eventually(condition: Callable[[], bool], what: str) -> None:
+    """Return when ``condition`` holds."""
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not in {WAIT_S:g} s: {what}"
+        time.sleep(0.01)
