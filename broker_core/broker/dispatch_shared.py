@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from broker_core.base.positions import Position
-from broker_core.broker.ack_sets import all_bits, words_of_bits
+from broker_core.broker.ack_sets import words_of_bits
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.dispatcher import DispatchContext
 from broker_core.broker.passes import Passes
@@ -222,10 +222,10 @@ class SharedDispatcher:
             consumer = self._next_consumer()
             if consumer is None:
                 break
-            slice_end = dealt + self._slice_entries(consumer, left, len(deliveries) - dealt)
-            spent, permits = 0, consumer.permits
-            first = dealt
-            while dealt < slice_end and spent < permits:
+            room = self._room(consumer)
+            slice_end = dealt + self._slice_entries(min(room, left), left, len(deliveries) - dealt)
+            spent, first = 0, dealt
+            while dealt < slice_end and spent < room:
                 consumer.pending.add(deliveries[dealt].entry.position, costs[dealt])
                 spent += costs[dealt]
                 dealt += 1
@@ -240,11 +240,15 @@ class SharedDispatcher:
             self._crowd.set_available(consumer, False)
         return None
 
-    def _slice_entries(self, consumer: Consumer, messages_left: int, entries_left: int) -> int:
-        """Entries given in one go (semantics 2.4.3)."""
-        messages = min(messages_left, consumer.permits, self._context.settings.dispatcher_max_round_robin_batch_size)
-        if self._consumer_limit:
-            messages = min(messages, self._consumer_limit - consumer.pending.unacked)
+    def _room(self, consumer: Consumer) -> int:
+        """Messages that this consumer may be given now, though the last entry may go beyond."""
+        if not self._consumer_limit:
+            return consumer.permits
+        return min(consumer.permits, self._consumer_limit - consumer.pending.unacked)
+
+    def _slice_entries(self, room: int, messages_left: int, entries_left: int) -> int:
+        """Entries given in one go, judged by the mean size of those that are left (semantics 2.4.3)."""
+        messages = min(room, self._context.settings.dispatcher_max_round_robin_batch_size)
         average = max(1, messages_left // entries_left)
         return min(entries_left, max(1, messages // average))
 
@@ -263,7 +267,6 @@ class SharedDispatcher:
 
     def _cost(self, delivery: Delivery) -> int:
         """Permits and unacknowledged messages of one delivery: the messages of the entry that are still open."""
-        messages = delivery.entry.messages
         if delivery.ack_set is None:
-            return messages
-        return max(1, (self._cursor.partial[delivery.entry.position] & all_bits(messages)).bit_count())
+            return delivery.entry.messages
+        return self._cursor.partial[delivery.entry.position].bit_count()

@@ -26,7 +26,7 @@ from broker_core.base.errors import (
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.broker.ack_sets import bits_of_words
+from broker_core.broker.ack_sets import all_bits, bits_of_words
 from broker_core.broker.consumer import Consumer, LastMessage, OnDone
 from broker_core.broker.cursor import Cursor
 from broker_core.broker.cursor_journal import CursorJournal
@@ -247,22 +247,29 @@ class Subscription:
             left = 0
             if ack_set is None:
                 cursor.ack(position)
-            elif batch_level:
-                left = cursor.ack_partial(position, bits_of_words(ack_set)).bit_count()
             else:
-                continue
+                bits = self._open_bits(position, ack_set) if batch_level else None
+                if bits is None:
+                    continue
+                left = cursor.ack_partial(position, bits).bit_count()
             if dispatcher is not None:
                 dispatcher.acked(consumer, position, left)
 
     def _ack_through(self, target: AckId) -> None:
         position, ack_set = target
-        bits = bits_of_words(ack_set) if ack_set is not None else 0
-        if not bits or not self._log.contains(position):
+        if ack_set is None or not self._log.contains(position):
             self.cursor.ack_through(self._log.previous(self._log.next_valid(position)))
             return
         self.cursor.ack_through(self._log.previous(position))
-        if self._host.settings.acknowledgment_at_batch_index_level_enabled:
+        bits = self._open_bits(position, ack_set)
+        if bits is not None and (not bits or self._host.settings.acknowledgment_at_batch_index_level_enabled):
             self.cursor.ack_partial(position, bits)
+
+    def _open_bits(self, position: Position, ack_set: Sequence[int]) -> int | None:
+        """The messages of an entry that ``ack_set`` leaves open; None if that is all of them, so nothing is said."""
+        whole = all_bits(self._log.count_messages(Position(position.ledger, position.entry - 1), position))
+        bits = bits_of_words(ack_set) & whole
+        return None if bits == whole else bits
 
     def _journal_change(self, on_done: OnDone | None) -> None:
         if self.journal is None:
@@ -293,8 +300,8 @@ class Subscription:
 
     def seek(self, position: Position, ack_set: Sequence[int] | None, on_done: OnDone) -> None:
         """Stand right before ``position``, or before the messages of its batch that ``ack_set`` leaves."""
-        bits = bits_of_words(ack_set) if ack_set else 0
-        partial = {position: bits} if bits and self._log.contains(position) else {}
+        bits = self._open_bits(position, ack_set) if ack_set and self._log.contains(position) else None
+        partial = {position: bits} if bits else {}
         self.reset(before_position(self._log, position), partial, on_done)
 
     def seek_to_time(self, publish_time_ms: int, on_done: OnDone) -> None:

@@ -68,7 +68,7 @@ def test_it_behaves_like_the_plain_way_of_taking_turns(steps: list[tuple[str, in
     """2.4.2 Against lists that are searched from the place after the last turn."""
     crowd: RoundRobin[int] = RoundRobin()
     levels: dict[int, list[int]] = {}
-    turn: dict[int, int | None] = {}
+    turn: dict[int, int] = {}
     on: set[int] = set()
     members: set[int] = set()
     for action, who in steps:
@@ -86,8 +86,8 @@ def test_it_behaves_like_the_plain_way_of_taking_turns(steps: list[tuple[str, in
             level.remove(who)
             if not level:
                 turn[priority] = 0
-            elif at < (turn.get(priority) or 0):
-                turn[priority] = (turn.get(priority) or 0) - 1
+            elif at < turn.get(priority, 0):
+                turn[priority] = turn.get(priority, 0) - 1
         elif action in ("on", "off") and who in members:
             crowd.set_available(who, action == "on")
             (on.add if action == "on" else on.discard)(who)
@@ -96,10 +96,10 @@ def test_it_behaves_like_the_plain_way_of_taking_turns(steps: list[tuple[str, in
     assert len(crowd) == len(members)
 
 
-def _plain_turn(levels: dict[int, list[int]], turn: dict[int, int | None], on: set[int]) -> int | None:
+def _plain_turn(levels: dict[int, list[int]], turn: dict[int, int], on: set[int]) -> int | None:
     for priority in sorted(levels):
         level = levels[priority]
-        start = turn.get(priority) or 0
+        start = turn.get(priority, 0)
         order = [*range(start, len(level)), *range(min(start, len(level)))]
         for index in order:
             if level[index] in on:

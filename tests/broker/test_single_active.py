@@ -340,3 +340,18 @@ def test_shared_and_exclusive_consumers_do_not_mix() -> None:
     first.close()
     world.subscribe(SHARED)
     assert Position(-1, -1) == world.subscription().cursor.mark_delete
+
+
+def test_an_ack_set_is_read_against_the_size_of_its_batch() -> None:
+    """3.4.3 A full set says nothing, an empty one says all, and bits behind the last message mean nothing."""
+    world = World()
+    first, second, third = world.publish(3, messages=2)
+    consumer, _ = world.subscribe()
+    cursor = world.subscription().cursor
+    ack_batch(consumer, first, [0, 1, 70])
+    ack_through(consumer, first, 0b11)
+    assert (cursor.partial, cursor.backlog_entries()) == ({}, 3)
+    ack_batch(consumer, second, [65])
+    assert list(cursor.deleted) == [second]
+    ack_through(consumer, third, 0b100)
+    assert (cursor.mark_delete, cursor.backlog_entries()) == (third, 0)
