@@ -5,8 +5,8 @@ Ends:
 - SIGTERM or SIGINT: graceful stop, ``serve`` returns (exit code 0).
 - A second SIGTERM or SIGINT: at once, killed by the signal. Nothing confirmed is lost, as after any kill.
 - No connection for ``idleStopSeconds``: as SIGTERM.
-- The disk refused a write or sync: message on stderr, exit code ``EXIT_DISK_FAILED`` at once. The next start
-  recovers.
+- The disk refused a write or sync, or the data directory was taken away: message on stderr, exit code
+  ``EXIT_DISK_FAILED`` at once. The next start recovers.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from broker_core.base.errors import StorageError
 from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.base.settings import Settings
 from broker_core.server.broker_server import BrokerServer
+from broker_core.storage import layout
 
 EXIT_FAILURE: Final = 1
 """The broker could not start: data directory locked or damaged, port taken."""
@@ -35,6 +36,9 @@ EXIT_USAGE: Final = 2
 
 EXIT_DISK_FAILED: Final = 8
 """The disk refused a write or sync, and the process stopped rather than confirm what may be lost."""
+
+_CHECK_SECONDS: Final = 5.0
+"""How often it is checked whether the data directory is still there and whether anybody is connected."""
 
 _GC_YOUNG_OBJECTS: Final = 50_000
 """Allocations between two looks of the garbage collector; a look at so many takes about 3 ms."""
@@ -89,12 +93,9 @@ async def _serve(
     _tune_garbage_collector()
     try:
         on_ready(info)
-        if settings.idle_stop_seconds:
-            await _idle_or_stopped(server, settings.idle_stop_seconds, stop)
-        else:
-            await stop.wait()
+        await _until_time_to_stop(server, settings.idle_stop_seconds, data_dir, stop)
     finally:
-        runtime_file.unlink(missing_ok=True)
+        _remove_runtime_file(runtime_file)
         await server.stop()
 
 
@@ -113,15 +114,31 @@ def _handle_signals(stop: asyncio.Event) -> None:
         loop.add_signal_handler(number, on_signal)
 
 
-async def _idle_or_stopped(server: BrokerServer, idle_seconds: int, stop: asyncio.Event) -> None:
-    """Return when stopped, or when nobody was connected for ``idle_seconds`` at a stretch."""
+async def _until_time_to_stop(
+    server: BrokerServer, idle_stop_seconds: int, data_dir: Path, stop: asyncio.Event
+) -> None:
+    """Return at a signal, or when nobody was connected for ``idle_stop_seconds`` (0: never) at a stretch."""
+    clock = asyncio.get_running_loop().time
+    lock_path = Path(layout.lock_path(str(data_dir)))
+    lock_number = _file_number(lock_path)
+    idle_since, made = clock(), server.connections_made
     while not stop.is_set():
-        used_before = server.connections_made
-        try:
-            await asyncio.wait_for(stop.wait(), idle_seconds)
-        except TimeoutError:
-            if not server.connections_open and server.connections_made == used_before:
-                return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), min(_CHECK_SECONDS, idle_stop_seconds or _CHECK_SECONDS))
+        if _file_number(lock_path) != lock_number:
+            _die(StorageError(f"{data_dir} was removed or replaced under the broker, which cannot keep anything now"))
+        if server.connections_open or server.connections_made != made:
+            idle_since, made = clock(), server.connections_made
+        elif idle_stop_seconds and clock() - idle_since >= idle_stop_seconds:
+            return
+
+
+def _file_number(path: Path) -> int:
+    """What tells a file from another one of the same name; 0 if there is none."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
 
 
 def _tune_garbage_collector() -> None:
@@ -136,6 +153,14 @@ def _write_atomically(path: Path, content: bytes) -> None:
     fresh = path.with_name(path.name + ".new")
     fresh.write_bytes(content)
     fresh.replace(path)
+
+
+def _remove_runtime_file(path: Path) -> None:
+    """Unless it is another broker's by now."""
+    with contextlib.suppress(OSError):
+        info = RuntimeInfo.decode(path.read_bytes())
+        if info is not None and info.pid == os.getpid():
+            path.unlink()
 
 
 def _die(error: StorageError) -> NoReturn:

@@ -3,6 +3,7 @@
 
 import json
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from broker_core.server.process import EXIT_DISK_FAILED, EXIT_FAILURE, EXIT_USAG
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import BrokerExitedError, RunningBroker
 from broker_core.wire.entry import seal_entry
-from broker_core.wire.heads import send_frame_head
+from broker_core.wire.heads import parse_message, parse_receipt, send_frame_head
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageMetadata
 
 METADATA = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString()
@@ -32,7 +33,8 @@ def stored_entries(broker: RunningBroker, topic: str, count: int) -> list[int]:
     """Entry ids of a topic, read from its beginning by a fresh consumer."""
     with RawClient(broker.service_url) as client:
         must_succeed(client.subscribe(topic, "check", permits=count))
-        return [client.next_command().message.message_id.entryId for _ in range(count)]
+        heads = [parse_message(client.next_frame().command) for _ in range(count)]
+        return [head.entry for head in heads if head is not None]
 
 
 def send_until_it_ends(client: RawClient, first: int, body: bytes) -> int:
@@ -163,9 +165,10 @@ def test_a_graceful_stop_answers_what_it_took_and_keeps_it(data_dir: Path) -> No
         confirmed: list[tuple[int, int]] = []
         try:
             while True:
-                receipt = client.next_command().send_receipt
-                confirmed.append((receipt.sequence_id, receipt.message_id.entryId))
-                if len(confirmed) == 5000:
+                receipt = parse_receipt(client.next_frame().command)
+                assert receipt is not None
+                confirmed.append((receipt.sequence_id, receipt.entry))
+                if len(confirmed) == 2000:
                     broker.signal(signal.SIGTERM)
         except (ConnectionLostError, ConnectionResetError):
             pass
@@ -205,6 +208,18 @@ def test_it_stops_by_itself_when_nobody_is_connected(data_dir: Path) -> None:
             broker.wait(2.5)
         client.close()
         assert broker.wait(10) == 0
+
+
+def test_a_data_directory_that_is_taken_away_ends_the_process(data_dir: Path) -> None:
+    """It could keep nothing any more; and the file of a broker that replaced it is left alone."""
+    with RunningBroker(data_dir) as broker:
+        shutil.rmtree(data_dir)
+        with RunningBroker(data_dir) as successor:
+            assert broker.wait(15) == EXIT_DISK_FAILED
+            assert "removed or replaced" in broker.stderr
+            info = RuntimeInfo.decode((data_dir / RUNTIME_FILE).read_bytes())
+            assert info is not None
+            assert info.pid == successor.pid
 
 
 def test_a_failing_disk_ends_the_process_and_no_receipt_is_sent(data_dir: Path) -> None:
