@@ -135,9 +135,12 @@ class EntryEncoder:
     def _sealed(self, metadata: pb.MessageMetadata, payload: BytesLike) -> tuple[bytes, int]:
         """The entry and the size of its payload."""
         if self._codec != NONE:
-            metadata.compression = cast("pb.CompressionType", self._codec)  # an int, whatever its stub says
-            metadata.uncompressed_size = len(payload)
-            payload = compress(self._codec, payload)
+            packed = compress(self._codec, payload)
+            # Not only for size: official clients refuse some codecs' form of an empty payload.
+            if len(packed) < len(payload):
+                metadata.compression = cast("pb.CompressionType", self._codec)  # an int, whatever its stub says
+                metadata.uncompressed_size = len(payload)
+                payload = packed
         return seal_entry(metadata.SerializeToString(), payload), len(payload)
 
 
