@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import psutil
@@ -105,6 +106,29 @@ def test_the_broker_process_loads_no_columnar_libraries(data_dir: Path) -> None:
     )
     loaded = set(json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout))
     assert loaded & COLUMNAR == set()
+
+
+def test_it_works_without_uvloop(data_dir: Path) -> None:
+    """uvloop is faster, not needed."""
+    code = (
+        "import sys\n"
+        "sys.modules['uvloop'] = None\n"
+        f"sys.argv = ['broker', '--data-dir', {str(data_dir)!r}]\n"
+        "from broker_core.server.__main__ import main\n"
+        "sys.exit(main())\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        service_url = process.stdout.readline().split()[1]
+        with RawClient(service_url) as client:
+            must_succeed(client.open_producer("t"))
+            must_succeed(client.subscribe("t", "s", permits=2000))
+            for number in range(1000):
+                client.send_entry(0, number, BODY)
+            kinds = Counter(client.next_command().type for _ in range(2000))
+        assert kinds == {BaseCommand.SEND_RECEIPT: 1000, BaseCommand.MESSAGE: 1000}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.1", "example.com", "::"])

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole broker inside the test's own process, for disks that fail on command."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from broker_core.base.errors import StorageError
+from broker_core.base.settings import Settings
+from broker_core.server.broker_server import BrokerServer
+from broker_core.storage.disk import Disk
+
+DATA_DIR = Path("/data")
+
+
+class ServerThread:
+    """Serves ``disk`` on a loop of its own. ``failures`` are what a process would have died of."""
+
+    def __init__(self, disk: Disk, settings: Settings) -> None:
+        self.failures: list[StorageError] = []
+        self.failed = threading.Event()
+        self.service_url = ""
+        self._disk = disk
+        self._settings = settings
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._ready.wait(20)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        server = BrokerServer(self._settings, DATA_DIR, on_disk_failure=self._on_failure, disk=self._disk)
+        await server.start("127.0.0.1", 0, 0)
+        self.service_url = server.node.service_url
+        self._ready.set()
+        await self._stop.wait()
+        await server.stop()
+
+    def _on_failure(self, error: StorageError) -> None:
+        self.failures.append(error)
+        self.failed.set()
