@@ -168,7 +168,7 @@ class SharedDispatcher:
         else:
             ledger, entry = entries[-1].position
             self.read_position = Position(ledger, entry + 1)
-        return True
+        return self._reader.has_more(self.read_position)
 
     def _pass_replay(self, wanted: int) -> bool:
         entries, missing = self._reader.read_set(

@@ -152,7 +152,7 @@ class SingleActiveDispatcher:
             self._send_filtered(consumer, entries)
         else:
             self._send(consumer, entries)
-        return consumer.permits > 0
+        return consumer.permits > 0 and self._reader.has_more(self.read_position)
 
     def _send(self, consumer: Consumer, entries: list[StoredEntry]) -> None:
         """The usual case: nothing of ``entries`` is acknowledged, all of it is sent unless permits run out."""

@@ -41,6 +41,10 @@ class LogReader:
                 start = self._damaged(error)
         return []
 
+    def has_more(self, position: Position) -> bool:
+        """Whether there may be an entry at or after ``position``; saves a read that finds nothing."""
+        return position <= self._log.last_confirmed
+
     def read_set(
         self, wanted: PositionSet, entries_max: int, bytes_max: int
     ) -> tuple[list[StoredEntry], list[Position]]:
@@ -72,7 +76,7 @@ class LogReader:
         try:
             got = self._log.read(start, entries_max, bytes_max)
         except UnreadableEntryError as error:
-            self._damaged(error)
+            self._damaged(error, stop=False)
             return []
         expected = start.entry
         for count, each in enumerate(got):
@@ -81,13 +85,15 @@ class LogReader:
             expected += 1
         return got
 
-    def _damaged(self, error: UnreadableEntryError) -> Position:
-        """Book a damaged entry; returns where to go on."""
+    def _damaged(self, error: UnreadableEntryError, *, stop: bool = True) -> Position:
+        """Book a damaged entry; returns where to go on. One that was read before holds up nothing behind it."""
         position = error.position
         self.damaged_entries += 1
         if self._skip is not None:
             logger.error("damaged entry skipped subscription=%s position=%s error=%s", self._name, position, error)
             self._skip(position)
+        elif not stop:
+            logger.error("damaged entry not sent again subscription=%s position=%s", self._name, position)
         else:
             logger.error("stopped at damaged entry subscription=%s position=%s error=%s", self._name, position, error)
             self.stopped_at = position

@@ -114,14 +114,17 @@ class Topic:
         check_subscription_name(name)
         if name in self.subscriptions:
             raise NotAllowedError(f"subscription {name!r} of {self.name} exists already")
-        if initial_position is InitialPosition.LATEST:
-            start = self.log.last_confirmed
-        elif initial_position is InitialPosition.EARLIEST:
-            start = self.log.first_position
-        else:
-            start = before_position(self.log, initial_position)
+        start = self._initial(initial_position)
         row = self._store.metadata.create_subscription(self.topic_id, name, start, self.clock.now_ms(), properties)
         return self._add_durable(row, Cursor(self.log, start))
+
+    def _initial(self, wish: InitialPosition | Position) -> Position:
+        """The mark-delete position from which ``wish`` comes next."""
+        if wish is InitialPosition.LATEST:
+            return self.log.last_confirmed
+        if wish is InitialPosition.EARLIEST:
+            return self.log.first_position
+        return before_position(self.log, wish)
 
     def delete_subscription(self, name: str, *, knowing: Consumer | None = None) -> None:
         """Forget a subscription and what it has acknowledged; its consumers are told, except ``knowing``."""
@@ -139,8 +142,8 @@ class Topic:
             del self.subscriptions[subscription.name]
 
     def _subscribe_reader(self, request: SubscribeRequest, sink: ConsumerSink) -> Consumer:
-        """A new non-durable subscription: it stands right before the entry asked for, else after the last one."""
-        start = self.log.last_confirmed if request.start is None else before_position(self.log, request.start)
+        """A new non-durable subscription: it stands right before the entry asked for, if any is."""
+        start = self._initial(request.initial_position if request.start is None else request.start)
         cursor = Cursor(self.log, start, stored=False)
         subscription = Subscription(self, request.subscription, cursor, None, request.properties)
         consumer = subscription.subscribe(request, sink)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker_core.base.errors import (
     InvalidTopicNameError,
@@ -124,6 +126,17 @@ class TestAutoCreation:
             world.topic("non-persistent://public/default/t")
         with pytest.raises(InvalidTopicNameError):
             name("other://public/default/t")
+
+
+@given(st.text("abz-_.0/:", max_size=30))
+def test_parsing_a_name_twice_changes_nothing(text: str) -> None:
+    """I1.4 parse(str(parse(x))) = parse(x), so a name always finds the same topic."""
+    try:
+        parsed = name(text)
+    except InvalidTopicNameError:
+        return
+    assert name(str(parsed)) == parsed
+    assert str(name(str(parsed))) == str(parsed)
 
 
 class TestPartitions:

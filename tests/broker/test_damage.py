@@ -86,7 +86,8 @@ def test_an_entry_that_is_damaged_before_it_is_sent_again() -> None:
     consumer.flow(10)
     world.settle()
     assert mailbox.take() == [positions[0], *positions[2:]]
-    assert world.subscription().reader.stopped_at == positions[1]
+    later = world.publish(1)
+    assert (mailbox.take(), world.subscription().reader.damaged_entries) == (later, 1)
 
 
 def test_time_and_last_message_step_over_damage() -> None:
