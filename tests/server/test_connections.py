@@ -225,6 +225,23 @@ def test_an_ack_with_a_request_id_is_answered(broker: RunningBroker, topic: str)
         assert refusal.request_id == 1
 
 
+def test_consumer_statistics_count_permits_and_backlog(broker: RunningBroker, topic: str) -> None:
+    """CONSUMER_STATS, as the C++ client asks for them."""
+    with RawClient(broker.service_url) as client:
+        must_succeed(client.open_producer(topic))
+        for number in range(5):
+            client.send_entry(0, number, entry(b"x"))
+            client.next_command()
+        must_succeed(client.subscribe(topic, "s", 7, permits=3))
+        for _ in range(3):
+            client.next_frame()
+        stats = client.ask(
+            BaseCommand(type=BaseCommand.CONSUMER_STATS, consumerStats={"consumer_id": 7, "request_id": 9})
+        ).consumerStatsResponse
+    assert (stats.request_id, stats.availablePermits, stats.msgBacklog, stats.type) == (9, 0, 5, "Exclusive")
+    assert stats.address.startswith("127.0.0.1:")
+
+
 def test_a_failing_connection_takes_its_producers_and_consumers_along(broker: RunningBroker, topic: str) -> None:
     """Names and places are free for the next connection."""
     with RawClient(broker.service_url) as first:

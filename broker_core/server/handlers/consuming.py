@@ -23,6 +23,7 @@ from broker_core.broker.requests import (
     SubscriptionType,
 )
 from broker_core.broker.sinks import Delivery
+from broker_core.broker.stats import consumer_stats
 from broker_core.broker.topic import Topic
 from broker_core.server.session import NO_REQUEST, Session
 from broker_core.wire import commands
@@ -224,13 +225,21 @@ def handle_consumer_stats(session: Session, command: BaseCommand) -> None:
     """What the broker counts for one consumer."""
     wish = command.consumerStats
     consumer = _channel(session, wish.consumer_id).consumer
+    stats = consumer_stats(consumer)
     answer = BaseCommand(type=BaseCommand.CONSUMER_STATS_RESPONSE)
     result = answer.consumerStatsResponse
     result.request_id = wish.request_id
-    result.consumerName = consumer.name
-    result.availablePermits = max(0, consumer.permits)
-    result.address = session.peer_address
+    result.msgRateOut = stats.msg_rate_out
+    result.msgThroughputOut = stats.msg_throughput_out
+    result.msgRateRedeliver = stats.msg_rate_redeliver
+    result.consumerName = stats.consumer_name
+    result.availablePermits = max(0, stats.available_permits)
+    result.unackedMessages = stats.unacked_messages
+    result.blockedConsumerOnUnackedMsgs = stats.blocked_consumer_on_unacked_msgs
+    result.address = stats.address
+    result.connectedSince = stats.connected_since
     result.type = consumer.request.kind.label
+    result.msgBacklog = consumer.subscription.cursor.backlog_entries()
     session.send(answer)
 
 

@@ -15,7 +15,7 @@ from broker_core.base.limits import PRODUCER_NAME_BYTES_MAX
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.broker.producer import Producer
-from broker_core.broker.requests import AccessMode, Peer, ProducerRequest
+from broker_core.broker.requests import AccessMode, InitialPosition, Peer, ProducerRequest
 from broker_core.broker.topic import Topic
 from broker_core.server.admission import admit
 from broker_core.server.session import NO_REQUEST, Session
@@ -88,6 +88,9 @@ def handle_producer(session: Session, command: BaseCommand) -> None:
     if channel is None:
         request = _producer_request(session, command)
         topic = session.node.broker.topic(TopicName.parse(wish.topic), create=True)
+        if wish.initial_subscription_name and wish.initial_subscription_name not in topic.subscriptions:
+            # For dead letter topics: what is sent there must wait for somebody to look.
+            topic.create_subscription(wish.initial_subscription_name, InitialPosition.EARLIEST)
         channel = ProducerChannel(session, wish.producer_id, topic, request)
         session.producers[wish.producer_id] = channel
     answer = BaseCommand(type=BaseCommand.PRODUCER_SUCCESS)
