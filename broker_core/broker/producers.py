@@ -38,7 +38,10 @@ class Producers:
                 hint="produce with access mode Shared",
             )
         if not request.name:
-            return self._generate_name()
+            name = self._generate_name()
+            while name in self._by_name:  # somebody chose a name of this form
+                name = self._generate_name()
+            return name
         if len(request.name.encode("utf-8", "replace")) > PRODUCER_NAME_BYTES_MAX:
             raise NotAllowedError(
                 f"producer name {request.name[:40]!r}... is longer than {PRODUCER_NAME_BYTES_MAX} bytes",

@@ -30,6 +30,13 @@ def test_generated_names_are_unique_over_restarts() -> None:
     assert names == ["standalone-1-0", "standalone-1-1", "standalone-2-0", "standalone-2-1"]
 
 
+def test_a_generated_name_avoids_chosen_ones() -> None:
+    """1.7.1 Somebody may have chosen the very name that comes next."""
+    world = World()
+    world.produce(name="standalone-1-0")
+    assert world.produce()[0].name == "standalone-1-1"
+
+
 def test_a_reconnecting_producer_replaces_its_dead_connection() -> None:
     """1.7.1 A generated name comes back with a higher epoch; a lower or equal one is somebody stale."""
     world = World()

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 
 from broker_core.broker import Peer, topic_stats
 from tests.broker.world import EXCLUSIVE, FAILOVER, SHARED, World, ack, ack_batch
@@ -72,6 +73,17 @@ def test_the_backlog_counts_entries_and_messages() -> None:
     assert seen() == (11, backlog - 4 - 5 - 12 - 5)
     ack(consumer, *positions)
     assert seen() == (0, 0)
+
+
+def test_a_backlog_full_of_holes_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3.6.8 [R] With too many holes to count, acknowledged entries are taken to be of mean size."""
+    world = World()
+    consumer, _ = world.subscribe()
+    positions = world.publish(12, messages=lambda n: 1 + n % 2)
+    ack(consumer, *positions[1::3])
+    assert world.subscription().backlog_messages() == 12
+    monkeypatch.setattr("broker_core.broker.subscription.HOLES_COUNTED_MAX", 1)
+    assert world.subscription().backlog_messages() == 12
 
 
 def test_rates_are_of_the_last_while() -> None:
