@@ -144,7 +144,7 @@ class _Examination:
                 doing = "made" if row.state == LEDGER_CREATING else "deleted"
                 self._done(FileReport(path, "ledger", notes=[f"was being {doing}; the next start removes it"]))
             else:
-                self._file(path, "ledger", partial(_check_ledger, row))
+                self._file(path, "ledger", partial(check_ledger, row))
 
     def _cursors(self, metadata: Metadata) -> None:
         number = metadata.number(CURRENT_LOG, -1)
@@ -182,7 +182,8 @@ def _check_format(file: File, report: FileReport) -> None:
         report.problems.append(f"names format {version}, this version reads {layout.FORMAT_VERSION}")
 
 
-def _check_ledger(row: LedgerRow, file: File, report: FileReport) -> None:
+def check_ledger(row: LedgerRow, file: File, report: FileReport) -> None:
+    """Examine the file of one ledger whose row is LEDGER_OPEN or LEDGER_CLOSED."""
     header = FileHeader(KIND_LEDGER, row.id, row.topic_id, row.created_ms, row.first_index)
     records = _Records(file, report, header)
     if row.state == LEDGER_CLOSED:

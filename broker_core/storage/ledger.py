@@ -118,11 +118,11 @@ class Ledger:
             self.first_ms, self.last_ms,
         )  # fmt: skip
 
-    def index(self) -> LedgerIndex:
-        """Offsets and message indexes of all entries.
+    def index(self, entry: int = 0) -> LedgerIndex:
+        """Offsets and message indexes of all entries; ``entry`` is the one that the caller wants to find.
 
         Raises:
-            UnreadableEntryError: the file cannot be read at all.
+            UnreadableEntryError: the file cannot be read at all; names ``entry``.
         """
         if self.live_index is not None:
             return self.live_index
@@ -131,7 +131,7 @@ class Ledger:
             try:
                 found = self._load_index()
             except OSError as e:
-                raise self._unreadable(0, f"cannot be read ({e.strerror or e})") from e
+                raise self._unreadable(entry, f"cannot be read ({e.strerror or e})") from e
             self._context.indexes.put(self.id, found)
         return found
 
@@ -160,7 +160,7 @@ class Ledger:
             skip = entry - chunk.first
             stop = min(stop, chunk.first + len(chunk.bodies))
             return self._from_cache(entry, stop, bytes_max, chunk.bodies[skip : stop - chunk.first], chunk.times[skip:])
-        index = self.index()
+        index = self.index(entry)
         try:
             return self._from_file(index, entry, self._stop_by_bytes(index, entry, stop, bytes_max))
         except OSError:

@@ -45,6 +45,7 @@ class TopicLog:
         self._count_from(0)
         self._trimmed = topic.trimmed
         self._trimmed_next_index = topic.trimmed_next_index
+        self._next_index = ledgers[-1].next_index if ledgers else topic.trimmed_next_index
         self._writer: LedgerWriter | None = None
         self._writers: list[LedgerWriter] = []
         self._listeners: list[Callable[[], None]] = []
@@ -100,6 +101,7 @@ class TopicLog:
     def _seal(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
+            self._next_index = writer.next_index
             writer.seal()
 
     def roll_if_due(self) -> bool:
@@ -215,9 +217,7 @@ class TopicLog:
     @property
     def next_index(self) -> int:
         """Message index that the next append begins with; also the number of messages ever appended."""
-        if self._writer is not None:
-            return self._writer.next_index
-        return self._ledgers[-1].next_index if self._ledgers else self._trimmed_next_index
+        return self._next_index if self._writer is None else self._writer.next_index
 
     @property
     def entries_count(self) -> int:
@@ -343,9 +343,11 @@ class TopicLog:
     def _index_after(self, position: Position) -> int:
         """Message index after the last durable entry at or before ``position``."""
         i = bisect_right(self._ids, position.ledger) - 1
+        while i >= 0 and not self._ledgers[i].entries:
+            i -= 1
         if i < 0:
             return self._ledgers[0].first_index if self._ledgers else self._trimmed_next_index
         ledger = self._ledgers[i]
         if ledger.id < position.ledger or position.entry >= ledger.entries - 1:
             return ledger.next_index
-        return ledger.first_index if position.entry < 0 else ledger.index().indexes[position.entry] + 1
+        return ledger.first_index if position.entry < 0 else ledger.index(position.entry).indexes[position.entry] + 1
