@@ -80,8 +80,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return Exit.FAILURE
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has enough. The interpreter must not trip over it again at exit.
+    except (BrokenPipeError, SystemExit):
+        # Whoever read our output has enough (click makes an exit of that, and of nothing else when not standalone).
+        # The interpreter must not trip over it again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except PulsarishError as error:

@@ -7,12 +7,14 @@ goes to stderr. SIGTERM or Ctrl-C stops it in order; killing it loses nothing th
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
 
 import click
 
+from broker_core.base.errors import PulsarishError
 from broker_core.cli.output import say
 from broker_core.cli.target import data_dir_option, directory_or_default
 
@@ -94,7 +96,15 @@ def serve(
         if sys.stderr.isatty():
             _greet(directory, resolved.settings.durability, info.service_url)
 
-    process.serve(resolved.settings, data_dir=directory, port=port, http_port=http_port, on_ready=announce)
+    try:
+        process.serve(resolved.settings, data_dir=directory, port=port, http_port=http_port, on_ready=announce)
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise
+        raise PulsarishError(
+            f"the broker cannot take its ports: {error.strerror}",
+            hint="choose others with --port and --http-port (--port 0 takes any free one)",
+        ) from error
 
 
 def _greet(directory: Path, durability: str, url: str) -> None:

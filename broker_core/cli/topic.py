@@ -31,7 +31,10 @@ def topic() -> None:
 @format_option
 @target_options
 def list_topics(target: Target, namespace: str, output: Format | None) -> None:
-    """List the topics of NAMESPACE (tenant/namespace; default public/default) with their backlog."""
+    """List the topics of NAMESPACE (tenant/namespace; default public/default) with their backlog.
+
+    msgBacklog is that of the subscription that is farthest behind. As in Pulsar it counts entries: a batch is one.
+    """
     name = NamespaceName.parse(namespace)
     with target.admin() as admin:
         rows = [
