@@ -67,7 +67,7 @@ class TopicHistory:
     sessions: dict[str, list[Session]] = field(default_factory=lambda: defaultdict(list))
     """Sessions of each subscription."""
     acked_at: dict[str, dict[Slot, float]] = field(default_factory=lambda: defaultdict(dict))
-    """For each subscription, when the acknowledgement of a slot was confirmed."""
+    """For each subscription, when the acknowledgement of a slot was first confirmed."""
     log: dict[Slot, Message | None] = field(default_factory=dict)
     """The log at the end, in its order. None: a message that does not read as one of the workload's."""
 
@@ -81,10 +81,15 @@ class Verdict:
     repeated: int = 0
     acked: int = 0
     delivered: int = 0
+    broken: dict[str, int] = field(default_factory=dict)
+    """How often each rule was broken; rules that hold are not in it."""
     violations: list[str] = field(default_factory=list)
+    """In words; of each rule the first ones only."""
 
     def add(self, other: Verdict) -> None:
         """Count ``other`` in."""
+        for rule, count in other.broken.items():
+            self.broken[rule] = self.broken.get(rule, 0) + count
         self.receipts += other.receipts
         self.stored += other.stored
         self.repeated += other.repeated
@@ -92,72 +97,81 @@ class Verdict:
         self.delivered += other.delivered
         self.violations += other.violations
 
+    def note(self, rule: str, where: str, found: Iterable[str]) -> None:
+        """Add what breaks ``rule``."""
+        texts = list(found)
+        if not texts:
+            return
+        self.broken[rule] = self.broken.get(rule, 0) + len(texts)
+        self.violations += [f"{where}: {rule}: {text}" for text in texts[:_VIOLATIONS_SHOWN]]
+        if len(texts) > _VIOLATIONS_SHOWN:
+            self.violations.append(f"{where}: {rule}: and {len(texts) - _VIOLATIONS_SHOWN:,} more like these")
+
 
 def check_topic(topic: str, history: TopicHistory, *, drained: bool) -> Verdict:
     """Hold the history of one topic against all rules. ``drained``: consumers read to the end of the log (C3)."""
-    violations: list[str] = []
     last_copy = {message: slot for slot, message in history.log.items() if message is not None}
-    violations += _receipts_are_in_the_log(history)
-    violations += _receipts_rise(history.receipts)
-    violations += _stored_was_sent(history)
-    violations += _receipts_name_last_copies(history.receipts, last_copy)
-    violations += _order_is_kept(history.log)
-    for subscription, sessions in history.sessions.items():
-        found = _deliveries_match_log(sessions, history.log)
-        found += _acked_stays_acked(sessions, history.acked_at[subscription])
-        found += _everything_was_delivered(sessions, history.log) if drained else []
-        found += _sessions_rise(sessions)
-        violations += [f"subscription {subscription}: {text}" for text in found]
-    return Verdict(
+    verdict = Verdict(
         receipts=len(history.receipts),
         stored=len(history.log),
         repeated=len(history.log) - len(last_copy),
         acked=sum(len(acked) for acked in history.acked_at.values()),
         delivered=sum(len(session.delivered) for sessions in history.sessions.values() for session in sessions),
-        violations=[f"{topic}: {text}" for text in violations],
     )
+    verdict.note("R1", topic, _receipts_are_in_the_log(history))
+    verdict.note("R2", topic, _receipts_rise(history.receipts))
+    verdict.note("R3", topic, _stored_was_sent(history))
+    verdict.note("R4", topic, _receipts_name_last_copies(history.receipts, last_copy))
+    verdict.note("R5", topic, _order_is_kept(history.log))
+    for subscription, sessions in history.sessions.items():
+        where = f"{topic}, subscription {subscription}"
+        verdict.note("C1", where, _deliveries_match_log(sessions, history.log))
+        verdict.note("C2", where, _acked_stays_acked(sessions, history.acked_at[subscription]))
+        verdict.note("C3", where, _everything_was_delivered(sessions, history.log) if drained else [])
+        verdict.note("C4", where, _sessions_rise(sessions))
+    return verdict
 
 
-def _receipts_are_in_the_log(history: TopicHistory) -> list[str]:
+def _receipts_are_in_the_log(history: TopicHistory) -> Iterable[str]:
     log = history.log
-    return _shown(
-        f"R1 {message} was confirmed at {slot}, but there is {log.get(slot, 'nothing')}"
+    return (
+        f"{message} was confirmed at {slot}, but there is {log.get(slot, 'nothing')}"
         for message, slot in history.receipts.items()
         if log.get(slot) != message
     )
 
 
-def _receipts_rise(receipts: Mapping[Message, Slot]) -> list[str]:
+def _receipts_rise(receipts: Mapping[Message, Slot]) -> Iterable[str]:
     found = []
     ordered = sorted(receipts.items())
     for (earlier, at), (later, then) in pairwise(ordered):
         if earlier.producer == later.producer and at >= then:
-            found.append(f"R2 {earlier} is at {at}, but {later} at {then}")
-    return _shown(found)
+            found.append(f"{earlier} is at {at}, but {later} at {then}")
+    return found
 
 
-def _stored_was_sent(history: TopicHistory) -> list[str]:
-    return _shown(
-        f"R3 at {slot} is {message or 'a damaged message'}, which was not sent"
+def _stored_was_sent(history: TopicHistory) -> Iterable[str]:
+    return (
+        f"at {slot} is {message or 'a damaged message'}, which was not sent"
         for slot, message in history.log.items()
         if message is None or message.number >= history.sent.get(message.producer, 0)
     )
 
 
-def _receipts_name_last_copies(receipts: Mapping[Message, Slot], last_copy: Mapping[Message, Slot]) -> list[str]:
-    return _shown(
-        f"R4 {message} was confirmed at {slot}, and is again at {last_copy[message]}"
+def _receipts_name_last_copies(receipts: Mapping[Message, Slot], last_copy: Mapping[Message, Slot]) -> Iterable[str]:
+    return (
+        f"{message} was confirmed at {slot}, and is again at {last_copy[message]}"
         for message, slot in receipts.items()
         if last_copy.get(message, slot) > slot
     )
 
 
-def _order_is_kept(log: Mapping[Slot, Message | None]) -> list[str]:
+def _order_is_kept(log: Mapping[Slot, Message | None]) -> Iterable[str]:
     stored: dict[str, list[int]] = defaultdict(list)
     for message in log.values():
         if message is not None:
             stored[message.producer].append(message.number)
-    return _shown(text for producer, numbers in stored.items() for text in _steps_over(producer, numbers))
+    return (text for producer, numbers in stored.items() for text in _steps_over(producer, numbers))
 
 
 def _steps_over(producer: str, numbers: Sequence[int]) -> Iterable[str]:
@@ -166,47 +180,38 @@ def _steps_over(producer: str, numbers: Sequence[int]) -> Iterable[str]:
     previous = -1
     for number in numbers:
         if rank[number] > previous + 1:
-            yield f"R5 {producer} {number} follows {known[previous] if previous >= 0 else 'nothing'} in the log"
+            yield f"{producer} {number} follows {known[previous] if previous >= 0 else 'nothing'} in the log"
         previous = rank[number]
 
 
-def _deliveries_match_log(sessions: Sequence[Session], log: Mapping[Slot, Message | None]) -> list[str]:
-    return _shown(
-        f"C1 {message} was delivered from {slot}, where the log has {log.get(slot, 'nothing')}"
+def _deliveries_match_log(sessions: Sequence[Session], log: Mapping[Slot, Message | None]) -> Iterable[str]:
+    return (
+        f"{message} was delivered from {slot}, where the log has {log.get(slot, 'nothing')}"
         for session in sessions
         for slot, message in session.delivered
         if log.get(slot) != message
     )
 
 
-def _acked_stays_acked(sessions: Sequence[Session], acked_at: Mapping[Slot, float]) -> list[str]:
-    return _shown(
-        f"C2 {message} at {slot} came again after its acknowledgement was confirmed"
+def _acked_stays_acked(sessions: Sequence[Session], acked_at: Mapping[Slot, float]) -> Iterable[str]:
+    return (
+        f"{message} at {slot} came again after its acknowledgement was confirmed"
         for session in sessions
         for slot, message in session.delivered
         if acked_at.get(slot, session.started_at) < session.started_at
     )
 
 
-def _everything_was_delivered(sessions: Sequence[Session], log: Mapping[Slot, Message | None]) -> list[str]:
+def _everything_was_delivered(sessions: Sequence[Session], log: Mapping[Slot, Message | None]) -> Iterable[str]:
     delivered = {slot for session in sessions for slot, _ in session.delivered}
-    return _shown(
-        f"C3 {message} at {slot} was never delivered" for slot, message in log.items() if slot not in delivered
-    )
+    return (f"{message} at {slot} was never delivered" for slot, message in log.items() if slot not in delivered)
 
 
-def _sessions_rise(sessions: Sequence[Session]) -> list[str]:
+def _sessions_rise(sessions: Sequence[Session]) -> Iterable[str]:
     found = []
     for session in sessions:
         if session.exclusive:
             slots = [slot for slot, _ in session.delivered]
             backward = (pair for pair in pairwise(slots) if pair[1] <= pair[0])
-            found += [f"C4 {later} was delivered after {earlier}" for earlier, later in backward]
-    return _shown(found)
-
-
-def _shown(violations: Iterable[str]) -> list[str]:
-    """The first violations of one rule; the rest as a count."""
-    found = list(violations)
-    rest = len(found) - _VIOLATIONS_SHOWN
-    return found if rest <= 0 else [*found[:_VIOLATIONS_SHOWN], f"and {rest:,} more like these"]
+            found += [f"{later} was delivered after {earlier}" for earlier, later in backward]
+    return found

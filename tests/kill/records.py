@@ -63,5 +63,7 @@ def histories(paths: Iterable[Path]) -> dict[str, TopicHistory]:
                 topics[receipt.topic].receipts[receipt.message] = receipt.slot
         for consumed in records.consumed:
             topics[consumed.topic].sessions[consumed.subscription] += consumed.sessions
-            topics[consumed.topic].acked_at[consumed.subscription].update(consumed.acked)
+            acked_at = topics[consumed.topic].acked_at[consumed.subscription]
+            for slot, confirmed_at in consumed.acked:
+                acked_at[slot] = min(confirmed_at, acked_at.get(slot, confirmed_at))
     return topics

@@ -47,8 +47,9 @@ _REPORT_EVERY_S: Final = 5.0
 class Rig:
     """One run in ``folder``, which must be empty."""
 
-    def __init__(self, folder: Path, kills: int, seed: int) -> None:
+    def __init__(self, folder: Path, kills: int, seed: int, zygote: str) -> None:
         self._folder = folder
+        self._zygote = zygote
         self._kills = kills
         self._dice = random.Random(seed)
         self._state = SharedState(folder / STATE_FILE)
@@ -58,7 +59,7 @@ class Rig:
 
     def run(self) -> Summary:
         """Kill as often as asked, let everything come to rest, and check."""
-        with BrokerSeries(self._folder / "data", SETTINGS) as brokers:
+        with BrokerSeries(self._folder / "data", SETTINGS, self._zygote) as brokers:
             brokers.start()
             brokers.wait_ready()
             create_topics(brokers)
@@ -150,12 +151,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     parser.add_argument("--folder", type=Path, help="keep everything here (default: a temporary folder)")
     parser.add_argument("--json", type=Path, help="write the summary here too")
+    parser.add_argument(
+        "--zygote", default="tests.kill.zygote", help="tests.kill.liar: a broker that must be found out"
+    )
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="kill-rig-") as temporary:
         folder = chosen.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         sys.stderr.write(f"seed {chosen.seed}, {chosen.kills} kills, folder {folder}\n")
-        summary = Rig(folder.resolve(), chosen.kills, chosen.seed).run()
+        summary = Rig(folder.resolve(), chosen.kills, chosen.seed, chosen.zygote).run()
     if chosen.json:
         chosen.json.write_text(json.dumps(summary.as_dict(), indent=1))
     sys.stdout.write(summary.text() + "\n")

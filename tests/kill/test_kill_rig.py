@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,20 +18,36 @@ from tests.kill.workload import decode, encode
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_nothing_confirmed_is_lost_over_twenty_kills(tmp_path: Path) -> None:
-    """Reliability fault class 1, in small: `make kill` does the same with 500 kills."""
-    summary = tmp_path / "summary.json"
-    command = [sys.executable, "-m", "tests.kill.rig", "--kills", "20", "--folder", str(tmp_path / "rig")]
+def run_rig(folder: Path, *options: str) -> tuple[int, dict[str, Any], str]:
+    """One run to its end: exit code, summary, and everything it said."""
+    command = [sys.executable, "-m", "tests.kill.rig", "--folder", str(folder / "rig"), *options]
+    summary = folder / "summary.json"
     done = subprocess.run(
         [*command, "--json", str(summary)], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(summary.read_text())
+    talk = done.stdout + done.stderr
+    assert summary.exists(), talk
+    return done.returncode, json.loads(summary.read_text()), talk
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_nothing_confirmed_is_lost_over_twenty_kills(tmp_path: Path) -> None:
+    """`make kill` does the same with 500 kills."""
+    code, found, talk = run_rig(tmp_path, "--kills", "20")
+    assert code == 0, talk
     assert found["kills"] == 20
     assert found["verdict"]["receipts"] > 0
     assert found["verdict"]["acked"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_broker_that_confirms_before_it_writes_is_found_out(tmp_path: Path) -> None:
+    """Who never saw the rig complain cannot trust its silence."""
+    code, found, talk = run_rig(tmp_path, "--kills", "8", "--zygote", "tests.kill.liar")
+    assert code == 1, talk
+    assert found["verdict"]["broken"]["R1"] > 0
 
 
 def test_the_content_of_a_message_shows_any_damage() -> None:

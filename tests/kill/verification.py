@@ -50,17 +50,17 @@ class Summary:
         lines = [
             f"kills                  {self.kills:,} ({self.killed_while_starting} while starting), {others}",
             f"seconds                {self.seconds:.0f}, {self.kills / self.kill_seconds:.1f} kills a second",
-            f"receipts               {found.receipts:,}, lost or misplaced {self._count('R')}",
+            f"receipts               {found.receipts:,}, lost or misplaced {self._broken('R')}",
             f"messages in the log    {found.stored:,}, of them {found.repeated:,} repeats of unconfirmed sends",
             f"deliveries             {found.delivered:,}",
-            f"confirmed acks         {found.acked:,}, lost {self._count('C')}",
+            f"confirmed acks         {found.acked:,}, lost {self._broken('C')}",
             f"violations             {len(self.violations)} (seed {self.seed})",
             *(f"  {text}" for text in self.violations),
         ]
         return "\n".join(lines)
 
-    def _count(self, rules: str) -> int:
-        return sum(f" {rules}{number} " in text for text in self.violations for number in range(1, 6))
+    def _broken(self, kind: str) -> int:
+        return sum(count for rule, count in self.verdict.broken.items() if rule.startswith(kind))
 
 
 def create_topics(brokers: BrokerSeries) -> None:
