@@ -8,7 +8,6 @@ seconds are those of that process. ``run`` gives all cases; ``python -m benchmar
 
 from __future__ import annotations
 
-import json
 import statistics
 import struct
 import sys
@@ -260,12 +259,11 @@ def run(*, quick: bool) -> list[Result]:
 
 
 def main() -> None:
+    """Print the table: smallest, middle and largest value of each case."""
     for result in run(quick="--quick" in sys.argv[1:]):
         values = [float(value) for value in result["values"]]  # type: ignore[union-attr] # a list, by the contract
         shown = f"{min(values):,.4g} .. {statistics.median(values):,.4g} .. {max(values):,.4g}"
         print(f"{result['case']:<60} {shown:>34} {result['unit']:<10} {result['note']}")
-    if "--json" in sys.argv[1:]:
-        print(json.dumps(run(quick=True)))
 
 
 if __name__ == "__main__":

@@ -86,8 +86,11 @@ class Outbox:
         if buffers:
             self._buffers = []
             self._piled_bytes = 0
-            if self._transport is not None:
-                self._transport.writelines(buffers)
+            transport = self._transport
+            # A connection that was reset is closing before ``detach`` is called; writing to it would raise here, in the
+            # middle of a dispatch or a commit that is about many others.
+            if transport is not None and not transport.is_closing():
+                transport.writelines(buffers)
 
     def _end_of_turn(self) -> None:
         self._scheduled = False

@@ -19,6 +19,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     settings = {"activeConsumerFailoverDelayTimeMillis": 0}
     with RunningBroker(tmp_path_factory.mktemp("broker") / "data", settings) as running:
         yield running
+        assert "Traceback" not in running.stderr
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """A broker with default settings."""
     with RunningBroker(tmp_path_factory.mktemp("broker") / "data") as running:
         yield running
+        assert "Traceback" not in running.stderr
 
 
 @pytest.fixture

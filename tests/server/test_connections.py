@@ -2,6 +2,7 @@
 """How connections begin, live and end: handshake, keep-alive, limits, clients that do not read."""
 
 import socket
+import struct
 import time
 from pathlib import Path
 
@@ -223,6 +224,24 @@ def test_an_ack_with_a_request_id_is_answered(broker: RunningBroker, topic: str)
         refusal = client.ask(ack).ackResponse
         assert refusal.HasField("error")
         assert refusal.request_id == 1
+
+
+def test_connections_that_are_reset_in_full_flight_leave_no_trace(broker: RunningBroker, topic: str) -> None:
+    """Row 27: producers and consumers vanish without a word, over and over; the others notice nothing."""
+    body = entry(bytes(2000))
+    frames = b"".join(send_frame_head(0, number, 1, len(body)) + body for number in range(500))
+    descriptors = psutil.Process(broker.pid).num_fds()
+    for number in range(30):
+        with RawClient(broker.service_url) as client:
+            must_succeed(client.open_producer(topic))
+            must_succeed(client.subscribe(topic, f"s{number % 3}", permits=100_000))
+            client.socket.sendall(frames)
+            client.skip_frames(1 + 10 * number)
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with RawClient(broker.service_url) as client:
+        must_succeed(client.subscribe(topic, "last", permits=1))
+        assert client.next_command().type == BaseCommand.MESSAGE
+        assert psutil.Process(broker.pid).num_fds() <= descriptors + 4
 
 
 def test_consumer_statistics_count_permits_and_backlog(broker: RunningBroker, topic: str) -> None:

@@ -14,12 +14,16 @@ class RecordingTransport(asyncio.Transport):
         super().__init__()
         self.writes: list[list[bytes]] = []
         self.held_bytes = 0
+        self.closing = False
 
     def writelines(self, list_of_data: object) -> None:
         self.writes.append(list(list_of_data))  # type: ignore[call-overload]
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.limits = (high, low)
+
+    def is_closing(self) -> bool:
+        return self.closing
 
     def get_write_buffer_size(self) -> int:
         return self.held_bytes
@@ -104,3 +108,13 @@ def test_after_the_connection_is_lost_everything_is_dropped() -> None:
     assert transport.writes == []
     assert not outbox.writable
     assert heard == []
+
+
+def test_a_transport_that_is_closing_is_not_written_to() -> None:
+    """uvloop raises there, and the caller may be a dispatch to many."""
+    outbox, transport, turn, _ = attached()
+    transport.closing = True
+    outbox.put_all([b"x" * HAND_OVER_BYTES], HAND_OVER_BYTES)
+    outbox.put(b"y")
+    turn.end()
+    assert transport.writes == []
