@@ -8,6 +8,7 @@ consumers and answers no pings; use a real client for anything else.
 from __future__ import annotations
 
 import socket
+import struct
 from types import TracebackType
 from typing import Self
 
@@ -85,22 +86,35 @@ class RawClient:
 
     def skip_frames(self, frames_count: int) -> int:
         """Read ``frames_count`` frames without looking into them; their bytes. For load: costs little per frame."""
-        from_bytes = int.from_bytes
-        left, total_bytes = frames_count, 0
-        while left:
-            unread, at = self._unread, 0
-            end = len(unread)
+        size_at = struct.Struct(">I").unpack_from
+        scratch = bytearray(_RECEIVE_BYTES)
+        chunk: bytes | bytearray = self._unread
+        end = len(chunk)
+        left, total_bytes, at = frames_count, 0, 0
+        while True:
+            # ``at`` is where the next frame begins, possibly far behind the end of what was received.
             while left and end - at >= 4:
-                size = 4 + from_bytes(unread[at : at + 4], "big")
-                if end - at < size:
-                    break
+                size = 4 + size_at(chunk, at)[0]
+                total_bytes += size
                 at += size
                 left -= 1
-            total_bytes += at
-            self._unread = unread[at:]
-            if left:
-                self._fill(4 if end - at < 4 else 4 + from_bytes(self._unread[:4], "big"))
-        return total_bytes
+            if not left and at <= end:
+                self._unread = bytes(chunk[at:end])
+                return total_bytes
+            cut_size = bytes(chunk[at:end]) if at < end else b""
+            at = max(at - end, 0)
+            scratch[: len(cut_size)] = cut_size
+            end = len(cut_size) + self._receive_into(memoryview(scratch)[len(cut_size) :])
+            chunk = scratch
+
+    def _receive_into(self, room: memoryview) -> int:
+        try:
+            count = self.socket.recv_into(room)
+        except TimeoutError:
+            raise OperationTimeoutError("the broker sent nothing in time") from None
+        if not count:
+            raise ConnectionLostError("the broker closed the connection")
+        return count
 
     def ended_by_broker(self) -> bool:
         """Read on until the connection ends; false if it is still open when the time is over."""
