@@ -50,11 +50,8 @@ bench-peers: setup  ## the same Spark reads and writes on Kafka, and the ratios
 kill: setup  ## kill the real broker under load, 500 times, and compare with what it confirmed (KILL_ARGS=...)
 	@$(RUN) .venv/bin/python -m tests.kill.rig $(KILL_ARGS)
 
-sim: setup  ## crash the storage on the simulated disk, 20,000 images and every k-th failing operation (SIM_ARGS=...)
+sim: setup  ## crash the storage on the simulated disk, thousands of images (SIM_ARGS="--images N --seed S")
 	@$(RUN) .venv/bin/python -m tests.storage.sim $(SIM_ARGS)
-
-soak: setup  ## run steady load for long, watching memory and files (SOAK_ARGS=...)
-	@$(RUN) .venv/bin/python -m tests.soak $(SOAK_ARGS)
 
 clean:  ## remove everything that set-up, tests and rigs made here
 	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/results spark-warehouse metastore_db derby.log
@@ -63,4 +60,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test setup lint format type proto docs bench bench-peers kill sim soak clean help
+.PHONY: demo test setup lint format type proto docs bench bench-peers kill sim clean help

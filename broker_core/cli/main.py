@@ -19,6 +19,7 @@ from broker_core.base.errors import PulsarishError
 from broker_core.cli.completion import completion
 from broker_core.cli.config import config
 from broker_core.cli.consume import consume
+from broker_core.cli.doctor import doctor
 from broker_core.cli.exits import Exit, exit_code
 from broker_core.cli.output import report_error
 from broker_core.cli.produce import produce
@@ -57,7 +58,7 @@ def version() -> None:
     click.echo(__version__)
 
 
-for _command in (serve, produce, consume, topic, sub, config, completion, version):
+for _command in (serve, produce, consume, topic, sub, doctor, config, completion, version):
     cli.add_command(_command)
 
 

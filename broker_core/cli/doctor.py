@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``pulsarish doctor``: every checksum of a data directory, offline, changing nothing.
+
+The broker must not run on it. On stdout is what was found in each file; exit code 7 if anything is damaged.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from broker_core.cli.exits import MEANINGS, Exit
+from broker_core.cli.output import Format, format_option, human_bytes, print_rows, say
+from broker_core.cli.target import data_dir_option, directory_or_default
+
+
+@click.command()
+@data_dir_option("The directory to examine; no broker may be running on it.")
+@format_option
+@click.pass_context
+def doctor(context: click.Context, data_dir: Path | None, output: Format | None) -> None:
+    """Check every checksum of a data directory, without a broker and without changing anything."""
+    from broker_core.storage import RealDisk
+    from broker_core.storage.check import verify_directory
+
+    report = verify_directory(RealDisk(), str(directory_or_default(data_dir, os.environ)))
+    rows = [
+        {
+            "file": file.path,
+            "kind": file.kind,
+            "records": file.records,
+            "size": file.size_bytes,
+            "problems": file.problems,
+            "notes": file.notes,
+        }
+        for file in report.files
+    ]
+    print_rows(rows, output)
+    say(f"examined {len(rows)} files, {report.records:,} records, {human_bytes(report.size_bytes)}")
+    if report.ok:
+        say("no damage found")
+        return
+    say(f"{MEANINGS[Exit.DAMAGE]}: {len(report.problems)} problems; nothing was changed")
+    say("keep a copy of the directory; the broker can start on it and serves what is sound")
+    context.exit(Exit.DAMAGE)
