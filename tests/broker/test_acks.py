@@ -108,6 +108,27 @@ class TestAcks:
         consumer.ack(AckKind.CUMULATIVE, [], done.append)
         assert ["exactly one message, not 2" in str(done[0]), "not 0" in str(done[1])] == [True, True]
 
+    @pytest.mark.parametrize("byte", [70, 110, 150, 200])
+    def test_damaged_acknowledgements_never_skip_a_message(self, byte: int) -> None:
+        """3.6.5 Whatever part of the cursor log is damaged: messages may come again, but none is passed over."""
+        world = World()
+        positions = world.publish(6)
+        consumer, _ = world.subscribe()
+        ack_through(consumer, positions[2])
+        world.settle()
+        ack(consumer, positions[4])
+        world.settle()
+        world.crash(policy="all")
+        (path,) = [f"/data/cursors/{name}" for name in world.disk.list_dir("/data/cursors")]
+        world.abandon()
+        world.disk.heal()
+        world.disk.flip_bit(path, 8 * byte)
+        world.open()
+        _, mailbox = world.subscribe()
+        world.settle()
+        assert {positions[3], positions[5]} <= set(mailbox.positions)
+        assert mailbox.positions == sorted(mailbox.positions)
+
     def test_an_old_cumulative_ack_succeeds_and_does_nothing(self) -> None:
         """3.5.1 At or before mark-delete."""
         world = World()

@@ -152,7 +152,7 @@ class TestPartitions:
             world.topic("t")
 
     def test_they_survive_a_crash_and_are_listed_one_by_one(self) -> None:
-        """1.2.1 All partitions are there from the start, used or not."""
+        """1.2.1 (1.1.6) All partitions are there from the start, used or not; system topics are not shown."""
         world = World()
         world.broker.create_partitioned(name("t"), 2)
         world.broker.create_topic(name("plain"))

@@ -63,7 +63,7 @@ def test_a_chosen_name_is_never_taken_over() -> None:
 
 
 def test_receipts_come_in_the_order_of_sends_with_rising_ids() -> None:
-    """1.7.7 Over ledger borders and two producers, each hears of its own sends in order."""
+    """1.7.7 (1.7.3) Over ledger borders and two producers, each hears of its own sends in order."""
     world = World()
     one, hers = world.produce()
     two, his = world.produce()

@@ -100,9 +100,9 @@ def _plain_turn(levels: dict[int, list[int]], turn: dict[int, int], on: set[int]
     for priority in sorted(levels):
         level = levels[priority]
         start = turn.get(priority, 0)
-        order = [*range(start, len(level)), *range(min(start, len(level)))]
-        for index in order:
-            if level[index] in on:
-                turn[priority] = index + 1
-                return level[index]
+        order: list[int] = [*range(start, len(level)), *range(min(start, len(level)))]
+        index = next((each for each in order if level[each] in on), None)
+        if index is not None:
+            turn[priority] = index + 1
+            return level[index]
     return None

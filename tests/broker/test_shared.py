@@ -29,7 +29,7 @@ def deal(world: World, consumers: list[tuple[str, int, int]], entries: int) -> s
 
 
 def test_dispatch_by_priority_and_turn() -> None:
-    """2.4.2 The vector of the Pulsar docs, message by message."""
+    """2.4.2, 2.1.6 The vector of the Pulsar docs, message by message; 0 is the highest priority."""
     world = World(dispatcher_max_round_robin_batch_size=1)
     assert deal(world, [("1", 0, 2), ("2", 0, 1), ("3", 0, 1), ("4", 1, 2), ("5", 1, 1)], 9) == "1231454"
 
@@ -71,6 +71,17 @@ def test_each_message_goes_to_exactly_one() -> None:
     positions = world.publish(95)
     assert sorted(p for box in boxes for p in box.positions) == positions
     assert all(box.positions == sorted(box.positions) and box.positions for box in boxes)
+
+
+def test_what_was_read_and_found_nobody_comes_later() -> None:
+    """2.4.5 Entries that were read but not given are neither lost nor reordered."""
+    world = World()
+    consumer, mailbox = world.subscribe(SHARED, permits=1)
+    positions = world.publish(9, messages=lambda n: 1 + n % 3)
+    for _ in range(20):
+        consumer.flow(1)
+        world.settle()
+    assert mailbox.positions == positions
 
 
 def test_permits_are_counted_in_messages() -> None:

@@ -6,12 +6,15 @@ from __future__ import annotations
 import pytest
 
 from broker_core.base.errors import ConsumerBusyError
+from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
-from tests.broker.world import EXCLUSIVE, FAILOVER, SHARED, World, ack, ack_batch, ack_through
+from broker_core.wire.entry import seal_entry
+from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
+from tests.broker.world import EXCLUSIVE, FAILOVER, SHARED, World, ack, ack_batch, ack_through, body
 
 
 def test_an_exclusive_subscription_has_one_consumer() -> None:
-    """2.2.1 The second is refused at once and leaves no trace; after the first has left it may come."""
+    """2.2.1 (2.1.4) The second is refused at once and leaves no trace; after the first has left it may come."""
     world = World()
     first, _ = world.subscribe(EXCLUSIVE)
     with pytest.raises(ConsumerBusyError, match="exclusive and has a consumer"):
@@ -32,13 +35,32 @@ def test_everything_comes_in_order_without_gaps() -> None:
     assert {delivery.redelivery_count for delivery in mailbox.deliveries} == {0}
 
 
+def test_one_exclusive_consumer_may_have_all_partitions() -> None:
+    """2.2.2 Each partition is a subscription of its own, and it is the only one in each (2.2.3)."""
+    world = World()
+    world.broker.create_partitioned(TopicName.parse("t"), 3)
+    topics = [f"persistent://public/default/t-partition-{p}" for p in range(3)]
+    boxes = [world.subscribe(EXCLUSIVE, topic=topic)[1] for topic in topics]
+    published = [world.publish(4, topic) for topic in topics]
+    assert [box.positions for box in boxes] == published
+
+
+def test_delayed_messages_are_sent_at_once() -> None:
+    """2.3.5.5 (I6.10) A single active consumer gets everything in order of position, whenever it is due."""
+    world = World()
+    _, mailbox = world.subscribe()
+    producer, answers = world.produce()
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, deliver_at_time=2**60)
+    producer.send(0, -1, 1, seal_entry(metadata.SerializeToString(), b"later"), False)
+    world.settle()
+    assert mailbox.positions == [position for _, position in answers.receipts]
+
+
 def test_only_durable_entries_are_dispatched() -> None:
     """1.3 An entry is sent to consumers only once it is confirmed to its producer."""
     world = World()
     _, mailbox = world.subscribe()
     producer, answers = world.produce()
-    from tests.broker.world import body
-
     producer.send(0, -1, 1, body(), False)
     world.clock.run_due()
     assert (mailbox.positions, answers.receipts) == ([], [])
@@ -91,7 +113,7 @@ def test_a_sink_that_is_full_gets_nothing_until_it_says_so() -> None:
 
 
 def test_a_redeliver_request_sends_everything_unacknowledged_again() -> None:
-    """2.3.5.2 (4.3.7) Single ids are not honoured: it goes back to the first unacknowledged entry, in order."""
+    """2.3.5.2, 2.3.5.3 (1.9.4, 4.3.7) Any ids mean back to the first unacknowledged entry; the epoch rises."""
     world = World()
     positions = world.publish(6)
     consumer, mailbox = world.subscribe()
@@ -149,7 +171,7 @@ def test_batch_level_acks_can_be_switched_off() -> None:
 
 
 def test_cumulative_acks_up_to_a_message_of_a_batch() -> None:
-    """3.5.2 All before the batch is acknowledged, of the batch what the set leaves out; it never goes back."""
+    """3.5.2, 2.3.5.6 All before the batch is acknowledged, of it what the set leaves out; it never goes back."""
     world = World()
     positions = world.publish(3, messages=4)
     consumer, _ = world.subscribe()
@@ -280,7 +302,7 @@ class TestFailover:
     def test_partitions_spread_over_the_sorted_names(self) -> None:
         """2.3.2 (I2.4) Two partitions and A to D, as topics of a real broker; then A and B leave."""
         world = World()
-        world.broker.create_partitioned(world_name("spread"), 2)
+        world.broker.create_partitioned(TopicName.parse("spread"), 2)
         names = [f"persistent://public/default/spread-partition-{p}" for p in (0, 1)]
         boxes = {(n, t): world.subscribe(FAILOVER, "s", t, name=n) for n in "DBCA" for t in names}
         active = [world.subscription("s", t).dispatcher.active.name for t in names]  # type: ignore[union-attr]
@@ -301,12 +323,6 @@ class TestFailover:
                 world.subscribe(FAILOVER, "s", topic, name=name)
             active.append(world.subscription("s", topic).dispatcher.active.name)  # type: ignore[union-attr]
         assert active == ["B", "B", "A", "B"]
-
-
-def world_name(local: str):  # type: ignore[no-untyped-def]
-    from broker_core.base.names import TopicName
-
-    return TopicName.parse(local)
 
 
 def test_one_subscription_cannot_starve_another() -> None:
