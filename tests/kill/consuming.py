@@ -42,6 +42,7 @@ class Consumption:
         self._state = state
         self._load = load
         self._last_message_at = time.monotonic()
+        self._acks = ThreadPoolExecutor(_ACK_AFTER)
         self.record = ConsumedRecord(plan.topic, plan.subscription, [], [])
 
     def run(self) -> None:
@@ -89,8 +90,8 @@ class Consumption:
     def _acknowledge(self, consumer: Consumer, messages: list[Delivered]) -> None:
         """With receipt: only what the broker has confirmed is written down."""
         if self._plan.type == "shared":
-            for message in messages:
-                consumer.acknowledge(message, wait=True)
+            # At the same time, so that they share the broker's group commits.
+            list(self._acks.map(lambda message: consumer.acknowledge(message, wait=True), messages))
         else:
             consumer.acknowledge_cumulative(messages[-1], wait=True)
         now = time.monotonic()
