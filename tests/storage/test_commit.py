@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Group commit as the loop's owner and the writers see it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+import pytest
+
+from broker_core.base.errors import DiskFailedError, StorageError
+from broker_core.base.positions import POSITION_EARLIEST, Position
+from broker_core.storage.commit import FILES_PER_GROUP
+from broker_core.testing.sim_disk import SimDisk
+from tests.storage.entries import entry
+from tests.storage.model import SMALL_LEDGERS, discard, open_store
+
+
+def test_one_job_is_in_flight_and_the_next_group_collects_meanwhile() -> None:
+    """2.4 A1: nothing is confirmed before its sync; what comes during a job goes into the next."""
+    store = open_store(SimDisk())
+    log = store.open_log(store.metadata.create_topic("t", 1).id)
+    calls: list[str] = []
+    store.commits.on_pending = lambda: calls.append("pending")
+    log.append(entry(b"1"), 1, lambda error: calls.append("first"))
+    log.append(entry(b"2"), 1, lambda error: calls.append("second"))
+    assert calls == ["pending"]
+    job = store.commits.take()
+    assert job is not None
+    log.append(entry(b"3"), 1, lambda error: calls.append("third"))
+    assert store.commits.take() is None
+    job.run()
+    assert calls == ["pending"]
+    assert log.read(POSITION_EARLIEST, 10, 1000) == []
+    store.commits.finish(job, None)
+    assert calls == ["pending", "first", "second", "pending"]
+    assert len(log.read(POSITION_EARLIEST, 10, 1000)) == 2
+    store.commits.commit_now()
+    assert calls[-1] == "third"
+
+
+def test_listeners_hear_once_for_each_group_after_its_callbacks() -> None:
+    """Dispatch follows receipts: the log has advanced when either is called."""
+    store = open_store(SimDisk(), msgspec.structs.replace(SMALL_LEDGERS, managed_ledger_max_entries_per_ledger=100))
+    log = store.open_log(store.metadata.create_topic("t", 1).id)
+    seen: list[tuple[str, Position]] = []
+    log.add_listener(lambda: seen.append(("listener", log.last_confirmed)))
+    for _ in range(3):
+        log.append(entry(b"x"), 1, lambda error: seen.append(("receipt", log.last_confirmed)))
+    store.commits.commit_now()
+    assert seen == [*[("receipt", Position(1, 2))] * 3, ("listener", Position(1, 2))]
+
+
+def _note(answers: list[int], number: int, error: StorageError | None) -> None:
+    assert error is None
+    answers.append(number)
+
+
+def test_more_files_than_a_job_takes_are_committed_in_the_order_they_came() -> None:
+    """FILES_PER_GROUP bounds the descriptors that one job holds."""
+    store = open_store(SimDisk())
+    answers: list[int] = []
+    for i in range(FILES_PER_GROUP + 10):
+        log = store.open_log(store.metadata.create_topic(f"t{i}", 1).id)
+        log.append(entry(b"x"), 1, partial(_note, answers, i))
+    job = store.commits.take()
+    assert job is not None
+    assert len(job.groups) == FILES_PER_GROUP
+    job.run()
+    store.commits.finish(job, None)
+    store.commits.commit_now()
+    assert answers == list(range(FILES_PER_GROUP + 10))
+
+
+def test_a_failed_sync_answers_everybody_with_the_error_and_ends_the_store() -> None:
+    """Reliability row 10: after a failed sync there is no receipt, not for what waits and not for what comes."""
+    disk = SimDisk()
+    store = open_store(disk)
+    log = store.open_log(store.metadata.create_topic("t", 1).id)
+    log.append(entry(b"0"), 1, lambda error: None)
+    store.commits.commit_now()
+    answers: list[StorageError | None] = []
+    log.append(entry(b"1"), 1, answers.append)
+    job = store.commits.take()
+    assert job is not None
+    log.append(entry(b"2"), 1, answers.append)
+    disk.fail(1, kinds=("sync",))
+    with pytest.raises(DiskFailedError) as failure:
+        job.run()
+    store.commits.finish(job, failure.value)
+    assert answers == [failure.value, failure.value]
+    with pytest.raises(DiskFailedError):
+        log.append(entry(b"3"), 1, lambda error: pytest.fail("answered"))
+    store.close()
+
+
+def test_with_async_durability_only_sync_due_syncs() -> None:
+    """``durability=async``: entries are readable when written; a sync follows when the owner says it is due."""
+    disk = SimDisk()
+    store = open_store(disk, msgspec.structs.replace(SMALL_LEDGERS, durability="async"))
+    log = store.open_log(store.metadata.create_topic("t", 1).id)
+    log.append(entry(b"0"), 1, lambda error: None)
+    store.commits.commit_now()
+    log.append(entry(b"1"), 1, lambda error: None)
+    store.commits.commit_now()
+    assert store.commits.unsynced_files == 1
+    assert len(log.read(POSITION_EARLIEST, 10, 1000)) == 2
+    lost = open_store(disk.crash(0, "none"))
+    assert lost.open_log(1).entries_count == 1  # the first group made the file, which is always synced
+    discard(lost)
+    store.commits.sync_due()
+    store.commits.commit_now()
+    assert store.commits.unsynced_files == 0
+    kept = open_store(disk.crash(0, "none"))
+    assert kept.open_log(1).entries_count == 2
+    discard(kept)
+
+
+def test_deleting_a_topic_answers_what_waits_and_removes_its_files() -> None:
+    """A deleted topic leaves no file, no row, no subscription and no caller without an answer."""
+    disk = SimDisk()
+    store = open_store(disk)
+    row = store.metadata.create_topic("t", 1)
+    store.metadata.create_subscription(row.id, "s", POSITION_EARLIEST, 1)
+    log = store.open_log(row.id)
+    log.append(entry(b"0"), 1, lambda error: None)
+    store.commits.commit_now()
+    answers: list[StorageError | None] = []
+    log.append(entry(b"1"), 1, answers.append)
+    log.delete()
+    assert [str(answer) for answer in answers] == ["topic t was deleted"]
+    store.commits.commit_now()
+    assert disk.list_dir("/data/ledgers") == []
+    assert store.metadata.topics() == []
+    assert store.metadata.subscriptions(row.id) == []
+    assert store.metadata.all_ledgers() == []

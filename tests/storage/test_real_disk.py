@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same on the machine's own disk: locks, limits, permissions, a process that is killed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from broker_core.base.clock import SystemClock
+from broker_core.base.errors import DataDirLockedError, DiskFailedError, StorageError
+from broker_core.base.positions import POSITION_EARLIEST
+from broker_core.base.settings import DEFAULT_SETTINGS
+from broker_core.storage import RealDisk, Store
+from broker_core.storage.check import verify_directory
+from broker_core.testing.sim_disk import SimDisk
+from tests.storage.entries import entry
+from tests.storage.model import open_store
+
+
+def open_real(path: Path) -> Store:
+    """A store on the real disk."""
+    return Store.open(RealDisk(), str(path / "data"), SystemClock(), DEFAULT_SETTINGS)
+
+
+def test_what_was_written_is_there_after_closing(tmp_path: Path) -> None:
+    """A whole round on real files: append, large entry, close, verify, open, read."""
+    store = open_real(tmp_path)
+    log = store.open_log(store.metadata.create_topic("t", 1).id)
+    bodies = [entry(b"small"), entry(bytes(5 * 1024 * 1024)), *(entry(b"%d" % i) for i in range(3000))]
+    for body in bodies:
+        log.append(body, 1, lambda error: None)
+    store.close()
+    report = verify_directory(RealDisk(), str(tmp_path / "data"))
+    assert report.ok
+    assert report.records == len(bodies)
+    store = open_real(tmp_path)
+    log = store.open_log(1)
+    found = [body for start in range(10) for body in ()]
+    position = POSITION_EARLIEST
+    while got := log.read(position, 1000, 1 << 20):
+        found += [each.body for each in got]
+        position = log.next_valid(got[-1].position)
+    assert found == bodies
+    store.close()
+
+
+def test_a_second_opener_is_refused_at_once_and_told_the_process(tmp_path: Path) -> None:
+    """Reliability row 17: within 200 ms, naming the pid; after closing the directory is free."""
+    store = open_real(tmp_path)
+    begun = time.monotonic()
+    with pytest.raises(DataDirLockedError, match=rf"process {os.getpid()};"):
+        open_real(tmp_path)
+    assert time.monotonic() - begun < 0.2
+    store.close()
+    open_real(tmp_path).close()
+
+
+def test_the_file_size_limit_stops_the_store_with_the_reason(tmp_path: Path) -> None:
+    """Reliability row 11: RLIMIT_FSIZE gives a short write, then EFBIG; nothing confirmed is lost."""
+    store = open_real(tmp_path)
+    log = store.open_log(store.metadata.create_topic("t", 1).id)
+    log.append(entry(b"kept"), 1, lambda error: None)
+    store.commits.commit_now()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    answers: list[StorageError | None] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+        log.append(entry(bytes(2 << 20)), 1, answers.append)
+        with pytest.raises(DiskFailedError, match="ulimit -f"):
+            store.commits.commit_now()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert isinstance(answers[0], DiskFailedError)
+    store.close()
+    store = open_real(tmp_path)
+    assert [each.body for each in store.open_log(1).read(POSITION_EARLIEST, 10, 1000)] == [entry(b"kept")]
+    assert store.recovery.truncated_bytes > 0
+    store.close()
+
+
+def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    """Reliability row 15: no directory there, or no right to write: path, reason and what to do; nothing half made."""
+    (tmp_path / "data").write_text("a file")
+    with pytest.raises(StorageError, match=r"data.*cannot be used.*choose another directory"):
+        open_real(tmp_path)
+    disk = SimDisk()
+    disk.fail(1, errno.EROFS, forever=True)
+    with pytest.raises(StorageError, match=r"/data cannot be used: Read-only file system.*writable"):
+        open_store(disk)
+
+
+_CHILD = """
+import sys
+from broker_core.base.clock import SystemClock
+from broker_core.base.settings import DEFAULT_SETTINGS
+from broker_core.storage import RealDisk, Store
+from tests.storage.entries import entry
+store = Store.open(RealDisk(), sys.argv[1], SystemClock(), DEFAULT_SETTINGS)
+log = store.open_log(store.metadata.create_topic("t", 1).id)
+number = 0
+while True:
+    for _ in range(50):
+        log.append(entry(b"%d" % number), 1, lambda error: None)
+        number += 1
+    store.commits.commit_now()
+    print(number, flush=True)
+"""
+
+
+def test_a_killed_process_loses_nothing_that_it_had_confirmed(tmp_path: Path) -> None:
+    """Reliability row 1: SIGKILL while writing; every confirmed entry is there, in order."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _CHILD, str(tmp_path / "data")], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
+    ) as child:
+        assert child.stdout is not None
+        confirmed = 0
+        while confirmed < 1000:
+            confirmed = int(child.stdout.readline())
+        child.kill()
+        confirmed = max([confirmed, *(int(line) for line in child.stdout if line.endswith("\n"))])
+    store = open_real(tmp_path)
+    log = store.open_log(1)
+    assert log.entries_count >= confirmed
+    for number, each in enumerate(log.read(POSITION_EARLIEST, 500, 1 << 20)):
+        assert each.body == entry(b"%d" % number)
+    store.close()
