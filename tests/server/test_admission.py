@@ -56,9 +56,9 @@ def test_a_flipped_bit_is_a_checksum_error(at: int) -> None:
 )
 def test_a_lying_count_is_refused(announced: int, stated: int | None) -> None:
     """What SEND announces must be what the metadata states, and possible."""
-    fields = {} if stated is None else {"num_messages_in_batch": stated}
+    body = entry() if stated is None else entry(num_messages_in_batch=stated)
     with pytest.raises(NotAllowedError):
-        admit(entry(**fields), announced)
+        admit(body, announced)
 
 
 def test_more_messages_than_bytes_can_hold_are_refused() -> None:

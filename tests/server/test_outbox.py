@@ -80,10 +80,11 @@ def test_it_says_when_it_is_writable_again_and_only_then() -> None:
     outbox, _, _, heard = attached()
     outbox.resume()
     assert heard == []
-    outbox.pause()
-    assert not outbox.writable
-    outbox.resume()
-    assert outbox.writable
+    seen = []
+    for change in (outbox.pause, outbox.resume):
+        change()
+        seen.append(outbox.writable)
+    assert seen == [False, True]
     assert heard == ["writable"]
 
 

@@ -10,20 +10,23 @@ class Client:
     def __init__(self, budget: PublishBudget) -> None:
         self.budget = budget
         self.in_flight_bytes = 0
-        self.reading = True
+        self.paused = False
         self.account = PublishAccount(lambda: self.in_flight_bytes, self._pause, self._resume)
 
     def publish(self, count: int) -> None:
         self.in_flight_bytes += count
         self.budget.published(self.account)
 
+    def reading(self) -> bool:
+        return not self.paused
+
     def _pause(self) -> None:
-        assert self.reading
-        self.reading = False
+        assert not self.paused
+        self.paused = True
 
     def _resume(self) -> None:
-        assert not self.reading
-        self.reading = True
+        assert self.paused
+        self.paused = False
 
 
 def test_a_connection_is_paused_above_its_share_and_resumed_at_half_of_it() -> None:
@@ -31,17 +34,17 @@ def test_a_connection_is_paused_above_its_share_and_resumed_at_half_of_it() -> N
     budget = PublishBudget(4000)
     fast, calm = Client(budget), Client(budget)
     fast.publish(1000)
-    assert fast.reading
+    assert fast.reading()
     fast.publish(1)
-    assert not fast.reading
+    assert not fast.reading()
     calm.publish(500)
-    assert calm.reading
+    assert calm.reading()
     fast.in_flight_bytes = 501
     budget.committed()
-    assert not fast.reading
+    assert not fast.reading()
     fast.in_flight_bytes = 500
     budget.committed()
-    assert fast.reading
+    assert fast.reading()
 
 
 def test_an_exhausted_budget_pauses_whoever_publishes_next() -> None:
@@ -50,16 +53,16 @@ def test_an_exhausted_budget_pauses_whoever_publishes_next() -> None:
     clients = [Client(budget) for _ in range(6)]
     for client in clients:
         client.publish(900)
-    assert [client.reading for client in clients] == [True, True, True, True, False, False]
+    assert [client.reading() for client in clients] == [True, True, True, True, False, False]
     assert budget.in_flight_bytes == 5400
     for client in clients[:3]:
         client.in_flight_bytes = 0
     budget.committed()
-    assert not clients[5].reading
+    assert not clients[5].reading()
     for client in clients:
         client.in_flight_bytes = min(client.in_flight_bytes, 400)
     budget.committed()
-    assert all(client.reading for client in clients)
+    assert all(client.reading() for client in clients)
     assert budget.in_flight_bytes == 1200
 
 
@@ -69,7 +72,7 @@ def test_what_a_lost_connection_had_in_flight_is_free_again() -> None:
     lost, waiting = Client(budget), Client(budget)
     lost.publish(4000)
     waiting.publish(1)
-    assert not waiting.reading
+    assert not waiting.reading()
     budget.forget(lost.account)
-    assert waiting.reading
+    assert waiting.reading()
     assert budget.in_flight_bytes == 1
