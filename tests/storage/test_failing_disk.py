@@ -16,7 +16,7 @@ from broker_core.testing.sim_disk import CHANGES, SimDisk
 from tests.storage.entries import entry
 from tests.storage.model import DIRECTORY, SMALL_LEDGERS, Workload, discard, open_store, verify
 
-SCRIPTS: Final = 4
+SCRIPTS: Final = 2
 STEPS: Final = 25
 
 

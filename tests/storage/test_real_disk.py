@@ -43,7 +43,7 @@ def test_what_was_written_is_there_after_closing(tmp_path: Path) -> None:
     assert report.records == len(bodies)
     store = open_real(tmp_path)
     log = store.open_log(1)
-    found = [body for start in range(10) for body in ()]
+    found: list[bytes] = []
     position = POSITION_EARLIEST
     while got := log.read(position, 1000, 1 << 20):
         found += [each.body for each in got]
