@@ -223,4 +223,7 @@ def _last_words(data_dir: Path) -> str:
         lines = (data_dir / LOG_FILE).read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip().splitlines()
     except FileNotFoundError:
         return "it left no log"
-    return lines[-1] if lines else "it said nothing"
+    if not lines:
+        return "it said nothing"
+    starts = [number for number, line in enumerate(lines) if line.startswith("error:")]
+    return "; ".join(lines[starts[-1] :] if starts else lines[-1:])

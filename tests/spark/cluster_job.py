@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job on a standalone cluster: writes a topic, reads it back in batch and as a stream, prints what it found as JSON.
+
+python cluster_job.py MASTER SERVICE_URL TOPIC CHECKPOINT
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+
+def main(master: str, service_url: str, topic: str, checkpoint: str) -> None:
+    """Everything once, on executors that are other processes than the driver."""
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.memory", "600m").config("spark.executor.memory", "512m")
+    spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    options = {"service.url": service_url, "topic": topic}
+    rows = spark.range(0, 1000, 1, 4).selectExpr("cast(id AS string) AS key", "cast(id AS string) AS value")
+    rows.write.format("pulsarish").options(**options).mode("append").save()
+    batch = spark.read.format("pulsarish").options(**options, minPartitions="4").load()
+    stream = spark.readStream.format("pulsarish").options(**options, startingOffsets="earliest").load()
+    copy = stream.select("key", "value").writeStream.format("pulsarish").option("service.url", service_url)
+    copy = copy.option("topic", f"{topic}-copy").option("checkpointLocation", checkpoint)
+    copy.trigger(availableNow=True).start().awaitTermination()
+    copied = spark.read.format("pulsarish").option("service.url", service_url).load(f"{topic}-copy")
+    found = {
+        "batch": sorted(int(row.value) for row in batch.collect()),
+        "copied": sorted(int(row.value) for row in copied.collect()),
+    }
+    sys.stdout.write(json.dumps(found) + "\n")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The embedded broker: one for each directory, whoever starts it, and it outlives its starter."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
+from broker_core.client import Client
+from pulsarish_spark import embedded, embedded_broker, local
+from tests.spark.queries import eventually
+
+START = "import sys; from pulsarish_spark import embedded_broker; print(embedded_broker(sys.argv[1]).pid)"
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Iterator[Path]:
+    """A directory whose embedded broker is stopped at the end, however often it was started."""
+    directory = tmp_path / "data"
+    yield directory
+    if (info := embedded.find(directory)) is not None:
+        os.kill(info.pid, signal.SIGTERM)
+        eventually(lambda: embedded.find(directory) is None, "the broker has stopped")
+
+
+def start_in_another_process(data_dir: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", START, str(data_dir)], stdout=subprocess.PIPE, text=True)
+
+
+def test_two_starters_at_once_end_with_one_broker(data_dir: Path) -> None:
+    """Whoever comes second uses the first one's; it lives on when both have ended."""
+    starters = [start_in_another_process(data_dir) for _ in range(3)]
+    pids = {starter.communicate(timeout=60)[0].strip() for starter in starters}
+    assert [starter.returncode for starter in starters] == [0, 0, 0]
+    assert len(pids) == 1
+    found = embedded.find(data_dir)
+    assert found is not None
+    assert {str(found.pid)} == pids
+
+
+def test_a_killed_broker_comes_back_at_the_same_address_with_its_data(data_dir: Path) -> None:
+    """So that clients that were connected find it again."""
+    first = embedded_broker(data_dir)
+    with Client(first.service_url) as client, client.write_rows("t") as writer:
+        writer.write(pa.record_batch({"value": pa.array(["a"])}))
+        writer.flush()
+    os.kill(first.pid, signal.SIGKILL)
+    eventually(lambda: embedded.find(data_dir) is None, "the broker is gone")
+    second = embedded_broker(data_dir)
+    assert (second.service_url, second.http_url) == (first.service_url, first.http_url)
+    assert second.pid != first.pid
+    with Client(second.service_url) as client:
+        assert client.last_entry("t").messages == 1
+
+
+def test_a_guard_starts_a_dead_broker_again(data_dir: Path) -> None:
+    """Whoever is at work does not have to notice."""
+    first = embedded_broker(data_dir)
+    with embedded.Guard(data_dir):
+        os.kill(first.pid, signal.SIGKILL)
+
+        def replaced() -> bool:
+            now = embedded.find(data_dir)
+            return now is not None and now.pid != first.pid
+
+        eventually(replaced, "another broker serves the directory")
+
+
+def test_another_owner_of_the_port_does_not_matter(data_dir: Path) -> None:
+    """The last port is a wish; if somebody has it, any other will do."""
+    first = embedded_broker(data_dir)
+    os.kill(first.pid, signal.SIGTERM)
+    eventually(lambda: embedded.find(data_dir) is None, "the broker has stopped")
+    port = int(first.service_url.rsplit(":", 1)[1])
+    import socket
+
+    with socket.create_server(("127.0.0.1", port)):
+        second = embedded_broker(data_dir)
+    assert second.service_url != first.service_url
+
+
+def test_a_stale_runtime_file_is_not_believed(data_dir: Path) -> None:
+    """After a kill it names a process that is gone, or is somebody else by now."""
+    os.kill(embedded_broker(data_dir).pid, signal.SIGKILL)
+    stale = RuntimeInfo(pid=os.getpid(), service_url="pulsar://127.0.0.1:1", http_url="http://127.0.0.1:1", version="0")
+    (data_dir / RUNTIME_FILE).write_bytes(stale.encode())
+    assert embedded.find(data_dir) is None
+    assert embedded_broker(data_dir).pid != os.getpid()
+
+
+def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
+    """With its own last words and the name of its log."""
+    directory = tmp_path / "data"
+    directory.mkdir()
+    (directory / "holiday.jpg").write_bytes(b"not ours")
+    with pytest.raises(embedded.EmbeddedBrokerError) as caught:
+        embedded_broker(directory)
+    assert f"the embedded broker of {directory} ended with code " in str(caught.value)
+    assert f"choose an empty or new directory; see {directory / 'embedded.log'}" in str(caught.value)
+
+
+def test_a_local_broker_leaves_nothing_behind() -> None:
+    """For tests and notebooks: its own directory, gone at the end with the process."""
+    with local() as broker:
+        with Client(broker.service_url) as client:
+            assert client.last_entry("t").messages == 0
+        directory = broker.data_dir
+        assert directory.exists()
+    assert not directory.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(broker.pid, 0)

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sink, batch and stream, through a real session and a real broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import window
+
+from broker_core.base.hashing import partition_of_key
+from tests.spark.conftest import Broker, Load, failure, numbers, values
+from tests.spark.queries import finish
+
+pytestmark = pytest.mark.spark
+
+
+def save(frame: DataFrame, broker: Broker, mode: str = "append", **options: str) -> None:
+    frame.write.format("pulsarish").option("service.url", broker.service_url).options(**options).mode(mode).save()
+
+
+def rows(spark: SparkSession, count: int) -> DataFrame:
+    return spark.range(0, count, 1, 2).selectExpr("cast(id as string) AS key", "cast(id as string) AS value")
+
+
+def test_every_column_makes_the_round_trip(spark: SparkSession, broker: Broker, source: Load, topic: str) -> None:
+    """Text and bytes, nulls, properties, event time to the millisecond; microseconds are cut off."""
+    frame = spark.sql(
+        """SELECT * FROM VALUES
+           ('k1', cast('v1' AS binary), map('a', '1', 'b', '2'), timestamp'2026-01-02 03:04:05.678901'),
+           (null, null, null, null)
+           AS t(key, value, properties, event_time)"""
+    )
+    save(frame, broker, topic=topic)
+    found = sorted(source(topic).collect(), key=lambda row: row.key or b"")
+    assert [(r.key, r.value, r.properties) for r in found] == [(None, None, {}), (b"k1", b"v1", {"a": "1", "b": "2"})]
+    assert found[0].event_time is None
+    assert found[1].event_time.isoformat() == "2026-01-02T03:04:05.678000"
+
+
+def test_a_text_key_travels_as_text_and_a_binary_key_as_bytes(
+    spark: SparkSession, broker: Broker, source: Load, topic: str
+) -> None:
+    """Other clients see the text of a string key; bytes that are no text come back as they were."""
+    from tests.spark.test_batch_read import received
+
+    save(spark.sql("SELECT 'text' AS key, 'a' AS value"), broker, topic=topic)
+    save(spark.sql("SELECT X'FF00' AS key, 'b' AS value"), broker, topic=topic)
+    assert next(m.key for m in received(broker, topic)) == "text"
+    assert [row.key for row in source(topic).collect()] == [b"text", b"\xff\x00"]
+
+
+def test_keys_choose_partitions_and_the_partition_column_beats_them(
+    spark: SparkSession, broker: Broker, source: Load, topic: str
+) -> None:
+    """1.2.3: a keyed message goes to murmur3 of its key; an explicit partition wins, a null one does not count."""
+    broker.create(topic, 4)
+    save(rows(spark, 100), broker, topic=topic)
+    assert all(row.partition == partition_of_key(row.key.decode(), 4) for row in source(topic).collect())
+    chosen = rows(spark, 100).selectExpr("key", "value", "if(key < '5', 3, null) AS partition")
+    other = broker.create(f"{topic}-chosen", 4)
+    save(chosen, broker, topic=other)
+    for row in source(other).collect():
+        key = row.key.decode()
+        assert row.partition == (3 if key < "5" else partition_of_key(key, 4))
+
+
+def test_the_topic_column_is_used_and_the_option_beats_it(
+    spark: SparkSession, broker: Broker, source: Load, topic: str
+) -> None:
+    """As in Kafka's sink."""
+    named = rows(spark, 10).selectExpr("key", "value", f"concat('{topic}-', cast(key % 2 AS int)) AS topic")
+    save(named, broker)
+    assert values(source(f"{topic}-0")) == [0, 2, 4, 6, 8]
+    assert values(source(f"{topic}-1")) == [1, 3, 5, 7, 9]
+    save(named, broker, topic=f"{topic}-all")
+    assert values(source(f"{topic}-all")) == list(range(10))
+
+
+def test_a_topic_is_copied_without_a_select(spark: SparkSession, broker: Broker, source: Load, topic: str) -> None:
+    """The columns of the source are columns of the sink, headers included; compressed here."""
+    with_headers = rows(spark, 100).selectExpr(
+        "key", "value", "array(named_struct('key', 'h', 'value', cast(key AS binary))) AS headers"
+    )
+    save(with_headers, broker, topic=topic, includeHeaders="true")
+    copied = source(topic, columns="key,value,offset,timestamp,headers")
+    save(copied, broker, topic=f"{topic}-copy", compression="zstd")
+    found = source(f"{topic}-copy", includeHeaders="true").collect()
+    assert sorted((row.key, row.headers[0]) for row in found) == sorted(
+        (n.encode(), ("h", n.encode())) for n in numbers(0, 100)
+    )
+
+
+def test_empty_partitions_and_empty_frames_write_nothing(
+    spark: SparkSession, broker: Broker, source: Load, topic: str
+) -> None:
+    """Spark calls the sink for empty partitions too."""
+    save(rows(spark, 10).repartition(5).where("key = '3'"), broker, topic=topic)
+    save(rows(spark, 0), broker, topic=topic)
+    assert values(source(topic)) == [3]
+
+
+def test_wrong_writes_are_refused_when_they_are_planned(spark: SparkSession, broker: Broker, topic: str) -> None:
+    """One line each, in the error that Spark shows."""
+    frame = rows(spark, 3)
+    assert "there is neither an option topic nor a column topic; " in failure(lambda: save(frame, broker))
+    assert "there is no column value among key; " in failure(lambda: save(frame.select("key"), broker, topic=topic))
+    assert "column value is int, but the sink takes string or binary; " in failure(
+        lambda: save(frame.selectExpr("cast(value AS int) AS value"), broker, topic=topic)
+    )
+    assert 'the sink takes no column eventtime; did you mean "event_time"?' in failure(
+        lambda: save(frame.selectExpr("value", "now() AS eventtime"), broker, topic=topic)
+    )
+    assert 'a topic cannot be overwritten, only appended to; use .mode("append")' in failure(
+        lambda: save(frame, broker, mode="overwrite", topic=topic)
+    )
+    assert 'option "startingOffsets" belongs to the source, not to the sink; remove it' in failure(
+        lambda: save(frame, broker, topic=topic, startingOffsets="latest")
+    )
+
+
+def test_rows_without_a_place_to_go_fail_the_task(spark: SparkSession, broker: Broker, topic: str) -> None:
+    """A null topic, a partition that does not exist."""
+    broker.create(topic, 2)
+    frame = rows(spark, 3)
+    assert "column topic is null in a row, so it has nowhere to go; " in failure(
+        lambda: save(frame.selectExpr("value", "cast(null AS string) AS topic"), broker)
+    )
+    assert f"column partition is 7 in a row, but topic persistent://public/default/{topic} has 2; " in failure(
+        lambda: save(frame.selectExpr("value", "7 AS partition"), broker, topic=topic)
+    )
+
+
+def test_a_stream_of_files_arrives_and_progress_shows_it(
+    spark: SparkSession, broker: Broker, source: Load, topic: str, tmp_path: Path
+) -> None:
+    """Several micro-batches; a finished query that starts again writes nothing twice."""
+    broker.create(topic, 2)
+    rows(spark, 1000).repartition(4).write.parquet(str(tmp_path / "in"))
+    files = spark.readStream.schema("key string, value string").option("maxFilesPerTrigger", 2)
+    for _ in range(2):
+        writer = files.parquet(str(tmp_path / "in")).writeStream.format("pulsarish").queryName("files")
+        writer = writer.option("service.url", broker.service_url).option("topic", topic)
+        query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+        finish(query)
+    assert values(source(topic)) == list(range(1000))
+
+
+def test_output_modes_that_a_topic_cannot_have_are_refused(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """Complete would append the whole result in every batch."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("1\n2\n")
+    counts = spark.readStream.text(str(tmp_path / "in")).groupBy().count().selectExpr("cast(count AS string) AS value")
+    writer = counts.writeStream.format("pulsarish").option("service.url", broker.service_url).option("topic", topic)
+    writer = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    assert 'outputMode("complete") replaces the whole result in every batch, which a topic cannot do; ' in failure(
+        lambda: finish(writer.outputMode("complete").start())
+    )
+
+
+def test_a_stream_goes_from_topic_to_topic_with_a_watermark(
+    spark: SparkSession, broker: Broker, source: Load, stream: Load, topic: str, tmp_path: Path
+) -> None:
+    """Source and sink in one query: windows over event time, closed by the watermark."""
+    events = spark.range(0, 100).selectExpr(
+        "cast(id AS string) AS key",
+        "cast(id AS string) AS value",
+        "timestamp_seconds(1600000000 + id * 60) AS event_time",
+    )
+    save(events, broker, topic=topic)
+    windows = (
+        stream(topic)
+        .withWatermark("event_time", "1 minute")
+        .groupBy(window("event_time", "10 minutes"))
+        .count()
+        .selectExpr("cast(count AS string) AS value", "window.start AS event_time")
+    )
+    writer = windows.writeStream.format("pulsarish").option("service.url", broker.service_url)
+    writer = writer.option("topic", f"{topic}-out").option("checkpointLocation", str(tmp_path / "c"))
+    finish(writer.trigger(availableNow=True).start())
+    closed = source(f"{topic}-out").collect()
+    # 1600000000 is 26:40 past the hour, so the first window holds 4 minutes and the last one is still open.
+    assert sorted(int(row.value) for row in closed) == [4, *[10] * 9]
