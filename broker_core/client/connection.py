@@ -269,7 +269,9 @@ class Connection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         if self._outgoing and self._transport is not None:
             outgoing, self._outgoing = self._outgoing, []
-            self._transport.writelines(outgoing)
+            # A transport may know that the peer is gone before it tells us; some then refuse to be written to.
+            if not self._transport.is_closing():
+                self._transport.writelines(outgoing)
 
     def _dispatch(self, command: bytes, body: bytes) -> None:
         if (delivered := parse_message(command)) is not None:

@@ -9,6 +9,7 @@ Everything runs on the event loop's thread. Source: semantics 1.2.3, 1.7.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable
 from typing import Unpack, cast
@@ -39,6 +40,8 @@ from broker_core.client.routing import Router
 from broker_core.client.send_lane import OutgoingEntry, SendLane
 from broker_core.client.send_window import SendWindow
 from broker_core.wire.compression import codec_of_name
+
+_log = logging.getLogger(__name__)
 
 
 class PartitionProducer:
@@ -137,15 +140,22 @@ class PartitionProducer:
             elif on_sent is None:
                 continue
             elif batch.messages == 1:
-                on_sent(MessageId(position.ledger, position.entry, self._partition), None)
+                self._call(on_sent, MessageId(position.ledger, position.entry, self._partition), None)
             else:
-                on_sent(MessageId(position.ledger, position.entry, self._partition, index, batch.messages), None)
+                message_id = MessageId(position.ledger, position.entry, self._partition, index, batch.messages)
+                self._call(on_sent, message_id, None)
 
     def _tell(self, on_sent: OnSent | None, failure: PulsarishError) -> None:
         if on_sent is None:
             self._unwatched(failure)
         else:
-            on_sent(None, failure)
+            self._call(on_sent, None, failure)
+
+    def _call(self, on_sent: OnSent, message_id: MessageId | None, failure: PulsarishError | None) -> None:
+        try:
+            on_sent(message_id, failure)
+        except Exception:  # noqa: BLE001 - an application's callback; its mistake must not stop the others
+            _log.exception("producer.callback_failed topic=%s", self.lane.topic)
 
 
 class AsyncProducer:

@@ -197,10 +197,7 @@ class SendLane:
 
     def _finish(self, entry: OutgoingEntry, position: Position | None, failure: PulsarishError | None) -> None:
         self._finished += 1
-        try:
-            entry.done(position, failure)
-        except Exception:  # noqa: BLE001 - an application's callback; its mistake must not stop the other receipts
-            _log.exception("producer.callback_failed topic=%s", self.topic)
+        entry.done(position, failure)
         while self._drain_waiters and self._drain_waiters[0][0] <= self._finished:
             waiter = self._drain_waiters.pop(0)[1]
             if not waiter.done():

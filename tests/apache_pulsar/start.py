@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts a standalone Apache Pulsar (broker, one bookie, RocksDB metadata) from Maven's jars, for tests and comparisons.
+"""Starts a standalone Apache Pulsar (broker, one bookie, RocksDB metadata) from Maven's jars, for tests.
 
 Owns: finding Java and Maven, the class path, the configuration, the process. Needs no download of the distribution.
 As a program: ``python tests/apache_pulsar/start.py DIRECTORY [key=value ...]`` runs one until it is interrupted.
@@ -101,7 +101,9 @@ def class_path() -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode or not fresh.is_file():
             said = (done.stdout + done.stderr).strip().splitlines()
-            raise UnavailableError("Maven cannot resolve Apache Pulsar's jars: " + (said[0] if said else "no reason given"))
+            raise UnavailableError(
+                "Maven cannot resolve Apache Pulsar's jars: " + (said[0] if said else "no reason given")
+            )
         fresh.replace(kept)
     return kept.read_text().strip()
 
@@ -208,9 +210,12 @@ def main(arguments: list[str]) -> None:
     if not arguments:
         sys.exit("usage: start.py DIRECTORY [key=value ...]")
     settings = dict(each.split("=", 1) for each in arguments[1:])
-    with running(Path(arguments[0]).resolve(), settings) as pulsar:
+    # Ending by an exception is what stops Apache Pulsar too, which has a session of its own.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with contextlib.suppress(KeyboardInterrupt), running(Path(arguments[0]).resolve(), settings) as pulsar:
         print(f"ready {pulsar.service_url} {pulsar.http_url} {pulsar.pid}", flush=True)  # noqa: T201 - a program's output
-        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        while True:
+            signal.pause()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The blocking facade: threads, callbacks, interrupts and forks."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker_core.base.errors import AlreadyClosedError, PulsarishError, UsageError
+from broker_core.base.positions import MessageId
+from broker_core.client import Client
+from broker_core.client.loop_thread import LoopThread, shared_loop_thread
+from broker_core.testing.running_broker import RunningBroker
+from tests.client.helpers import WAIT_S, eventually, numbered, send, take, values
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    with RunningBroker(tmp_path_factory.mktemp("loop") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def client(broker: RunningBroker) -> Iterator[Client]:
+    with Client(broker.service_url) as opened:
+        yield opened
+
+
+def test_posted_calls_run_in_order_from_every_thread() -> None:
+    """Calls of one thread keep their order, none is lost, and a failing one does not stop the others."""
+    loop_thread = LoopThread()
+    seen: list[tuple[int, int]] = []
+
+    def work(mark: int) -> None:
+        for number in range(5000):
+            loop_thread.post(seen.append, (mark, number))
+
+    threads = [threading.Thread(target=work, args=(mark,)) for mark in range(3)]
+    for thread in threads:
+        thread.start()
+    loop_thread.post(int, "no number")
+    for thread in threads:
+        thread.join()
+    eventually(lambda: len(seen) == 15_000, "all calls were made")
+    for mark in range(3):
+        assert [number for each, number in seen if each == mark] == list(range(5000))
+    loop_thread.stop()
+
+
+def test_blocking_calls_in_a_callback_are_refused(client: Client, topic: str) -> None:
+    """A callback runs on the client's thread: what would wait for itself raises instead; send_async is fine."""
+    outcomes: list[object] = []
+    done = threading.Event()
+    producer = client.create_producer(topic)
+
+    def on_sent(message_id: MessageId | None, failure: PulsarishError | None) -> None:
+        try:
+            producer.send("never")
+        except UsageError as refused:
+            outcomes.append(str(refused))
+        producer.send_async("from the callback", callback=lambda message_id, failure: done.set())
+
+    producer.send_async("x", callback=on_sent)
+    assert done.wait(WAIT_S)
+    assert "inside a callback" in str(outcomes)
+    assert values(take(client.create_reader(topic), 2)) == ["x", "from the callback"]
+
+
+def fail(message_id: MessageId | None, failure: PulsarishError | None) -> None:
+    raise ZeroDivisionError
+
+
+def test_an_error_in_a_callback_harms_nobody(client: Client, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged, and the other messages get their receipts."""
+    producer = client.create_producer(topic)
+    producer.send_async("x", callback=fail)
+    assert producer.send("y")
+    assert "callback_failed" in caplog.text
+
+
+def test_an_interrupt_ends_a_wait() -> None:
+    """Ctrl-C in receive: the program ends at once and cleanly, though its client was not closed."""
+    program = """
+import sys
+from broker_core.client.loop_thread import shared_loop_thread
+import asyncio
+thread = shared_loop_thread()
+print("waiting", flush=True)
+try:
+    thread.run(asyncio.sleep(60))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"waiting\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=WAIT_S)
+    assert (out, err, process.returncode) == (b"interrupted\n", b"", 0)
+
+
+def test_a_cancelled_call_is_cancelled_on_the_loop() -> None:
+    """What an interrupted caller waited for does not go on behind its back."""
+    loop_thread = shared_loop_thread()
+    ended = threading.Event()
+
+    async def forever() -> None:
+        try:
+            await asyncio.sleep(600)
+        finally:
+            ended.set()
+
+    def interrupt() -> None:
+        time.sleep(0.1)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        loop_thread.run(forever())
+    assert ended.wait(WAIT_S)
+
+
+def in_child(work: object) -> str:
+    """Run ``work`` in a forked child and return what it says."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            said = str(work())  # type: ignore[operator]
+        except BaseException as failure:  # noqa: BLE001 - the child of a test reports everything
+            said = f"{type(failure).__name__}: {failure}"
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        said = pipe.read().decode()
+    os.waitpid(child, 0)
+    return said
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_client_works_on_both_sides_of_a_fork(client: Client, topic: str) -> None:
+    """The child connects anew, the parent's connections stay; handles of the parent say so in the child."""
+    producer = client.create_producer(topic)
+    producer.send("m0")
+
+    def child() -> str:
+        with client.create_producer(topic) as own:
+            own.send("m1")
+        try:
+            producer.send("never")
+        except AlreadyClosedError as refused:
+            return str(refused)
+        return "was not refused"
+
+    assert "before the process forked" in in_child(child)
+    producer.send("m2")
+    assert values(take(client.create_reader(topic), 3)) == numbered(0, 3)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_does_not_hold_the_parents_connections_open(broker: RunningBroker, topic: str) -> None:
+    """The broker sees the parent leave, though a child that was forked in between lives on."""
+    client = Client(broker.service_url)
+    client.subscribe(topic, "s")
+    go_on, wait = os.pipe()[::-1], None
+    child = os.fork()
+    if child == 0:
+        os.read(go_on[1], 1)
+        os._exit(0)
+    client.close()
+    with Client(broker.service_url) as other:
+        eventually(lambda: _can_subscribe(other, topic), "the subscription is free")
+    os.write(go_on[0], b"x")
+    os.waitpid(child, 0)
+    assert wait is None
+
+
+def _can_subscribe(client: Client, topic: str) -> bool:
+    try:
+        client.subscribe(topic, "s").close()
+    except PulsarishError:
+        return False
+    return True
+
+
+def test_programs_end_without_closing(broker: RunningBroker, tmp_path: Path) -> None:
+    """The interpreter's end is not held up by open clients, and nothing is printed."""
+    program = f"""
+from broker_core.client import Client
+client = Client({broker.service_url!r})
+producer = client.create_producer("end")
+consumer = client.subscribe("end", "s")
+producer.send("x")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=WAIT_S, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_closed_client_says_so(broker: RunningBroker, topic: str) -> None:
+    """Every call, and closing twice is harmless."""
+    client = Client(broker.service_url)
+    send(client, topic, 1)
+    client.close()
+    client.close()
+    with pytest.raises(AlreadyClosedError):
+        client.create_producer(topic)
