@@ -131,7 +131,7 @@ def test_a_command_of_a_broker_ends_the_connection(broker: RunningBroker, kind: 
         BaseCommand.SEND_RECEIPT: BaseCommand(
             type=BaseCommand.SEND_RECEIPT, send_receipt={"producer_id": 0, "sequence_id": 0}
         ),
-    }[kind]  # type: ignore[index] # an enumeration is an int here
+    }[kind]
     with RawClient(broker.service_url) as client:
         assert "not a command of a client" in client.ask(command).error.message
         assert client.ended_by_broker()

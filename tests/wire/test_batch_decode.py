@@ -24,11 +24,11 @@ from broker_core.wire.proto.pulsar_api_pb2 import EncryptionKeys, MessageMetadat
 
 SETTINGS = settings(derandomize=True, deadline=None, max_examples=150)
 MIB = 1024 * 1024
-HEAD = {"producer_name": "p", "sequence_id": 0, "publish_time": 1}
+HEAD: dict[str, Any] = {"producer_name": "p", "sequence_id": 0, "publish_time": 1}
 
 texts = st.text(max_size=12)
 times = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.just(1_700_000_000_000))
-rows = st.fixed_dictionaries(
+rows: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "key": st.one_of(st.none(), texts, st.binary(max_size=12)),
         "value": st.one_of(st.none(), st.binary(max_size=60)),
@@ -45,7 +45,7 @@ producers = st.sampled_from(["p", "standalone-0-17", "ünïcode"])
 def entries(draw: st.DrawFn) -> EntryRef:
     """One entry, batch or single, under any codec."""
     members = draw(st.lists(rows, min_size=1, max_size=6))
-    common = {
+    common: dict[str, Any] = {
         "producer_name": draw(producers),
         "publish_time_ms": draw(st.integers(1, 2**50)),
         "compression": draw(codecs),
@@ -140,6 +140,14 @@ def test_any_legal_way_to_write_metadata_is_read_as_by_protobuf(members: list[tu
     ]
     source = [EntryRef(1, 2, batch_of(made), 50)]
     assert decoded(decode_entries(source)) == decode_reference(source)
+
+
+def test_numbers_of_32_bits_lose_what_is_above() -> None:
+    """A payload size written as 2^32 + 1 is 1 to every reader."""
+    above = b"\x18\x81\x80\x80\x80\x10"
+    source = [EntryRef(1, 2, batch_of([(above, b"v"), (above, b"w")]))]
+    assert decoded(decode_entries(source)) == decode_reference(source)
+    assert decode_entries(source)["value"].to_pylist() == [b"v", b"w"]
 
 
 def test_a_metadata_field_of_a_single_message_may_be_unusual_too() -> None:

@@ -30,7 +30,7 @@ HEAD: dict[str, Any] = {"producer_name": "p", "first_sequence_id": 0, "publish_t
 
 texts = st.text(max_size=12)
 pairs = st.lists(st.tuples(texts, texts), max_size=4, unique_by=lambda pair: pair[0])
-rows_with_keys = {
+rows_with_keys: dict[str, st.SearchStrategy[list[dict[str, Any]]]] = {
     kind: st.lists(
         st.fixed_dictionaries(
             {
@@ -82,7 +82,9 @@ def read_back(entries: list[EncodedEntry]) -> list[dict[str, Any]]:
     for entry in entries:
         verify_entry(entry.body)
     source = [EntryRef(1, number, entry.body) for number, entry in enumerate(entries)]
-    return decode_entries(source, ["key", "value", "ordering_key", "properties", "event_time"]).to_pylist()
+    columns = ["key", "value", "ordering_key", "properties", "event_time"]
+    rows: list[dict[str, Any]] = decode_entries(source, columns).to_pylist()
+    return rows
 
 
 @SETTINGS
