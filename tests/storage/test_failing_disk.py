@@ -47,6 +47,10 @@ def disk_failed(workload: Workload) -> bool:
         workload.run(STEPS)
     except DiskFailedError:
         return True
+    except StorageError:
+        if workload.store is not None:
+            raise
+        return True  # the directory itself could not be made or opened
     return False
 
 
