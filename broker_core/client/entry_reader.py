@@ -106,7 +106,7 @@ class AsyncEntryReader:
                 return []
             if not await self._arrived():
                 await self._look_for_more()
-                if self._end is not None and self._network.loop.time() >= deadline:
+                if not self._buffer and self._end is not None and self._network.loop.time() >= deadline:
                     raise self._stalled()
         return self._hand_out()
 
@@ -213,8 +213,16 @@ class AsyncEntryReader:
         connection = self._attachment.connection
         if connection is None:
             return
+        asking = self._network.loop.create_task(last_message_id(connection, self._id))
+        arrival = self._arrival = self._network.loop.create_future()
+        # Not the answer alone: entries that come before it may fill the buffer, and nothing is read then.
+        await asyncio.wait((asking, arrival), return_when=asyncio.FIRST_COMPLETED)
+        self._arrival = None
+        if not asking.done():
+            asking.cancel()
+            return
         try:
-            last = read_position((await last_message_id(connection, self._id)).last_message_id)
+            last = read_position(asking.result().last_message_id)
         except (ConnectionLostError, OperationTimeoutError):
             return  # The attachment is being made anew, or the deadline will tell.
         if self._buffer or self._complete:

@@ -515,6 +515,22 @@ def test_an_entry_reader_without_progress_names_topic_and_position() -> None:
     run(play)
 
 
+def test_an_entry_reader_that_asks_for_the_end_still_takes_entries() -> None:
+    """Entries that come before the answer fill the buffer and pause the connection; that must not block the reader."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        def deliver_first(peer: Peer, command: BaseCommand) -> None:
+            peer.deliver(0, plain_entry(b"x"))
+
+        broker.handlers[BaseCommand.GET_LAST_MESSAGE_ID] = deliver_first
+        reader = await client.read_entries("t", Position(1, 0), Position(1, 2), buffer_bytes_max=1, timeout_s=2)
+        assert [entry.entry for entry in await reader.next_entries()] == [0]
+        broker.peers[-1].deliver(1, plain_entry(b"y"))
+        assert [entry.entry for entry in await reader.next_entries()] == [1]
+
+    run(play)
+
+
 def test_damaged_entries_are_never_shown() -> None:
     """A6 of the contract: a consumer raises in the entry's place and goes on; an entry reader stops there."""
 

@@ -92,8 +92,8 @@ import sys
 from broker_core.client.loop_thread import shared_loop_thread
 import asyncio
 thread = shared_loop_thread()
-print("waiting", flush=True)
 try:
+    print("waiting", flush=True)
     thread.run(asyncio.sleep(60))
 except KeyboardInterrupt:
     print("interrupted", flush=True)

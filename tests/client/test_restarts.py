@@ -158,7 +158,7 @@ def test_a_broker_that_stays_away_is_an_error_in_time(broker: RunningBroker) -> 
             client.create_producer("t2")
         with pytest.raises((ConnectionLostError, OperationTimeoutError), match="last entry of"):
             client.last_entry("t")
-        with pytest.raises(OperationTimeoutError, match="has no broker since"):
+        with pytest.raises(OperationTimeoutError, match="'job'"):
             cursor.ack_through(Position(1, 0))
         with pytest.raises(OperationTimeoutError):
             consumer.receive(0.2)
