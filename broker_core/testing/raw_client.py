@@ -40,7 +40,11 @@ class RawClient:
         if connect:
             hello = commands.connect("raw", PROTOCOL_VERSION)
             hello.connect.feature_flags.supports_broker_entry_metadata = broker_entry_metadata
-            self.ask(hello)
+            try:
+                self.ask(hello)
+            except BaseException:
+                self.close()
+                raise
 
     def __enter__(self) -> Self:
         return self
