@@ -45,6 +45,7 @@ bench: setup  ## measure this machine, with budgets; results in benchmarks/resul
 	@$(RUN) .venv/bin/python -m benchmarks $(BENCH_ARGS)
 
 bench-peers: setup  ## the same Spark reads and writes on Kafka, and the ratios
+	@.venv/bin/python -m pip install --quiet --no-input --disable-pip-version-check --editable '.[peers]'
 	@$(RUN) .venv/bin/python -m benchmarks.peers $(BENCH_ARGS)
 
 kill: setup  ## kill the real broker under load, 500 times, and compare with what it confirmed (KILL_ARGS=...)
