@@ -10,6 +10,7 @@ address. It stops by itself when nobody has been connected for ``IDLE_STOP_S``.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import json
@@ -43,6 +44,13 @@ _LOG_TAIL_BYTES: Final = 600
 _clock = SystemClock()
 _pause = threading.Event()  # never set: its wait() is a sleep
 _children: list[subprocess.Popen[bytes]] = []
+
+
+@atexit.register
+def _let_live() -> None:
+    """The brokers started here outlive this process on purpose; Popen would warn of every one."""
+    for child in _children:
+        child.returncode = child.poll() or 0
 
 
 class EmbeddedBrokerError(PulsarishError):
