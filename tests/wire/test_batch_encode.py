@@ -282,7 +282,7 @@ def test_the_limit_of_a_message_is_the_brokers() -> None:
 def test_an_entry_never_exceeds_a_frame() -> None:
     """The keys that an entry repeats from its first row count when a batch is filled to the brim."""
     limit = MIB
-    rows = to_batch([{"key": "k" * 50_000, "ordering_key": b"o" * 50_000, "value": bytes(180_000)}] * 12)
+    rows = to_batch([{"key": "k" * 50_000, "ordering_key": b"o" * 50_000, "value": bytes(161_900)}] * 12)
     entries = encode_entries(rows, bytes_max=limit, message_bytes_max=limit, **HEAD)
     assert max(entry.messages for entry in entries) > 1
     assert max(len(entry.body) for entry in entries) <= limit + 1024

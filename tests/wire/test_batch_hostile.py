@@ -89,6 +89,11 @@ CASES = {
     "property without key": seal_entry(metadata() + b"\x22\x03\x12\x01a", b""),
     "empty property": seal_entry(metadata() + b"\x22\x00", b""),
     "key of a property longer than the property": seal_entry(metadata() + b"\x22\x03\x0a\x05a", b"abcdefgh"),
+    "key of a property of -1 bytes": seal_entry(metadata() + b"\x22\x0b\x0a" + b"\xff" * 9 + b"\x01", b""),
+    "key of a property that leads back to itself": seal_entry(
+        metadata() + b"\x22\x0b\x0a\xf5" + b"\xff" * 8 + b"\x01", b""
+    ),
+    "field that leads back to itself": seal_entry(metadata() + b"\x32\xf5" + b"\xff" * 8 + b"\x01", b""),
     "property cut off in a number": seal_entry(metadata() + b"\x22\x02\x18\x80", b""),
     "property cut off in 64 bits": seal_entry(metadata() + b"\x22\x02\x19\x80", b""),
     "group in a property": seal_entry(metadata() + b"\x22\x01\x1b", b""),
@@ -99,13 +104,19 @@ CASES = {
     "one message more than there are": seal_entry(metadata(num_messages_in_batch=3), member(MEMBER, b"v") * 2),
     "one message less than there are": seal_entry(metadata(num_messages_in_batch=1), member(MEMBER, b"v") * 2),
     "batch without bytes": seal_entry(metadata(num_messages_in_batch=1), b""),
-    "batch cut off in a size": seal_entry(metadata(num_messages_in_batch=2), member(MEMBER, b"value") + b"\0\0"),
+    "batch cut off in a size": seal_entry(metadata(num_messages_in_batch=2), member(b"\x18\x05", b"value") + b"\0\0"),
+    "batch cut off in the last byte of a size": seal_entry(
+        metadata(num_messages_in_batch=2), member(b"\x18\x05", b"value") + b"\0\0\0"
+    ),
     "member longer than the batch": seal_entry(metadata(num_messages_in_batch=1), b"\0\0\0\x09" + MEMBER + b"v"),
     "member of 4 GiB": seal_entry(metadata(num_messages_in_batch=1), b"\xff\xff\xff\xff" + MEMBER + b"v"),
     "member without payload size": seal_entry(metadata(num_messages_in_batch=1), member(b"\x40\x01", b"v")),
     "payload longer than the batch": seal_entry(metadata(num_messages_in_batch=1), member(b"\x18\x05", b"four")),
     "payload of -1 bytes": seal_entry(
         metadata(num_messages_in_batch=1), member(b"\x18" + b"\xff" * 9 + b"\x01", b"v")
+    ),
+    "payload of -1 bytes, so that messages overlap": seal_entry(
+        metadata(num_messages_in_batch=2), member(b"\x18" + b"\xff" * 9 + b"\x01\x28\x00") + b"\0\0\x02\x18\x00"
     ),
     "payload of 2^31 - 1 bytes": seal_entry(
         metadata(num_messages_in_batch=1), member(b"\x18\xff\xff\xff\xff\x07", b"v")

@@ -81,6 +81,13 @@ def test_a_bomb_takes_no_memory(packed: tuple[int, bytes]) -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("codec", [ZSTD, SNAPPY])
+def test_a_payload_that_states_its_own_size_is_asked_first(codec: int) -> None:
+    """These codecs allocate what the payload says, so that it is compared before they see it."""
+    with pytest.raises(RemoteProtocolError, match="does not hold the 1000 bytes"):
+        decompress(codec, compress(codec, BOMB), 1000, 5 * MIB)
+
+
 def test_a_zstd_window_of_gigabytes_is_refused() -> None:
     """A frame header alone can ask for a window that decoding would have to hold."""
     huge_window = b"\x28\xb5\x2f\xfd" + b"\x00" + b"\xa8" + b"\x01\x00\x00"
