@@ -2,7 +2,8 @@
 """The columnar codec and the hot heads on one core: ``python -m benchmarks.codec [--quick]``.
 
 A message has a 4-byte key, one property, an event time and a sequence id beside its value (random bytes; where it is
-compressed, JSON); a batch has 1000 of them. Eight batches are decoded in one call, with every column; 8000 rows are encoded in one.
+compressed, JSON); a batch has 1000 of them. Eight batches are decoded in one call, with every column; 8000 rows are
+encoded in one.
 """
 
 from __future__ import annotations
