@@ -211,7 +211,7 @@ def test_many_properties_are_kept_in_order_and_the_last_of_a_name_wins() -> None
 def test_markers_give_no_rows() -> None:
     """Semantics 1.5: control markers are never shown, whatever they carry."""
     marker = seal_entry(MessageMetadata(**HEAD, marker_type=20, num_messages_in_batch=9).SerializeToString(), b"?")
-    packed = seal_entry(MessageMetadata(**HEAD, marker_type=20, compression=LZ4).SerializeToString(), b"?")
+    packed = seal_entry(MessageMetadata(**HEAD, marker_type=20, compression="LZ4").SerializeToString(), b"?")
     plain = encode_reference_single({"value": b"v"}, producer_name="p", sequence_id=3, publish_time_ms=1)
     squeezed = encode_reference_single(
         {"value": b"v"}, producer_name="p", sequence_id=3, publish_time_ms=1, compression=LZ4

@@ -140,7 +140,7 @@ def test_what_is_written_is_read(
     assert read_back(entries) == [as_read(row) for row in rows]
 
 
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"key": "a", "value": b"1", "ordering_key": b"x", "properties": [("p", "q")], "event_time": 1},
     {"key": None, "value": None, "ordering_key": None, "properties": [], "event_time": None},
     {"key": "ä" * 70, "value": b"3" * 200, "ordering_key": b"", "properties": [("", ""), ("r", "s" * 200)]},
@@ -231,7 +231,7 @@ def test_batches_end_at_the_number_of_messages_or_bytes() -> None:
 
 def test_a_row_too_large_for_a_batch_is_a_message_of_its_own() -> None:
     """It does not disturb those around it."""
-    rows = [{"value": b"a"}, {"value": b"b"}, {"value": bytes(5 * MIB), "key": "large"}, {"value": b"c"}]
+    rows: list[dict[str, Any]] = [{"value": b"a"}, {"value": b"b"}, {"value": bytes(5 * MIB), "key": "large"}, {"value": b"c"}]
     for codec in (NONE, ZSTD):
         entries = encode_entries(to_batch(rows), compression=codec, **HEAD)
         assert [entry.messages for entry in entries] == [2, 1, 1]

@@ -111,4 +111,5 @@ def test_every_error_survives_the_wire(kind: type[ServerError]) -> None:
 
 def test_every_code_of_the_protocol_has_an_error_class() -> None:
     """The table in ``base.errors`` is total."""
-    assert {kind.code for kind in (ServerError, *ServerError.__subclasses__())} == set(pb.ServerError.values())
+    kinds: list[type[ServerError]] = [ServerError, *ServerError.__subclasses__()]
+    assert {kind.code for kind in kinds} == set(pb.ServerError.values())
