@@ -231,7 +231,12 @@ def test_batches_end_at_the_number_of_messages_or_bytes() -> None:
 
 def test_a_row_too_large_for_a_batch_is_a_message_of_its_own() -> None:
     """It does not disturb those around it."""
-    rows: list[dict[str, Any]] = [{"value": b"a"}, {"value": b"b"}, {"value": bytes(5 * MIB), "key": "large"}, {"value": b"c"}]
+    rows: list[dict[str, Any]] = [
+        {"value": b"a"},
+        {"value": b"b"},
+        {"value": bytes(5 * MIB), "key": "large"},
+        {"value": b"c"},
+    ]
     for codec in (NONE, ZSTD):
         entries = encode_entries(to_batch(rows), compression=codec, **HEAD)
         assert [entry.messages for entry in entries] == [2, 1, 1]
