@@ -45,9 +45,9 @@ def test_without_numba_the_codec_works_uncompiled(plain_batch: ModuleType) -> No
 def test_warming_up_compiles_every_kernel() -> None:
     """After it no first use pays for compilation, and none is compiled for two sets of types."""
     compiled_batch.warm_up()
-    from broker_core.wire.batch import keys, route, walk, write
+    from broker_core.wire.batch import keys, repeats, route, walk, write
 
-    for module in (keys, route, walk, write):
+    for module in (keys, repeats, route, walk, write):
         kernels = {name: part for name, part in vars(module).items() if hasattr(part, "signatures") and name[0] != "_"}
         assert kernels
         for name, kernel in kernels.items():

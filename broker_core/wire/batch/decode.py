@@ -23,6 +23,7 @@ from broker_core.base.errors import ProtocolError, RemoteProtocolError, Unsuppor
 from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT, METADATA_BYTES_MAX
 from broker_core.wire.batch import columns as cols
 from broker_core.wire.batch import keys, walk
+from broker_core.wire.batch.repeats import has_repeated_keys
 from broker_core.wire.batch.schema import select_columns
 from broker_core.wire.compression import decompress
 from broker_core.wire.entry import BytesLike, EntryRef, read_metadata
@@ -258,7 +259,7 @@ def _binary(joined: _Joined, rows: _Rows, span: int, flag: int) -> pa.Array:
 
 def _properties(joined: _Joined, rows: _Rows) -> pa.Array:
     offsets, spans, count = rows.property_offsets, rows.properties, rows.properties_count
-    repeated = walk.has_repeated_keys(as_array(joined.data), spans[0], offsets, rows.count, _COMPARED_PROPERTIES_MAX)
+    repeated = has_repeated_keys(as_array(joined.data), spans[0], offsets, rows.count, _COMPARED_PROPERTIES_MAX)
     names, values = (cols.gather(joined.arrow, spans[i, : 2 * count + 1], count) for i in (0, 1))
     return cols.properties(names, values, offsets, repeated=bool(repeated))
 
