@@ -34,6 +34,9 @@ IDLE_STOP_S: Final = 300
 LOG_FILE: Final = "embedded.log"
 LOCK_FILE: Final = "embedded.lock"
 PORTS_FILE: Final = "embedded.json"
+LOCAL_IDLE_STOP_S: Final = 3600
+"""The same for a broker of ``local()``, in case its owner is killed: longer than anybody thinks in a notebook."""
+
 START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 20.0
 _CONNECT_TIMEOUT_S: Final = 1.0
@@ -102,7 +105,7 @@ def local(data_dir: str | os.PathLike[str] | None = None) -> Iterator[LocalBroke
     """
     directory = Path(data_dir) if data_dir is not None else Path(tempfile.mkdtemp(prefix="pulsarish-"))
     directory.mkdir(parents=True, exist_ok=True)
-    process = _launch(directory, Ports(), idle_stop_s=0)
+    process = _launch(directory, Ports(), idle_stop_s=LOCAL_IDLE_STOP_S)
     try:
         info = _await_ready(directory, process)
         yield LocalBroker(info.service_url, info.http_url, directory, process.pid)
