@@ -13,6 +13,7 @@ settings.register_profile("without_deadline", deadline=None)
 settings.load_profile("without_deadline")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep together what shares something expensive, for ``pytest -n 2 --dist loadgroup``.
 
