@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from benchmarks.connectors import Connector
 from benchmarks.measure import CpuMeter, Run, percentile, timed
 from benchmarks.spark_limit import LimitSource
+from pulsarish_spark import use_this_python
 
 _REPOSITORY: Final = Path(__file__).resolve().parent.parent
 PUMP_RATE: Final = 200
@@ -64,7 +65,7 @@ class Latency:
 def new_session(jars: list[Path], memory: str = "4g") -> Any:
     """A session on two cores without the web interface; workers find this repository."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    use_this_python()
     os.environ["PYTHONPATH"] = os.pathsep.join([str(_REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
     builder: Any = SparkSession.builder.master("local[2]").appName("benchmarks").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.driver.memory", memory)

@@ -5,11 +5,12 @@
 
 ``register(spark)`` is only needed where Spark's own discovery of the module ``pyspark_pulsarish`` does not work;
 ``local()`` runs a broker of its own for a test or a notebook; ``embedded_broker()`` finds or starts the one that is
-used where no address is given; ``lag(progress)`` tells how far a query is behind.
+used where no address is given; ``use_this_python()`` saves one from the wrong interpreter in Spark's workers.
 """
 
 from pulsarish_spark.connection import embedded_broker
 from pulsarish_spark.embedded import LocalBroker, local
+from pulsarish_spark.interpreter import use_this_python
 from pulsarish_spark.loss import DataLossError
 from pulsarish_spark.source import PulsarishSource, register
 
@@ -20,4 +21,5 @@ __all__ = [
     "embedded_broker",
     "local",
     "register",
+    "use_this_python",
 ]

@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 
 from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
+from pulsarish_spark import use_this_python
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 README: Final = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -37,7 +38,8 @@ def test_the_example_runs_with_no_server_to_start(tmp_path: Path, data_dir: Path
     assert 8 <= len(code.strip().splitlines()) <= 12
     script = tmp_path / "readme.py"
     script.write_text(code)
-    environment = {**os.environ, "PULSARISH_DATA_DIR": str(data_dir), "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, "PULSARISH_DATA_DIR": str(data_dir)}
+    use_this_python(environment)
     done = subprocess.run(
         [sys.executable, str(script)],
         capture_output=True,

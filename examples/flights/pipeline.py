@@ -14,7 +14,6 @@ before it has been read. Its own window is never closed.
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -29,6 +28,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from flights.check import one_row_a_day
 from flights.source import CLEAN_COLUMNS, DAY_COLUMNS, DAY_STARTS_AT_UTC_HOUR
+from pulsarish_spark import use_this_python
 
 PARTITIONS: Final = 4
 TRIGGER_ROWS: Final = 50_000
@@ -92,7 +92,7 @@ class Job:
 
 def new_session() -> SparkSession:
     """A local session on two cores, with what a small job does not need turned off, and Spark's own talk kept low."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark would take the first python3 on the PATH
+    use_this_python()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).with_name("spark_conf")))
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)

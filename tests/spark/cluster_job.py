@@ -12,11 +12,13 @@ import sys
 
 from pyspark.sql import SparkSession
 
+from pulsarish_spark import use_this_python
+
 
 def main(master: str, service_url: str, topic: str, checkpoint: str) -> None:
     """Everything once, on executors that are other processes than the driver."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    use_this_python()
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.memory", "600m").config("spark.executor.memory", "512m")
     spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()

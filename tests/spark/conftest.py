@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -94,7 +93,7 @@ def broker() -> Iterator[Broker]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session on two local cores. Nothing is registered: Spark finds the format by itself."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    pulsarish_spark.use_this_python()
     builder = SparkSession.builder.master("local[2]").appName("tests")
     settings = {
         "spark.ui.enabled": "false",

@@ -12,11 +12,13 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from pulsarish_spark import use_this_python
+
 
 def main(data_dir: str, topic: str, folder: str) -> None:
     """Run for ever, in small batches."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    use_this_python()
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.driver.memory", "600m").getOrCreate()
     source = spark.readStream.format("pulsarish").option("data.dir", data_dir).option("maxOffsetsPerTrigger", 100)

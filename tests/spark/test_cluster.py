@@ -15,6 +15,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from pulsarish_spark import use_this_python
 from tests.spark.conftest import Broker
 from tests.spark.queries import eventually
 
@@ -27,6 +28,7 @@ SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
 def daemon(name: str, log: Path, *arguments: str) -> Iterator[None]:
     """One of Spark's own processes, for the length of the block."""
     environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "300m"}
+    use_this_python(environment)
     with log.open("wb") as out:
         process = subprocess.Popen(
             [SPARK_CLASS, f"org.apache.spark.deploy.{name}", *arguments], stdout=out, stderr=out, env=environment

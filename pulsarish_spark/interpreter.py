@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which Python Spark starts for its workers: the one that runs the driver, unless the user chose another.
+
+Left alone, Spark takes the first ``python3`` on the PATH, which in a virtual environment that is not activated lacks
+this package; all that users then see is "failed to find the data source". A path with a space in it does not work
+either (Spark cuts it there), so the folder goes to the front of the PATH and the name alone is handed over.
+"""
+
+import os
+import sys
+from collections.abc import MutableMapping
+from pathlib import Path
+
+
+def use_this_python(environment: MutableMapping[str, str] | None = None) -> None:
+    """Make Spark run its Python workers with this interpreter. Call it before the session is made.
+
+    Args:
+        environment: What the driver is started with; by default this process's own. ``PYSPARK_PYTHON`` wins if set.
+    """
+    environment = os.environ if environment is None else environment
+    if "PYSPARK_PYTHON" in environment:
+        return
+    python = Path(sys.executable)
+    environment["PATH"] = os.pathsep.join([str(python.parent), *filter(None, [environment.get("PATH")])])
+    environment["PYSPARK_PYTHON"] = python.name
