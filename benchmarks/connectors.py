@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import time
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from benchmarks.admin import create_topic
 from benchmarks.kafka.recipe import KafkaBroker
 from broker_core.testing.running_broker import RunningBroker
+
+_TOPIC_TIMEOUT_S: Final = 30.0
 
 KAFKA_TUNED: Final = {
     # At the defaults a task waits out a long poll of 500 ms at the end of its partition, polls 500 records at a time,
@@ -104,9 +107,15 @@ class KafkaConnector:
         from confluent_kafka import KafkaException
         from confluent_kafka.cimpl import NewTopic
 
-        created = _kafka_admin(self.broker.bootstrap).create_topics([NewTopic(name, partitions, 1)])
+        admin = _kafka_admin(self.broker.bootstrap)
+        created = admin.create_topics([NewTopic(name, partitions, 1)])
         with contextlib.suppress(KafkaException):  # the other Kafka row of the same run has made it
             created[name].result()
+        deadline = time.monotonic() + _TOPIC_TIMEOUT_S
+        while not _has_leaders(admin, name, partitions):  # a producer that comes earlier may wait for two minutes
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"Kafka's topic {name} has no leaders after {_TOPIC_TIMEOUT_S:.0f} s")
+            time.sleep(0.05)
 
     def source_options(self, topic: str) -> dict[str, str]:
         options = {"kafka.bootstrap.servers": self.broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
@@ -125,3 +134,8 @@ def _kafka_admin(bootstrap: str) -> Any:
     from confluent_kafka.admin import AdminClient
 
     return AdminClient({"bootstrap.servers": bootstrap})
+
+
+def _has_leaders(admin: Any, name: str, partitions: int) -> bool:
+    found = admin.list_topics(name, timeout=_TOPIC_TIMEOUT_S).topics[name].partitions.values()
+    return len(found) == partitions and all(partition.leader >= 0 for partition in found)

@@ -21,17 +21,18 @@ from typing import Final
 import pyarrow.parquet as pq
 
 from benchmarks import report
+from benchmarks.budgets import LIMIT_SIDE
 from benchmarks.compare import Sample, Side, in_turn
 from benchmarks.connectors import KAFKA_TUNED, Connector, KafkaConnector, PulsarishConnector
 from benchmarks.kafka import recipe as kafka
 from benchmarks.measure import Figure
 from benchmarks.spark_cases import SparkCases, new_session
-from benchmarks.spark_suite import FULL, LIMIT, QUICK, Scale, run_suite
+from benchmarks.spark_suite import FULL, QUICK, Scale, run_suite
 from broker_core.testing.running_broker import RunningBroker
 from examples.flights.source import load_flights
 
 _REPOSITORY: Final = Path(__file__).resolve().parent.parent
-_SIDES: Final = ("pulsarish", "kafka", "kafka tuned", LIMIT)
+_SIDES: Final = ("pulsarish", "kafka", "kafka tuned", LIMIT_SIDE)
 
 
 def main(arguments: list[str]) -> int:

@@ -60,13 +60,13 @@ def environment_lines(context: dict[str, Any]) -> str:
 
 def figure_table(figures: Sequence[Figure]) -> str:
     """Medians with spread, CPU seconds and budget, one row a case."""
-    rows = [["case", "median", "lowest - highest", "unit", "CPU s a run", "budget"]]
+    rows = [["case", "median", "lowest - highest", "unit", "CPU s a run", "budget", "note"]]
     for figure in figures:
         spread = f"{amount(min(figure.values))} - {amount(max(figure.values))}" if len(figure.values) > 1 else ""
         cpu = "" if figure.median_cpu_s is None else f"{figure.median_cpu_s:.2f}"
         side = "" if figure.side == "pulsarish" else f" [{figure.side}]"
-        case = f"{figure.case}{side} ({figure.note})" if figure.note else figure.case + side
-        rows.append([case, amount(figure.median), spread, figure.unit, cpu, budget_for(figure)])
+        budget = budget_for(figure, figures)
+        rows.append([figure.case + side, amount(figure.median), spread, figure.unit, cpu, budget, figure.note])
     return markdown(rows)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which Spark cases are measured, on how many rows, how often. The same for ``make bench`` and ``make bench-peers``.
 
-Reads are shown beside what any source written in Python could reach (``LIMIT``).
+Reads are shown beside what any source written in Python could reach (``LIMIT_SIDE``).
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from benchmarks.budgets import LIMIT_SIDE
 from benchmarks.compare import Sample, Side, in_turn
 from benchmarks.connectors import Connector
 from benchmarks.measure import Figure, Run
 from benchmarks.spark_cases import Rows, SparkCases, StreamRun
-
-LIMIT: Final = "python limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +80,14 @@ def run_suite(
 
 def _batch_read(cases: SparkCases, readers: Sequence[Connector], rows: Rows, runs: int) -> list[Figure]:
     sides = _sides(readers, lambda reader: _rate(cases.batch_read(reader, rows), rows))
-    sides[LIMIT] = lambda: _rate(cases.limit_batch(rows), rows)
+    sides[LIMIT_SIDE] = lambda: _rate(cases.limit_batch(rows), rows)
     return in_turn(f"Spark batch read, {rows}", sides, runs)
 
 
 def _stream_read(cases: SparkCases, readers: Sequence[Connector], rows: Rows, scale: Scale) -> list[Figure]:
     trigger = scale.trigger_rows
     sides = _sides(readers, lambda reader: _both_rates(cases.stream_read(reader, rows, trigger_rows=trigger)))
-    sides[LIMIT] = lambda: _both_rates(cases.limit_stream(rows, trigger_rows=trigger))
+    sides[LIMIT_SIDE] = lambda: _both_rates(cases.limit_stream(rows, trigger_rows=trigger))
     return in_turn(f"Spark stream read, {rows}", sides, scale.runs)
 
 
