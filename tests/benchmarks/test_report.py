@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from benchmarks.budgets import budget_for
+from benchmarks.budgets import LIMIT_SIDE, budget_for
 from benchmarks.compare import Sample, in_turn
 from benchmarks.measure import Figure, percentile
 from benchmarks.report import amount, figure_table, ratio_table
@@ -31,9 +31,18 @@ def test_one_run_may_give_several_figures() -> None:
 
 def test_a_budget_says_by_how_much_it_is_missed() -> None:
     """Rates must reach the bound, times and sizes must stay below it."""
-    assert budget_for(Figure("ingest 100 B single, sync", "entries/s", (90_000,))).endswith("MISSED, 75% of it")
-    assert budget_for(Figure("broker idle RSS", "MiB", (60.0,), better="lower")) == "<= 80 MiB: held"
-    assert budget_for(Figure("no such case", "rows/s", (1.0,))) == ""
+    slow = Figure("ingest 100 B single, sync", "entries/s", (90_000,))
+    assert budget_for(slow, []) == ">= 120,000: MISSED (75%)"
+    assert budget_for(Figure("broker idle RSS", "MiB", (60.0,), better="lower"), []) == "<= 80: held"
+    assert budget_for(Figure("no such case", "rows/s", (1.0,)), []) == ""
+
+
+def test_a_read_is_held_against_the_limit_of_the_same_run() -> None:
+    """Seven tenths of what any Python source could reach."""
+    limit = Figure("Spark batch read", "rows/s", (1000.0,), side=LIMIT_SIDE)
+    ours = Figure("Spark batch read", "rows/s", (690.0,))
+    assert budget_for(ours, [ours, limit]) == ">= 70% of the python limit: MISSED (99%)"
+    assert budget_for(limit, [ours, limit]) == ""
 
 
 def test_a_ratio_above_one_always_favours_our_side() -> None:
