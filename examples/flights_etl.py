@@ -94,6 +94,8 @@ def write(spark: SparkSession, job: Job, data: Data, progress: Progress) -> None
     """Step 1."""
     if job.is_done("written"):
         return
+    if job.source.exists():  # writing again would give every flight twice
+        raise SystemExit(f"run {job.name} was cut off before all flights were in their topic; start a new run")
     pipeline.save_source(job, data.flights, data.airlines)
     for topic in (job.flights_topic, job.days_topic):
         admin.create_topic(job.admin_url, topic, pipeline.PARTITIONS)
