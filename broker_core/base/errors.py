@@ -164,6 +164,7 @@ class ServiceNotReadyError(ServerError):
 
 class ProducerBlockedQuotaError(ServerError):
     code = 7
+    retriable = True
 
 
 class ProducerBlockedQuotaException(ServerError):  # noqa: N818 - Pulsar has both names, for hold and for refuse

@@ -18,7 +18,7 @@ def murmur3_unsigned(data: bytes) -> int:
 
 def murmur3_31(data: bytes) -> int:
     """Pulsar's form of it: the sign bit dropped."""
-    return murmur3_unsigned(data) & INT31_MASK
+    return mmh3.hash(data, 0, False) & INT31_MASK
 
 
 def java_string_hash_31(text: str) -> int:

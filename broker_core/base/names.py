@@ -12,13 +12,14 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker_core.base.errors import InvalidTopicNameError
+from broker_core.base.errors import InvalidTopicNameError, NotAllowedError
 from broker_core.base.limits import SUBSCRIPTION_NAME_BYTES_MAX, TOPIC_NAME_BYTES_MAX
 
 DEFAULT_TENANT: Final = "public"
 DEFAULT_NAMESPACE: Final = "default"
 PARTITION_MARK: Final = "-partition-"
 
+_RESERVED_SUBSCRIPTIONS: Final = ("pulsar.", "__compaction")
 _DOMAINS: Final = ("persistent", "non-persistent")
 _PART = re.compile(r"[-=:.\w]+", re.ASCII)
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9]\d*)", re.DOTALL)
@@ -128,6 +129,15 @@ def _complete_short_name(text: str) -> str:
     if slashes == 2:
         return text
     raise _refuse(text, "a name without a domain has no slash, or the two of tenant/namespace/topic")
+
+
+def check_not_reserved(subscription: str) -> None:
+    """NotAllowedError if the name is one of those that the broker gives to its own cursors (semantics 1.1.6)."""
+    if subscription.startswith(_RESERVED_SUBSCRIPTIONS):
+        raise NotAllowedError(
+            f"subscription name {subscription!r} is reserved for the broker itself",
+            hint=f"choose one that does not begin with {' or '.join(_RESERVED_SUBSCRIPTIONS)}",
+        )
 
 
 def check_subscription_name(name: str) -> str:

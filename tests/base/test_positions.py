@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Positions and message ids."""
 
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from broker_core.base.positions import (
     MESSAGE_ID_EARLIEST,
     MESSAGE_ID_LATEST,
+    ChunkMessageId,
     MessageId,
     Position,
     to_signed64,
@@ -36,7 +39,7 @@ def test_an_entry_level_id_sorts_before_its_messages() -> None:
     assert sorted([*ids, MESSAGE_ID_EARLIEST]) == [MESSAGE_ID_EARLIEST, ids[3], ids[1], ids[2], ids[0], ids[4]]
 
 
-@pytest.mark.parametrize("text", ["", "1", "a:b", "1:2:3:4:5", "1;2", "1:2:"])
+@pytest.mark.parametrize("text", ["", "1", "a:b", "1:2:3:4:5", "1;2", "1:2:", "1:2;", "1:2;1:3;1:4"])
 def test_other_texts_are_refused(text: str) -> None:
     """1.4.4: the message says what to write."""
     with pytest.raises(ValueError, match="ledger:entry"):
@@ -46,3 +49,17 @@ def test_other_texts_are_refused(text: str) -> None:
 def test_a_position_prints_as_its_two_numbers() -> None:
     """1.4.4: the entry-level part of the text form."""
     assert str(Position(3, -1)) == "3:-1"
+
+
+def test_a_chunked_id_is_that_of_its_last_chunk_and_remembers_the_first() -> None:
+    """5.1.5, 1.4.4: equality, order and hash use the last chunk; the text is ``first;last`` and can be read again."""
+    first, last = MessageId(3, 4, 1), MessageId(3, 9, 1)
+    made = ChunkMessageId.of(first, last, (Position(3, 4), Position(3, 6), Position(3, 9)))
+    assert (made, hash(made)) == (last, hash(last))
+    assert MessageId(3, 8, 1) < made < MessageId(3, 10, 1)
+    assert str(made) == "3:4:1;3:9:1"
+    again = MessageId.parse(str(made))
+    assert (again, again.first_chunk, again.positions) == (last, first, (Position(3, 4), Position(3, 9)))
+    assert (last.first_chunk, last.positions) == (last, (Position(3, 9),))
+    copy = pickle.loads(pickle.dumps(made))
+    assert (copy, copy.first_chunk, copy.positions) == (made, first, made.positions)
