@@ -14,7 +14,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from broker_core.base.errors import RemoteProtocolError, ServerError
-from broker_core.base.positions import MessageId, Position, to_signed64, to_unsigned64
+from broker_core.base.positions import ChunkMessageId, MessageId, Position, to_signed64, to_unsigned64
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageIdData
 
@@ -79,6 +79,8 @@ def message_id(
             data.batch_index = position.batch_index
         if position.batch_size > 0:
             data.batch_size = position.batch_size
+        if isinstance(position, ChunkMessageId):
+            data.first_chunk_message_id.CopyFrom(message_id(position.first_chunk, partition))
     if partition >= 0:
         data.partition = partition
     if ack_set is not None:
@@ -88,9 +90,12 @@ def message_id(
 
 def read_message_id(data: MessageIdData) -> MessageId:
     """The inverse of ``message_id``; the ack set stays in ``data``."""
-    return MessageId(
+    last = MessageId(
         to_signed64(data.ledgerId), to_signed64(data.entryId), data.partition, data.batch_index, data.batch_size
     )
+    if data.HasField("first_chunk_message_id"):
+        return ChunkMessageId.of(read_message_id(data.first_chunk_message_id), last)
+    return last
 
 
 def read_position(data: MessageIdData) -> Position:

@@ -58,10 +58,15 @@ class BrokerEntry(NamedTuple):
 
 def seal_entry(metadata: bytes, payload: BytesLike) -> bytes:
     """The body of an entry from its serialised MessageMetadata and its payload (compressed if the metadata says so)."""
-    head = _pack_u32(len(metadata)) + metadata
     plain = bytes(payload)
-    checksum = google_crc32c.extend(google_crc32c.value(head), plain)
-    return b"".join((MAGIC_CHECKSUM, _pack_u32(checksum), head, plain))
+    return entry_head(metadata, plain) + plain
+
+
+def entry_head(metadata: bytes, payload: BytesLike) -> bytes:
+    """What stands before the payload in ``seal_entry``: a large payload need not be copied behind it."""
+    head = _pack_u32(len(metadata)) + metadata
+    checksum = google_crc32c.extend(google_crc32c.value(head), bytes(payload))
+    return b"".join((MAGIC_CHECKSUM, _pack_u32(checksum), head))
 
 
 def verify_entry(body: BytesLike) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Protobuf varints in Python, for the hand-coded heads only.
 
-Numbers below 2**28 come from two tables; anything a 64-bit field can hold is encoded right. Source: Protocol Buffers
-docs, "Encoding".
+Numbers below 2**42, times in milliseconds among them, come from two tables; anything a 64-bit field can hold is encoded
+right. Source: Protocol Buffers docs, "Encoding".
 """
 
 from typing import Final
@@ -10,7 +10,8 @@ from typing import Final
 from broker_core.base.invariants import invariant
 
 _TABLE_SIZE: Final = 1 << 14
-_TWO_TABLES: Final = 1 << 28
+_TWO_STEPS: Final = 1 << 28
+_THREE_STEPS: Final = 1 << 42
 _UINT64_MASK: Final = (1 << 64) - 1
 
 
@@ -31,7 +32,10 @@ def varint(value: int) -> bytes:
     """``value`` as a varint. Negative numbers become the ten bytes that int32 and int64 fields use for them."""
     if 0 <= value < _TABLE_SIZE:
         return VARINTS[value]
-    if 0 < value < _TWO_TABLES:
+    if 0 < value < _TWO_STEPS:
         return _LOW_14_BITS[value & _TABLE_SIZE - 1] + VARINTS[value >> 14]
+    if 0 < value < _THREE_STEPS:
+        low, middle = value & _TABLE_SIZE - 1, value >> 14 & _TABLE_SIZE - 1
+        return _LOW_14_BITS[low] + _LOW_14_BITS[middle] + VARINTS[value >> 28]
     invariant(-(1 << 63) <= value <= _UINT64_MASK, "%d does not fit in 64 bits", value)
     return _encode(value & _UINT64_MASK)

@@ -128,6 +128,37 @@ def test_entries_are_byte_for_byte_those_of_protobuf(
 
 
 @SETTINGS
+@given(
+    delays=st.lists(st.sampled_from([None, 0, 1_800_000_000_000]), min_size=1, max_size=12),
+    codec=st.sampled_from([NONE, ZSTD]),
+    messages_max=st.integers(1, 5),
+)
+def test_a_delayed_row_is_an_entry_of_its_own(delays: list[int | None], codec: int, messages_max: int) -> None:
+    """1.7.5: messages with a delivery time are never in a batch; the rows around them are, in order, as ever."""
+    batch = pa.record_batch(
+        {
+            "value": pa.array([b"%d" % row for row in range(len(delays))]),
+            "deliver_at": pa.array(delays, pa.int64()),
+        }
+    )
+    entries = encode_entries(batch, compression=codec, messages_max=messages_max, **HEAD)
+    assert [row["value"] for row in read_back(entries)] == [b"%d" % row for row in range(len(delays))]
+    at = 0
+    for entry in entries:
+        metadata = read_metadata(entry.body)
+        assert entry.sequence_id == at
+        assert metadata.deliver_at_time == (delays[at] or 0)
+        assert metadata.HasField("deliver_at_time") is bool(delays[at])
+        if delays[at]:
+            assert entry.messages == 1
+            assert not metadata.HasField("num_messages_in_batch")
+        assert entry.messages <= messages_max
+        assert not any(delays[at + 1 : at + entry.messages])
+        at += entry.messages
+    assert at == len(delays)
+
+
+@SETTINGS
 @given(anything, st.sampled_from(sorted(CODECS.values())), st.integers(1, 6), st.sampled_from([50, 1 << 20]))
 def test_what_is_written_is_read(
     given_rows: tuple[pa.DataType, list[dict[str, Any]]], codec: int, messages_max: int, bytes_max: int

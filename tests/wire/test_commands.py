@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker_core.base import errors
 from broker_core.base.errors import RemoteProtocolError, ServerError, TopicNotFoundError, server_error
-from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId, Position
+from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, ChunkMessageId, MessageId, Position
 from broker_core.wire import commands
 from broker_core.wire.frames import encode_command
 from broker_core.wire.proto import pulsar_api_pb2 as pb
@@ -113,3 +113,12 @@ def test_every_code_of_the_protocol_has_an_error_class() -> None:
     """The table in ``base.errors`` is total."""
     kinds: list[type[ServerError]] = [ServerError, *ServerError.__subclasses__()]
     assert {kind.code for kind in kinds} == set(pb.ServerError.values())
+
+
+def test_a_chunked_id_travels_with_its_first_chunk() -> None:
+    """5.1.5: serialised, the id is that of the last chunk with an extra "first chunk id"."""
+    made = ChunkMessageId.of(MessageId(1, 2, 5), MessageId(1, 9, 5))
+    data = commands.message_id(made)
+    assert (data.entryId, data.first_chunk_message_id.entryId, data.first_chunk_message_id.partition) == (9, 2, 5)
+    again = commands.read_message_id(data)
+    assert (again, again.first_chunk) == (made, made.first_chunk)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -108,8 +109,102 @@ def test_a_message_is_written_and_read_as_by_protobuf(
 
 
 @SETTINGS
+@given(
+    small, partition, st.lists(st.tuples(signed, st.integers(0, 2**40)), min_size=1, max_size=8), st.integers(0, 2**31)
+)
+def test_heads_of_one_consumer_are_as_any_others(
+    consumer_id: int, index: int, places: list[tuple[int, int]], tail_len: int
+) -> None:
+    """What is kept from one head to the next never shows."""
+    usual = heads.MessageHeads(consumer_id, index)
+    for ledger, entry in places:
+        wanted = heads.message_frame_head(consumer_id, ledger, entry, index, 0, None, tail_len)
+        assert usual.head(ledger, entry, tail_len) == wanted
+
+
+@SETTINGS
+@given(small, partition, st.lists(st.tuples(signed, signed, signed), min_size=1, max_size=8))
+def test_receipts_of_one_producer_are_as_any_others(
+    producer_id: int, index: int, answers: list[tuple[int, int, int]]
+) -> None:
+    """What is kept from one receipt to the next never shows."""
+    usual = heads.ReceiptFrames(producer_id, index)
+    for sequence_id, ledger, entry in answers:
+        wanted = heads.receipt_frame(producer_id, sequence_id, ledger, entry, index)
+        assert usual.frame(sequence_id, ledger, entry) == wanted
+
+
+def ack_by_protobuf(command: bytes) -> heads.AckHead | None:
+    """What ``parse_ack`` may report of ``command``, by the generated code."""
+    try:
+        parsed = BaseCommand.FromString(command)
+    except DecodeError:
+        return None
+    ack = parsed.ack
+    ids = [(to_signed64(each.ledgerId), to_signed64(each.entryId)) for each in ack.message_id]
+    if not parsed.IsInitialized() or parsed.type != BaseCommand.ACK or len({ledger for ledger, _ in ids}) != 1:
+        return None
+    if ack.ack_type != pb.CommandAck.Individual or any(each.ack_set for each in ack.message_id):
+        return None
+    request_id = to_signed64(ack.request_id) if ack.HasField("request_id") else -1
+    return heads.AckHead(ack.consumer_id, ids[0][0], [entry for _, entry in ids], request_id)
+
+
+def ack_command(consumer_id: int, ids: list[tuple[int, int]], index: int, request_id: int) -> BaseCommand:
+    ack = pb.CommandAck(consumer_id=consumer_id, ack_type=pb.CommandAck.Individual)
+    for ledger, entry in ids:
+        where = ack.message_id.add(ledgerId=to_unsigned64(ledger), entryId=to_unsigned64(entry))
+        if index >= 0:
+            where.partition = index
+    if request_id >= 0:
+        ack.request_id = request_id
+    return BaseCommand(type=BaseCommand.ACK, ack=ack)
+
+
+entry_ids = st.lists(st.integers(0, 2**14) | st.integers(0, 2**40), min_size=1, max_size=60)
+
+
+@SETTINGS
+@given(small, st.integers(0, 2**63 - 1), entry_ids, partition, optional)
+def test_an_ack_of_whole_entries_is_read_as_by_protobuf(
+    consumer_id: int, ledger: int, entries: list[int], index: int, request_id: int
+) -> None:
+    """3.1.1, 3.3.5: ids of every length, one after the other, with and without a wish for a receipt."""
+    command = ack_command(consumer_id, [(ledger, entry) for entry in entries], index, request_id).SerializeToString()
+    assert heads.parse_ack(command) == heads.AckHead(consumer_id, ledger, entries, request_id)
+
+
+def test_other_acks_are_left_to_protobuf() -> None:
+    """None for what is not whole entries of one ledger, each by itself."""
+    others = [ack_command(1, [(3, 4), (3, 5)], -1, -1) for _ in range(7)]
+    others[0].ack.ack_type = pb.CommandAck.Cumulative
+    others[1].ack.message_id[1].ack_set.append(5)
+    others[2].ack.message_id[1].ledgerId = 4
+    others[3].ack.txnid_least_bits = 1
+    others[4].ack.validation_error = pb.CommandAck.ChecksumMismatch
+    others[5].ack.message_id[0].entryId = to_unsigned64(-1)
+    del others[6].ack.message_id[:]
+    for other in others:
+        assert heads.parse_ack(other.SerializeToString()) is None
+
+
+@SETTINGS
 @given(st.data())
-def test_damaged_heads_are_read_as_protobuf_reads_them_or_refused(data: st.DataObject) -> None:
+def test_damaged_acks_are_read_as_protobuf_reads_them_or_left_to_it(data: st.DataObject) -> None:
+    """A fast path may give up, but what it reports is what protobuf reports."""
+    ids = [(7, entry) for entry in data.draw(st.lists(st.integers(100, 300), min_size=1, max_size=5))]
+    command = bytearray(ack_command(3, ids, data.draw(st.sampled_from((-1, 2))), 9).SerializeToString())
+    for _ in range(data.draw(st.integers(1, 3))):
+        command[data.draw(st.integers(2, len(command) - 1))] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        del command[data.draw(st.integers(2, len(command))) :]
+    found = heads.parse_ack(bytes(command))
+    assert found is None or found == ack_by_protobuf(bytes(command))
+
+
+@SETTINGS
+@given(st.data())
+def test_damaged_heads_heads_are_read_as_protobuf_reads_them_or_refused(data: st.DataObject) -> None:
     """A fast path may give up, but what it reports is what protobuf reports."""
     originals = (
         heads.send_frame_head(3, 1_000_000, 1000, 0, 1_000_999)[8:],
@@ -133,10 +228,10 @@ def test_damaged_heads_are_read_as_protobuf_reads_them_or_refused(data: st.DataO
 
 
 def test_fields_that_are_unknown_or_unusual_go_through_protobuf() -> None:
-    """Transaction ids, unknown fields and numbers in the long way of writing do not change what is read."""
+    """Unknown fields and numbers in the long way of writing do not change what is read; a transaction is noticed."""
     send = pb.CommandSend(producer_id=1, sequence_id=2, txnid_least_bits=3, txnid_most_bits=4, marker=True)
     command = BaseCommand(type=BaseCommand.SEND, send=send).SerializeToString()
-    assert heads.parse_send(command) == heads.SendHead(1, 2, 1, -1, False)
+    assert heads.parse_send(command) == heads.SendHead(1, 2, 1, -1, False, in_transaction=True)
     long_way = b"\x08\x06\x32\x0c\x08\x81\x80\x00\x10\x82\x80\x80\x80\x80\x80\x00"
     assert heads.parse_send(long_way) == heads.SendHead(1, 2, 1, -1, False)
     without_id = BaseCommand(
@@ -145,7 +240,7 @@ def test_fields_that_are_unknown_or_unusual_go_through_protobuf() -> None:
     assert heads.parse_receipt(without_id.SerializeToString()) == heads.ReceiptHead(1, 2, -1, -1, -1)
 
 
-@pytest.mark.parametrize("parse", [heads.parse_send, heads.parse_receipt, heads.parse_message])
+@pytest.mark.parametrize("parse", [heads.parse_send, heads.parse_receipt, heads.parse_message, heads.parse_ack])
 def test_other_commands_are_none_of_these(parse: object) -> None:
     """None means: not mine."""
     assert parse(ping().SerializeToString()) is None  # type: ignore[operator]

@@ -35,6 +35,10 @@ _COMPARED_PROPERTIES_MAX: Final = 64
 """A message with more properties is checked for repeated keys by hashing, in Python, instead of pair by pair."""
 
 
+class ChunkEntryError(UnsupportedVersionError):
+    """An entry is a chunk of a larger message: ``client.chunked_entries`` puts them together."""
+
+
 def decode_entries(
     entries: Sequence[EntryRef],
     columns: Collection[str] | None = None,
@@ -43,8 +47,8 @@ def decode_entries(
     """One row for each message of ``entries``, in order, with the columns asked for out of ``DECODED_SCHEMA``.
 
     Markers and messages that compaction removed give no row. ``message_bytes_max``: no payload may decompress to more.
-    Raises RemoteProtocolError for a damaged entry, UnsupportedVersionError for a chunk or an encrypted entry, both
-    naming it, and UsageError if the plain entries take 2 GiB or more together.
+    Raises RemoteProtocolError for a damaged entry, ChunkEntryError for a chunk, UnsupportedVersionError for an
+    encrypted entry, all naming it, and UsageError if the plain entries take 2 GiB or more together.
     """
     schema = select_columns(columns)
     if not entries:
@@ -221,7 +225,9 @@ def _name(entry: EntryRef) -> str:
 def _error(problem: int, entry: EntryRef, message: int) -> Exception:
     where = f"message {message} of its batch: " if message >= 0 else ""
     text = f"{_name(entry)} cannot be decoded: {where}{walk.PROBLEMS[problem]}"
-    if problem in (walk.PROBLEM_CHUNK, walk.PROBLEM_ENCRYPTED):
+    if problem == walk.PROBLEM_CHUNK:
+        return ChunkEntryError(text, hint="read this topic with a consumer")
+    if problem == walk.PROBLEM_ENCRYPTED:
         return UnsupportedVersionError(text, hint="read this topic with a consumer")
     return RemoteProtocolError(text)
 

@@ -3,7 +3,7 @@
 
 Rows are sized, cut into batches and written by kernels into one buffer, in which each entry's head is already in place:
 an entry without compression is copied once. Nothing is done in Python for each row, except for rows that travel as
-entries of their own: those too large for a batch, and all if ``messages_max`` is 1.
+entries of their own: those too large for a batch, delayed ones, and all if ``messages_max`` is 1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from broker_core.base.errors import UsageError
 from broker_core.base.limits import FRAME_SLACK_BYTES, MESSAGE_BYTES_MAX_DEFAULT, METADATA_BYTES_MAX
 from broker_core.base.positions import to_unsigned64
 from broker_core.wire.batch.rows import Rows
-from broker_core.wire.batch.write import size_rows, split_rows, write_rows
+from broker_core.wire.batch.write import SIZE_BYTES, size_rows, split_rows, write_rows
 from broker_core.wire.compression import NONE, compress
 from broker_core.wire.entry import CHECKSUM_HEAD_BYTES, MAGIC_CHECKSUM, BytesLike, seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import CompressionType, MessageMetadata
@@ -61,9 +61,10 @@ def encode_entries(
     """The entries that carry ``rows``, in order; row i has sequence id ``first_sequence_id + i``.
 
     Columns, each optional: key (string, or binary), value (binary or string), ordering_key (the same), properties (map
-    or list of pairs of strings), event_time (timestamp, or integer milliseconds; 0 means none). ``compression`` is a
-    codec of ``wire.compression``; a payload that it would not shrink travels plain. ``message_bytes_max``: what
-    the broker accepts as the payload of an entry.
+    or list of pairs of strings), event_time (timestamp, or integer milliseconds; 0 means none), deliver_at (the same:
+    when the broker may deliver it; such a row is never in a batch). ``compression`` is a codec of ``wire.compression``;
+    a payload that it would not shrink travels plain. ``message_bytes_max``: what the broker accepts as the payload of
+    an entry.
 
     Raises UsageError for a column or type that cannot be sent, and for a row that is too large, by its number.
     """
@@ -111,8 +112,14 @@ def _plan(rows: Rows, first_sequence_id: int, messages_max: int, bytes_max: int)
     starts, sizes = np.empty(rows.count + 1, np.int64), np.empty(rows.count, np.int64)
     count = split_rows(metadata_sizes, payload_sizes, key_sizes, messages_max, bytes_max, starts, sizes)
     starts, sizes = starts[: count + 1], sizes[:count]
+    delayed = rows.delivery_times != 0
+    if delayed.any():
+        at = np.flatnonzero(delayed)
+        starts = np.unique(np.concatenate((starts, at, at + 1)))
+        sizes = np.add.reduceat(SIZE_BYTES + metadata_sizes + payload_sizes, starts[:-1])
     alone = np.diff(starts) == 1
-    single = alone & ((sizes + key_sizes[starts[:-1]] > bytes_max) | (messages_max == 1))
+    too_large = sizes + key_sizes[starts[:-1]] > bytes_max
+    single = alone & (too_large | delayed[starts[:-1]] | (messages_max == 1))
     return _Plan(rows, first_sequence_id, metadata_sizes, payload_sizes, starts, sizes, single)
 
 
@@ -248,6 +255,8 @@ class _Author:
             metadata.properties.add(key=name.decode(), value=text.decode())
         if rows.event_times[row]:
             metadata.event_time = to_unsigned64(int(rows.event_times[row]))
+        if rows.delivery_times[row]:
+            metadata.deliver_at_time = int(rows.delivery_times[row])
         if payload is None:
             metadata.null_value = True
         return self._entry(e, seal_entry(metadata.SerializeToString(), packed or payload or b""))

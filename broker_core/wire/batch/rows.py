@@ -17,13 +17,16 @@ from broker_core.base.errors import UsageError
 from broker_core.wire.batch.arrays import ByteColumn, readonly
 from broker_core.wire.batch.keys import encode_base64
 
-ENCODED_COLUMNS: Final = ("key", "value", "ordering_key", "properties", "event_time")
+ENCODED_COLUMNS: Final = ("key", "value", "ordering_key", "properties", "event_time", "deliver_at")
 """What ``encode_entries`` takes; every column may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """``property_rows[i]`` to ``property_rows[i + 1]`` are the properties of row i; ``event_times`` 0 means none."""
+    """``property_rows[i]`` to ``property_rows[i + 1]`` are the properties of row i.
+
+    ``event_times`` and ``delivery_times`` are milliseconds since the epoch; 0 means none.
+    """
 
     count: int
     keys: ByteColumn
@@ -34,6 +37,7 @@ class Rows:
     property_names: ByteColumn
     property_values: ByteColumn
     event_times: NDArray[np.int64]
+    delivery_times: NDArray[np.int64]
 
     @classmethod
     def of(cls, batch: pa.RecordBatch) -> Rows:
@@ -51,7 +55,8 @@ class Rows:
             _byte_column(_column(batch, "value"), "value", batch.num_rows),
             _byte_column(_column(batch, "ordering_key"), "ordering_key", batch.num_rows),
             *_properties(_column(batch, "properties"), batch.num_rows),
-            _event_times(_column(batch, "event_time"), batch.num_rows),
+            _times(batch, "event_time"),
+            _times(batch, "deliver_at"),
         )
 
 
@@ -139,12 +144,13 @@ def _first_null_row(part: pa.Array, offsets: NDArray[np.int32]) -> int:
     return int(np.searchsorted(offsets, at, side="right")) - 1
 
 
-def _event_times(array: pa.Array | None, rows: int) -> NDArray[np.int64]:
+def _times(batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:
+    array = _column(batch, name)
     if array is None:
-        return readonly(np.zeros(rows, np.int64))
+        return readonly(np.zeros(batch.num_rows, np.int64))
     if pa.types.is_timestamp(array.type):
         array = array.cast(pa.timestamp("ms", array.type.tz), safe=False).cast(pa.int64())
     elif not pa.types.is_integer(array.type):
-        raise _bad_type("event_time", array.type, "timestamp, or integer milliseconds")
+        raise _bad_type(name, array.type, "timestamp, or integer milliseconds")
     times: NDArray[np.int64] = array.cast(pa.int64()).fill_null(0).to_numpy()
     return readonly(times)

@@ -19,7 +19,7 @@ Bytes = NDArray[np.uint8]
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 
-_SIZE_BYTES: Final = 4
+SIZE_BYTES: Final = 4
 _TAG_PROPERTY: Final = 0x0A
 _TAG_KEY: Final = 0x12
 _TAG_PAYLOAD_SIZE: Final = 0x18
@@ -114,7 +114,7 @@ def split_rows(
     taken = ZERO
     starts[0] = 0
     for row in range(payload_sizes.size):
-        size = _SIZE_BYTES + metadata_sizes[row] + payload_sizes[row]
+        size = SIZE_BYTES + metadata_sizes[row] + payload_sizes[row]
         if messages > 0 and (messages == messages_max or taken + size > bytes_max):
             entries += 1
             messages = ZERO

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a broker reads of an entry's metadata, against the generated protobuf code."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.wire.entry import seal_entry
+from broker_core.wire.entry_peek import chunk_place, deliver_at_ms, may_be_chunks, may_be_delayed, sticky_key
+from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
+
+METADATA = st.builds(
+    MessageMetadata,
+    producer_name=st.text(max_size=5),
+    sequence_id=st.one_of(st.just(152), st.integers(0, 2**63 - 1)),
+    publish_time=st.integers(0, 2**63 - 1),
+    partition_key=st.one_of(st.none(), st.text(max_size=5)),
+    ordering_key=st.one_of(st.none(), st.binary(max_size=5), st.just(b"\x98\x01\x05")),
+    deliver_at_time=st.one_of(st.none(), st.integers(0, 2**63 - 1)),
+    uuid=st.one_of(st.none(), st.text(max_size=5)),
+    chunk_id=st.one_of(st.none(), st.integers(0, 1)),
+    num_chunks_from_msg=st.integers(0, 2),
+)
+
+
+@given(METADATA)
+def test_the_delivery_time_is_found_whatever_is_around_it(metadata: MessageMetadata) -> None:
+    """6.1.1: the absolute time, 0 where there is none, also if its tag occurs by chance."""
+    assert deliver_at_ms(seal_entry(metadata.SerializeToString(), b"\x98\x01")) == metadata.deliver_at_time
+
+
+@given(st.lists(st.tuples(METADATA, st.sampled_from((0, 100, 1000)))))
+def test_a_look_at_many_entries_misses_none(entries: list[tuple[MessageMetadata, int]]) -> None:
+    """5.2, 6.1.1: it may find something where nothing is, never the other way round."""
+    bodies = [seal_entry(metadata.SerializeToString(), b"x" * size) for metadata, size in entries]
+    assert may_be_delayed(bodies) or not any(map(deliver_at_ms, bodies))
+    assert may_be_chunks(bodies) or not any(map(chunk_place, bodies))
+
+
+@given(METADATA, st.booleans())
+def test_the_sticky_key_is_the_first_that_exists(metadata: MessageMetadata, spread: bool) -> None:
+    """1.6, 2.5.1: ordering key, key, else what keyless messages are given."""
+    found = sticky_key(seal_entry(metadata.SerializeToString(), b""), None if spread else b"NONE_KEY")
+    if metadata.HasField("ordering_key"):
+        assert found == metadata.ordering_key
+    elif metadata.HasField("partition_key"):
+        assert found == metadata.partition_key.encode()
+    else:
+        own = f"{metadata.producer_name}-{metadata.sequence_id}".encode()
+        assert found == (own if spread else b"NONE_KEY")
+
+
+def test_keys_of_bytes_travel_as_base64() -> None:
+    """1.6: decoded if flagged; garbage stands for itself, and metadata that cannot be read has no key."""
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, partition_key_b64_encoded=True)
+    metadata.partition_key = "AP8="
+    assert sticky_key(seal_entry(metadata.SerializeToString(), b"")) == b"\x00\xff"
+    metadata.partition_key = "A"
+    assert sticky_key(seal_entry(metadata.SerializeToString(), b"")) == b"A"
+    assert sticky_key(seal_entry(b"\xff\xff\xff", b"")) == b""
