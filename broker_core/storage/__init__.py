@@ -4,8 +4,17 @@
 Pure but for ``disk``: files are reached through the ``Disk`` seam, time through ``base.clock``.
 """
 
+from broker_core.storage.buckets import BucketStore
 from broker_core.storage.commit import CommitJob, GroupCommit, OnDurable
-from broker_core.storage.cursor_state import CursorChange, CursorState, Deleted, MarkDelete, Partial, Reset
+from broker_core.storage.cursor_state import (
+    AlsoAcked,
+    CursorChange,
+    CursorState,
+    Deleted,
+    MarkDelete,
+    Partial,
+    Reset,
+)
 from broker_core.storage.cursors import CursorStore
 from broker_core.storage.disk import Disk, File, RealDisk
 from broker_core.storage.ledger import LedgerInfo, StoredEntry, UnreadableEntryError
@@ -23,8 +32,10 @@ __all__ = [
     "GroupCommit",
     "CommitJob",
     "OnDurable",
+    "BucketStore",
     "CursorStore",
     "CursorState",
+    "AlsoAcked",
     "CursorChange",
     "MarkDelete",
     "Deleted",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 1
+VERSION: Final = 2
 """Kept in SQLite's ``user_version``."""
 
 APPLICATION_ID: Final = 0x50534831
@@ -54,7 +54,24 @@ CREATE TABLE subscriptions (
   UNIQUE (topic_id, name)
 ) STRICT;
 CREATE TABLE cursor_epochs (cursor_id INTEGER PRIMARY KEY, epoch INTEGER NOT NULL) STRICT;
+CREATE TABLE topic_policies (name TEXT PRIMARY KEY, policies TEXT NOT NULL) STRICT, WITHOUT ROWID;
 """
+
+MIGRATIONS: Final = {
+    1: """
+CREATE TABLE topic_policies (name TEXT PRIMARY KEY, policies TEXT NOT NULL) STRICT, WITHOUT ROWID;
+UPDATE namespaces SET policies = '{}';
+""",
+}
+"""What makes the next version of a version. Version 1 kept for a namespace whatever object a client had sent and never
+acted on it; acting on it from now on could delete data that nobody expects to be deleted, so it is forgotten."""
+
+
+def upgrade_from(version: int) -> str:
+    """The SQL that makes the present version of ``version``, one of MIGRATIONS."""
+    steps = [MIGRATIONS[each] for each in range(version, VERSION)]
+    return "".join([*steps, f"PRAGMA user_version = {VERSION};"])
+
 
 CONTRADICTIONS: Final = {
     "a ledger of no topic": "SELECT id FROM ledgers WHERE state <> 3 AND topic_id NOT IN (SELECT id FROM topics)",
@@ -73,6 +90,7 @@ CONTRADICTIONS: Final = {
     "unreadable properties of a topic": "SELECT id FROM topics WHERE NOT json_valid(properties)",
     "unreadable properties of a subscription": "SELECT id FROM subscriptions WHERE NOT json_valid(properties)",
     "unreadable policies of a namespace": "SELECT name FROM namespaces WHERE NOT json_valid(policies)",
+    "unreadable policies of a topic": "SELECT name FROM topic_policies WHERE NOT json_valid(policies)",
     "unreadable config of a tenant": "SELECT name FROM tenants WHERE NOT json_valid(config)",
 }
 """What must never be found: each query names the rows that contradict the rest."""

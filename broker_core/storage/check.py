@@ -15,17 +15,19 @@ from functools import partial
 
 from broker_core.base.errors import StorageError
 from broker_core.storage import layout
+from broker_core.storage.bucket_snapshot import BucketSnapshot, DamagedBucketError
 from broker_core.storage.cursors import CURRENT_LOG
 from broker_core.storage.disk import Disk, File
-from broker_core.storage.ledger_index import LedgerIndex, decode_footer
+from broker_core.storage.ledger_index import LedgerIndex, decode_footer, decode_part
 from broker_core.storage.metadata import LEDGER_CLOSED, LEDGER_CREATING, LEDGER_DELETING, LedgerRow, Metadata
 from broker_core.storage.records import (
     FILE_HEADER_BYTES,
     HEAD_BYTES,
     KIND_CURSORS,
     KIND_LEDGER,
+    TAG_CHANGE,
     TAG_ENTRY,
-    TAG_FOOTER,
+    TAG_INDEX,
     TAG_MARK,
     FileHeader,
     Head,
@@ -43,7 +45,7 @@ class FileReport:
 
     Attributes:
         path: The file.
-        kind: "format", "catalogue", "ledger", "cursors" or "unknown".
+        kind: "format", "catalogue", "ledger", "cursors", "bucket" or "unknown".
         size_bytes: Its size.
         records: Entries or changes whose every checksum holds.
         problems: One line for each thing that is wrong. Empty = the file is sound.
@@ -116,7 +118,7 @@ class _Examination:
         self._file(layout.format_path(self._directory), "format", _check_format)
         catalogue = FileReport(layout.metadata_path(self._directory), "catalogue")
         try:
-            metadata = Metadata(self._disk, catalogue.path, create=False)
+            metadata = Metadata(self._disk, catalogue.path, create=False, migrate=False)
         except StorageError as e:
             catalogue.problems.append(str(e))
             self._done(catalogue)
@@ -126,6 +128,7 @@ class _Examination:
             self._done(catalogue)
             self._ledgers(metadata)
             self._cursors(metadata)
+            self._buckets()
         finally:
             metadata.close(write=False)
         return self._report
@@ -156,6 +159,15 @@ class _Examination:
         if number >= 0:
             header = FileHeader(KIND_CURSORS, number, 0, metadata.number(STORE_CREATED), 0)
             self._file(layout.cursor_log_path(self._directory, number), "cursors", partial(_check_cursor_log, header))
+
+    def _buckets(self) -> None:
+        folder = layout.delayed_dir(self._directory)
+        for name in self._disk.list_dir(folder) if self._disk.exists(folder) else ():
+            parsed = layout.parse_bucket(name)
+            if parsed is None:
+                self._done(FileReport(f"{folder}/{name}", "unknown", notes=["is no bucket; the next start removes it"]))
+            else:
+                self._file(f"{folder}/{name}", "bucket", partial(_check_bucket, *parsed))
 
     def _file(self, path: str, kind: str, check: _Check) -> None:
         report = FileReport(path, kind)
@@ -248,12 +260,21 @@ class _Records:
         what = f"entry {self._header.id}:{head.a}" if head.tag == TAG_ENTRY else f"the record at {offset}"
         if not body_holds(head, self._file.read(offset + HEAD_BYTES, head.length)):
             self._damages.append((offset, f"{what} fails its checksum"))
-        elif head.tag != TAG_FOOTER:
+        elif head.tag in (TAG_ENTRY, TAG_CHANGE):
             self._report.records += 1
+        elif head.tag == TAG_INDEX and not self._fits(head, offset):
+            self._damages.append((offset, f"the index at {offset} does not belong to the entries before it"))
         if head.tag == TAG_ENTRY:
             if head.a != self.index.entries:
                 self._damages.append((offset, f"{what} comes where entry {self.index.entries} was expected"))
             self.index.add(offset, head.b)
+
+    def _fits(self, head: Head, offset: int) -> bool:
+        part = decode_part(head, self._file.read(offset + HEAD_BYTES, head.length))
+        if part is None:
+            return False
+        first = max(head.a - len(part[0]), 0)
+        return (head.a, *part) == (self.index.entries, self.index.offsets[first:], self.index.indexes[first:])
 
     def judge(self, covered: int) -> None:
         """Damage before ``covered`` is a problem; behind it the first invalid record is where a crash tore the file."""
@@ -263,3 +284,13 @@ class _Records:
         if torn:
             dropped = self._report.size_bytes - min(torn)
             self._report.notes.append(f"the last {dropped} bytes were torn by a crash and never confirmed")
+
+
+def _check_bucket(topic_id: int, number: int, file: File, report: FileReport) -> None:
+    """A bucket is derived from ledgers, so damage to it is no loss."""
+    try:
+        bucket = BucketSnapshot(topic_id, number, file.size(), file.read)
+        for segment in bucket.directory():
+            bucket.load(segment)
+    except DamagedBucketError as error:
+        report.notes.append(str(error))

@@ -26,12 +26,17 @@ from broker_core.base.invariants import invariant
 from broker_core.base.settings import Durability
 from broker_core.storage.disk import Disk, File, disk_failed, write_fully
 from broker_core.storage.handles import HandlePool
+from broker_core.storage.page_cache import CachedRange, PageCache
 
 OnDurable = Callable[[StorageError | None], None]
 """Called once: None when the bytes are durable, else the error because of which they may not be."""
 
 FILES_PER_GROUP: Final = 256
 """Files that one job touches at most. Each costs a descriptor and a sync; further ones go into the next job."""
+
+UNSYNCED_BYTES_MAX: Final = 32 * 1024 * 1024
+"""With ``durability=async``: a file with so many unsynced bytes is synced without waiting for ``sync_due``. This bounds
+what a power loss takes and what the system must write at a stretch, and only synced pages can be given back."""
 
 _JOIN_BELOW_BYTES: Final = 4096
 """Mean buffer size below which buffers are joined first: many tiny buffers cost the kernel more than a copy does."""
@@ -63,11 +68,13 @@ class WriteQueue:
         fresh: The file does not exist yet. The first group creates it and syncs its directory.
         marked: Whether room for a commit mark is left behind each group.
         sync_always: Sync the next groups even with ``durability=async``.
+        synced: Everything before this offset was handed to a job that syncs it.
+        cached: Everything before this offset is known to the PageCache.
     """
 
     __slots__ = (
-        "buffers", "callbacks", "end", "fresh", "in_flight", "marked", "owner", "path", "start", "sync_always",
-        "waiting",
+        "buffers", "cached", "callbacks", "end", "fresh", "in_flight", "marked", "owner", "path", "start",
+        "sync_always", "synced", "waiting",
     )  # fmt: skip
 
     def __init__(self, path: str, owner: GroupOwner, *, start: int, fresh: bool) -> None:
@@ -78,6 +85,8 @@ class WriteQueue:
         self.fresh = fresh
         self.marked = True
         self.sync_always = False
+        self.synced = start
+        self.cached = start
         self.buffers: list[bytes] = []
         self.callbacks: list[OnDurable] = []
         self.waiting = False
@@ -97,7 +106,8 @@ class _Group:
     def __init__(self, queue: WriteQueue, file: File, *, sync: bool) -> None:
         self.queue = queue
         self.file = file
-        self.sync = sync or queue.fresh or queue.sync_always
+        unsynced = queue.end - queue.synced
+        self.sync = sync or queue.fresh or queue.sync_always or unsynced >= UNSYNCED_BYTES_MAX
         self.sync_dir = queue.path.rpartition("/")[0] if queue.fresh else ""
         self.start = queue.start
         self.end = queue.end
@@ -109,16 +119,19 @@ class _Group:
         queue.in_flight = True
         queue.buffers = []
         queue.callbacks = []
+        if self.sync:
+            queue.synced = queue.end
         queue.start = queue.end = queue.end + len(self.mark)
 
 
 class CommitJob:
     """One group commit. ``run`` is the only code of storage that another thread executes; it touches nothing else."""
 
-    def __init__(self, disk: Disk, groups: list[_Group], tasks: list[_Task]) -> None:
+    def __init__(self, disk: Disk, groups: list[_Group], tasks: list[_Task], drops: list[_Drop]) -> None:
         self._disk = disk
         self.groups: Final = groups
         self.tasks: Final = tasks
+        self.drops: Final = drops
 
     def run(self) -> None:
         """Write, sync, mark. Blocks for as long as the disk needs.
@@ -128,6 +141,8 @@ class CommitJob:
         """
         try:
             self._write()
+            for file, (_, start, end) in self.drops:
+                file.drop_cached(start, end)
             for task, _ in self.tasks:
                 task()
         except OSError as e:
@@ -152,6 +167,7 @@ def _join_small(buffers: list[bytes], size: int) -> list[bytes]:
 
 
 _Task = tuple[Callable[[], None], Callable[[], None]]
+_Drop = tuple[File, CachedRange]
 
 
 class GroupCommit:
@@ -166,10 +182,11 @@ class GroupCommit:
         error: That error, or None.
     """
 
-    def __init__(self, disk: Disk, handles: HandlePool, durability: Durability) -> None:
+    def __init__(self, disk: Disk, handles: HandlePool, durability: Durability, page_cache: PageCache) -> None:
         self._disk = disk
         self._handles = handles
         self._durability = durability
+        self._page_cache = page_cache
         self._waiting: list[WriteQueue] = []
         self._tasks: list[_Task] = []
         self._unsynced: dict[str, WriteQueue] = {}
@@ -213,6 +230,7 @@ class GroupCommit:
     def forget(self, path: str) -> None:
         """A file was removed: close it, it needs no sync any more."""
         self._unsynced.pop(path, None)
+        self._page_cache.forget(path)
         self._handles.forget(path)
 
     def sync_due(self) -> None:
@@ -248,13 +266,14 @@ class GroupCommit:
         queues, postponed = self._choose()
         try:
             files = [self._handles.pin(queue.path, create=queue.fresh) for queue in queues]
+            drops = [(self._handles.pin(due.path), due) for due in self._page_cache.take_due()]
         except OSError as e:
             self.fail(disk_failed(e))
             return None
         groups = [_Group(queue, file, sync=sync) for queue, file in zip(queues, files, strict=True)]
         if self._durability == "async":
             self._track_unsynced(groups)
-        self._in_flight = job = CommitJob(self._disk, groups, self._tasks)
+        self._in_flight = job = CommitJob(self._disk, groups, self._tasks, drops)
         self._waiting = postponed
         self._tasks = []
         return job
@@ -286,6 +305,8 @@ class GroupCommit:
         for group in job.groups:
             group.queue.in_flight = False
             self._handles.unpin(group.queue.path)
+        for _, dropped in job.drops:
+            self._handles.unpin(dropped.path)
         error = error or self.error or self._report_durable(job)
         if error is not None:
             self._finishing = False
@@ -306,7 +327,10 @@ class GroupCommit:
         """Owners may commit to the catalogue here, which can fail like any other write."""
         try:
             for group in job.groups:
-                group.queue.owner.group_durable(group.end)
+                queue = group.queue
+                if group.sync:
+                    queue.cached = self._page_cache.synced(queue.path, queue.cached, group.end)
+                queue.owner.group_durable(group.end)
         except StorageError as e:
             return e
         return None

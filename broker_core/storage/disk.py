@@ -14,6 +14,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
 from broker_core.base.errors import DataDirLockedError, DiskFailedError
@@ -38,6 +39,10 @@ class File(Protocol):
 
     def sync(self) -> None:
         """Return when all that was written, and the size, will survive a power loss."""
+        ...
+
+    def drop_cached(self, start: int, end: int) -> None:
+        """The bytes from ``start`` to ``end``, all synced, may leave the system's memory. A hint that never fails."""
         ...
 
     def size(self) -> int: ...
@@ -90,17 +95,21 @@ class Disk(Protocol):
 
 
 class RealFile:
-    """A file of the operating system."""
+    """A file of the operating system. ``path`` is for error messages."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "_path")
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
+        self._path = path
 
     def write(self, offset: int, buffers: Sequence[bytes]) -> int:
         if len(buffers) > _BUFFERS_PER_CALL:
             buffers = buffers[:_BUFFERS_PER_CALL]
-        return os.pwritev(self._fd, buffers, offset)
+        try:
+            return os.pwritev(self._fd, buffers, offset)
+        except OSError as e:
+            raise self._named(e) from e
 
     def read(self, offset: int, size: int) -> bytes:
         data = os.pread(self._fd, min(size, _BYTES_PER_CALL), offset)
@@ -114,7 +123,15 @@ class RealFile:
         return b"".join(parts)
 
     def sync(self) -> None:
-        _sync_data(self._fd)
+        try:
+            _sync_data(self._fd)
+        except OSError as e:
+            raise self._named(e) from e
+
+    def drop_cached(self, start: int, end: int) -> None:
+        if hasattr(os, "posix_fadvise"):  # not on macOS
+            with suppress(OSError):
+                os.posix_fadvise(self._fd, start, end - start, os.POSIX_FADV_DONTNEED)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -124,6 +141,10 @@ class RealFile:
 
     def close(self) -> None:
         os.close(self._fd)
+
+    def _named(self, error: OSError) -> OSError:
+        """The system knows a descriptor only; whoever must free space or look after a disk wants the file."""
+        return OSError(error.errno, error.strerror, self._path)
 
 
 def _sync_data(fd: int) -> None:
@@ -151,10 +172,10 @@ class RealDisk:
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
-        return RealFile(os.open(path, flags, 0o600))
+        return RealFile(os.open(path, flags, 0o600), path)
 
     def open_read_only(self, path: str) -> File:
-        return RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -211,9 +232,9 @@ def disk_failed(error: OSError) -> DiskFailedError:
         errno.EFBIG: "raise the file size limit (ulimit -f), then start again",
         errno.EMFILE: "raise the limit of open files (ulimit -n), then start again",
     }.get(error.errno or 0, "check the disk and the system log, then start again")
-    where = f" on {error.filename}" if error.filename else ""
+    where = f" at {error.filename}" if error.filename else ""
     return DiskFailedError(
-        f"the disk failed{where}: {error.strerror or error}; only what was not confirmed may be lost", hint=hint
+        f"the disk failed{where}: {error.strerror or error}; the broker stops, and what it confirmed is safe", hint=hint
     )
 
 

@@ -7,6 +7,7 @@
       meta.db             the catalogue (SQLite, write-ahead log beside it)
       ledgers/<id>.log    entries of one ledger
       cursors/<n>.log     acknowledgements of all subscriptions; the catalogue says which n is current
+      delayed/<t>-<n>.bucket  a snapshot of delayed messages of topic t; derived from the ledgers, may be deleted
       quarantine/         copies of bytes that failed a checksum, for whoever investigates
 
 Names come from numbers only, never from what a user typed.
@@ -22,6 +23,9 @@ FORMAT_VERSION: Final = 1
 
 _FORMAT_TEXT = re.compile(rb"pulsarish data directory, format (\d{1,9})\n")
 _NUMBERED = re.compile(r"(0|[1-9]\d{0,18})\.log")
+
+
+_BUCKET = re.compile(r"(\d{1,18})-(\d{1,18})\.bucket")
 
 
 def format_text() -> bytes:
@@ -67,6 +71,20 @@ def cursors_dir(directory: str) -> str:
 
 def cursor_log_path(directory: str, number: int) -> str:
     return f"{directory}/cursors/{number}.log"
+
+
+def delayed_dir(directory: str) -> str:
+    return f"{directory}/delayed"
+
+
+def bucket_name(topic_id: int, number: int) -> str:
+    return f"{topic_id}-{number}.bucket"
+
+
+def parse_bucket(name: str) -> tuple[int, int] | None:
+    """Topic id and number of a bucket's file name, or None if it is of another form."""
+    found = _BUCKET.fullmatch(name)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def quarantine_dir(directory: str) -> str:

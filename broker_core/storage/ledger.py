@@ -7,10 +7,13 @@ Entry numbers here are entry ids of this ledger. Only durable entries are visibl
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import partial
+from itertools import accumulate
+from operator import sub
 from typing import Final, NamedTuple
 
 from broker_core.base.errors import CorruptEntryError
-from broker_core.base.positions import POSITION_EARLIEST, Position
+from broker_core.base.positions import POSITION_EARLIEST, Position, positions_of
 from broker_core.storage import layout
 from broker_core.storage.context import StoreContext
 from broker_core.storage.ledger_index import DAMAGED, LedgerIndex, decode_footer
@@ -49,6 +52,9 @@ class StoredEntry(NamedTuple):
     messages: int
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on an entry
     broker_timestamp: int
+
+
+_entry_of_fields = partial(tuple.__new__, StoredEntry)
 
 
 class LedgerInfo(NamedTuple):
@@ -175,17 +181,14 @@ class Ledger:
         self, entry: int, stop: int, bytes_max: int, bodies: list[bytes], times: list[int]
     ) -> list[StoredEntry]:
         index = self.index()
-        indexes = index.indexes
-        before = index.first_index_of(entry) - 1
-        ledger = self.id
-        found: list[StoredEntry] = []
-        for number, last, body, time_ms in zip(range(entry, stop), indexes[entry:stop], bodies, times, strict=False):
-            bytes_max -= len(body)
-            if bytes_max < 0 and found:
-                break
-            found.append(StoredEntry(Position(ledger, number), body, last - before, last, time_ms))
-            before = last
-        return found
+        sizes = list(accumulate(map(len, bodies)))
+        fitting = max(bisect_right(sizes, bytes_max), 1)
+        if fitting < len(bodies):
+            stop = entry + fitting
+        lasts = index.indexes[entry:stop]
+        messages = map(sub, lasts, [index.first_index_of(entry) - 1, *lasts])
+        positions = positions_of(self.id, range(entry, stop))
+        return list(map(_entry_of_fields, zip(positions, bodies, messages, lasts, times, strict=False)))
 
     def _stop_by_bytes(self, index: LedgerIndex, entry: int, stop: int, bytes_max: int) -> int:
         """The first entry after ``entry`` that does not fit any more, or ``stop``."""

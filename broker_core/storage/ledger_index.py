@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where each entry of a ledger is and which messages it holds; the footer that keeps this beside the entries.
+"""Where each entry of a ledger is and which messages it holds; footer and index records keep this beside the entries.
 
 An index is two compact arrays (16 bytes an entry). It is always derived: from appends, from the footer, or by scanning
 the file. An entry whose bytes are known to be damaged keeps its number; its offset carries the DAMAGED bit.
@@ -12,7 +12,7 @@ from array import array
 from collections import OrderedDict
 from typing import Final
 
-from broker_core.storage.records import TAG_FOOTER, Head, body_holds, encode_record
+from broker_core.storage.records import TAG_FOOTER, TAG_INDEX, Head, body_holds, encode_record
 
 INDEX_CACHE_BYTES: Final = 32 * 1024 * 1024
 """Memory for indexes of closed ledgers: two million entries, or forty full ledgers being read at a time."""
@@ -107,6 +107,20 @@ def decode_footer(head: Head, body: bytes, offset: int) -> LedgerIndex | None:
     index.indexes = _from_little(body[8 * head.a :])
     index.damaged = max(index.offsets, default=0) >= DAMAGED
     return index
+
+
+def encode_part(seed: int, offset: int, index: LedgerIndex, first: int, previous: int) -> bytes:
+    """The INDEX record at ``offset`` for all entries from number ``first`` on; the one before it is at ``previous``."""
+    body = _little(index.offsets[first:]) + _little(index.indexes[first:])
+    return encode_record(seed, offset, TAG_INDEX, 0, (index.entries, index.next_index, previous), body)
+
+
+def decode_part(head: Head, body: bytes) -> tuple[array[int], array[int]] | None:
+    """Offsets and message indexes of the entries in an INDEX record; None if it is damaged or something else."""
+    half = len(body) // 2
+    if head.tag != TAG_INDEX or half % 8 or half > 8 * head.a or not body_holds(head, body):
+        return None
+    return _from_little(body[:half]), _from_little(body[half:])
 
 
 class IndexCache:

@@ -8,6 +8,7 @@ May be interrupted at any point and repeated: the scan finds the same entries ag
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 
 from broker_core.storage import layout
@@ -50,7 +51,7 @@ def _close_file(file: File, seed: int, scanned: ScannedLedger, row: LedgerRow) -
     file.truncate(scanned.end)
     write_fully(file, scanned.end, [footer])
     file.sync()
-    readable = [offset for offset in index.offsets if not offset & DAMAGED]
+    readable = [offset for offset in index.offsets if not offset & DAMAGED] if index.damaged else index.offsets
     return row._replace(
         state=LEDGER_CLOSED,
         next_index=index.next_index,
@@ -62,7 +63,7 @@ def _close_file(file: File, seed: int, scanned: ScannedLedger, row: LedgerRow) -
     )
 
 
-def _time_at(file: File, seed: int, offsets: list[int]) -> int:
+def _time_at(file: File, seed: int, offsets: Sequence[int]) -> int:
     """Broker time of the entry at the offset, if there is one."""
     head = decode_head(seed, offsets[0], file.read(offsets[0], HEAD_BYTES)) if offsets else None
     return 0 if head is None else head.c

@@ -22,7 +22,7 @@ from broker_core.base.positions import Position
 from broker_core.storage.commit import OnDurable, WriteQueue
 from broker_core.storage.context import StoreContext
 from broker_core.storage.ledger import Ledger
-from broker_core.storage.ledger_index import LedgerIndex, encode_footer
+from broker_core.storage.ledger_index import LedgerIndex, encode_footer, encode_part
 from broker_core.storage.metadata import LEDGER_CLOSED, LEDGER_CREATING, LEDGER_OPEN
 from broker_core.storage.records import (
     ENTRY_BODY_BYTES_MIN,
@@ -37,6 +37,13 @@ from broker_core.storage.records import (
     pack_crc,
     pack_head,
 )
+
+INDEX_EVERY_ENTRIES: Final = 64 * 1024
+"""Entries between two INDEX records, each of a MiB then. Recovery reads at most so many entries, and those of the last
+group, one by one: some 0.1 s."""
+
+INDEX_EVERY_BYTES: Final = 128 << 20
+"""The same by size, for large entries. Far below 4 GiB: marks say in 32 bits how far back the INDEX record is."""
 
 _MS_PER_MINUTE: Final = 60_000
 _MIB: Final = 1024 * 1024
@@ -65,8 +72,8 @@ class LedgerWriter:
     """
 
     __slots__ = (
-        "_abandoned", "_bodies", "_commits", "_context", "_footer_at", "_index", "_log", "_times", "ledger",
-        "next_index", "queue", "roll_after_ms",
+        "_abandoned", "_bodies", "_commits", "_context", "_footer_at", "_index", "_log", "_part_at", "_parted",
+        "_times", "ledger", "next_index", "queue", "roll_after_ms",
     )  # fmt: skip
 
     def __init__(self, context: StoreContext, topic_id: int, next_index: int, log: DurableListener) -> None:
@@ -83,6 +90,8 @@ class LedgerWriter:
         self._bodies: list[bytes] = []
         self._times: list[int] = []
         self._footer_at = -1
+        self._part_at = 0
+        self._parted = 0
         self._abandoned = False
         self.roll_after_ms = (
             created_ms + context.settings.managed_ledger_min_ledger_rollover_time_minutes * _MS_PER_MINUTE
@@ -154,7 +163,8 @@ class LedgerWriter:
     # -- GroupOwner
 
     def mark(self, offset: int) -> bytes:
-        return encode_mark(self.ledger.seed, offset, offset, self.entries, self.next_index)
+        distance = offset - self._part_at if self._part_at else 0
+        return encode_mark(self.ledger.seed, offset, offset, self.entries, self.next_index, index_distance=distance)
 
     def group_durable(self, end: int) -> None:
         if self._abandoned:
@@ -171,6 +181,20 @@ class LedgerWriter:
             self._log.entries_durable(ledger)
         if sealed:
             self._close(end)
+        elif self._footer_at < 0:
+            self._write_part_if_due()
+
+    def _write_part_if_due(self) -> None:
+        queue = self.queue
+        fresh = self.entries - self._parted
+        if not fresh or (fresh < INDEX_EVERY_ENTRIES and queue.end - self._part_at < INDEX_EVERY_BYTES):
+            return
+        part = encode_part(self.ledger.seed, queue.end, self._index, self._parted, self._part_at)
+        self._parted, self._part_at = self.entries, queue.end
+        queue.buffers.append(part)
+        queue.end += len(part)
+        if not queue.waiting:
+            self._commits.wake(queue)
 
     def group_told(self) -> None:
         self._log.entries_told()

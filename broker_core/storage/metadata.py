@@ -18,7 +18,7 @@ import apsw
 from broker_core.base.errors import DataFormatError, DiskFailedError, StorageError
 from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position
-from broker_core.storage.catalogue_schema import APPLICATION_ID, CONTRADICTIONS, SCHEMA_VERSION, TABLES
+from broker_core.storage import catalogue_schema as schema
 from broker_core.storage.disk import Disk, RealDisk, disk_failed
 from broker_core.storage.sqlite_vfs import DiskVFS
 
@@ -32,6 +32,9 @@ LEDGER_DELETING: Final = 3
 
 _CHECKPOINT_PAGES: Final = 128
 """The write-ahead log is merged into the file when it has this many pages (half a MiB): start-up reads it all."""
+
+INTERNAL_PREFIX: Final = "pulsar."
+"""What names of properties and cursors begin with that are the broker's own (semantics 1.1.6)."""
 
 _NUMBERS_RESERVED_AT_ONCE: Final = 100
 _HINT_DAMAGED: Final = "restore meta.db from a backup; the entries themselves are in ledgers/ and were not touched"
@@ -82,8 +85,8 @@ class Metadata:
         on_failure: Called with the error when SQLite could not write; nothing may be confirmed after that.
     """
 
-    def __init__(self, disk: Disk, path: str, *, create: bool) -> None:
-        """Open the catalogue at ``path``.
+    def __init__(self, disk: Disk, path: str, *, create: bool, migrate: bool = True) -> None:
+        """Open the catalogue at ``path``; one of an older version is brought up to date unless ``migrate`` is false.
 
         Raises:
             DataFormatError: it is missing (unless ``create``), damaged, or not ours.
@@ -91,6 +94,7 @@ class Metadata:
         """
         self.on_failure: Callable[[StorageError], None] | None = None
         self._depth = 0
+        self._migrate = migrate
         self._vfs = None if isinstance(disk, RealDisk) else DiskVFS(disk)
         if not create and not disk.exists(path):
             self._unregister()
@@ -113,26 +117,31 @@ class Metadata:
         version, ours = self._one("PRAGMA user_version"), self._one("PRAGMA application_id")
         if create and version == 0 and ours == 0:
             with self.transaction():
-                self._db.execute(TABLES)
-                self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                self._db.execute(schema.TABLES)
+                self._db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+                self._db.execute(f"PRAGMA user_version = {schema.VERSION}")
             return
-        if ours != APPLICATION_ID:
+        if ours != schema.APPLICATION_ID:
             raise DataFormatError(f"{path} is not a catalogue of this broker", hint=_HINT_DAMAGED)
-        if version != SCHEMA_VERSION:
+        if version != schema.VERSION and version not in schema.MIGRATIONS:
             raise DataFormatError(
-                f"{path} has schema version {version}, this broker reads {SCHEMA_VERSION}",
+                f"{path} has schema version {version}, this broker reads {schema.VERSION}",
                 hint="use the broker version that wrote it, or a newer one",
             )
         found = self._one("PRAGMA quick_check(1)")
         if found != "ok":
             raise DataFormatError(f"{path} is damaged: {found}", hint=_HINT_DAMAGED)
+        if self._migrate and version != schema.VERSION:
+            with self.transaction():
+                self._db.execute(schema.upgrade_from(version))
 
     def problems(self) -> list[str]:
         """A thorough look, for the doctor: damage of the file, and rows that contradict each other."""
         with self._translated():
             found = [row[0] for row in self._db.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
-        for what, sql in CONTRADICTIONS.items():
+        if self._one("PRAGMA user_version") != schema.VERSION:
+            return found  # the next start of a broker brings it up to date; the queries know that version only
+        for what, sql in schema.CONTRADICTIONS.items():
             found += [f"{what}: {row[0]}" for row in self._rows(sql)]
         return found
 
@@ -254,6 +263,22 @@ class Metadata:
         """Whether it existed. The caller has made sure that no topic is left in it."""
         return self._change("DELETE FROM namespaces WHERE name = ?", (name,)) > 0
 
+    # -- policies of topics, by the name of the topic without its partition
+
+    def topic_policies(self) -> dict[str, Json]:
+        """What is set for each topic; topics for which nothing is set are absent."""
+        rows = self._rows("SELECT name, policies FROM topic_policies ORDER BY name")
+        return {name: json.loads(text) for name, text in rows}
+
+    def put_topic_policies(self, name: str, policies: Mapping[str, Any]) -> None:
+        """Create or replace."""
+        values = (name, json.dumps(policies))
+        self._change("INSERT OR REPLACE INTO topic_policies (name, policies) VALUES (?, ?)", values)
+
+    def delete_topic_policies(self, name: str) -> bool:
+        """Whether there were any."""
+        return self._change("DELETE FROM topic_policies WHERE name = ?", (name,)) > 0
+
     # -- topics
 
     def partitioned_topics(self) -> dict[str, int]:
@@ -280,6 +305,10 @@ class Metadata:
         """All topics by name."""
         return [_topic(row) for row in self._rows(_TOPICS + " ORDER BY name")]
 
+    def topics_with_closed_ledgers(self, after: int, count: int) -> list[tuple[int, str]]:
+        """Id and name of the first ``count`` topics with an id above ``after`` of which a ledger is closed, by id."""
+        return [(row_id, name) for row_id, name in self._rows(_WITH_CLOSED_LEDGERS, (after, LEDGER_CLOSED, count))]
+
     def topic(self, name: str) -> TopicRow | None:
         """The topic of a full name."""
         row = self._row(_TOPICS + " WHERE name = ?", (name,))
@@ -300,7 +329,25 @@ class Metadata:
         return TopicRow(topic_id, name, created_ms, dict(properties or {}), Position(-1, -1), 0)
 
     def set_topic_properties(self, topic_id: int, properties: Mapping[str, Any]) -> None:
-        """Replace all properties of a topic."""
+        """Replace the properties of a topic, but for those that begin with INTERNAL_PREFIX."""
+        with self.transaction():
+            internal = {k: v for k, v in self._topic_properties(topic_id).items() if k.startswith(INTERNAL_PREFIX)}
+            self._put_topic_properties(topic_id, {**properties, **internal})
+
+    def topic_property(self, topic_id: int, name: str) -> Any:
+        """One property of a topic; None if it has none of that name."""
+        return self._topic_properties(topic_id).get(name)
+
+    def set_topic_property(self, topic_id: int, name: str, value: Any) -> None:
+        """Set one property of a topic and leave the others alone; durable when this returns."""
+        with self.transaction():
+            self._put_topic_properties(topic_id, {**self._topic_properties(topic_id), name: value})
+
+    def _topic_properties(self, topic_id: int) -> Json:
+        text = self._one("SELECT properties FROM topics WHERE id = ?", (topic_id,))
+        return {} if text is None else json.loads(text)
+
+    def _put_topic_properties(self, topic_id: int, properties: Mapping[str, Any]) -> None:
         self._change("UPDATE topics SET properties = ? WHERE id = ?", (json.dumps(properties), topic_id))
 
     def delete_topic(self, topic_id: int) -> None:
@@ -317,9 +364,14 @@ class Metadata:
     # -- subscriptions
 
     def subscriptions(self, topic_id: int) -> list[SubscriptionRow]:
-        """The durable subscriptions of a topic, by name."""
+        """The durable subscriptions of a topic, by name, without the broker's own (INTERNAL_PREFIX)."""
         rows = self._rows(_SUBSCRIPTIONS + " WHERE topic_id = ? ORDER BY name", (topic_id,))
-        return [_subscription(row) for row in rows]
+        return [_subscription(row) for row in rows if not row[2].startswith(INTERNAL_PREFIX)]
+
+    def internal_cursor(self, topic_id: int, name: str) -> SubscriptionRow | None:
+        """A cursor of the broker's own, made by ``create_subscription`` like any other."""
+        row = self._row(_SUBSCRIPTIONS + " WHERE topic_id = ? AND name = ?", (topic_id, name))
+        return None if row is None else _subscription(row)
 
     def initial_positions(self) -> dict[int, Position]:
         """Where the cursor of each subscription of any topic began, by id."""
@@ -425,6 +477,10 @@ _SUBSCRIPTIONS: Final = (
 _INSERT_SUBSCRIPTION: Final = (
     "INSERT INTO subscriptions (id, topic_id, name, initial_ledger, initial_entry, properties, created_ms)"
     " VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+_WITH_CLOSED_LEDGERS: Final = (
+    "SELECT id, name FROM topics WHERE id > ?"
+    " AND id IN (SELECT topic_id FROM ledgers WHERE state = ?) ORDER BY id LIMIT ?"
 )
 _LEDGERS: Final = (
     "SELECT id, topic_id, state, created_ms, first_index, next_index, entries, footer_offset, size_bytes,"

@@ -6,6 +6,7 @@ Truth is what the scan finds, judged by the commit marks:
   damaged: the entries there keep their ids and become unreadable, everything behind stays readable.
 - Bytes behind it belong to the last groups, of which a crash may have torn the last. The first invalid record there is
   where the ledger ends; it and all behind were never confirmed.
+- The entries of INDEX records that a mark covers need not be looked at; damage there is found by whoever reads it.
 - A ledger that the catalogue knows as closed is covered up to its footer.
 """
 
@@ -13,9 +14,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker_core.storage.disk import File
+from broker_core.storage.index_records import find_last_mark, load_parts, read_part
 from broker_core.storage.ledger_index import DAMAGED, LedgerIndex
 from broker_core.storage.metadata import LedgerRow
 from broker_core.storage.records import (
@@ -23,12 +25,19 @@ from broker_core.storage.records import (
     HEAD_BYTES,
     TAG_ENTRY,
     TAG_FOOTER,
+    TAG_INDEX,
     TAG_MARK,
     Head,
     body_holds,
+    crc32c_from,
     decode_head,
+    place,
+    unpack_head,
 )
-from broker_core.storage.scan import Gap, walk
+from broker_core.storage.scan import WINDOW_BYTES, Gap, walk
+
+_LARGE_BODY_BYTES: Final = 32 * 1024
+"""From this size on, stepping from head to head is faster than reading everything."""
 
 
 class DamagedRange(NamedTuple):
@@ -61,7 +70,8 @@ def scan_open_ledger(file: File, seed: int, first_index: int) -> ScannedLedger:
     scan = _Scan(file, seed, first_index)
     size = file.size()
     end = size
-    for found in walk(file, seed, min(FILE_HEADER_BYTES, size), size):
+    start = scan.from_index_records(size) or min(FILE_HEADER_BYTES, size)
+    for found in walk(file, seed, scan.undisturbed(start, size), size):
         if isinstance(found, Gap):
             scan.gap(found)
         elif found[1].tag == TAG_FOOTER:
@@ -79,7 +89,7 @@ def scan_closed_ledger(file: File, seed: int, row: LedgerRow) -> ScannedLedger:
     """
     scan = _Scan(file, seed, row.first_index)
     size = min(file.size(), row.footer_offset)
-    for found in walk(file, seed, min(FILE_HEADER_BYTES, size), size):
+    for found in walk(file, seed, scan.undisturbed(min(FILE_HEADER_BYTES, size), size), size):
         if isinstance(found, Gap):
             scan.gap(found)
         else:
@@ -100,6 +110,54 @@ class _Scan:
         self._file = file
         self._seed = seed
         self._gap: Gap | None = None
+        self._parts: list[int] = []
+
+    def from_index_records(self, size: int) -> int:
+        """Take over what the INDEX records hold; the offset behind the last of them, 0 if there is none to rely on."""
+        mark = find_last_mark(self._file, self._seed, size)
+        if mark is None or not mark[1].detail:
+            return 0
+        offset, head = mark
+        parts = load_parts(self._file, self._seed, offset - head.detail)
+        index = self.result.index
+        if parts is None or head.c > offset or parts.end > head.c:
+            return 0
+        index.offsets, index.indexes = parts.offsets, parts.indexes
+        self.result.covered = head.c
+        return parts.end
+
+    def undisturbed(self, offset: int, end: int) -> int:
+        """Take in entries and marks for as long as each is what must follow; where that ends, and ``walk`` goes on.
+
+        What ``walk`` and ``record`` would do, in one flat loop: it runs for each entry of a ledger that a crash left
+        open, while its clients wait. Large bodies are stepped over unread.
+        """
+        index, seed, file = self.result.index, self._seed, self._file
+        entries, next_index = index.entries, index.next_index
+        window, base, length = b"", offset, 0
+        while offset < end:
+            at = offset - base
+            if at + HEAD_BYTES > len(window):
+                size = HEAD_BYTES if length > _LARGE_BODY_BYTES else WINDOW_BYTES
+                window, base, at = file.read(offset, min(size, end - offset)), offset, 0
+                if len(window) < HEAD_BYTES:
+                    break
+            tag, length, messages, _, entry, last, covered, crc = unpack_head(window, at)
+            after = offset + HEAD_BYTES + length
+            if crc != crc32c_from(place(seed, offset), window[at : at + HEAD_BYTES - 4]) or after > end:
+                break
+            if tag == TAG_ENTRY and entry == entries and last - messages + 1 == next_index:
+                index.add(offset, last)
+                entries += 1
+                next_index = last + 1
+            elif tag == TAG_MARK and covered <= offset and entry == entries and last == next_index:
+                self.result.covered = max(self.result.covered, covered)
+            elif tag == TAG_INDEX and entry == entries and last == next_index:
+                self._parts.append(offset)
+            else:
+                break
+            offset = after
+        return offset
 
     def gap(self, gap: Gap) -> None:
         self._gap = gap if self._gap is None else Gap(self._gap.start, gap.end)
@@ -112,6 +170,9 @@ class _Scan:
         elif head.tag == TAG_MARK and head.c <= offset and self._may_follow(head.a, head.b):
             self.missing_until(head.a, head.b)
             self.result.covered = max(self.result.covered, head.c)
+        elif head.tag == TAG_INDEX and self._may_follow(head.a, head.b):
+            self.missing_until(head.a, head.b)
+            self._parts.append(offset)
         else:
             # A valid head that cannot be here: count it as damage rather than trust it.
             self.gap(Gap(offset, offset + HEAD_BYTES + head.length))
@@ -138,7 +199,8 @@ class _Scan:
         self.missing_until(index.entries, index.next_index)
         torn = [damage for damage in result.damages if damage.start >= result.covered]
         result.damages = [damage for damage in result.damages if damage.start < result.covered]
-        result.end = min([end, *(damage.start for damage in torn)])
+        parts = [at for at in self._parts if at >= result.covered and read_part(self._file, self._seed, at) is None]
+        result.end = min([end, *(damage.start for damage in torn), *parts])
         kept = _entries_before(index, result.end)
         for entry in range(_entries_before(index, result.covered), kept):
             if read_whole_entry(self._file, self._seed, index.offsets[entry]) is None:

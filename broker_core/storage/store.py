@@ -16,6 +16,7 @@ from broker_core.base.errors import DataFormatError, StorageError
 from broker_core.base.invariants import invariant
 from broker_core.base.settings import Settings
 from broker_core.storage import layout
+from broker_core.storage.buckets import BucketStore
 from broker_core.storage.commit import GroupCommit
 from broker_core.storage.context import StoreContext
 from broker_core.storage.cursors import CursorStore
@@ -24,6 +25,7 @@ from broker_core.storage.handles import HandlePool
 from broker_core.storage.ledger import Ledger
 from broker_core.storage.ledger_recovery import recover_ledger
 from broker_core.storage.metadata import LEDGER_CREATING, LEDGER_DELETING, LEDGER_OPEN, LedgerRow, Metadata
+from broker_core.storage.page_cache import PageCache
 from broker_core.storage.quarantine import Quarantine
 from broker_core.storage.report import RecoveryReport
 from broker_core.storage.tail_cache import TailCache
@@ -42,6 +44,7 @@ class Store:
         metadata: The catalogue.
         commits: What makes appends and acknowledgements durable; whoever owns the loop drives it.
         cursors: Acknowledgements.
+        buckets: Snapshots of what is delayed.
         recovery: What was found to be wrong, at opening and since.
     """
 
@@ -57,6 +60,7 @@ class Store:
         context.metadata.on_failure = context.commits.fail
         self._clean_up_ledgers()
         self.cursors: Final = CursorStore(context, context.metadata.number(STORE_CREATED))
+        self.buckets: Final = BucketStore(context)
 
     @classmethod
     def open(cls, disk: Disk, directory: str, clock: Clock, settings: Settings) -> Store:
@@ -79,7 +83,9 @@ class Store:
                 clock=clock,
                 settings=settings,
                 handles=handles,
-                commits=GroupCommit(disk, handles, settings.durability),
+                commits=GroupCommit(
+                    disk, handles, settings.durability, PageCache(settings.page_cache_keep_mbytes * _MIB)
+                ),
                 metadata=metadata,
                 tail_cache=TailCache(settings.managed_ledger_cache_size_mbytes * _MIB),
                 quarantine=Quarantine(disk, directory, RecoveryReport()),

@@ -25,6 +25,10 @@ from broker_core.storage.ledger_writer import LedgerWriter
 from broker_core.storage.metadata import LEDGER_CLOSED, TopicRow
 
 
+class LogTerminatedError(StorageError):
+    """Nothing can be appended any more, for good."""
+
+
 class TopicLog:
     """Append, read and find entries of one topic. Made by ``Store.open_log``.
 
@@ -50,6 +54,7 @@ class TopicLog:
         self._writers: list[LedgerWriter] = []
         self._listeners: list[Callable[[], None]] = []
         self._closed = False
+        self._terminated = False
         self._last_confirmed = self._find_last_confirmed()
         self.error: StorageError | None = None
         missing = ", ".join(ledger.path for ledger in ledgers if ledger.missing)
@@ -71,6 +76,7 @@ class TopicLog:
 
         Raises:
             DiskFailedError: the store has failed.
+            LogTerminatedError: ``terminate`` was called.
             StorageError: this topic is read-only, see ``error``.
             AlreadyClosedError: the log was closed or deleted.
         """
@@ -83,6 +89,8 @@ class TopicLog:
     def _next_writer(self) -> LedgerWriter:
         if self._closed:
             raise AlreadyClosedError(f"the log of {self.name} is closed")
+        if self._terminated:
+            raise LogTerminatedError(f"topic {self.name} was terminated")
         if self.error is not None:
             raise self.error
         if self._context.commits.error is not None:
@@ -103,6 +111,12 @@ class TopicLog:
         if writer is not None:
             self._next_index = writer.next_index
             writer.seal()
+
+    def terminate(self) -> None:
+        """Refuse every append from now on; what was appended still becomes durable. The caller remembers it."""
+        self._terminated = True
+        if self._context.commits.error is None:
+            self._seal()
 
     def roll_if_due(self) -> bool:
         """Close the open ledger if it is full or old (semantics 1.3.2); whether it was. Call it now and then."""

@@ -12,11 +12,13 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pyroaring import BitMap
+
 from broker_core.base.errors import StorageError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
 from broker_core.storage import CursorState, Deleted, MarkDelete, Partial, Reset, Store, StoredEntry, TopicLog
-from broker_core.storage.cursor_state import CursorChange, apply_change
+from broker_core.storage.cursor_state import AlsoAcked, CursorChange, apply_change
 from broker_core.testing.sim_disk import SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers
 from tests.storage.entries import entry
@@ -256,8 +258,12 @@ class Workload:
             return MarkDelete(max(Position(ledger, number), state.mark_delete))
         if kind < 0.75:
             return Deleted(ledger, max(number - self.chance.randint(0, 2), 0), number)
-        if kind < 0.9:
+        if kind < 0.85:
             return Partial(Position(ledger, number), (self.chance.getrandbits(62) - 2**61, 5))
+        if kind < 0.93:
+            entries = self.chance.sample(range(number + 1), min(number + 1, 2))
+            partial: dict[Position, tuple[int, ...]] = {Position(ledger, number + 1): (self.chance.randrange(1, 99),)}
+            return AlsoAcked(CursorState(state.mark_delete, {ledger: BitMap(entries)}, partial))
         return Reset(CursorState(Position(ledger, number - 1)))
 
     def _drop_cursor(self) -> None:

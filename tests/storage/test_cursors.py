@@ -9,7 +9,7 @@ import pytest
 
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.storage import CursorChange, CursorState, Deleted, MarkDelete, Partial, Reset, cursors
-from broker_core.storage.cursor_state import apply_change, decode_state, encode_state
+from broker_core.storage.cursor_state import AlsoAcked, apply_change, decode_state, encode_state
 from broker_core.testing.sim_disk import SimDisk
 from tests.storage.model import DIRECTORY, acked, discard, open_store
 
@@ -121,3 +121,32 @@ def test_a_missing_log_falls_back_to_what_cannot_skip_messages() -> None:
     assert store.cursors.recover(plain) == CursorState(Position(1, 3))
     assert store.cursors.recover(moved) == CursorState(POSITION_EARLIEST)
     assert store.recovery.files_missing == [f"{DIRECTORY}/cursors/0.log"]
+
+
+def random_state(chance: random.Random) -> CursorState:
+    """Some entries of two ledgers and some partly acknowledged ones, behind some mark-delete position."""
+    state = CursorState(Position(1, chance.randrange(-1, 6)))
+    for _ in range(chance.randrange(6)):
+        apply_change(state, Deleted(chance.choice((1, 2)), first := chance.randrange(10), first + chance.randrange(3)))
+    for _ in range(chance.randrange(3)):
+        position = Position(chance.choice((1, 2)), chance.randrange(10))
+        if position > state.mark_delete and position.entry not in state.deleted.get(position.ledger, ()):
+            state.partial[position] = (chance.randrange(1, 7),)
+    return state
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_one_record_of_many_acks_means_what_single_records_mean(seed: int) -> None:
+    """3.6.1 (I3.3, I3.7): a record of bitmaps comes to the same as a record for each run; twice is as good as once."""
+    chance = random.Random(seed)
+    one, many, more = random_state(chance), CursorState(), random_state(chance)
+    many = one.copy()
+    one = apply_change(one, AlsoAcked(more))
+    apply_change(many, MarkDelete(more.mark_delete))
+    for ledger, entries in more.deleted.items():
+        for number in entries:
+            apply_change(many, Deleted(ledger, number, number))
+    for position, words in more.partial.items():
+        apply_change(many, Partial(position, words))
+    assert acked(one) == acked(many)
+    assert acked(apply_change(one, AlsoAcked(more))) == acked(many)

@@ -140,7 +140,7 @@ class TopicLogMachine(RuleBasedStateMachine):
 
     @invariant()
     def neighbours_are_inverse(self) -> None:
-        """I1.2 next_valid(previous(p)) = p for each entry, over empty and deleted ledgers too."""
+        """1.3.3 (I1.2) next_valid(previous(p)) = p for each entry, over empty and deleted ledgers too."""
         durable = [e.position for e in self.entries[: self.durable]]
         for i, position in enumerate(durable):
             assert self.log.next_valid(self.log.previous(position)) == position
@@ -154,7 +154,7 @@ class TopicLogMachine(RuleBasedStateMachine):
 
     @invariant()
     def counts_are_additive(self) -> None:
-        """I1.2 count_entries and count_messages over adjacent ranges add up."""
+        """1.3.3 (I1.2) count_entries and count_messages over adjacent ranges add up."""
         durable = self.entries[: self.durable]
         places = [POSITION_EARLIEST, *(e.position for e in durable), POSITION_LATEST]
         places += [Position(p.ledger, p.entry + 3) for p in places[1:-1]]

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``BucketStore``: the files of all buckets of delayed messages: made whole, read in parts, removed.
+
+The name of a file is the reference to it: topic id and number. It appears only after all its bytes are durable, so
+after a crash a bucket is there whole or not at all; one that is gone leaves no reference behind. Files of topics that
+are gone, and halves of files, are removed at the next start. Source: semantics 6.4 (seal, delete).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Final
+
+from broker_core.storage import layout
+from broker_core.storage.bucket_snapshot import BucketSnapshot, DamagedBucketError
+from broker_core.storage.context import StoreContext
+from broker_core.storage.disk import disk_failed, write_fully
+
+_UNFINISHED: Final = ".new"
+
+
+class BucketStore:
+    """The buckets of one store."""
+
+    def __init__(self, context: StoreContext) -> None:
+        """DiskFailedError: the disk refused."""
+        self._context = context
+        self._directory: Final = layout.delayed_dir(context.directory)
+        try:
+            context.disk.mkdir(self._directory)
+            names = context.disk.list_dir(self._directory)
+        except OSError as e:
+            raise disk_failed(e) from e
+        found = {name: parsed for name in names if (parsed := layout.parse_bucket(name)) is not None}
+        self._next_number = 1 + max((number for _topic, number in found.values()), default=0)
+        topics = {topic.id for topic in context.metadata.topics()}
+        self._by_topic: dict[int, list[int]] = {}
+        for topic_id, number in found.values():
+            if topic_id in topics:
+                self._by_topic.setdefault(topic_id, []).append(number)
+        gone = [name for name, (topic_id, _number) in found.items() if topic_id not in topics]
+        self._unlink(gone + [name for name in names if name.endswith(_UNFINISHED)])
+
+    def new_number(self) -> int:
+        """A number that no bucket has."""
+        number = self._next_number
+        self._next_number += 1
+        return number
+
+    def numbers(self, topic_id: int) -> list[int]:
+        """The buckets of a topic, oldest first."""
+        return sorted(self._by_topic.get(topic_id, ()))
+
+    def write(self, topic_id: int, number: int, data: bytes, on_durable: Callable[[], None]) -> None:
+        """Make a bucket, in the background; ``on_durable`` is called when it is there for good.
+
+        Raises:
+            StorageError: the store has failed. (If it fails later, ``on_durable`` is never called.)
+        """
+        disk, path = self._context.disk, self._path(topic_id, number)
+
+        def write() -> None:
+            with closing(disk.open(path + _UNFINISHED, create=True)) as file:
+                write_fully(file, 0, [data])
+                file.sync()
+            disk.rename(path + _UNFINISHED, path)
+            disk.sync_dir(self._directory)
+
+        def written() -> None:
+            self._by_topic.setdefault(topic_id, []).append(number)
+            on_durable()
+
+        self._context.commits.submit(write, written)
+
+    def open(self, topic_id: int, number: int) -> BucketSnapshot:
+        """DamagedBucketError: it cannot be read."""
+        path = self._path(topic_id, number)
+        try:
+            size = self._context.handles.get(path).size()
+        except OSError as e:
+            raise DamagedBucketError(f"the bucket {path} cannot be opened: {e.strerror or e}") from e
+        return BucketSnapshot(topic_id, number, size, self.reader(topic_id, number))
+
+    def reader(self, topic_id: int, number: int) -> Callable[[int, int], bytes]:
+        """What reads bytes of a bucket's file; it raises DamagedBucketError."""
+        path = self._path(topic_id, number)
+
+        def read(offset: int, size: int) -> bytes:
+            try:
+                return self._context.handles.get(path).read(offset, size)
+            except OSError as e:
+                raise DamagedBucketError(f"the bucket {path} cannot be read: {e.strerror or e}") from e
+
+        return read
+
+    def remove(self, topic_id: int, number: int) -> None:
+        """Forget a bucket; its file goes away in the background. Nothing happens if the store has failed."""
+        numbers = self._by_topic.get(topic_id, [])
+        if number in numbers:
+            numbers.remove(number)
+            self._unlink([layout.bucket_name(topic_id, number)])
+
+    def remove_all(self, topic_id: int) -> None:
+        """Forget every bucket of a topic."""
+        for number in self.numbers(topic_id):
+            self.remove(topic_id, number)
+
+    def _path(self, topic_id: int, number: int) -> str:
+        return f"{self._directory}/{layout.bucket_name(topic_id, number)}"
+
+    def _unlink(self, names: list[str]) -> None:
+        disk, commits = self._context.disk, self._context.commits
+        paths = [f"{self._directory}/{name}" for name in names]
+        if not paths or commits.error is not None:
+            return
+
+        def unlink() -> None:
+            for path in paths:
+                if disk.exists(path):
+                    disk.unlink(path)
+            disk.sync_dir(self._directory)
+
+        def forget() -> None:
+            for path in paths:
+                commits.forget(path)
+
+        commits.submit(unlink, forget)
