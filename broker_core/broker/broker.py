@@ -8,24 +8,32 @@ metadata; each partition is a topic of its own, made when first used. Pure: file
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from enum import Enum
+from typing import TypeAlias
 
-from broker_core.base.clock import Clock, TimerHandle, Timers
+from broker_core.base.clock import Clock, Timers
 from broker_core.base.errors import NotAllowedError, ServerError, TopicNotFoundError
 from broker_core.base.limits import PARTITIONS_MAX
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.settings import Settings
 from broker_core.base.suggest import did_you_mean
 from broker_core.broker.namespaces import Namespaces
+from broker_core.broker.non_persistent import NonPersistentTopic, NonPersistentTopics
+from broker_core.broker.policies import Policies, quotas_under
+from broker_core.broker.policy_book import PolicyBook
 from broker_core.broker.requests import InitialPosition
-from broker_core.broker.retention import trim
 from broker_core.broker.topic import Surroundings, Topic
-from broker_core.storage.metadata import TopicRow
+from broker_core.broker.upkeep import Upkeep
+from broker_core.storage.metadata import INTERNAL_PREFIX, TopicRow
 from broker_core.storage.store import Store
 
 _STARTS = "broker starts"
 """Counter in the catalogue: how often a broker was started on this data."""
+
+AnyTopic: TypeAlias = Topic | NonPersistentTopic
+"""Whatever producers and consumers connect to."""
 
 
 class TopicsMode(Enum):
@@ -35,6 +43,9 @@ class TopicsMode(Enum):
     NON_PERSISTENT = 1
     ALL = 2
 
+    def includes(self, name: TopicName) -> bool:
+        return self is TopicsMode.ALL or (self is TopicsMode.PERSISTENT) is name.persistent
+
 
 class Broker:
     """The registry. Methods raise a ServerError that says what was refused, why, and what to do."""
@@ -42,6 +53,7 @@ class Broker:
     def __init__(self, store: Store, clock: Clock, timers: Timers, settings: Settings) -> None:
         self.settings = settings
         self.namespaces = Namespaces(store.metadata)
+        self.policies = PolicyBook(store.metadata, settings)
         self._store = store
         self._metadata = store.metadata
         self._clock = clock
@@ -50,9 +62,9 @@ class Broker:
         self._partitions = {TopicName.parse(name): n for name, n in self._metadata.partitioned_topics().items()}
         self._start_number = self._metadata.reserve_numbers(_STARTS, 1)[0]
         self._producers_named = 0
-        self._surroundings = Surroundings(store, clock, timers, settings, self._producer_name)
-        self._retention: TimerHandle | None = None
-        self._arm_retention()
+        self.non_persistent = NonPersistentTopics(clock, timers, self._producer_name)
+        self._surroundings = Surroundings(store, clock, timers, settings, quotas_under(settings), self._producer_name)
+        self.upkeep = Upkeep(self, store.metadata, clock, timers, settings)
 
     # -- what exists
 
@@ -62,33 +74,58 @@ class Broker:
         TopicNotFoundError if there is no such topic and none may be made. With ``create`` a partitioned topic is made
         where auto-creation is set to; a plain one only comes with its first producer or consumer.
         """
-        self._check_supported(name)
         partitions = self._partitions.get(name)
         if partitions is not None:
             return partitions
         if self.exists(name):
             return 0
         self.namespaces.require(name.namespace_name)
-        if not create or not self.settings.allow_auto_topic_creation or name.partition_index >= 0:
+        settings = self.policies.settings_of_namespace(name.namespace_name)
+        if not create or not settings.allow_auto_topic_creation or name.partition_index >= 0:
             raise self._not_found(name)
-        if self.settings.allow_auto_topic_creation_type == "partitioned" and not name.is_system:
-            self.create_partitioned(name, self.settings.default_num_partitions)
-            return self.settings.default_num_partitions
+        if settings.allow_auto_topic_creation_type == "partitioned" and not name.is_system:
+            self.create_partitioned(name, settings.default_num_partitions)
+            return settings.default_num_partitions
         return 0
 
     def exists(self, name: TopicName) -> bool:
         """Whether ``name`` is a topic, a partition or a partitioned topic."""
         return (
-            name in self._topics or name in self._partitions or self._is_partition(name) or self._row(name) is not None
+            name in self._topics
+            or name in self._partitions
+            or name in self.non_persistent
+            or self._is_partition(name)
+            or self._row(name) is not None
         )
+
+    def is_partitioned(self, name: TopicName) -> bool:
+        """Whether ``name`` is a topic with partitions, which holds no messages itself."""
+        return name in self._partitions
+
+    def topic_properties(self, name: TopicName) -> dict[str, str]:
+        """The properties that users gave an existing topic."""
+        if name in self._partitions:
+            return self._metadata.partitioned_topic_properties(str(name))
+        row = self._row(name)
+        properties = row.properties if row is not None else {}
+        return {key: value for key, value in properties.items() if not key.startswith(INTERNAL_PREFIX)}
+
+    def set_topic_properties(self, name: TopicName, properties: Mapping[str, str]) -> None:
+        """Replace the properties that users gave an existing topic; NotAllowedError for one of the broker's own."""
+        check_topic_properties(properties)
+        row = self._row(name)
+        if name in self._partitions:
+            self._metadata.put_partitioned_topic(str(name), self._partitions[name], properties)
+        elif row is not None:
+            self._metadata.set_topic_properties(row.id, properties)
 
     def topics_of(self, namespace: NamespaceName, mode: TopicsMode = TopicsMode.PERSISTENT) -> list[str]:
         """Full names of the topics of a namespace, of partitioned ones every partition; no system topics."""
         self.namespaces.require(namespace)
-        if mode is TopicsMode.NON_PERSISTENT:
-            return []
         return sorted(
-            str(name) for name in self._topic_names() if name.namespace_name == namespace and not name.is_system
+            str(name)
+            for name in self._topic_names()
+            if name.namespace_name == namespace and not name.is_system and mode.includes(name)
         )
 
     def partitioned_topics_of(self, namespace: NamespaceName) -> list[str]:
@@ -99,6 +136,9 @@ class Broker:
     def loaded_topics(self) -> list[Topic]:
         return list(self._topics.values())
 
+    def is_loaded(self, name: TopicName) -> bool:
+        return name in self._topics
+
     # -- using a topic
 
     def topic(self, name: TopicName, *, create: bool = False) -> Topic:
@@ -106,38 +146,81 @@ class Broker:
         loaded = self._topics.get(name)
         if loaded is not None:
             return loaded
-        self._check_supported(name)
+        if not name.persistent:
+            raise NotAllowedError(f"{name} is not persistent, so nothing is stored of it", hint="use persistent://")
+        self._check_holds_messages(name)
+        row = self._row(name)
+        if row is None:
+            self._check_auto_creation(name, create=create)
+            row = self._create(name)
+        surroundings = replace(
+            self._surroundings, settings=self.policies.settings_of(name), quotas=self.policies.quotas_of(name)
+        )
+        topic = Topic(name, row.id, self._store.open_log(row.id), surroundings)
+        self._topics[name] = topic
+        return topic
+
+    def any_topic(self, name: TopicName, *, create: bool = False) -> AnyTopic:
+        """As ``topic``, also for names of the other domain, of which nothing is stored."""
+        if name.persistent:
+            return self.topic(name, create=create)
+        loaded = self.non_persistent.get(name)
+        if loaded is not None:
+            return loaded
+        self._check_holds_messages(name)
+        self._check_auto_creation(name, create=create)
+        return self.non_persistent.make(name, self.policies.settings_of(name))
+
+    def _check_holds_messages(self, name: TopicName) -> None:
         if name in self._partitions:
             raise NotAllowedError(
                 f"{name} has {self._partitions[name]} partitions and holds no messages itself",
                 hint=f"use its partitions, such as {name.partition(0)}",
             )
-        row = self._row(name)
-        if row is None:
-            row = self._auto_create(name, create=create)
-        topic = Topic(name, row.id, self._store.open_log(row.id), self._surroundings)
-        self._topics[name] = topic
-        return topic
 
-    def _auto_create(self, name: TopicName, *, create: bool) -> TopicRow:
+    def _check_auto_creation(self, name: TopicName, *, create: bool) -> None:
+        """TopicNotFoundError unless the topic, which is not there, may be made by being used."""
         self.namespaces.require(name.namespace_name)
         if self._is_partition(name):
-            return self._create(name)
-        if not create or not self.settings.allow_auto_topic_creation or name.partition_index >= 0:
+            return
+        settings = self.policies.settings_of_namespace(name.namespace_name)
+        if not create or not settings.allow_auto_topic_creation or name.partition_index >= 0:
             raise self._not_found(name)
-        return self._create(name)
+        self._check_room(name, 1)
+
+    # -- policies
+
+    def set_namespace_policies(self, name: NamespaceName, policies: Policies) -> None:
+        """Replace what is set for a namespace; it holds at once for its topics."""
+        self.namespaces.require(name)
+        self.policies.set_namespace(name, policies)
+        self._apply_policies(topic for topic in self._topics if topic.namespace_name == name)
+
+    def set_topic_policies(self, name: TopicName, policies: Policies) -> None:
+        """Replace what is set for a topic, of a partitioned one for all partitions; it holds at once."""
+        self.policies.set_topic(name, policies)
+        self._apply_policies(topic for topic in self._topics if topic.base == name.base)
+
+    def _apply_policies(self, names: Iterable[TopicName]) -> None:
+        for name in list(names):
+            self._topics[name].apply(self.policies.settings_of(name), self.policies.quotas_of(name))
 
     # -- making and deleting
 
     def create_topic(self, name: TopicName) -> None:
         """Make a topic without partitions; NotAllowedError if it exists."""
         self._check_new(name)
-        self._create(name)
+        self._check_room(name, 1)
+        if name.persistent:
+            self._create(name)
+        else:
+            self.non_persistent.make(name, self.policies.settings_of(name))
 
     def create_partitioned(self, name: TopicName, partitions: int) -> None:
         """Make a partitioned topic; NotAllowedError if it exists."""
         self._check_new(name)
         _check_partitions(partitions)
+        self._check_room(name, partitions)
         self._metadata.put_partitioned_topic(str(name), partitions)
         self._partitions[name] = partitions
 
@@ -151,15 +234,13 @@ class Broker:
             raise NotAllowedError(
                 f"{name} has {before} partitions and cannot shrink to {partitions}", hint="partitions can only be added"
             )
+        self._check_room(name, partitions - before)
         self._metadata.put_partitioned_topic(
             str(name), partitions, self._metadata.partitioned_topic_properties(str(name))
         )
         self._partitions[name] = partitions
-        subscriptions = {
-            subscription.name: dict(subscription.properties)
-            for subscription in self.topic(name.partition(0)).subscriptions.values()
-            if subscription.durable
-        }
+        rows = [row for row in (self._row(name.partition(index)) for index in range(before)) if row is not None]
+        subscriptions = {each.name: each.properties for row in rows for each in self._metadata.subscriptions(row.id)}
         for index in range(before, partitions):
             topic = self.topic(name.partition(index)) if subscriptions else None
             for subscription, properties in subscriptions.items():
@@ -168,6 +249,9 @@ class Broker:
 
     def delete_topic(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a topic or partition with all its data. Refused while it is in use, unless ``force``."""
+        if not name.persistent:
+            self._delete_non_persistent(name, force=force)
+            return
         topic = self.topic(name)
         if not force and (len(topic.producers) or topic.subscriptions):
             raise NotAllowedError(
@@ -176,6 +260,34 @@ class Broker:
             )
         del self._topics[name]
         topic.delete()
+        if not self._is_partition(name):
+            self.policies.forget_topic(name)
+
+    def _delete_non_persistent(self, name: TopicName, *, force: bool) -> None:
+        topic = self.non_persistent.get(name)
+        if topic is None and not self._is_partition(name):
+            raise self._not_found(name)
+        if topic is not None and topic.in_use and not force:
+            raise NotAllowedError(f"{name} is in use", hint="close its clients, or delete the topic with force")
+        self.non_persistent.remove(name)
+
+    def delete_namespace(self, name: NamespaceName, *, force: bool = False) -> None:
+        """Delete a namespace. Refused while it has topics, unless ``force``, which deletes them."""
+        self.namespaces.require(name)
+        left = sorted({topic.base for topic in self._topic_names() if topic.namespace_name == name})
+        of_users = [topic for topic in left if not topic.is_system]
+        if of_users and not force:
+            raise NotAllowedError(
+                f"namespace {name} is not empty: it has {len(of_users)} topics, such as {of_users[0]}",
+                hint="delete them first, or delete the namespace with force",
+            )
+        for topic in left:
+            if topic in self._partitions:
+                self.delete_partitioned(topic, force=True)
+            else:
+                self.delete_topic(topic, force=True)
+        self.namespaces.delete(name)
+        self.policies.forget_namespace(name)
 
     def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a partitioned topic and all its partitions."""
@@ -190,22 +302,26 @@ class Broker:
                     raise NotAllowedError(f"{partition} is in use", hint="close its clients, or delete with force")
         for partition in made:
             self.delete_topic(partition, force=True)
+        if not name.persistent:
+            for index in range(partitions):
+                self._delete_non_persistent(name.partition(index), force=force)
         self._metadata.delete_partitioned_topic(str(name))
         del self._partitions[name]
+        self.policies.forget_topic(name)
 
     def unload(self, name: TopicName) -> None:
         """Disconnect all clients of a topic and let it go from memory; it is loaded again when it is next used."""
         topic = self._topics.pop(name, None)
         if topic is not None:
             topic.close()
+        self.non_persistent.remove(name)
 
     def close(self) -> None:
         """Disconnect everybody and write what is left. The store is closed by whoever opened it."""
-        if self._retention is not None:
-            self._retention.cancel()
-            self._retention = None
+        self.upkeep.close()
         for name in list(self._topics):
             self.unload(name)
+        self.non_persistent.close()
 
     # -- parts
 
@@ -226,9 +342,9 @@ class Broker:
             name = TopicName.parse(row.name)
             if not self._is_partition(name):
                 yield name
+        yield from (name for name in self.non_persistent.names() if not self._is_partition(name))
 
     def _check_new(self, name: TopicName) -> None:
-        self._check_supported(name)
         self.namespaces.require(name.namespace_name)
         if name.partition_index >= 0:
             raise NotAllowedError(
@@ -237,10 +353,6 @@ class Broker:
             )
         if self.exists(name):
             raise NotAllowedError(f"{name} exists already")
-
-    def _check_supported(self, name: TopicName) -> None:
-        if not name.persistent:
-            raise NotAllowedError(f"{name} is not persistent, which is not supported", hint="use a persistent:// topic")
 
     def _not_found(self, name: TopicName) -> ServerError:
         if name.partition_index >= 0:
@@ -258,15 +370,27 @@ class Broker:
         self._producers_named += 1
         return f"{self.settings.cluster_name}-{self._start_number}-{number}"
 
-    def _arm_retention(self) -> None:
-        self._retention = self._timers.call_later(
-            self.settings.retention_check_interval_in_seconds, self._check_retention
-        )
+    def _check_room(self, name: TopicName, more: int) -> None:
+        """NotAllowedError if the namespace may not have so many more topics; each partition counts as one."""
+        most = self.policies.settings_of_namespace(name.namespace_name).max_topics_per_namespace
+        if not most or name.is_system:
+            return
+        have = sum(1 for known in self._topic_names() if known.namespace_name == name.namespace_name)
+        if have + more > most:
+            raise NotAllowedError(
+                f"namespace {name.namespace_name} has {have} topics and may have {most}, so {name} was not created",
+                hint="delete a topic, or raise maxTopicsPerNamespace",
+            )
 
-    def _check_retention(self) -> None:
-        self._arm_retention()
-        for topic in self.loaded_topics():
-            trim(topic)
+
+def check_topic_properties(properties: Mapping[str, str]) -> None:
+    """NotAllowedError if one of these names is kept for what the broker itself remembers of a topic."""
+    for name in properties:
+        if name.startswith(INTERNAL_PREFIX):
+            raise NotAllowedError(
+                f"a topic property cannot be named {name[:80]!r}",
+                hint=f"names that begin with {INTERNAL_PREFIX!r} are the broker's own, choose another one",
+            )
 
 
 def _check_partitions(partitions: int) -> None:

@@ -8,7 +8,7 @@ What a consumer asks for is decided by its subscription and dispatcher; nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from broker_core.base.errors import ConsumerNotFoundError, ServerError
 from broker_core.base.positions import Position
@@ -16,9 +16,6 @@ from broker_core.broker.pending_acks import PendingAcks
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import AckId, AckKind, SubscribeRequest
 from broker_core.broker.sinks import ConsumerSink, Delivery
-
-if TYPE_CHECKING:
-    from broker_core.broker.subscription import Subscription
 
 OnDone = Callable[[ServerError | None], None]
 """Told the outcome of a request once it is durable; None means success."""
@@ -33,6 +30,27 @@ class LastMessage(NamedTuple):
     position: Position
     batch_size: int
     mark_delete: Position
+
+
+class ConsumerHost(Protocol):
+    """The subscription, as a consumer sees it; ``Consumer`` says what each method is for."""
+
+    @property
+    def name(self) -> str: ...
+    def permits_came(self, consumer: Consumer) -> None: ...
+    def ack(self, consumer: Consumer, kind: AckKind, ids: Sequence[AckId], on_done: OnDone | None) -> None: ...
+    def ack_entries(self, consumer: Consumer, ledger: int, entries: Sequence[int], on_done: OnDone | None) -> None: ...
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None: ...
+    def seek(self, position: Position, ack_set: Sequence[int] | None, on_done: OnDone) -> None: ...
+    def seek_to_time(self, publish_time_ms: int, on_done: OnDone) -> None: ...
+    def unsubscribe(self, consumer: Consumer, on_done: OnDone) -> None: ...
+    def last_message(self) -> LastMessage: ...
+    def writable_again(self, consumer: Consumer) -> None: ...
+    def leave(self, consumer: Consumer) -> None: ...
+
+    def backlog_entries(self) -> int:
+        """Entries that are stored and not acknowledged."""
+        ...
 
 
 class Consumer:
@@ -55,6 +73,7 @@ class Consumer:
         "sink",
         "subscription",
         "told_active",
+        "told_end",
         "traffic",
     )
 
@@ -62,7 +81,7 @@ class Consumer:
         self,
         request: SubscribeRequest,
         sink: ConsumerSink,
-        subscription: Subscription,
+        subscription: ConsumerHost,
         *,
         connected_since_ms: int,
         traffic: Traffic,
@@ -85,6 +104,7 @@ class Consumer:
         self.closed = False
         self.pending = PendingAcks()
         self.told_active: bool | None = None
+        self.told_end = False
 
     # -- what a client may ask
 
@@ -104,6 +124,13 @@ class Consumer:
             self._gone(on_done)
         else:
             self.subscription.ack(self, kind, ids, on_done)
+
+    def ack_entries(self, ledger: int, entries: Sequence[int], on_done: OnDone | None = None) -> None:
+        """Acknowledge whole entries of one ledger (at least one), each by itself; as ``ack``."""
+        if self.closed:
+            self._gone(on_done)
+        else:
+            self.subscription.ack_entries(self, ledger, entries, on_done)
 
     def redeliver(self, positions: Sequence[Position] | None = None, *, epoch: int | None = None) -> None:
         """Send entries again; None means all that is unacknowledged. ``epoch``: tag of what is sent from now on."""
@@ -163,6 +190,12 @@ class Consumer:
         if self.told_active is not active:
             self.told_active = active
             self.sink.active_changed(active)
+
+    def tell_end_of_topic(self) -> None:
+        """Pass on, once, that the topic has ended and nothing of it is left."""
+        if not self.told_end:
+            self.told_end = True
+            self.sink.end_of_topic()
 
     def release_parked_permits(self) -> None:
         """It is no longer blocked: permits that came meanwhile count from now on."""

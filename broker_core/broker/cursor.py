@@ -8,22 +8,26 @@ Invariants (semantics I3.1, I3.2): ``mark_delete`` goes back only by ``reset``; 
 acknowledged; all of ``deleted`` and ``partial`` lies after it; no entry is in both; a cleared bit stays cleared.
 The caller checks that positions exist in the log before it acknowledges them.
 
+Transactions: what a transaction acknowledges comes here when it commits. Until then its pending-ack store keeps it as a
+CursorState of its own (acks of the same entries by others conflict with it; an abort drops it). On commit all of it is
+acknowledged in one turn, which the journal writes as one record, so that a crash finds all of it or nothing.
+
 An ack costs the same however many holes there are: only the ack of the very next entry can move ``mark_delete``, and
 then whole runs are skipped at a time. Source: Pulsar docs, "Acknowledgement"; PIP-54 (batch index); semantics 3.4, 3.5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from pyroaring import BitMap
 
 from broker_core.base.invariants import invariant
-from broker_core.base.positions import Position
+from broker_core.base.positions import Position, positions_of
 from broker_core.broker.ack_sets import words_of_bits
 from broker_core.broker.position_set import PositionSet
-from broker_core.storage.cursor_state import CursorChange, CursorState, Deleted, MarkDelete, Partial
+from broker_core.storage.cursor_state import AlsoAcked, CursorChange, CursorState, Deleted, MarkDelete, Partial
 
 
 class LogGeometry(Protocol):
@@ -49,14 +53,14 @@ class Cursor:
     __slots__ = ("_fresh", "_fresh_partial", "_log", "_recorded", "_stored", "deleted", "mark_delete", "partial")
 
     def __init__(self, log: LogGeometry, mark_delete: Position, *, stored: bool = True) -> None:
-        """``stored``: somebody calls ``drain_changes``; without it no changes are collected."""
+        """``stored``: somebody calls ``drain_change``; without it no changes are collected."""
         self._log = log
         self.mark_delete = mark_delete
         self.deleted = PositionSet()
         self.partial: dict[Position, int] = {}
         self._stored = stored
         self._recorded = mark_delete
-        self._fresh: list[Position] = []
+        self._fresh = PositionSet()
         self._fresh_partial: set[Position] = set()
 
     def restore(self, deleted: Mapping[int, BitMap], partial: Mapping[Position, int], last: Position) -> None:
@@ -113,8 +117,16 @@ class Cursor:
         else:
             self.deleted.add(position)
             if self._stored:
-                self._fresh.append(position)
+                self._fresh.add(position)
         return True
+
+    def ack_entries(self, ledger: int, entries: Sequence[int]) -> None:
+        """``ack`` of many entries of one ledger."""
+        if self.partial or (ledger, min(entries)) <= self.mark_delete:
+            for position in positions_of(ledger, entries):
+                self.ack(position)
+        elif self.deleted.add_all(ledger, entries) and self._stored:
+            self._fresh.add_all(ledger, entries)
 
     def ack_partial(self, position: Position, unacked_bits: int) -> int:
         """Acknowledge the messages of one batch whose bit is 0; returns the bits still open, 0 = the whole entry."""
@@ -147,7 +159,7 @@ class Cursor:
             mark_delete = end
         if mark_delete != self.mark_delete:
             self.mark_delete = mark_delete
-        self.deleted.discard_through(mark_delete)
+            self.deleted.discard_through(mark_delete)
         invariant(not self.partial or mark_delete not in self.partial, "%s is acknowledged twice over", mark_delete)
 
     def reset(self, mark_delete: Position, partial: Mapping[Position, int] | None = None) -> None:
@@ -160,20 +172,35 @@ class Cursor:
 
     # -- for storing
 
-    def drain_changes(self) -> list[CursorChange]:
-        """The net changes since the last call, fewest records first to last; applying them twice does no harm."""
-        changes: list[CursorChange] = []
-        if self.mark_delete != self._recorded:
-            self._recorded = self.mark_delete
-            changes.append(MarkDelete(self.mark_delete))
-        if self._fresh:
-            changes.extend(_runs(sorted(p for p in self._fresh if p > self.mark_delete)))
-            self._fresh.clear()
-        if self._fresh_partial:
-            open_bits = ((position, self.partial.get(position)) for position in sorted(self._fresh_partial))
-            changes.extend(Partial(position, words_of_bits(bits)) for position, bits in open_bits if bits)
-            self._fresh_partial.clear()
-        return changes
+    def drain_change(self) -> CursorChange | None:
+        """The net change since the last call, as one record however many acks it was; None if there is none.
+
+        Applying it twice does no harm.
+        """
+        mark_delete, before = self.mark_delete, self._recorded
+        self._recorded = mark_delete
+        deleted = self._drain_fresh() if self._fresh else {}
+        partial = self._drain_fresh_partial() if self._fresh_partial else {}
+        if not deleted and not partial:
+            return MarkDelete(mark_delete) if mark_delete != before else None
+        if mark_delete == before and len(deleted) + len(partial) == 1:
+            for position, words in partial.items():
+                return Partial(position, words)
+            for ledger, entries in deleted.items():
+                first, last = entries.min(), entries.max()
+                if last - first + 1 == len(entries):
+                    return Deleted(ledger, first, last)
+        return AlsoAcked(CursorState(mark_delete, deleted, partial))
+
+    def _drain_fresh(self) -> dict[int, BitMap]:
+        fresh, self._fresh = self._fresh, PositionSet()
+        fresh.discard_through(self.mark_delete)
+        return fresh.bitmaps()
+
+    def _drain_fresh_partial(self) -> dict[Position, tuple[int, ...]]:
+        open_bits = {position: self.partial.get(position) for position in self._fresh_partial}
+        self._fresh_partial.clear()
+        return {position: words_of_bits(bits) for position, bits in open_bits.items() if bits}
 
     def state(self) -> CursorState:
         """A copy of everything, for a snapshot."""
@@ -184,18 +211,3 @@ class Cursor:
         if self.partial:
             for position in [p for p in self.partial if p <= self.mark_delete]:
                 del self.partial[position]
-
-
-def _runs(positions: Iterable[Position]) -> Iterable[Deleted]:
-    """Neighbours joined: sorted positions as (ledger, first, last)."""
-    ledger = first = last = -1
-    for position in positions:
-        if position[0] == ledger and position[1] <= last + 1:
-            last = position[1]
-            continue
-        if ledger >= 0:
-            yield Deleted(ledger, first, last)
-        ledger, first = position
-        last = first
-    if ledger >= 0:
-        yield Deleted(ledger, first, last)

@@ -1,237 +1,78 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dispatch of Shared subscriptions: entries are dealt out in slices, round robin among the consumers with room.
 
-Every unacknowledged entry that was read is in exactly one place: with one consumer (``Consumer.pending``) or in the
-set of those that wait to be sent again (``_replay``). Entries that were read but found nobody are simply read again
-later. Waiting entries go before new ones, lowest position first. Source: Pulsar docs, "Subscription types - Shared";
-semantics 2.4, 3.3, 4.4.
+Everything but the choice of the consumer is ``dispatch_multiple``'s. Entries that were read but found nobody are simply
+read again later; chunks of large messages that found their one consumer without room wait in ``ChunkAffinity``.
+Source: Pulsar docs, "Subscription types - Shared"; semantics 2.4.2, 2.4.3, 4.4.4, 5.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate, repeat
 
 from broker_core.base.positions import Position
-from broker_core.broker.ack_sets import words_of_bits
+from broker_core.broker.chunk_affinity import ChunkAffinity
 from broker_core.broker.consumer import Consumer
+from broker_core.broker.dispatch_multiple import MultipleConsumersDispatcher
 from broker_core.broker.dispatcher import DispatchContext
-from broker_core.broker.passes import Passes
-from broker_core.broker.position_set import PositionSet
-from broker_core.broker.redelivery import RedeliveryCounter
 from broker_core.broker.requests import SubscriptionType
-from broker_core.broker.round_robin import RoundRobin
 from broker_core.broker.sinks import Delivery
-from broker_core.storage.ledger import StoredEntry
+from broker_core.wire.entry_peek import ChunkPlace, chunk_place, may_be_chunks
 
 
-class SharedDispatcher:
+class SharedDispatcher(MultipleConsumersDispatcher):
     """Deals the entries of one Shared subscription out to its consumers."""
 
     kind = SubscriptionType.SHARED
-    active: Consumer | None = None
 
     def __init__(self, context: DispatchContext) -> None:
-        settings = context.settings
-        self.read_position = context.cursor.first_unacked()
-        self.unacked_messages = 0
-        self.blocked = False
-        self._context = context
-        self._cursor = context.cursor
-        self._reader = context.reader
-        self._crowd: RoundRobin[Consumer] = RoundRobin()
-        self._replay = PositionSet()
-        self._redeliveries = RedeliveryCounter(enabled=settings.subscription_redelivery_tracker_enabled)
-        self._consumer_limit = settings.max_unacked_messages_per_consumer
-        self._subscription_limit = settings.max_unacked_messages_per_subscription
-        self._average_messages = 1.0
-        self._woken = False
-        self._passes = Passes(context.timers, self._pass)
-
-    @property
-    def consumers(self) -> Sequence[Consumer]:
-        return list(self._crowd)
+        super().__init__(context)
+        self._affinity: ChunkAffinity[Consumer] = ChunkAffinity()
+        self._set_aside: list[tuple[Consumer, Position]] = []
 
     @property
     def replay_entries(self) -> int:
-        """Entries that wait to be sent again."""
-        return len(self._replay)
+        """Entries that wait to be sent again, or for the one consumer that can use them."""
+        return len(self._replay) + len(self._affinity)
 
-    # -- consumers
+    def passed_over(self, mark_delete: Position) -> None:
+        self._affinity.discard_through(mark_delete)
+        super().passed_over(mark_delete)
 
-    def add(self, consumer: Consumer) -> None:
-        self._crowd.add(consumer, consumer.priority)
-
-    def remove(self, consumer: Consumer) -> None:
-        """Its unacknowledged entries go to others, counted as redelivered (semantics 2.4.9)."""
-        self._crowd.remove(consumer)
-        self._take_back(consumer, consumer.pending.take_all())
-        self.unacked_messages = sum(other.pending.unacked for other in self._crowd)
-        self._resume_if_room()
-        self._passes.kick()
-
-    def close(self) -> None:
-        self._passes.stop()
-
-    # -- events
-
-    def permits_came(self, consumer: Consumer) -> None:
-        self._refresh(consumer)
-        self._passes.kick()
-
-    def writable_again(self, consumer: Consumer) -> None:
-        self.permits_came(consumer)
-
-    def entries_came(self) -> None:
-        self._passes.kick()
-
-    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
-        """Take back what is pending at this consumer; ids that are not are ignored (semantics 4.4.1)."""
-        pending = consumer.pending
-        before = pending.unacked
-        taken = pending.take_all() if positions is None else [p for p in positions if pending.remove(p)]
-        self.unacked_messages -= before - pending.unacked
-        self._take_back(consumer, taken)
-        self._unblock_if_room(consumer)
-        self._resume_if_room()
-        self._passes.kick()
-
-    def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
-        """Book it with whoever was given the entry, which need not be who acknowledged it (semantics 3.3.2)."""
-        owner = consumer if position in consumer.pending else self._owner(position)
-        if owner is not None:
-            before = owner.pending.unacked
-            if remaining:
-                owner.pending.reduce(position, remaining)
-            else:
-                owner.pending.remove(position)
-            self.unacked_messages -= before - owner.pending.unacked
-            if owner.blocked:
-                self._unblock_if_room(owner)
-        if not remaining:
-            self._replay.discard(position)
-            self._redeliveries.forget(position)
-
-    def acks_settled(self) -> None:
-        self._resume_if_room()
-        if self._woken:
-            self._passes.kick()
-
-    def _owner(self, position: Position) -> Consumer | None:
-        return next((consumer for consumer in self._crowd if position in consumer.pending), None)
-
-    def _take_back(self, consumer: Consumer, positions: Iterable[Position]) -> None:
-        for position in positions:
-            if not self._cursor.is_acked(position):
-                self._redeliveries.increment(position)
-                self._replay.add(position)
-                consumer.redelivered.messages += 1
-
-    # -- limits of unacknowledged messages (semantics 2.4.7)
-
-    def _unblock_if_room(self, consumer: Consumer) -> None:
-        if consumer.blocked and consumer.pending.unacked <= self._consumer_limit // 2:
-            consumer.blocked = False
-            consumer.release_parked_permits()
-            self._refresh(consumer)
-            self._woken = True
-
-    def _resume_if_room(self) -> None:
-        if self.blocked and self.unacked_messages < self._subscription_limit / 2:
-            self.blocked = False
-            self._woken = True
-
-    def _refresh(self, consumer: Consumer) -> None:
-        self._crowd.set_available(consumer, consumer.permits > 0 and not consumer.blocked)
-
-    # -- sending
-
-    def _pass(self) -> bool:
-        """Read once and deal out; true if it is worth coming back."""
-        self._woken = False
-        if self.blocked:
-            return False
-        wanted = self._wanted_entries()
-        if not wanted:
-            return False
-        if self._replay:
-            return self._pass_replay(wanted)
-        start = self.read_position
-        if self._cursor.has_holes or start <= self._cursor.mark_delete:
-            start = self.read_position = self._cursor.skip_acked(start)
-        entries = self._reader.read(start, wanted, self._context.settings.dispatcher_max_read_size_bytes)
-        if not entries:
-            return False
-        deliveries = self._deliveries(entries)
-        dealt = self._deal(deliveries)
-        if dealt < len(deliveries):
-            self.read_position = deliveries[dealt].entry.position
-        else:
-            ledger, entry = entries[-1].position
-            self.read_position = Position(ledger, entry + 1)
-        return self._reader.has_more(self.read_position)
-
-    def _pass_replay(self, wanted: int) -> bool:
-        entries, missing = self._reader.read_set(
-            self._replay, wanted, self._context.settings.dispatcher_max_read_size_bytes
-        )
-        for position in missing:
-            self._replay.discard(position)
-        deliveries = self._deliveries(entries)
-        if len(deliveries) < len(entries):
-            for entry in entries:
-                if self._cursor.is_acked(entry.position):
-                    self._replay.discard(entry.position)
-        for delivery in deliveries[: self._deal(deliveries)]:
-            self._replay.discard(delivery.entry.position)
-        return True
-
-    def _wanted_entries(self) -> int:
-        """How many entries to read: what the available consumers have permits for, within the limit of one pass."""
-        entries_max = self._context.settings.dispatcher_max_read_batch_size
-        messages_max = entries_max * self._average_messages
-        permits = 0
-        for consumer in self._crowd.available():
-            if not consumer.sink.writable:
-                self._crowd.set_available(consumer, False)
-                continue
-            permits += consumer.permits
-            if permits >= messages_max:
-                return entries_max
-        return max(1, int(permits / self._average_messages)) if permits else 0
-
-    def _deliveries(self, entries: list[StoredEntry]) -> list[Delivery]:
-        """Everything of ``entries`` that is not acknowledged."""
-        cursor, count = self._cursor, self._redeliveries.count
-        if not cursor.has_holes:
-            return [Delivery(entry, count(entry.position), None) for entry in entries]
-        deliveries = []
-        for entry in entries:
-            position = entry.position
-            if not cursor.is_acked(position):
-                bits = cursor.partial.get(position)
-                deliveries.append(Delivery(entry, count(position), words_of_bits(bits) if bits else None))
-        return deliveries
-
-    def _deal(self, deliveries: list[Delivery]) -> int:
-        """Give slices to one consumer after the other; returns how many of ``deliveries`` were given."""
-        costs = [self._cost(delivery) for delivery in deliveries]
+    def _deal(self, deliveries: list[Delivery]) -> Sequence[Delivery]:
+        """Give slices to one consumer after the other."""
+        costs = self._costs(deliveries)
         left, dealt = sum(costs), 0
         if deliveries:
             self._average_messages = max(1.0, left / len(deliveries))
+        bodies = [delivery.entry.body for delivery in deliveries]
+        if may_be_chunks(bodies):
+            chunks = [chunk_place(body) for body in bodies]
+            if any(chunks):
+                return self._deal_singly(deliveries, costs, chunks)
         while dealt < len(deliveries) and not self.blocked:
             consumer = self._next_consumer()
             if consumer is None:
                 break
             room = self._room(consumer)
-            slice_end = dealt + self._slice_entries(min(room, left), left, len(deliveries) - dealt)
-            spent, first = 0, dealt
-            while dealt < slice_end and spent < room:
-                consumer.pending.add(deliveries[dealt].entry.position, costs[dealt])
-                spent += costs[dealt]
-                dealt += 1
-            left -= spent
-            self._hand_out(consumer, deliveries[first:dealt], spent)
-        return dealt
+            most = self._slice_entries(min(room, left), left, len(deliveries) - dealt)
+            spent = list(accumulate(costs[dealt : dealt + most]))
+            end = dealt + min(bisect_left(spent, room) + 1, most)  # the last one may go beyond the room
+            messages = spent[end - dealt - 1]
+            self._hand_out(consumer, deliveries[dealt:end], costs[dealt:end], messages)
+            dealt, left = end, left - messages
+        return deliveries[dealt:]
+
+    def _hand_out(self, consumer: Consumer, deliveries: list[Delivery], costs: Sequence[int], messages: int) -> None:
+        """Send ``deliveries``, which cost ``messages`` together."""
+        positions = [delivery.entry.position for delivery in deliveries]
+        consumer.pending.add_all(positions, costs)
+        self._owners.update(zip(positions, repeat(consumer), strict=False))
+        size = sum([len(delivery.entry.body) for delivery in deliveries])
+        self._send(consumer, deliveries, messages, size)
+        self._sent(messages, size)
 
     def _next_consumer(self) -> Consumer | None:
         while (consumer := self._crowd.next()) is not None:
@@ -240,33 +81,58 @@ class SharedDispatcher:
             self._crowd.set_available(consumer, False)
         return None
 
-    def _room(self, consumer: Consumer) -> int:
-        """Messages that this consumer may be given now, though the last entry may go beyond."""
-        if not self._consumer_limit:
-            return consumer.permits
-        return min(consumer.permits, self._consumer_limit - consumer.pending.unacked)
-
     def _slice_entries(self, room: int, messages_left: int, entries_left: int) -> int:
         """Entries given in one go, judged by the mean size of those that are left (semantics 2.4.3)."""
         messages = min(room, self._context.settings.dispatcher_max_round_robin_batch_size)
         average = max(1, messages_left // entries_left)
         return min(entries_left, max(1, messages // average))
 
-    def _hand_out(self, consumer: Consumer, deliveries: list[Delivery], messages: int) -> None:
-        self.unacked_messages += messages
-        if self._consumer_limit and consumer.pending.unacked >= self._consumer_limit:
-            consumer.blocked = True
-        if self._subscription_limit and self.unacked_messages >= self._subscription_limit:
-            self.blocked = True
-        size = sum([len(delivery.entry.body) for delivery in deliveries])
-        for traffic in (self._context.traffic, self._context.topic_traffic):
-            traffic.messages += messages
-            traffic.bytes += size
-        consumer.send(deliveries, messages, size, self._context.clock.now_ms())
-        self._refresh(consumer)
+    # -- chunks of large messages (semantics 5.2)
 
-    def _cost(self, delivery: Delivery) -> int:
-        """Permits and unacknowledged messages of one delivery: the messages of the entry that are still open."""
-        if delivery.ack_set is None:
-            return delivery.entry.messages
-        return self._cursor.partial[delivery.entry.position].bit_count()
+    def _deal_singly(
+        self, deliveries: list[Delivery], costs: list[int], chunks: list[ChunkPlace | None]
+    ) -> Sequence[Delivery]:
+        """Give entry by entry, a chunk to whoever has the chunks before it; nobody waits for one without room."""
+        for number, (delivery, cost, chunk) in enumerate(zip(deliveries, costs, chunks, strict=True)):
+            if self.blocked:
+                return deliveries[number:]
+            position = delivery.entry.position
+            consumer = self._affinity.consumer_of(chunk) if chunk is not None else None
+            if consumer is not None and not self._can_take(consumer):
+                self._set_aside.append((consumer, position))
+                continue
+            consumer = consumer or self._next_consumer()
+            if consumer is None:
+                return deliveries[number:]
+            if chunk is not None:
+                self._affinity.sent(chunk, consumer)
+            self._hand_out(consumer, [delivery], (cost,), cost)
+        return []
+
+    def _can_take(self, consumer: Consumer) -> bool:
+        overtakes = self._affinity.has_waiting(consumer) or any(other is consumer for other, _ in self._set_aside)
+        return not overtakes and not consumer.blocked and consumer.sink.writable and self._room(consumer) > 0
+
+    def _read_and_deal(self, wanted: int) -> bool:
+        more = super()._read_and_deal(wanted)
+        for consumer, position in self._set_aside:
+            self._affinity.wait(consumer, position)
+        self._set_aside.clear()
+        return more
+
+    def _pass_log(self, wanted: int) -> bool:
+        return not self._affinity.is_full and super()._pass_log(wanted)
+
+    def _unqueue(self, position: Position) -> None:
+        super()._unqueue(position)
+        self._affinity.discard(position)
+
+    def _refresh(self, consumer: Consumer) -> None:
+        super()._refresh(consumer)
+        if self._affinity.has_waiting(consumer) and consumer.permits > 0 and not consumer.blocked:
+            for position in self._affinity.release(consumer):
+                self._requeue(position)
+
+    def _left(self, consumer: Consumer) -> None:
+        for position in self._affinity.left(consumer):
+            self._requeue(position)

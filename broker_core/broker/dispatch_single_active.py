@@ -17,10 +17,13 @@ from broker_core.broker.ack_sets import words_of_bits
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.dispatcher import DispatchContext
 from broker_core.broker.failover import chooser
+from broker_core.broker.key_shared.selectors import wanted_ranges
+from broker_core.broker.key_shared.sticky_ranges import StickyRanges
 from broker_core.broker.passes import Passes
 from broker_core.broker.requests import SubscriptionType
 from broker_core.broker.sinks import Delivery
 from broker_core.storage.ledger import StoredEntry
+from broker_core.wire.entry_peek import sticky_key
 
 _new_tuple = tuple.__new__
 
@@ -29,6 +32,7 @@ class SingleActiveDispatcher:
     """Serves the active consumer of one Exclusive or Failover subscription."""
 
     unacked_messages = 0
+    replay_entries = 0
     blocked = False
 
     def __init__(self, kind: SubscriptionType, context: DispatchContext) -> None:
@@ -45,6 +49,7 @@ class SingleActiveDispatcher:
             context.topic.partition_index,
             ring=settings.failover_non_partitioned == "hash_ring",
         )
+        self._filter: StickyRanges[Consumer] | None = None
         self._takeover_delay_s = settings.active_consumer_failover_delay_time_millis / 1000
         self._takeover: TimerHandle | None = None
         self._average_messages = 1.0
@@ -58,6 +63,9 @@ class SingleActiveDispatcher:
                 f"subscription {self._context.subscription!r} of {self._context.topic} is exclusive and has a consumer",
                 hint="close that consumer, or subscribe with another name or type",
             )
+        if self.kind is SubscriptionType.EXCLUSIVE and consumer.request.key_shared.ranges:
+            self._filter = StickyRanges(wanted_ranges)
+            self._filter.add(consumer)
         self.consumers.append(consumer)
         self._elect()
 
@@ -123,8 +131,15 @@ class SingleActiveDispatcher:
     def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
         """Nothing is remembered for single entries."""
 
+    def acked_entries(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """Nor for many."""
+
     def acks_settled(self) -> None:
         """Acks never hold up an ordered subscription."""
+
+    def passed_over(self, mark_delete: Position) -> None:
+        """Reading goes on behind it by itself."""
+        self._passes.kick()
 
     def _rewind(self) -> None:
         self.read_position = self._cursor.first_unacked()
@@ -148,7 +163,9 @@ class SingleActiveDispatcher:
         )
         if not entries:
             return False
-        if self._cursor.has_holes:
+        if self._filter is not None:
+            self._sort_out(self._filter, entries)
+        if self._cursor.has_holes or entries[-1].position <= self._cursor.mark_delete:
             self._send_filtered(consumer, entries)
         else:
             self._send(consumer, entries)
@@ -161,14 +178,20 @@ class SingleActiveDispatcher:
             entries, messages = _affordable(entries, consumer.permits)
         self._hand_out(consumer, [_new_tuple(Delivery, (entry, 0, None)) for entry in entries], messages)
 
+    def _sort_out(self, wanted: StickyRanges[Consumer], entries: list[StoredEntry]) -> None:
+        """Acknowledge what is outside of the ranges that the consumer brought (semantics 2.2.4)."""
+        outside = [entry.position for entry in entries if wanted.select(wanted.hash_of(sticky_key(entry.body))) is None]
+        if outside:
+            self._context.acknowledge(outside)
+
     def _send_filtered(self, consumer: Consumer, entries: list[StoredEntry]) -> None:
         """Leave out what is acknowledged and mask batches of which a part is; acknowledged messages cost no permits."""
-        deleted, partial = self._cursor.deleted, self._cursor.partial
+        is_acked, partial = self._cursor.is_acked, self._cursor.partial
         deliveries: list[Delivery] = []
         messages = 0
         for entry in entries:
             position = entry.position
-            if position in deleted:
+            if is_acked(position):
                 continue
             if messages >= consumer.permits:
                 break

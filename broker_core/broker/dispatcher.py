@@ -3,12 +3,13 @@
 
 One dispatcher exists from the first consumer of a subscription to the last; its type is the subscription's type
 (semantics 2.1). Everything in it is in memory: what was read, what waits to be sent again, counters. Each way of
-sharing out entries is a file of its own: ``dispatch_single_active`` (Exclusive, Failover) and ``dispatch_shared``.
+sharing out entries is a file of its own: ``dispatch_single_active`` (Exclusive, Failover), ``dispatch_shared``
+and ``key_shared.dispatcher``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,11 +22,58 @@ from broker_core.broker.cursor import Cursor
 from broker_core.broker.log_reader import LogReader
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import SubscriptionType
+from broker_core.storage.ledger import StoredEntry
+
+
+class DelayedEntries(Protocol):
+    """Holds entries back that are not due, for a dispatcher of Shared or Key_Shared (semantics 6.2).
+
+    Made when the dispatcher is, closed with it. What it gives may be acknowledged or sent already if it was known from
+    before a restart, which the dispatcher checks.
+    """
+
+    @property
+    def paused(self) -> bool:
+        """Nothing new may be read now; ``wake`` is called when that has changed."""
+        ...
+
+    @property
+    def delayed_entries(self) -> int:
+        """How many are held back."""
+        ...
+
+    def start(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` from a timer whenever something has become due that ``take_due`` has not given yet."""
+        ...
+
+    def take_due(self, entries_max: int, read_position: Position) -> Sequence[Position]:
+        """Take out the positions that are due, earliest first. ``read_position``: the next entry to be read."""
+        ...
+
+    def skip_held(self, start: Position) -> Position:
+        """``start``, or a later place if all entries before that are known to be held back."""
+        ...
+
+    def hold_back(self, entries: list[StoredEntry]) -> list[StoredEntry]:
+        """Of entries as they were read from the log: those that may be sent now (``entries`` itself if all may)."""
+        ...
+
+    def hold_back_again(self, entries: list[StoredEntry]) -> list[StoredEntry]:
+        """The same of entries that wait to be sent again; the clock may have been set back."""
+        ...
+
+    def close(self) -> None:
+        """The dispatcher is gone: no ``wake`` any more."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchContext:
-    """The surroundings of a dispatcher. ``traffic`` and ``topic_traffic`` count what goes out."""
+    """The surroundings of a dispatcher. ``traffic`` and ``topic_traffic`` count what goes out.
+
+    ``acknowledge`` is for entries that no consumer shall get. ``delayed``: who keeps entries that are not due; None:
+    every entry is delivered at once.
+    """
 
     topic: TopicName
     subscription: str
@@ -36,6 +84,8 @@ class DispatchContext:
     settings: Settings
     traffic: Traffic
     topic_traffic: Traffic
+    acknowledge: Callable[[Sequence[Position]], None]
+    delayed: DelayedEntries | None = None
 
 
 class Dispatcher(Protocol):
@@ -60,6 +110,11 @@ class Dispatcher(Protocol):
     @property
     def blocked(self) -> bool:
         """Stopped because too much is unacknowledged."""
+        ...
+
+    @property
+    def replay_entries(self) -> int:
+        """Entries that were read and wait to be sent, where there are such."""
         ...
 
     @property
@@ -93,6 +148,14 @@ class Dispatcher(Protocol):
         """``consumer`` acknowledged an entry individually, but for ``remaining`` messages of it."""
         ...
 
+    def acked_entries(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """``acked`` of many whole entries."""
+        ...
+
     def acks_settled(self) -> None:
         """All acks of one request are in."""
+        ...
+
+    def passed_over(self, mark_delete: Position) -> None:
+        """Nobody wants anything up to ``mark_delete`` any more: it expired, was skipped or evicted."""
         ...

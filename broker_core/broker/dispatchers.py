@@ -4,22 +4,27 @@
 from __future__ import annotations
 
 from broker_core.base.errors import NotAllowedError
+from broker_core.base.settings import Settings
 from broker_core.broker.dispatch_shared import SharedDispatcher
 from broker_core.broker.dispatch_single_active import SingleActiveDispatcher
 from broker_core.broker.dispatcher import DispatchContext, Dispatcher
+from broker_core.broker.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.broker.requests import SubscribeRequest, SubscriptionType
 
 
-def check_type(request: SubscribeRequest) -> None:
-    """NotAllowedError if there is no dispatcher for the type that is asked for."""
-    if request.kind is SubscriptionType.KEY_SHARED:
+def check_type(request: SubscribeRequest, settings: Settings) -> None:
+    """NotAllowedError if the type that is asked for is switched off."""
+    if request.kind is SubscriptionType.KEY_SHARED and not settings.subscription_key_shared_enable:
         raise NotAllowedError(
-            f"subscription {request.subscription!r} was asked for as Key_Shared, which is not supported",
-            hint="use Exclusive, Failover or Shared",
+            f"subscription {request.subscription!r} was asked for as Key_Shared, which is switched off",
+            hint="use another type, or set subscriptionKeySharedEnable=true",
         )
 
 
-def make_dispatcher(kind: SubscriptionType, context: DispatchContext) -> Dispatcher:
-    if kind is SubscriptionType.SHARED:
+def make_dispatcher(request: SubscribeRequest, context: DispatchContext) -> Dispatcher:
+    """A dispatcher for the first consumer of a subscription, which is not in it yet."""
+    if request.kind is SubscriptionType.KEY_SHARED:
+        return KeySharedDispatcher(context, request.key_shared)
+    if request.kind is SubscriptionType.SHARED:
         return SharedDispatcher(context)
-    return SingleActiveDispatcher(kind, context)
+    return SingleActiveDispatcher(request.kind, context)

@@ -9,14 +9,20 @@ statistics, and tries again when a consumer comes or after a seek; somebody has 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from broker_core.base.positions import Position
-from broker_core.broker.position_set import PositionSet
+from broker_core.broker.position_set import PositionSet, Run
 from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
 
 logger = logging.getLogger(__name__)
+
+_GAP_ENTRIES = 8
+"""Unwanted entries that are read along rather than begin another read; from the cache they cost a fifth of one."""
+
+_SPAN_ENTRIES = 4
+"""Entries read in one go, for each wanted one."""
 
 
 class LogReader:
@@ -48,24 +54,35 @@ class LogReader:
     def read_set(
         self, wanted: PositionSet, entries_max: int, bytes_max: int
     ) -> tuple[list[StoredEntry], list[Position]]:
-        """The lowest entries of ``wanted``, and those found on the way that cannot be read any more."""
+        """The lowest entries of ``wanted``, and those found on the way that cannot be read any more.
+
+        Wanted entries that lie close together are read in one go with what is between them.
+        """
         found: list[StoredEntry] = []
         missing: list[Position] = []
-        for run in wanted.runs():
-            entry = run.first
-            while entry <= run.last:
-                room = min(run.last - entry + 1, entries_max - len(found))
+        for span in _spans(wanted, entries_max * _SPAN_ENTRIES):
+            entry = span.first
+            while entry <= span.last:
+                room = entries_max - len(found)
                 if room <= 0 or bytes_max <= 0:
-                    return found, missing
-                got = self._read_run(Position(run.ledger, entry), room, bytes_max)
+                    return found[:entries_max], missing
+                start = Position(span.ledger, entry)
+                if start not in wanted:
+                    entry += 1  # behind something unreadable; what nobody wants is not looked at
+                    continue
+                run_end = wanted.run_end(start)
+                if run_end is None or run_end.entry - entry + 1 < room:
+                    room *= _SPAN_ENTRIES
+                got = self._read_run(start, min(span.last - entry + 1, room), bytes_max)
                 if not got:
-                    missing.append(Position(run.ledger, entry))
+                    missing.append(start)
                     entry += 1
                     continue
-                found += got
-                bytes_max -= sum([len(each.body) for each in got])
+                picked = [each for each in got if each.position in wanted]
+                found += picked
+                bytes_max -= sum([len(each.body) for each in picked])
                 entry = got[-1].position.entry + 1
-        return found, missing
+        return found[:entries_max], missing
 
     def retry_damaged(self) -> None:
         """Try again to read what was damaged."""
@@ -98,3 +115,20 @@ class LogReader:
             logger.error("stopped at damaged entry subscription=%s position=%s error=%s", self._name, position, error)
             self.stopped_at = position
         return self._log.next_valid(position)
+
+
+def _spans(wanted: PositionSet, entries_max: int) -> Iterator[Run]:
+    """The runs of ``wanted`` in order, neighbours joined to about ``entries_max`` entries."""
+    span: Run | None = None
+    for run in wanted.runs():
+        if span is None:
+            span = run
+        elif (
+            run.ledger == span.ledger and run.first - span.last <= _GAP_ENTRIES and span.last - span.first < entries_max
+        ):
+            span = Run(span.ledger, span.first, run.last)
+        else:
+            yield span
+            span = run
+    if span is not None:
+        yield span

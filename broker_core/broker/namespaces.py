@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Namespaces``: which tenants and namespaces exist. ``public/default`` is made at the first start.
 
+What is set for a namespace is ``policy_book``'s; which topics it holds is the broker's.
 Source: Pulsar docs, "Multi tenancy"; semantics 1.1.5.
 """
 
@@ -20,7 +21,7 @@ class Namespaces:
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
         self._tenants = metadata.tenants()
-        self._namespaces = metadata.namespaces()
+        self._namespaces = set(metadata.namespaces())
         if not self._tenants:
             with metadata.transaction():
                 self.create_tenant(DEFAULT_TENANT)
@@ -48,13 +49,27 @@ class Namespaces:
         found = (NamespaceName.parse(name) for name in self._namespaces)
         return sorted(name for name in found if name.tenant == tenant)
 
-    def create(self, name: NamespaceName, policies: Mapping[str, Any] | None = None) -> None:
+    def delete_tenant(self, tenant: str) -> None:
+        """Forget a tenant; NotAllowedError while it has namespaces, TopicNotFoundError if there is no such tenant."""
+        left = self.namespaces(tenant)
+        if left:
+            raise NotAllowedError(f"tenant {tenant!r} has {len(left)} namespaces", hint="delete them first")
+        self._metadata.delete_tenant(tenant)
+        del self._tenants[tenant]
+
+    def create(self, name: NamespaceName) -> None:
         """Make a namespace of an existing tenant; NotAllowedError if it exists."""
         self._require_tenant(name.tenant)
         if str(name) in self._namespaces:
             raise NotAllowedError(f"namespace {str(name)!r} exists already")
-        self._metadata.put_namespace(str(name), policies or {})
-        self._namespaces[str(name)] = dict(policies or {})
+        self._metadata.put_namespace(str(name), {})
+        self._namespaces.add(str(name))
+
+    def delete(self, name: NamespaceName) -> None:
+        """Forget a namespace that holds no topics any more; TopicNotFoundError if there is no such namespace."""
+        self.require(name)
+        self._metadata.delete_namespace(str(name))
+        self._namespaces.discard(str(name))
 
     def exists(self, name: NamespaceName) -> bool:
         return str(name) in self._namespaces

@@ -7,7 +7,7 @@ entries here and never negative (semantics I3.8). Entries stay in the order in w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position
@@ -36,23 +36,39 @@ class PendingAcks:
         self._messages[position] = messages
         self.unacked += messages
 
-    def remove(self, position: Position) -> bool:
-        """The whole entry is acknowledged, or taken back; false if it was not here."""
-        messages = self._messages.pop(position, None)
-        if messages is None:
-            return False
-        self.unacked -= messages
-        return True
+    def add_all(self, positions: Sequence[Position], messages: Sequence[int]) -> None:
+        """Entries that were given, and how many messages of each are open."""
+        before = len(self._messages)
+        self._messages.update(zip(positions, messages, strict=True))
+        self.unacked += sum(messages)
+        invariant(len(self._messages) == before + len(positions), "one of %s was given twice", positions)
 
-    def reduce(self, position: Position, remaining: int) -> bool:
-        """Some of the entry's messages are acknowledged, ``remaining`` (> 0) are not; false if it was not here."""
-        messages = self._messages.get(position)
-        if messages is None:
-            return False
-        remaining = min(remaining, messages)
-        self._messages[position] = remaining
-        self.unacked -= messages - remaining
-        return True
+    def remove(self, position: Position) -> int:
+        """The whole entry is acknowledged, or taken back; how many messages of it were open, 0 if it was not here."""
+        messages = self._messages.pop(position, 0)
+        self.unacked -= messages
+        return messages
+
+    def remove_all(self, positions: Sequence[Position]) -> list[Position]:
+        """``remove`` of many; those that were not here."""
+        take, gone = self._messages.pop, 0
+        others = []
+        for position in positions:
+            messages = take(position, 0)
+            if messages:
+                gone += messages
+            else:
+                others.append(position)
+        self.unacked -= gone
+        return others
+
+    def reduce(self, position: Position, remaining: int) -> int:
+        """Of the entry, which is here, only ``remaining`` (> 0) messages are still open; how many are not any more."""
+        messages = self._messages[position]
+        gone = max(0, messages - remaining)
+        self._messages[position] = messages - gone
+        self.unacked -= gone
+        return gone
 
     def take_all(self) -> list[Position]:
         """Empty it and return what was in it."""

@@ -8,7 +8,7 @@ or of gaps between ledgers. Every operation on one entry costs the same however 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pyroaring import BitMap
@@ -61,6 +61,18 @@ class PositionSet:
             bitmap.add(entry)
         self._count += 1
         return True
+
+    def add_all(self, ledger: int, entries: Sequence[int]) -> bool:
+        """Put entries (at least one) of one ledger in; false if all of them were there."""
+        bitmap = self._bitmaps.get(ledger)
+        if bitmap is None:
+            bitmap = self._bitmaps[ledger] = BitMap()
+            insort(self._ledgers, ledger)
+        before = len(bitmap)
+        bitmap.update(entries)
+        added = len(bitmap) - before
+        self._count += added
+        return added > 0
 
     def replace(self, bitmaps: Mapping[int, BitMap]) -> None:
         """Forget everything and hold copies of these bitmaps."""
@@ -117,6 +129,17 @@ class PositionSet:
             return None
         ledger = self._ledgers[0]
         return Position(ledger, self._bitmaps[ledger].min())
+
+    def count_through(self, position: Position) -> int:
+        """How many entries are at or before ``position``."""
+        ledger, entry = position
+        total = 0
+        for each in self._ledgers:
+            if each > ledger:
+                break
+            bitmap = self._bitmaps[each]
+            total += len(bitmap) if each < ledger else bitmap.rank(entry) if entry >= 0 else 0
+        return total
 
     def run_end(self, start: Position) -> Position | None:
         """The last entry of the unbroken run that begins at ``start``, in its ledger; None if ``start`` is absent."""

@@ -8,6 +8,8 @@ is not the set of entries that wait to be sent again; that is a ``PositionSet`` 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from broker_core.base.positions import Position
 
 
@@ -29,6 +31,11 @@ class RedeliveryCounter:
 
     def forget(self, position: Position) -> None:
         self._counts.pop(position, None)
+
+    def forget_all(self, positions: Iterable[Position]) -> None:
+        if self._counts:
+            for position in positions:
+                self._counts.pop(position, None)
 
     def clear(self) -> None:
         self._counts.clear()

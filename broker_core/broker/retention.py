@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Retention: whole ledgers that every durable subscription has acknowledged are deleted.
+"""Retention: whole ledgers that every durable subscription has acknowledged are deleted, oldest first.
 
-Safety: nothing is deleted before the acknowledgements that allow it are durable, so that after a crash no subscription
-finds a gap where it had unacknowledged entries (semantics I7.1). Non-durable subscriptions do not hold anything back.
-Source: Pulsar docs, "Message retention and expiry"; semantics 7.1.
+Which of them may go is the topic's retention policy's to say: by age of the newest entry, by size of what is left, at
+once, or never. Safety: nothing is deleted before the acknowledgements that allow it are durable, so that after a crash
+no subscription finds a gap where it had unacknowledged entries (semantics I7.1). Non-durable subscriptions do not hold
+anything back. Source: Pulsar docs, "Message retention and expiry"; semantics 7.1.
 """
 
 from __future__ import annotations
@@ -13,22 +14,25 @@ from collections.abc import Callable
 
 from broker_core.base.errors import StorageError
 from broker_core.base.positions import Position
+from broker_core.broker.policies import retention_of
 from broker_core.broker.topic import Topic
 
 logger = logging.getLogger(__name__)
 
 
 def trim(topic: Topic) -> None:
-    """Start deleting what no subscription of ``topic`` needs any more; it happens once that is known durably."""
+    """Start deleting what may go; it happens once the acknowledgements that allow it are known to be durable."""
     topic.log.roll_if_due()
     durable = [each for each in topic.subscriptions.values() if each.journal is not None]
     if durable:
         acked = min(each.cursor.mark_delete for each in durable)
-    elif topic.settings.retain_without_subscription:
+    elif topic.settings.retain_without_subscription and retention_of(topic.settings).nothing:
         return
     else:
         acked = topic.log.last_confirmed
-    if not _ledger_within(topic, acked):
+    if topic.deduplication is not None:
+        acked = min(acked, topic.deduplication.position)  # what is behind it must be there to be replayed
+    if _deletable_through(topic, acked) is None:
         return
     barrier = _Barrier(len(durable), lambda: _delete(topic, acked))
     for each in durable:
@@ -37,10 +41,20 @@ def trim(topic: Topic) -> None:
     barrier.passed(None)
 
 
-def _ledger_within(topic: Topic, acked: Position) -> bool:
-    """Whether the oldest ledger is closed and wholly acknowledged, so that trimming is worth a write."""
-    oldest = next(iter(topic.log.ledgers()), None)
-    return oldest is not None and oldest.closed and Position(oldest.id, oldest.entries - 1) <= acked
+def _deletable_through(topic: Topic, acked: Position) -> Position | None:
+    """The last entry of the newest ledger that may go, all older ones included; None if not even the oldest may."""
+    retention = retention_of(topic.settings)
+    now_ms = topic.clock.now_ms()
+    left_bytes = topic.log.size_bytes
+    through: Position | None = None
+    for ledger in topic.log.ledgers():
+        end = Position(ledger.id, ledger.entries - 1)
+        left_bytes -= ledger.size_bytes
+        age_ms = now_ms - (ledger.last_ms or ledger.created_ms)
+        if not ledger.closed or end > acked or not retention.allows_deletion(age_ms, left_bytes):
+            break
+        through = end
+    return through
 
 
 def _delete(topic: Topic, acked: Position) -> None:
@@ -48,9 +62,11 @@ def _delete(topic: Topic, acked: Position) -> None:
     if topic.closed:
         return
     needed = [each.cursor.mark_delete for each in topic.subscriptions.values() if each.durable]
-    acked = min([acked, *needed])
+    through = _deletable_through(topic, min([acked, *needed]))
+    if through is None:
+        return
     try:
-        deleted = topic.log.trim(Position(acked.ledger, acked.entry + 1))
+        deleted = topic.log.trim(Position(through.ledger, through.entry + 1))
     except StorageError as error:
         # The store has failed and whoever runs it was told; this runs inside a commit, which must tell the others too.
         logger.error("trim failed topic=%s error=%s", topic.name, error)

@@ -85,6 +85,10 @@ class RoundRobin(Generic[C]):
         else:
             self._levels[priority].available &= ~(1 << index)
 
+    def available_count(self) -> int:
+        """How many members of all levels are available."""
+        return sum(level.available.bit_count() for level in self._levels.values())
+
     def next(self) -> C | None:
         """The member whose turn it is, or None if nobody is available. Taking the turn passes it on."""
         for priority in self._order:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a subscription must stand so that a given entry, or the first one of a given time, is the next to come.
 
-All answers are mark-delete positions: the entry right before the wanted one. Source: semantics 1.4.6.
+Those answers are mark-delete positions: the entry right before the wanted one. Source: semantics 1.4.6.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from itertools import accumulate
 
 from broker_core.base.errors import CorruptEntryError, ProtocolError
 from broker_core.base.positions import Position
+from broker_core.broker.cursor import Cursor
 from broker_core.storage.topic_log import TopicLog
 from broker_core.wire.entry import read_metadata
 
@@ -28,14 +29,29 @@ def before_time(log: TopicLog, publish_time_ms: int) -> Position:
     Found by halving, so it reads few entries. Clocks of producers differ; where publish times go back and forth the
     answer is one of the places where they pass the wanted time, as in Pulsar.
     """
-    places = _Places(log)
+    places = Places(log)
     number = bisect_left(range(places.count), publish_time_ms, key=places.publish_time_ms)
     if number == places.count:
         return log.last_confirmed
     return log.previous(places.position(number))
 
 
-class _Places:
+def nth_unacked(log: TopicLog, cursor: Cursor, count: int) -> Position | None:
+    """The ``count``-th entry, from 1 on, that ``cursor`` has not acknowledged; None if there are fewer.
+
+    Found by halving: millions of entries and holes cost a few dozen counts.
+    """
+    places = Places(log)
+
+    def unacked_through(number: int) -> int:
+        position = places.position(number)
+        return log.count_entries(cursor.mark_delete, position) - cursor.deleted.count_through(position)
+
+    number = bisect_left(range(places.count), count, key=unacked_through)
+    return places.position(number) if number < places.count else None
+
+
+class Places:
     """The durable entries of a log, numbered from 0."""
 
     def __init__(self, log: TopicLog) -> None:

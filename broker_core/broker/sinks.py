@@ -24,6 +24,14 @@ class Delivery(NamedTuple):
 class ProducerSink(Protocol):
     """Where the answers for one producer go, in the order of its sends."""
 
+    def ready(self) -> None:
+        """A producer that waited for exclusive access has it now and may send."""
+        ...
+
+    def refused(self, error: ServerError) -> None:
+        """A producer that waited for exclusive access will not get it."""
+        ...
+
     def receipt(self, sequence_id: int, highest_sequence_id: int, position: Position) -> None:
         """The entry is durable at ``position``."""
         ...
@@ -51,6 +59,10 @@ class ConsumerSink(Protocol):
 
     def active_changed(self, active: bool) -> None:
         """Failover: this consumer is now the active one, or no longer."""
+        ...
+
+    def end_of_topic(self) -> None:
+        """The topic has ended, and everything in it is acknowledged: nothing will come any more."""
         ...
 
     def closed_by_broker(self) -> None:

@@ -13,6 +13,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from broker_core.broker.backlog_quota import backlog_bytes, oldest_publish_ms
+from broker_core.broker.key_shared.dispatcher import KeySharedDispatcher
+from broker_core.broker.key_shared.key_stats import DrainingHashStats, KeyStats, key_stats
+from broker_core.broker.key_shared.selector import HashRange
+
 if TYPE_CHECKING:
     from broker_core.broker.consumer import Consumer
     from broker_core.broker.producer import Producer
@@ -39,13 +44,24 @@ class ConsumerStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     connected_since: str
     last_acked_timestamp: int
     last_consumed_timestamp: int
+    key_hash_ranges: list[str] | None
+    key_hash_range_arrays: list[HashRange] | None
+    draining_hashes: list[DrainingHashStats] | None
+    draining_hashes_count: int
+    draining_hashes_unacked_messages: int
+    draining_hashes_cleared_total: int
+    read_position_when_joining: str | None
 
 
 class SubscriptionStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One subscription. ``msg_backlog`` counts entries, as in Pulsar; ``backlog_messages`` counts messages."""
 
     type: str
+    key_shared_mode: str | None
+    allow_out_of_order_delivery: bool
+    msg_in_replay: int
     msg_backlog: int
+    backlog_size: int
     backlog_messages: int  # [ours]
     msg_rate_out: float
     msg_throughput_out: float
@@ -53,9 +69,12 @@ class SubscriptionStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     msg_out_counter: int
     msg_rate_redeliver: float
     unacked_messages: int
+    msg_delayed: int
     blocked_subscription_on_unacked_msgs: bool
     active_consumer_name: str
     consumers: list[ConsumerStats]
+    total_msg_expired: int
+    last_expire_timestamp: int
     is_durable: bool
     is_replicated: bool
     subscription_properties: Mapping[str, str]
@@ -94,6 +113,10 @@ class TopicStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     msg_out_counter: int
     average_msg_size: float
     storage_size: int
+    backlog_size: int
+    backlog_quota_limit_size: int
+    backlog_quota_limit_time: int
+    oldest_backlog_message_age_seconds: int
     entries_stored: int  # [ours]
     last_confirmed_entry: str  # [ours], in Pulsar among the internal statistics
     publishers: list[PublisherStats]
@@ -101,7 +124,8 @@ class TopicStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     deduplication_status: str
 
 
-def consumer_stats(consumer: Consumer) -> ConsumerStats:
+def consumer_stats(consumer: Consumer, keys: KeyStats | None = None) -> ConsumerStats:
+    """``keys``: what is special to Key_Shared."""
     rate, throughput = consumer.traffic.rates()
     peer = consumer.request.peer
     return ConsumerStats(
@@ -121,6 +145,13 @@ def consumer_stats(consumer: Consumer) -> ConsumerStats:
         connected_since=iso_time(consumer.connected_since_ms),
         last_acked_timestamp=consumer.acked_ms,
         last_consumed_timestamp=consumer.consumed_ms,
+        key_hash_ranges=None if keys is None else [str(each) for each in keys.ranges],
+        key_hash_range_arrays=None if keys is None else list(keys.ranges),
+        draining_hashes=None if keys is None else list(keys.draining),
+        draining_hashes_count=0 if keys is None else len(keys.draining),
+        draining_hashes_unacked_messages=0 if keys is None else sum(each.unack_msgs for each in keys.draining),
+        draining_hashes_cleared_total=0 if keys is None else keys.draining_cleared,
+        read_position_when_joining=None if keys is None else keys.joined_at or None,
     )
 
 
@@ -129,9 +160,15 @@ def subscription_stats(subscription: Subscription) -> SubscriptionStats:
     rate, throughput = subscription.traffic.rates()
     active = dispatcher.active if dispatcher is not None else None
     stopped_at = subscription.reader.stopped_at
+    by_key = dispatcher if isinstance(dispatcher, KeySharedDispatcher) else None
+    keys = key_stats(by_key) if by_key is not None else {}
     return SubscriptionStats(
         type=dispatcher.kind.label if dispatcher is not None else "None",
+        key_shared_mode=by_key.policy.mode.name if by_key is not None else None,
+        allow_out_of_order_delivery=by_key is not None and by_key.policy.allow_out_of_order,
+        msg_in_replay=dispatcher.replay_entries if dispatcher is not None else 0,
         msg_backlog=cursor.backlog_entries(),
+        backlog_size=subscription.backlog_bytes(),
         backlog_messages=subscription.backlog_messages(),
         msg_rate_out=rate,
         msg_throughput_out=throughput,
@@ -139,9 +176,12 @@ def subscription_stats(subscription: Subscription) -> SubscriptionStats:
         msg_out_counter=subscription.traffic.messages,
         msg_rate_redeliver=sum(consumer.redelivered.rates()[0] for consumer in subscription.consumers),
         unacked_messages=dispatcher.unacked_messages if dispatcher is not None else 0,
+        msg_delayed=subscription.delayed_entries,
         blocked_subscription_on_unacked_msgs=dispatcher.blocked if dispatcher is not None else False,
         active_consumer_name=active.name if active is not None else "",
-        consumers=[consumer_stats(consumer) for consumer in subscription.consumers],
+        consumers=[consumer_stats(consumer, keys.get(consumer)) for consumer in subscription.consumers],
+        total_msg_expired=subscription.expiry.expired_entries,
+        last_expire_timestamp=subscription.expiry.expired_ms,
         is_durable=subscription.durable,
         is_replicated=False,
         subscription_properties=dict(subscription.properties),
@@ -184,12 +224,21 @@ def topic_stats(topic: Topic) -> TopicStats:
         msg_out_counter=topic.traffic_out.messages,
         average_msg_size=topic.traffic_in.bytes_per_message,
         storage_size=topic.log.size_bytes,
+        backlog_size=backlog_bytes(topic),
+        backlog_quota_limit_size=topic.quotas.size.limit_bytes,
+        backlog_quota_limit_time=topic.quotas.age.limit_s,
+        oldest_backlog_message_age_seconds=_age_s(oldest_publish_ms(topic), topic.clock.now_ms()),
         entries_stored=topic.log.entries_count,
         last_confirmed_entry=str(topic.log.last_confirmed),
         publishers=[publisher_stats(producer) for producer in topic.producers],
         subscriptions={name: subscription_stats(each) for name, each in topic.subscriptions.items()},
-        deduplication_status="Disabled",
+        deduplication_status=topic.deduplication_status,
     )
+
+
+def _age_s(since_ms: int | None, now_ms: int) -> int:
+    """Whole seconds since then; -1 if there is no then."""
+    return -1 if since_ms is None else max(now_ms - since_ms, 0) // 1000
 
 
 def iso_time(ms: int) -> str:

@@ -24,14 +24,16 @@ from broker_core.base.errors import (
     StorageError,
 )
 from broker_core.base.names import TopicName
-from broker_core.base.positions import Position
+from broker_core.base.positions import Position, positions_of
 from broker_core.base.settings import Settings
 from broker_core.broker.ack_sets import all_bits, bits_of_words
 from broker_core.broker.consumer import Consumer, LastMessage, OnDone
 from broker_core.broker.cursor import Cursor
 from broker_core.broker.cursor_journal import CursorJournal
-from broker_core.broker.dispatcher import DispatchContext, Dispatcher
+from broker_core.broker.delayed import TopicDelays
+from broker_core.broker.dispatcher import DelayedEntries, DispatchContext, Dispatcher
 from broker_core.broker.dispatchers import make_dispatcher
+from broker_core.broker.expiry import Expiry
 from broker_core.broker.log_reader import LogReader
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import AckId, AckKind, SubscribeRequest, SubscriptionType
@@ -54,6 +56,8 @@ class SubscriptionHost(Protocol):
     @property
     def name(self) -> TopicName: ...
     @property
+    def terminated(self) -> Position | None: ...
+    @property
     def log(self) -> TopicLog: ...
     @property
     def clock(self) -> Clock: ...
@@ -63,6 +67,8 @@ class SubscriptionHost(Protocol):
     def settings(self) -> Settings: ...
     @property
     def traffic_out(self) -> Traffic: ...
+    @property
+    def delays(self) -> TopicDelays: ...
 
     def last_entry(self) -> tuple[Position, int]:
         """Position of the newest entry and its batch size (0: not a batch); entry -1 if there is none."""
@@ -102,10 +108,18 @@ class Subscription:
         self._host = host
         self._log = host.log
         self._awaiting_return: TimerHandle | None = None
+        self._delayed: DelayedEntries | None = None
+        self.expiry = Expiry(self, host.log, host.clock, host.timers)
+        self.last_active_ms = host.clock.now_ms()
 
     @property
     def durable(self) -> bool:
         return self.journal is not None
+
+    @property
+    def delayed_entries(self) -> int:
+        """Entries that are held back because they are not due."""
+        return self._delayed.delayed_entries if self._delayed is not None and self.dispatcher is not None else 0
 
     @property
     def consumers(self) -> Sequence[Consumer]:
@@ -119,7 +133,7 @@ class Subscription:
         if dispatcher is not None:
             self._check_joinable(dispatcher, request)
         else:
-            dispatcher = self._new_dispatcher(request.kind)
+            dispatcher = self._new_dispatcher(request)
         clock = self._host.clock
         consumer = Consumer(
             request,
@@ -129,7 +143,12 @@ class Subscription:
             traffic=Traffic(clock),
             redelivered=Traffic(clock),
         )
-        dispatcher.add(consumer)
+        try:
+            dispatcher.add(consumer)
+        except ServerError:
+            if self.dispatcher is None:
+                dispatcher.close()
+            raise
         self.dispatcher = dispatcher
         if self._awaiting_return is not None:
             self._awaiting_return.cancel()
@@ -146,6 +165,7 @@ class Subscription:
         if not dispatcher.consumers:
             dispatcher.close()
             self.dispatcher = None
+            self.last_active_ms = self._host.clock.now_ms()
             if not self.durable:
                 self._host.subscription_unused(self)
 
@@ -155,6 +175,7 @@ class Subscription:
         if dispatcher is None:
             return
         dispatcher.close()
+        self.last_active_ms = self._host.clock.now_ms()
         for consumer in list(dispatcher.consumers):
             consumer.closed = True
             if consumer is not knowing:
@@ -163,6 +184,7 @@ class Subscription:
     def close(self) -> None:
         """The topic is unloaded: write what is left."""
         self.disconnect_all()
+        self.expiry.stop()
         if self._awaiting_return is not None:
             self._awaiting_return.cancel()
         if self.journal is not None:
@@ -186,6 +208,14 @@ class Subscription:
     def permits_came(self, consumer: Consumer) -> None:
         if self.dispatcher is not None:
             self.dispatcher.permits_came(consumer)
+        if not consumer.told_end:
+            self.tell_end_of_topic()
+
+    def tell_end_of_topic(self) -> None:
+        """If the topic has ended and all of it is acknowledged, tell every consumer once (semantics 7.5)."""
+        if self._host.terminated is not None and not self.cursor.backlog_entries():
+            for consumer in self.consumers:
+                consumer.tell_end_of_topic()
 
     def writable_again(self, consumer: Consumer) -> None:
         if self.dispatcher is not None:
@@ -212,21 +242,39 @@ class Subscription:
             if on_done is not None:
                 on_done(error)
             return
-        consumer.acked_ms = self._host.clock.now_ms()
         if kind is AckKind.CUMULATIVE:
             self._ack_through(ids[0])
         else:
             self._ack_each(consumer, ids)
+        self._settle_acks(consumer, on_done)
+
+    def ack_entries(self, consumer: Consumer, ledger: int, entries: Sequence[int], on_done: OnDone | None) -> None:
+        """``ack`` of whole entries of one ledger, each by itself: the usual one, so all of them at a time."""
+        if min(entries) < 0 or not self._log.contains(Position(ledger, max(entries))):
+            # Entry ids are dense: if the last one exists, so do those before it. Else each has to be looked at.
+            self.ack(consumer, AckKind.INDIVIDUAL, [AckId(each) for each in positions_of(ledger, entries)], on_done)
+            return
+        self.cursor.ack_entries(ledger, entries)
+        if self.dispatcher is not None:
+            self.dispatcher.acked_entries(consumer, positions_of(ledger, entries))
+        self._settle_acks(consumer, on_done)
+
+    def _settle_acks(self, consumer: Consumer, on_done: OnDone | None) -> None:
+        """All acks of one request are in."""
+        consumer.acked_ms = self._host.clock.now_ms()
         self.cursor.settle()
         if self.dispatcher is not None:
             self.dispatcher.acks_settled()
+        if self._host.terminated is not None:
+            self.tell_end_of_topic()
         self._journal_change(on_done)
 
     def _ack_problem(self, kind: AckKind, ids: Sequence[AckId]) -> ServerError | None:
         if kind is AckKind.CUMULATIVE:
-            if self.dispatcher is not None and self.dispatcher.kind is SubscriptionType.SHARED:
+            served = self.dispatcher.kind if self.dispatcher is not None else SubscriptionType.EXCLUSIVE
+            if served in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
                 return NotAllowedError(
-                    f"a cumulative ack is not possible on the Shared subscription {self.name!r}",
+                    f"a cumulative ack is not possible on the {served.label} subscription {self.name!r}",
                     hint="acknowledge messages one by one",
                 )
             if len(ids) != 1:
@@ -244,7 +292,9 @@ class Subscription:
         batch_level = self._host.settings.acknowledgment_at_batch_index_level_enabled
         ledger = log.last_confirmed.ledger
         for position, ack_set in ids:
-            if position[0] != ledger and position > cursor.mark_delete and not log.contains(position):
+            if position[1] < 0 or (
+                position[0] != ledger and position > cursor.mark_delete and not log.contains(position)
+            ):
                 continue  # nothing was ever there; what is acknowledged already needs no look at the log
             left = 0
             if ack_set is None:
@@ -282,10 +332,46 @@ class Subscription:
         else:
             self.journal.flush(_answer(on_done))
 
+    def pass_over(self, position: Position, on_done: OnDone | None = None) -> None:
+        """Acknowledge everything up to ``position`` for all consumers, whatever the type: it expired, was skipped or
+        evicted. ``on_done`` hears when that is durable."""
+        if self.cursor.ack_through(position):
+            self.cursor.settle()
+            stopped_at = self.reader.stopped_at
+            if stopped_at is not None and stopped_at <= self.cursor.mark_delete:
+                self.reader.retry_damaged()
+            if self.dispatcher is not None:
+                self.dispatcher.passed_over(self.cursor.mark_delete)
+            self.tell_end_of_topic()
+        self._journal_change(on_done)
+
+    def cancel(self, position: Position, on_done: OnDone | None = None) -> bool:
+        """Acknowledge one entry for all consumers, such as a delayed message that is not wanted any more.
+
+        False: it is not stored, or was acknowledged before. ``on_done`` hears when that is durable.
+        """
+        cancelled = self._log.contains(position) and self.cursor.ack(position)
+        if cancelled:
+            self.cursor.settle()
+            if self.dispatcher is not None:
+                self.dispatcher.acked(self.dispatcher.consumers[0], position, 0)
+                self.dispatcher.acks_settled()
+            self.tell_end_of_topic()
+        self._journal_change(on_done)
+        return cancelled
+
     def _skip_damaged(self, position: Position) -> None:
-        self.cursor.ack(position)
+        self._acknowledge_unsent((position,))
+
+    def _acknowledge_unsent(self, positions: Sequence[Position]) -> None:
+        for position in positions:
+            self.cursor.ack(position)
         self.cursor.settle()
         self._journal_change(None)
+
+    def backlog_entries(self) -> int:
+        """Entries that are stored and not acknowledged."""
+        return self.cursor.backlog_entries()
 
     def backlog_messages(self) -> int:
         """Messages that are not acknowledged. Exact up to HOLES_COUNTED_MAX holes, beyond that by mean entry size."""
@@ -300,6 +386,10 @@ class Subscription:
             held = log.count_messages(Position(position.ledger, position.entry - 1), position)
             messages -= held - min(held, bits.bit_count())
         return messages
+
+    def backlog_bytes(self) -> int:
+        """About how many bytes on disk lie behind mark-delete."""
+        return self._log.bytes_between(self.cursor.mark_delete, self._log.last_confirmed)
 
     # -- seek
 
@@ -345,9 +435,11 @@ class Subscription:
                 hint="close one, or raise maxConsumersPerSubscription",
             )
 
-    def _new_dispatcher(self, kind: SubscriptionType) -> Dispatcher:
+    def _new_dispatcher(self, request: SubscribeRequest) -> Dispatcher:
         self.reader.retry_damaged()
         host = self._host
+        single = request.kind in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
+        self._delayed = None if single else host.delays.tracker(self.cursor)
         context = DispatchContext(
             host.name,
             self.name,
@@ -358,8 +450,10 @@ class Subscription:
             host.settings,
             self.traffic,
             host.traffic_out,
+            self._acknowledge_unsent,
+            self._delayed,
         )
-        return make_dispatcher(kind, context)
+        return make_dispatcher(request, context)
 
 
 def _answer(on_done: OnDone) -> Callable[[StorageError | None], None]:

@@ -9,17 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from broker_core.base.clock import Clock, Timers
-from broker_core.base.errors import CorruptEntryError, NotAllowedError, ProtocolError, SubscriptionNotFoundError
-from broker_core.base.names import TopicName, check_subscription_name
+from broker_core.base.errors import (
+    ConsumerBusyError,
+    CorruptEntryError,
+    NotAllowedError,
+    ProducerBusyError,
+    ProtocolError,
+    ServiceNotReadyError,
+    SubscriptionNotFoundError,
+    TopicTerminatedError,
+)
+from broker_core.base.names import TopicName, check_not_reserved, check_subscription_name
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
+from broker_core.broker import deduplication_cursor
 from broker_core.broker.ack_sets import bits_of_words
+from broker_core.broker.backlog_quota import refusal_of_producers
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.cursor import Cursor
 from broker_core.broker.cursor_journal import CursorJournal
+from broker_core.broker.deduplication_cursor import DeduplicationCursor
+from broker_core.broker.delayed import TopicDelays
 from broker_core.broker.dispatchers import check_type
+from broker_core.broker.policies import Quotas
 from broker_core.broker.producer import Producer
 from broker_core.broker.producers import Producers
 from broker_core.broker.rates import Traffic
@@ -27,20 +42,26 @@ from broker_core.broker.requests import InitialPosition, ProducerRequest, Subscr
 from broker_core.broker.seeking import before_position
 from broker_core.broker.sinks import ConsumerSink, ProducerSink
 from broker_core.broker.subscription import Subscription
-from broker_core.storage.metadata import SubscriptionRow
+from broker_core.broker.termination import OnTerminated, Termination
+from broker_core.storage.metadata import INTERNAL_PREFIX, SubscriptionRow
 from broker_core.storage.store import Store
 from broker_core.storage.topic_log import TopicLog
 from broker_core.wire.entry import read_metadata
 
+TOPIC_EPOCH: Final = INTERNAL_PREFIX + "topic.epoch"
+"""The property that keeps the epoch of a topic's exclusive producers (semantics 1.7.4)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a broker lends to its topics. ``producer_name`` makes names that nobody else ever gets."""
+    """What a broker lends to a topic. ``settings`` and ``quotas`` are those in force for it (semantics 1.1.5);
+    ``producer_name`` makes names that nobody else ever gets."""
 
     store: Store
     clock: Clock
     timers: Timers
     settings: Settings
+    quotas: Quotas
     producer_name: Callable[[], str]
 
 
@@ -54,21 +75,45 @@ class Topic:
         self.clock = surroundings.clock
         self.timers = surroundings.timers
         self.settings = surroundings.settings
+        self.quotas = surroundings.quotas
         self.traffic_in = Traffic(self.clock)
         self.traffic_out = Traffic(self.clock)
-        self.producers = Producers(str(name), surroundings.producer_name)
+        if self._deduplicates and not log.drained:
+            raise ServiceNotReadyError(f"{name} is still being unloaded", hint="try again")
+        metadata = surroundings.store.metadata
+        self.producers = Producers(
+            str(name),
+            surroundings.producer_name,
+            metadata.topic_property(topic_id, TOPIC_EPOCH),
+            lambda epoch: metadata.set_topic_property(topic_id, TOPIC_EPOCH, epoch),
+        )
         self.subscriptions: dict[str, Subscription] = {}
         self.closed = False
+        self.deduplication: DeduplicationCursor | None = None
+        self._termination = Termination(log, metadata, self._terminated)
         self._store = surroundings.store
         self._subscription_ids: dict[str, int] = {}
+        self.delays = TopicDelays(self, self._store.buckets, self._oldest_needed_ledger)
         for row in self._store.metadata.subscriptions(topic_id):
             self._recover(row)
         log.add_listener(self._entries_came)
+        self._switch_deduplication()
 
     # -- producers
 
     def add_producer(self, request: ProducerRequest, sink: ProducerSink) -> Producer:
-        """Let a producer in; ProducerBusyError if its name is taken."""
+        """Let a producer in, or let it wait for exclusive access; a ServerError says why not."""
+        if self._termination.begun:
+            raise TopicTerminatedError(f"topic {self.name} was terminated", hint="produce to another topic")
+        blocked = refusal_of_producers(self)
+        if blocked is not None:
+            raise blocked
+        most = self.settings.max_producers_per_topic
+        if most and len(self.producers) >= most:
+            raise ProducerBusyError(
+                f"{self.name} has {most} producers, the most that are allowed",
+                hint="close one, or raise maxProducersPerTopic",
+            )
         name = self.producers.admit(request)
         producer = Producer(
             request,
@@ -79,17 +124,75 @@ class Topic:
             traffic=Traffic(self.clock),
             topic_traffic=self.traffic_in,
             connected_since_ms=self.clock.now_ms(),
-            released=self.producers.remove,
+            released=self._producer_left,
         )
+        if self.deduplication is not None:
+            producer.deduplication = self.deduplication.ids
+        producer.delays = self.delays if self.delays.limited else None
         self.producers.add(producer)
         return producer
+
+    def _producer_left(self, producer: Producer) -> None:
+        self.producers.remove(producer)
+        if self.deduplication is not None and producer.name not in self.producers:
+            self.deduplication.ids.left(producer.name, self.clock.monotonic())
+
+    # -- termination
+
+    @property
+    def terminated(self) -> Position | None:
+        """Where the topic has ended: the position of its last message; None while it goes on."""
+        return self._termination.position
+
+    def terminate(self, on_done: OnTerminated) -> None:
+        """Accept no more messages, for good (semantics 7.5). ``on_done`` hears of the last one once that is durable."""
+        self._termination.request(on_done)
+
+    def _terminated(self) -> None:
+        self.producers.disconnect_all()
+        for subscription in self.subscriptions.values():
+            subscription.tell_end_of_topic()
+
+    # -- deduplication
+
+    @property
+    def deduplication_status(self) -> str:
+        """As in Pulsar's statistics. Its other states are passed within one call here, so that nobody sees them."""
+        return "Disabled" if self.deduplication is None else "Enabled"
+
+    def _switch_deduplication(self) -> None:
+        """Turn it on or off as the settings say. What was sent before it is on is not known to it."""
+        former = self.deduplication
+        if former is not None and self._deduplicates:
+            former.settings = self.settings
+            return
+        if former is not None:
+            self.deduplication = None
+            former.drop()
+        elif self._deduplicates:
+            self.deduplication = DeduplicationCursor(
+                self.log, self._store, self.clock, self.timers, self.settings, self.traffic_in
+            )
+        else:
+            deduplication_cursor.forget(self.topic_id, self._store)
+        ids = self.deduplication.ids if self.deduplication is not None else None
+        for producer in self.producers.all():
+            producer.deduplication = ids
+            if ids is not None:
+                ids.came(producer.name)
+
+    @property
+    def _deduplicates(self) -> bool:
+        return self.settings.broker_deduplication_enabled and not self.name.is_system
 
     # -- subscriptions
 
     def subscribe(self, request: SubscribeRequest, sink: ConsumerSink) -> Consumer:
         """Let a consumer in, making the subscription if it is new; a ServerError says why not."""
         check_subscription_name(request.subscription)
-        check_type(request)
+        check_not_reserved(request.subscription)
+        check_type(request, self.settings)
+        self._check_room_for_consumer()
         subscription = self.subscriptions.get(request.subscription)
         if subscription is not None:
             self._check_durability(subscription, request)
@@ -112,8 +215,15 @@ class Topic:
     ) -> Subscription:
         """Make a durable subscription; it is durable when this returns."""
         check_subscription_name(name)
+        check_not_reserved(name)
         if name in self.subscriptions:
             raise NotAllowedError(f"subscription {name!r} of {self.name} exists already")
+        most = self.settings.max_subscriptions_per_topic
+        if most and len(self._subscription_ids) >= most:
+            raise NotAllowedError(
+                f"{self.name} has {most} subscriptions, the most that are allowed, so {name!r} was not created",
+                hint="delete one, or raise maxSubscriptionsPerTopic",
+            )
         start = self._initial(initial_position)
         row = self._store.metadata.create_subscription(self.topic_id, name, start, self.clock.now_ms(), properties)
         return self._add_durable(row, Cursor(self.log, start))
@@ -136,6 +246,13 @@ class Topic:
             self._store.metadata.delete_subscription(self._subscription_ids.pop(name))
             subscription.journal.drop()
 
+    def set_subscription_properties(self, name: str, properties: Mapping[str, str]) -> None:
+        """Replace all properties of a subscription; of a durable one it is durable when this returns."""
+        subscription = self.subscriptions[name]
+        if subscription.durable:
+            self._store.metadata.set_subscription_properties(self._subscription_ids[name], properties)
+        subscription.properties = dict(properties)
+
     def subscription_unused(self, subscription: Subscription) -> None:
         """A non-durable subscription ends with its consumers."""
         if self.subscriptions.get(subscription.name) is subscription:
@@ -149,6 +266,14 @@ class Topic:
         consumer = subscription.subscribe(request, sink)
         self.subscriptions[request.subscription] = subscription
         return consumer
+
+    def _check_room_for_consumer(self) -> None:
+        most = self.settings.max_consumers_per_topic
+        if most and sum(len(each.consumers) for each in self.subscriptions.values()) >= most:
+            raise ConsumerBusyError(
+                f"{self.name} has {most} consumers, the most that are allowed",
+                hint="close one, or raise maxConsumersPerTopic",
+            )
 
     def _check_durability(self, subscription: Subscription, request: SubscribeRequest) -> None:
         if subscription.durable is not request.durable:
@@ -177,6 +302,16 @@ class Topic:
         self._subscription_ids[row.name] = row.id
         return subscription
 
+    # -- policies
+
+    def apply(self, settings: Settings, quotas: Quotas) -> None:
+        """A policy was changed. It holds at once, but for what a connected producer or consumer was told."""
+        self.settings = settings
+        self.quotas = quotas
+        self._switch_deduplication()
+        for producer in self.producers:
+            producer.delays = self.delays if self.delays.limited else None
+
     # -- the log
 
     def last_entry(self) -> tuple[Position, int]:
@@ -199,6 +334,11 @@ class Topic:
         for subscription in self.subscriptions.values():
             if not subscription.durable and subscription.cursor.ack_through(start):
                 subscription.cursor.settle()
+        self.delays.trimmed(max(start.ledger, 0))
+
+    def _oldest_needed_ledger(self) -> int:
+        """Before this ledger every subscription has acknowledged everything."""
+        return min((each.cursor.mark_delete.ledger for each in self.subscriptions.values()), default=0)
 
     def _entries_came(self) -> None:
         for subscription in list(self.subscriptions.values()):
@@ -208,8 +348,7 @@ class Topic:
 
     def disconnect_all(self) -> None:
         """Tell every client to go; they may come back."""
-        for producer in self.producers:
-            producer.disconnect()
+        self.producers.disconnect_all()
         for subscription in list(self.subscriptions.values()):
             subscription.disconnect_all()
 
@@ -220,6 +359,10 @@ class Topic:
         for subscription in self.subscriptions.values():
             if subscription.journal is not None:
                 subscription.journal.drop()
+        if self.deduplication is not None:
+            self.deduplication.drop()
+        self._termination.close()
+        self.delays.delete()
         self.log.delete()
 
     def close(self) -> None:
@@ -230,5 +373,9 @@ class Topic:
         self.disconnect_all()
         for subscription in self.subscriptions.values():
             subscription.close()
+        if self.deduplication is not None:
+            self.deduplication.close()
+        self.delays.close()
+        self._termination.close()
         self.log.remove_listener(self._entries_came)
         self.log.close()

@@ -22,7 +22,7 @@ from broker_core.base.settings import Settings
 from broker_core.broker import AckId, AckKind, Consumer, Delivery, SubscribeRequest, Subscription, SubscriptionType
 from broker_core.broker.ack_sets import all_bits, bits_of_words, words_of_bits
 from broker_core.testing.sim_disk import POLICIES
-from tests.broker.world import EARLIEST, TOPIC, Answers, World, body
+from tests.broker.world import EARLIEST, TOPIC, Answers, World, ack, body
 
 SETTINGS = Settings(
     managed_ledger_max_entries_per_ledger=4,
@@ -72,6 +72,9 @@ class Client:
         assert self.active is not active, "told the same twice"
         self.active = active
 
+    def end_of_topic(self) -> None:
+        raise AssertionError("nobody terminates the topic")
+
     def closed_by_broker(self) -> None:
         self.closed = True
 
@@ -81,10 +84,11 @@ class SubscriptionMachine(RuleBasedStateMachine):
 
     kind: SubscriptionType
     topic = TOPIC
+    world_settings = SETTINGS
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(SETTINGS)
+        self.world = World(self.world_settings)
         self.entries: dict[Position, int] = {}
         self.open: dict[Position, int] = {}
         self.safe: dict[Position, int] = {}
@@ -210,12 +214,14 @@ class SubscriptionMachine(RuleBasedStateMachine):
     def subscribe(self, permits: int, priority: int, name: str) -> None:
         self.names += 1
         client = Client(self, f"{name}{self.names}", priority)
-        request = SubscribeRequest(subscription="s", kind=self.kind, consumer_name=client.name, priority=priority)
-        client.consumer = self.world.topic(self.topic).subscribe(request, client)
+        client.consumer = self.world.topic(self.topic).subscribe(self.request(client), client)
         self.clients.append(client)
         self.on_joined(client)
         client.granted += permits
         client.consumer.flow(permits)
+
+    def request(self, client: Client) -> SubscribeRequest:
+        return SubscribeRequest(subscription="s", kind=self.kind, consumer_name=client.name, priority=client.priority)
 
     def on_joined(self, client: Client) -> None:
         """A client was let in."""
@@ -269,7 +275,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
         seen = [position for position in seen if position in self.entries]
         for position in seen:
             self.note_ack(position, 0)
-        client.consumer.ack(AckKind.INDIVIDUAL, [AckId(position) for position in seen])
+        ack(client.consumer, *seen)
 
     def note_ack(self, position: Position, left: int) -> None:
         before = self.open[position]

@@ -15,6 +15,7 @@ from broker_core.base.errors import (
 from broker_core.base.positions import Position
 from broker_core.broker import AckId, AckKind
 from tests.broker.world import (
+    SHARED,
     World,
     ack,
     ack_batch,
@@ -43,7 +44,7 @@ class TestAcks:
         assert (cursor.mark_delete, list(cursor.deleted)) == (positions[1], [positions[3]])
 
     def test_acks_without_an_answer_are_durable_in_the_next_group(self) -> None:
-        """3.6.3 [R] Nobody waits, but they are written all the same, batches included."""
+        """3.6.3, 3.4.5 [R] Nobody waits, but they are written all the same, batches included."""
         world = World()
         positions = world.publish(5, messages=3)
         consumer, _ = world.subscribe()
@@ -172,3 +173,14 @@ class TestAcks:
         consumer.writable_again()
         assert [type(error) for error in done] == [ConsumerNotFoundError] * 4
         assert world.subscription().cursor.backlog_entries() == 1
+
+    def test_an_entry_before_the_first_one_of_a_ledger_acknowledges_nothing(self) -> None:
+        """3.3.4: whatever ids a client sends, the others of the request are acknowledged."""
+        world = World()
+        positions = world.publish(15)
+        consumer, _ = world.subscribe(SHARED)
+        ledger = positions[-1].ledger
+        for entry in (-1, -5):
+            ack(consumer, Position(ledger, entry), positions[entry])
+        world.settle()
+        assert world.subscription().cursor.backlog_entries() == 13

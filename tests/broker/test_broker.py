@@ -42,7 +42,7 @@ class TestNamespaces:
         world = World()
         registry = world.broker.namespaces
         registry.create_tenant("acme")
-        registry.create(NamespaceName("acme", "sales"), {"x": 1})
+        registry.create(NamespaceName("acme", "sales"))
         world.restart()
         registry = world.broker.namespaces
         assert registry.namespaces("acme") == [NamespaceName("acme", "sales")]

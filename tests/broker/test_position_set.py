@@ -19,7 +19,7 @@ def filled(positions: set[Position]) -> PositionSet:
     return result
 
 
-@given(st.lists(st.tuples(st.sampled_from(["add", "discard", "through"]), POSITIONS), max_size=80))
+@given(st.lists(st.tuples(st.sampled_from(["add", "add_all", "discard", "through"]), POSITIONS), max_size=80))
 def test_it_is_a_set_that_knows_its_order(steps: list[tuple[str, Position]]) -> None:
     """3.4.2 Adding, discarding and cutting off agree with a plain set, and so do length and order."""
     subject, model = PositionSet(), set[Position]()
@@ -30,6 +30,11 @@ def test_it_is_a_set_that_knows_its_order(steps: list[tuple[str, Position]]) -> 
         elif action == "discard":
             assert subject.discard(position) is (position in model)
             model.discard(position)
+        elif action == "add_all":
+            entries = [*range(position.entry, 41, 3), position.entry]
+            wanted = {Position(position.ledger, entry) for entry in entries}
+            assert subject.add_all(position.ledger, entries) is not (wanted <= model)
+            model |= wanted
         else:
             subject.discard_through(position)
             model = {each for each in model if each > position}

@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 from broker_core.base.errors import NotAllowedError, PersistenceServerError, ProducerBusyError
-from broker_core.broker import AccessMode
 from tests.broker.world import TOPIC, World, body
 
 
@@ -123,12 +122,6 @@ def test_close_waits_for_what_is_in_flight() -> None:
     idle, _ = world.produce()
     idle.close(lambda: done.append([]))
     assert done == [[0], []]
-
-
-def test_other_access_modes_are_refused() -> None:
-    """1.7.4 Asking for exclusive access must not be granted by silence."""
-    with pytest.raises(NotAllowedError, match="WaitForExclusive"):
-        World().produce(access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
 
 
 def test_names_have_a_limit() -> None:

@@ -125,13 +125,6 @@ class TestTypes:
         world.settle()
         assert mailbox.positions == [positions[1], positions[3]]
 
-    def test_key_shared_is_refused_without_a_trace(self) -> None:
-        """2.11 A refused join changes nothing; not even the subscription is made."""
-        world = World()
-        with pytest.raises(NotAllowedError, match="Key_Shared"):
-            world.subscribe(SubscriptionType.KEY_SHARED)
-        assert world.topic().subscriptions == {}
-
     def test_every_subscription_gets_everything(self) -> None:
         """2.1.5 Different names fan out."""
         world = World()

@@ -63,14 +63,25 @@ class Answers:
     receipts: list[tuple[int, Position]] = field(default_factory=list)
     errors: list[tuple[int, ServerError]] = field(default_factory=list)
     order: list[int] = field(default_factory=list)
+    outcomes: list[Position | ServerError] = field(default_factory=list)
     closed: bool = False
+    ready_told: int = 0
+    refusal: ServerError | None = None
+
+    def ready(self) -> None:
+        self.ready_told += 1
+
+    def refused(self, error: ServerError) -> None:
+        self.refusal = error
 
     def receipt(self, sequence_id: int, highest_sequence_id: int, position: Position) -> None:
         self.receipts.append((sequence_id, position))
+        self.outcomes.append(position)
         self.order.append(sequence_id)
 
     def send_error(self, sequence_id: int, error: ServerError) -> None:
         self.errors.append((sequence_id, error))
+        self.outcomes.append(error)
         self.order.append(sequence_id)
 
     def closed_by_broker(self) -> None:
@@ -85,6 +96,7 @@ class Mailbox:
     closed: bool = False
     deliveries: list[Delivery] = field(default_factory=list)
     activity: list[bool] = field(default_factory=list)
+    ends_told: int = 0
     log: list[Mailbox] | None = None
     consumer: Consumer | None = None
 
@@ -96,6 +108,9 @@ class Mailbox:
 
     def active_changed(self, active: bool) -> None:
         self.activity.append(active)
+
+    def end_of_topic(self) -> None:
+        self.ends_told += 1
 
     def closed_by_broker(self) -> None:
         self.closed = True
@@ -207,7 +222,11 @@ class World:
 
 def ack(consumer: Consumer, *positions: Position, done: list[ServerError | None] | None = None) -> None:
     """Acknowledge whole entries one by one, in one request."""
-    consumer.ack(AckKind.INDIVIDUAL, [AckId(position) for position in positions], None if done is None else done.append)
+    on_done = None if done is None else done.append
+    if len({position.ledger for position in positions}) == 1:
+        consumer.ack_entries(positions[0].ledger, [position.entry for position in positions], on_done)
+    else:
+        consumer.ack(AckKind.INDIVIDUAL, [AckId(position) for position in positions], on_done)
 
 
 def ack_through(

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``BucketCursor``: how far one subscription has come in one immutable bucket.
+
+Buckets are shared by all subscriptions of a topic, so where each of them stands is kept apart. A cursor holds one
+segment, packed, and only while its time is near; of that a few messages are unpacked at a time. So what is in memory
+does not depend on what is in the bucket. Source: PIP-195; semantics 6.4.3.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from typing import Final
+
+from broker_core.broker.delayed.keys import LEDGER_SHIFT, TIME_SHIFT, key_of, time_of
+from broker_core.storage.bucket_snapshot import BucketSnapshot, Index, Segment
+
+UNPACKED_MAX: Final = 32
+
+
+def last_key(bucket: BucketSnapshot) -> int:
+    """The greatest key in a bucket."""
+    return key_of(*bucket.last)
+
+
+def passed_key(bucket: BucketSnapshot) -> int:
+    """Keys up to this may be missing in a bucket though their entries were seen; -1: none."""
+    passed = bucket.passed
+    return -1 if passed.time_ms < 0 else key_of(*passed)
+
+
+def index_of(key: int) -> Index:
+    """The inverse of ``key_of``; -1 is before all."""
+    if key < 0:
+        return Index(-1, 0, 0)
+    return Index(time_of(key), key >> LEDGER_SHIFT & ((1 << TIME_SHIFT - LEDGER_SHIFT) - 1), key & 0xFFFFFFFF)
+
+
+class BucketCursor:
+    """Gives the keys of one bucket in order. DamagedBucketError from anything that reads.
+
+    Attributes:
+        bucket: What it reads.
+        key: The next key, or while ``loaded`` is false one that is not above it; None: no key is left.
+        loaded: The segment of the next key is in memory.
+        passed: How many keys it has gone by.
+    """
+
+    __slots__ = ("_columns", "_number", "_row", "_segment", "_unpacked", "bucket", "key", "loaded")
+
+    key: int | None
+    loaded: bool
+
+    def __init__(self, bucket: BucketSnapshot, after: int) -> None:
+        """Stands before the first key greater than ``after``."""
+        self.bucket = bucket
+        self._columns: array[int] | None = None
+        self._unpacked: list[int] = []
+        self._row = 0
+        numbers = range(bucket.segments)
+        self._number = bisect_right(numbers, time_of(after) - 1, key=lambda number: bucket.segment(number).last_ms)
+        self._segment: Segment | None = None
+        self._enter()
+        while self.key is not None and self.key <= after:
+            if self.loaded:
+                self.pop()
+            else:
+                self.load()
+
+    @property
+    def passed(self) -> int:
+        return self.bucket.total if self._segment is None else self._segment.before + self._row
+
+    def load(self) -> None:
+        """Bring the current segment into memory: ``key`` is exact then."""
+        segment = self._segment
+        assert segment is not None
+        self._columns = self.bucket.load(segment)
+        self.loaded = True
+        self._unpack()
+
+    def pop(self) -> int:
+        """The next key; the cursor moves on. It must be loaded."""
+        key = self._unpacked.pop()
+        self._row += 1
+        if self._unpacked:
+            self.key = self._unpacked[-1]
+        else:
+            self._unpack()
+        return key
+
+    def _unpack(self) -> None:
+        segment, columns = self._segment, self._columns
+        assert segment is not None
+        assert columns is not None
+        if self._row == segment.count:
+            self._number += 1
+            self._enter()
+            return
+        rows = self.bucket.rows(segment, columns, self._row, min(self._row + UNPACKED_MAX, segment.count))
+        self._unpacked = [
+            time_ms << TIME_SHIFT | ledger << LEDGER_SHIFT | entry for time_ms, ledger, entry in zip(*rows, strict=True)
+        ]
+        self._unpacked.reverse()
+        self.key = self._unpacked[-1]
+
+    def _enter(self) -> None:
+        """Stand before segment ``_number``, without loading it."""
+        self._columns, self.loaded, self._row = None, False, 0
+        if self._number >= self.bucket.segments:
+            self._segment = self.key = None
+            return
+        self._segment = self.bucket.segment(self._number)
+        self.key = key_of(self._segment.first_ms, 0, 0)
+
+
+def positions_through(bucket: BucketSnapshot, ledger: int, through: int) -> list[int]:
+    """The entries of one ledger whose keys in ``bucket`` are up to ``through``. DamagedBucketError."""
+    found: list[int] = []
+    for number in range(bucket.segments):
+        segment = bucket.segment(number)
+        if segment.first_ms > time_of(through):
+            break
+        columns = bucket.load(segment)
+        rows = bucket.rows(segment, columns, 0, segment.count)
+        found += [
+            entry for at, of, entry in zip(*rows, strict=True) if of == ledger and key_of(at, of, entry) <= through
+        ]
+    return found

@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``BucketTracker``: one dispatcher's way through the delayed index of its topic.
+
+The index is shared and does not know who was given what; all that a dispatcher has of its own is how far it has come,
+``passed_key``, and for each bucket a cursor. Who is responsible for a delayed entry follows from keys alone:
+
+- Entries that the index had seen when the dispatcher began (``_base``): those up to ``_start_key`` are sent when they
+  are read from the log, those beyond it by the index, also if they were not read yet. So a restart need not read
+  100 million entries before it can deliver the first.
+- All others: an entry up to ``passed_key`` is sent when it is read; beyond it the index gives it, if it was read by
+  then.
+
+So each is given exactly once between two rewinds (semantics I6.5), without a bit of memory for any entry. Two small
+sets hold the exceptions: entries that were due when they were read, though the index had not come to them
+(``_sent_before``), and those that it has passed but that are early again because the clock was set back (``_early``).
+
+Source: PIP-195; semantics 6.2, 6.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+
+from pyroaring import BitMap
+
+from broker_core.base.clock import Timers
+from broker_core.base.positions import Position
+from broker_core.broker.delayed.bucket import BucketCursor
+from broker_core.broker.delayed.index import DelayedIndex
+from broker_core.broker.delayed.keys import key_of, last_key_of_ms, position_of, time_of
+from broker_core.broker.delayed.tracker import Acknowledged, DelayedTracker, DueRule
+from broker_core.storage.bucket_snapshot import BucketSnapshot, DamagedBucketError
+from broker_core.storage.ledger import StoredEntry
+from broker_core.wire.entry_peek import deliver_at_ms, may_be_delayed
+
+HORIZON_MS = 60_000
+"""Entries of the mutable bucket due within this time are kept in order; the others are looked through once a time."""
+
+_STALE_PER_CALL = 10_000
+"""Entries gone by in one call because they are acknowledged or will be read; some 10 ms."""
+
+
+class BucketTracker(DelayedTracker):
+    """A view of the delayed index.
+
+    Attributes:
+        passed_key: Everything up to this is in the hands of the dispatcher, or will be when it is read.
+    """
+
+    def __init__(self, index: DelayedIndex, due: DueRule, timers: Timers, cursor: Acknowledged) -> None:
+        super().__init__(due, timers)
+        self.passed_key = -1
+        self._index = index
+        self._cursor = cursor
+        self._base: dict[int, BitMap] = {}
+        self._start_key = -1
+        self._near: list[int] = []
+        self._horizon_key = -1
+        self._cursors: list[tuple[int, int, BucketCursor]] = []
+        self._early: list[int] = []
+        self._early_keys: set[int] = set()
+        self._sent_before: set[int] = set()
+        self._highest = Position(-1, -1)
+        self._skipping: tuple[int, BitMap] | None = None
+        self._more = False
+        self._attached = False
+        index.attach(self)
+        if index.ready:
+            self._begin()
+
+    def _begin(self) -> None:
+        index = self._index
+        self._attached = True
+        self.passed_key = self._start_key = max(last_key_of_ms(self._due.cutoff_ms()), index.passed_key)
+        self._horizon_key = self.passed_key
+        self._base = {ledger: seen.copy() for ledger, seen in index.seen.items()}
+        for bucket in list(index.buckets):
+            self._enter(bucket)
+        self.delayed_entries = index.mutable.count_after(self.passed_key) + sum(
+            cursor.bucket.total - cursor.passed for _key, _number, cursor in self._cursors
+        )
+        index.drop_passed()
+
+    # -- the index tells
+
+    def index_ready(self) -> None:
+        self._begin()
+        if self._wake is not None:
+            self._wake()
+            self.arm()
+
+    def take_note(self, ledger: int, entries: Sequence[int], times_ms: Sequence[int]) -> None:
+        passed, horizon_ms = self.passed_key, time_of(self._horizon_key)
+        if min(times_ms) > horizon_ms:
+            return
+        rows = zip(times_ms, entries, strict=True)
+        near = [key_of(time_ms, ledger, entry) for time_ms, entry in rows if time_ms <= horizon_ms]
+        near = [key for key in near if passed < key <= self._horizon_key]
+        if len(near) * 8 > len(self._near):
+            self._near += near
+            heapify(self._near)
+        else:
+            for key in near:
+                heappush(self._near, key)
+
+    def bucket_sealed(self, bucket: BucketSnapshot) -> None:
+        self._near.clear()
+        if self._attached:
+            self._enter(bucket)
+
+    def buckets_replaced(self, gone: Sequence[BucketSnapshot], by: BucketSnapshot | None) -> None:
+        left = [each for each in self._cursors if each[2].bucket not in gone]
+        if len(left) != len(self._cursors):
+            self._cursors = left
+            heapify(self._cursors)
+        if by is not None and self._attached:
+            self._enter(by)
+
+    def _enter(self, bucket: BucketSnapshot) -> None:
+        try:
+            cursor = BucketCursor(bucket, self.passed_key)
+        except DamagedBucketError as error:
+            self._index.rebuild(bucket, error)
+            return
+        if cursor.key is not None:
+            heappush(self._cursors, (cursor.key, bucket.number, cursor))
+
+    # -- entries that are read
+
+    @property
+    def paused(self) -> bool:
+        return not self._attached
+
+    def hold_back(self, entries: list[StoredEntry]) -> list[StoredEntry]:
+        numbers: list[tuple[int, int]] = []
+        if may_be_delayed([each.body for each in entries]):
+            numbers = [(number, at) for number, each in enumerate(entries) if (at := deliver_at_ms(each.body))]
+        held: Sequence[int] = ()
+        if numbers:
+            held = self._add_many(entries, numbers)
+            self.arm()
+        self.seen(entries)
+        if not held:
+            return entries
+        if len(held) == len(entries):
+            return []
+        apart = set(held)
+        return [entry for number, entry in enumerate(entries) if number not in apart]
+
+    def _add_many(self, entries: list[StoredEntry], numbers: list[tuple[int, int]]) -> list[int]:
+        ledger, last = entries[-1].position
+        if entries[0].position.ledger == ledger and entries[0].position.entry + len(entries) == last + 1:
+            ids = [entries[number].position.entry for number, _ in numbers]
+            if self.add_many(ledger, ids, [at for _, at in numbers]):
+                return [number for number, _ in numbers]
+        return [number for number, at in numbers if self.add(entries[number].position, at)]
+
+    def add_many(self, ledger: int, entries: Sequence[int], times_ms: Sequence[int]) -> bool:
+        """``add`` for rising entries of one ledger, if all of them are new to everybody and none is due.
+
+        False: at least one may not be, and nothing was done.
+        """
+        first, base, seen = entries[0], self._base.get(ledger), self._index.seen.get(ledger)
+        if (
+            (base is not None and base.max() >= first)
+            or (seen is not None and seen.max() >= first)
+            or min(times_ms) <= max(self._due.cutoff_ms(), time_of(self.passed_key))
+        ):
+            return False
+        self._index.add_new(ledger, entries, times_ms)
+        self._highest = max(self._highest, Position(ledger, entries[-1]))
+        self.delayed_entries += len(entries)
+        return True
+
+    def add(self, position: Position, deliver_at: int) -> bool:
+        key = key_of(deliver_at, *position)
+        base = self._base.get(position.ledger)
+        if base is not None and position.entry in base:
+            return key > self._start_key or self._is_early(key)
+        if key > self.passed_key:
+            cutoff_key = last_key_of_ms(self._due.cutoff_ms())
+            if key <= cutoff_key:
+                self._look_further(cutoff_key)
+                if self._first_key(cutoff_key) is None:
+                    self.passed_key = cutoff_key
+                elif key not in self._sent_before:
+                    self._sent_before.add(key)
+                    self._index.add(deliver_at, position)
+                    return False
+        self._index.add(deliver_at, position)
+        if key <= self.passed_key:
+            return self._is_early(key)
+        if key in self._sent_before:
+            return False
+        if position > self._highest:
+            self._highest = position
+            self.delayed_entries += 1
+        return True
+
+    def add_again(self, position: Position, deliver_at: int) -> bool:
+        return self._is_early(key_of(deliver_at, *position))
+
+    def _is_early(self, key: int) -> bool:
+        """Hold an entry that is this dispatcher's if its time is to come (again)."""
+        if time_of(key) <= self._due.cutoff_ms():
+            return False
+        if key not in self._early_keys:
+            self._early_keys.add(key)
+            heappush(self._early, key)
+            self.delayed_entries += 1
+        return True
+
+    def seen(self, entries: Sequence[StoredEntry]) -> None:
+        if not entries:
+            return
+        ledger, last = entries[-1].position
+        first = entries[0].position
+        if first.ledger == ledger and first.entry + len(entries) == last + 1:
+            self._index.note_seen(ledger, first.entry, last + 1)
+
+    # -- entries that need not be read
+
+    def skip_held(self, start: Position) -> Position:
+        base = self._base.get(start.ledger)
+        if base is None or start.entry not in base:
+            return start
+        held = self._held(start.ledger, base)
+        return start if start.entry not in held else Position(start.ledger, _next_clear(held, start.entry))
+
+    def _held(self, ledger: int, base: BitMap) -> BitMap:
+        """The entries of one ledger that the index gives, read or not; fewer if a bucket is damaged."""
+        if self._skipping is None or self._skipping[0] != ledger:
+            try:
+                held = self._index.held_entries(ledger, self._start_key) & base
+            except DamagedBucketError:
+                held = BitMap()
+            self._skipping = (ledger, held)
+        return self._skipping[1]
+
+    # -- entries whose time has come
+
+    def take_due(self, entries_max: int, read_position: Position) -> list[Position]:
+        if not self._attached:
+            return []
+        cutoff_ms = self._due.cutoff_ms()
+        cutoff_key = last_key_of_ms(cutoff_ms)
+        self._look_further(cutoff_key)
+        given: list[Position] = []
+        left = _STALE_PER_CALL
+        while len(given) < entries_max and left:
+            key = self._next(cutoff_key)
+            if key is None:
+                self.passed_key = max(self.passed_key, cutoff_key)
+                break
+            left -= 1
+            if key < 0:
+                continue
+            position = position_of(key)
+            if self._is_mine(key, position, read_position) and not self._cursor.is_acked(position):
+                given.append(position)
+        self._more = not left
+        self.arm()
+        return given
+
+    def _look_further(self, cutoff_key: int) -> None:
+        """Put in order what the mutable bucket has for the next while."""
+        if cutoff_key < self._horizon_key:
+            return
+        horizon_key = last_key_of_ms(time_of(cutoff_key) + HORIZON_MS)
+        self._near += self._index.mutable.keys_between(max(self._horizon_key, self.passed_key), horizon_key)
+        heapify(self._near)
+        self._horizon_key = horizon_key
+
+    def _first_key(self, cutoff_key: int) -> int | None:
+        """The lowest key of the index up to ``cutoff_key`` that was not passed."""
+        while True:
+            near = self._near[0] if self._near else cutoff_key + 1
+            if not self._cursors or self._cursors[0][0] > min(near, cutoff_key):
+                return near if near <= cutoff_key else None
+            key, _number, cursor = self._cursors[0]
+            if cursor.loaded:
+                return key
+            self._load(cursor)
+
+    def _next(self, cutoff_key: int) -> int | None:
+        """Pass the lowest key up to ``cutoff_key``; None: there is none; -1: it was sent before."""
+        key = self._first_key(cutoff_key)
+        if self._early and self._early[0] <= cutoff_key and (key is None or self._early[0] < key):
+            self.delayed_entries -= 1
+            self._early_keys.discard(self._early[0])
+            return heappop(self._early)
+        if key is None:
+            return None
+        if self._near and self._near[0] == key:
+            heappop(self._near)
+        else:
+            self._advance()
+        self.passed_key = max(self.passed_key, key)
+        if key in self._sent_before:
+            self._sent_before.remove(key)
+            return -1
+        if self.delayed_entries and self._is_counted(position_of(key)):
+            self.delayed_entries -= 1
+        return key
+
+    def _load(self, cursor: BucketCursor) -> None:
+        try:
+            cursor.load()
+        except DamagedBucketError as error:
+            self._index.rebuild(cursor.bucket, error)
+            return
+        assert cursor.key is not None
+        heapreplace(self._cursors, (cursor.key, cursor.bucket.number, cursor))
+
+    def _advance(self) -> None:
+        """Go by the first key of the first cursor."""
+        key, number, cursor = self._cursors[0]
+        try:
+            cursor.pop()
+        except DamagedBucketError as error:
+            self.passed_key = max(self.passed_key, key)
+            self._index.rebuild(cursor.bucket, error)
+            return
+        if cursor.key is not None:
+            heapreplace(self._cursors, (cursor.key, number, cursor))
+            return
+        heappop(self._cursors)
+        self.passed_key = max(self.passed_key, key)
+        self._index.drop_passed()
+
+    def _is_mine(self, key: int, position: Position, read_position: Position) -> bool:
+        """Whether the index gives this entry. If not it will be read, and be sent then."""
+        if key > self._start_key:
+            base = self._base.get(position.ledger)
+            if base is not None and position.entry in base:
+                return True
+        return position < read_position
+
+    def _is_counted(self, position: Position) -> bool:
+        base = self._base.get(position.ledger)
+        return position <= self._highest or (base is not None and position.entry in base)
+
+    def next_ms(self) -> int | None:
+        if not self._attached:
+            return None
+        if self._more:
+            return 0
+        keys = [heap[0] for heap in (self._near, self._early) if heap]
+        if self._cursors:
+            keys.append(self._cursors[0][0])
+        times = [time_of(key) for key in keys]
+        if len(self._index.mutable):
+            times.append(time_of(self._horizon_key))
+        return min(times, default=None)
+
+    def _fire(self) -> None:
+        self._more = False  # if whoever is woken cannot go on now, looking again at once would be for nothing
+        super()._fire()
+
+    def close(self) -> None:
+        super().close()
+        self._index.detach(self)
+        self._near.clear()
+        self._cursors.clear()
+        self._base.clear()
+
+
+def _next_clear(bitmap: BitMap, start: int) -> int:
+    """The first number from ``start`` on that is not in ``bitmap``; ``start`` is."""
+    low, step = start, 64
+    while bitmap.contains_range(start, low + step):
+        low += step
+        step *= 2
+    while step > 1:
+        step //= 2
+        if bitmap.contains_range(start, low + step):
+            low += step
+    return low if low not in bitmap else low + 1

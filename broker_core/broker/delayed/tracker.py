@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``DelayedTracker``: what holds delayed entries back from one dispatcher until they are due.
+
+Owns the common part of both trackers: looking for the time in an entry, what "due" means, and the one timer that wakes
+the dispatcher. Contract with the dispatcher: each entry that was read is either returned by ``hold_back`` (send it now)
+or comes out of ``take_due`` once; whoever forgets an entry reads it again.
+
+Due means deliver-at <= now + tick, or <= now where delivery is strict. Source: Pulsar docs, "Delayed message delivery";
+semantics 6.1.3, 6.2.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from broker_core.base.clock import Clock, TimerHandle, Timers
+from broker_core.base.positions import Position
+from broker_core.base.settings import Settings
+from broker_core.storage.ledger import StoredEntry
+from broker_core.wire.entry_peek import deliver_at_ms
+
+LOOK_AGAIN_S: Final = 10.0
+"""The longest sleep. Timers follow monotonic time; a wall clock that was set forward is noticed after this long."""
+
+TICK_MIN_MS: Final = 10
+"""Whoever cannot send what is due, for want of permits, is not woken more often than this, however short the tick."""
+
+
+class Acknowledged(Protocol):
+    """The cursor, as far as delayed delivery is concerned."""
+
+    def is_acked(self, position: Position) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DueRule:
+    """When an entry is due (semantics 6.1.3).
+
+    Attributes:
+        early_ms: How long before its time it may go; 0: strict.
+        tick_ms: The dispatcher is woken at most once in this time.
+    """
+
+    clock: Clock
+    early_ms: int
+    tick_ms: int
+
+    @classmethod
+    def of(cls, clock: Clock, settings: Settings) -> DueRule:
+        tick_ms = settings.delayed_delivery_tick_time_millis
+        return cls(clock, 0 if settings.is_delayed_delivery_deliver_at_time_strict else tick_ms, tick_ms)
+
+    def cutoff_ms(self) -> int:
+        """Everything up to this deliver-at time is due now."""
+        return self.clock.now_ms() + self.early_ms
+
+
+class DelayedTracker(ABC):
+    """One dispatcher's view of what is delayed. ``delayed_entries``: how many it holds back now."""
+
+    delayed_entries: int = 0
+
+    def __init__(self, due: DueRule, timers: Timers) -> None:
+        self._due = due
+        self._timers = timers
+        self._wake: Callable[[], None] | None = None
+        self._armed: TimerHandle | None = None
+        self._armed_ms = 0
+        self._fired_s = float("-inf")
+
+    # -- for the dispatcher
+
+    def start(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` from a timer when there may be something to do."""
+        self._wake = wake
+        self.arm()
+
+    @property
+    def paused(self) -> bool:
+        """The dispatcher must not read on in the log now; it is woken when it may."""
+        return False
+
+    @abstractmethod
+    def take_due(self, entries_max: int, read_position: Position) -> list[Position]:
+        """Entries whose time has come, by time, then position. They are the dispatcher's from now on.
+
+        ``read_position`` is the first entry of the log that the dispatcher has not read.
+        """
+
+    def skip_held(self, start: Position) -> Position:
+        """``start``, or a later place if all entries before that are known to be held back and need not be read."""
+        return start
+
+    def hold_back(self, entries: list[StoredEntry]) -> list[StoredEntry]:
+        """Of neighbours read from the log, acknowledged or not: those to be sent now (``entries`` itself if all)."""
+        held = {i for i, each in enumerate(entries) if (at := deliver_at_ms(each.body)) and self.add(each.position, at)}
+        self.seen(entries)
+        if not held:
+            return entries
+        self.arm()
+        return [entry for number, entry in enumerate(entries) if number not in held]
+
+    def hold_back_again(self, entries: list[StoredEntry]) -> list[StoredEntry]:
+        """The same of entries that were given or sent before: all are to be sent, unless the clock was set back."""
+        held = {
+            i
+            for i, each in enumerate(entries)
+            if (at := deliver_at_ms(each.body)) and self.add_again(each.position, at)
+        }
+        if not held:
+            return entries
+        self.arm()
+        return [entry for number, entry in enumerate(entries) if number not in held]
+
+    def close(self) -> None:
+        """The dispatcher ends. What it was not given stays unacknowledged and is read again by the next."""
+        self._wake = None
+        if self._armed is not None:
+            self._armed.cancel()
+            self._armed = None
+
+    # -- for subclasses
+
+    @abstractmethod
+    def add(self, position: Position, deliver_at: int) -> bool:
+        """Hold back an entry that was read from the log; false: it is due, send it now. Idempotent."""
+
+    @abstractmethod
+    def add_again(self, position: Position, deliver_at: int) -> bool:
+        """Hold back an entry that ``take_due`` gave; false, as always unless the clock was set back: send it."""
+
+    @abstractmethod
+    def seen(self, entries: Sequence[StoredEntry]) -> None:
+        """All of ``entries``, neighbours in the log, were looked at."""
+
+    @abstractmethod
+    def next_ms(self) -> int | None:
+        """The earliest deliver-at time of what is held back, or a time before it; None if nothing is.
+
+        0: there is something to do at once.
+        """
+
+    def arm(self) -> None:
+        """See to it that the dispatcher is woken when the next entry is due, once in a tick (semantics 6.2.3)."""
+        next_ms = self.next_ms() if self._wake is not None else None
+        if self._armed is not None:
+            if next_ms is not None and next_ms >= self._armed_ms:
+                return
+            self._armed.cancel()
+            self._armed = None
+        if next_ms is None:
+            return
+        self._armed_ms = next_ms
+        clock = self._due.clock
+        wait_s = max(next_ms - clock.now_ms(), 0) / 1000
+        tick_s = max(self._due.tick_ms, TICK_MIN_MS if next_ms <= clock.now_ms() else 0) / 1000
+        rest_s = self._fired_s + tick_s - clock.monotonic() if next_ms else 0.0
+        self._armed = self._timers.call_later(min(max(wait_s, rest_s), LOOK_AGAIN_S), self._fire)
+
+    def _fire(self) -> None:
+        self._armed = None
+        self._fired_s = self._due.clock.monotonic()
+        if self._wake is not None:
+            self._wake()
+            self.arm()

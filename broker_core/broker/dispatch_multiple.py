@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Shared and Key_Shared have in common: many consumers at once, each entry with exactly one of them.
+
+Every unacknowledged entry that was read is in exactly one place: with one consumer (``Consumer.pending``, which
+``_owners`` finds), in the set of those that wait to be sent again (``_replay``), or with ``DelayedEntries`` because it
+is not due. Waiting entries go before new ones, lowest position first. Permits, pending acks, redelivery counts, the
+limits of unacknowledged messages and the order of work in one pass are here; who gets an entry is the subclass's
+(``_deal``).
+Source: Pulsar docs, "Subscription types - Shared"; semantics 2.4, 3.3, 4.4, 6.2.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import repeat, takewhile
+
+from broker_core.base.positions import Position
+from broker_core.broker.ack_sets import words_of_bits
+from broker_core.broker.consumer import Consumer
+from broker_core.broker.dispatcher import DispatchContext
+from broker_core.broker.passes import Passes
+from broker_core.broker.position_set import PositionSet
+from broker_core.broker.redelivery import RedeliveryCounter
+from broker_core.broker.requests import SubscriptionType
+from broker_core.broker.round_robin import RoundRobin
+from broker_core.broker.sinks import Delivery
+from broker_core.storage.ledger import StoredEntry
+
+_delivery_of_fields = partial(tuple.__new__, Delivery)
+
+
+class MultipleConsumersDispatcher(ABC):
+    """Serves all consumers of one subscription at a time."""
+
+    kind: SubscriptionType
+    active: Consumer | None = None
+
+    def __init__(self, context: DispatchContext) -> None:
+        settings = context.settings
+        self.read_position = context.cursor.first_unacked()
+        self.unacked_messages = 0
+        self.blocked = False
+        self._context = context
+        self._traffic = (context.traffic, context.topic_traffic)
+        self._cursor = context.cursor
+        self._reader = context.reader
+        self._crowd: RoundRobin[Consumer] = RoundRobin()
+        self._owners: dict[Position, Consumer] = {}
+        self._replay = PositionSet()
+        self._redeliveries = RedeliveryCounter(enabled=settings.subscription_redelivery_tracker_enabled)
+        self._consumer_limit = settings.max_unacked_messages_per_consumer
+        self._subscription_limit = settings.max_unacked_messages_per_subscription
+        self._average_messages = 1.0
+        self._woken = False
+        self._pass_ms = 0
+        self._passes = Passes(context.timers, self._pass)
+        self._delayed = context.delayed
+        if self._delayed is not None:
+            self._delayed.start(self._passes.kick)
+
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        return list(self._crowd)
+
+    @property
+    def replay_entries(self) -> int:
+        """Entries that wait to be sent again."""
+        return len(self._replay)
+
+    # -- for subclasses
+
+    @abstractmethod
+    def _deal(self, deliveries: list[Delivery]) -> Sequence[Delivery]:
+        """Hand out what can be handed out; returns the rest, which begins where dealing stopped."""
+
+    def _requeue(self, position: Position) -> None:
+        """``position`` waits to be sent again."""
+        self._replay.add(position)
+
+    def _unqueue(self, position: Position) -> None:
+        """``position`` does not wait any more; harmless if it did not."""
+        self._replay.discard(position)
+
+    def _drop(self, position: Position) -> None:
+        """``position`` need not be sent any more."""
+        self._unqueue(position)
+
+    def _ready_to_go(self) -> int:
+        """Entries that wait to be sent again and may find somebody: with enough of them no due ones are taken out."""
+        return len(self._replay)
+
+    def _left(self, consumer: Consumer) -> None:  # noqa: B027 # most have nothing to do here
+        """``consumer`` is not of the crowd any more; what it had is taken back next."""
+
+    # -- consumers
+
+    def add(self, consumer: Consumer) -> None:
+        self._crowd.add(consumer, consumer.priority)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Its unacknowledged entries go to others, counted as redelivered (semantics 2.4.9)."""
+        self._crowd.remove(consumer)
+        self._left(consumer)
+        self._take_back(consumer, consumer.pending.take_all())
+        self.unacked_messages = sum(other.pending.unacked for other in self._crowd)
+        self._resume_if_room()
+        self._passes.kick()
+
+    def close(self) -> None:
+        self._passes.stop()
+        if self._delayed is not None:
+            self._delayed.close()
+
+    # -- events
+
+    def permits_came(self, consumer: Consumer) -> None:
+        self._refresh(consumer)
+        self._passes.kick()
+
+    def writable_again(self, consumer: Consumer) -> None:
+        self.permits_came(consumer)
+
+    def entries_came(self) -> None:
+        self._passes.kick()
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
+        """Take back what is pending at this consumer; ids that are not are ignored (semantics 4.4.1)."""
+        pending = consumer.pending
+        before = pending.unacked
+        taken = pending.take_all() if positions is None else [p for p in positions if pending.remove(p)]
+        self.unacked_messages -= before - pending.unacked
+        self._take_back(consumer, taken)
+        self._unblock_if_room(consumer)
+        self._resume_if_room()
+        self._passes.kick()
+
+    def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
+        self._book_ack(position, remaining)
+
+    def _book_ack(self, position: Position, remaining: int) -> Consumer | None:
+        """Book an ack with whoever was given the entry, which need not be who sent it (semantics 3.3.2); the former."""
+        messages = 0
+        if not remaining:
+            owner = self._owners.pop(position, None)
+            if owner is not None:
+                messages = owner.pending.remove(position)
+            else:
+                self._unqueue(position)  # what is pending does not wait as well
+            self._redeliveries.forget(position)
+        else:
+            owner = self._owners.get(position)
+            if owner is not None:
+                messages = owner.pending.reduce(position, remaining)
+        self.unacked_messages -= messages
+        if owner is not None and owner.blocked:
+            self._unblock_if_room(owner)
+        return owner
+
+    def acked_entries(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        pending = consumer.pending
+        before = pending.unacked
+        others = pending.remove_all(positions)
+        self.unacked_messages -= before - pending.unacked
+        for position in others:
+            self.acked(consumer, position, 0)
+        forget = self._owners.pop
+        for position in positions:
+            forget(position, None)
+        self._redeliveries.forget_all(positions)
+        if consumer.blocked:
+            self._unblock_if_room(consumer)
+
+    def acks_settled(self) -> None:
+        self._resume_if_room()
+        if self._woken:
+            self._passes.kick()
+
+    def passed_over(self, mark_delete: Position) -> None:
+        """What consumers hold or what waits of it is acknowledged for all (semantics 7.2)."""
+        for position, owner in [each for each in self._owners.items() if each[0] <= mark_delete]:
+            self.acked(owner, position, 0)
+        for position in list(takewhile(lambda each: each <= mark_delete, self._replay)):
+            self._drop(position)
+            self._redeliveries.forget(position)
+        self._resume_if_room()
+        self._passes.kick()
+
+    def _take_back(self, consumer: Consumer, positions: Iterable[Position]) -> None:
+        for position in positions:
+            del self._owners[position]
+            if not self._cursor.is_acked(position):
+                self._redeliveries.increment(position)
+                self._requeue(position)
+                consumer.redelivered.messages += 1
+
+    # -- limits of unacknowledged messages (semantics 2.4.7)
+
+    def _unblock_if_room(self, consumer: Consumer) -> None:
+        if consumer.blocked and consumer.pending.unacked <= self._consumer_limit // 2:
+            consumer.blocked = False
+            consumer.release_parked_permits()
+            self._refresh(consumer)
+            self._woken = True
+
+    def _resume_if_room(self) -> None:
+        if self.blocked and self.unacked_messages < self._subscription_limit / 2:
+            self.blocked = False
+            self._woken = True
+
+    def _refresh(self, consumer: Consumer) -> None:
+        self._crowd.set_available(consumer, consumer.permits > 0 and not consumer.blocked)
+
+    # -- one pass (semantics 2.4.4)
+
+    def _pass(self) -> bool:
+        """Read once and deal out; true if it is worth coming back."""
+        self._woken = False
+        self._pass_ms = self._context.clock.now_ms()
+        if self.blocked:
+            return False
+        wanted = self._wanted_entries()
+        if not wanted:
+            return False
+        if self._delayed is not None and self._ready_to_go() < wanted:
+            self._release_due(wanted)
+        return self._read_and_deal(wanted)
+
+    def _read_and_deal(self, wanted: int) -> bool:
+        """Waiting entries first, one kind in one pass; true if there may be more to do."""
+        if not self._replay:
+            return self._pass_log(wanted)
+        deliveries = self._read_waiting(self._replay, wanted)
+        left = self._deal(deliveries)
+        for delivery in deliveries[: len(deliveries) - len(left)]:
+            self._unqueue(delivery.entry.position)
+        return True
+
+    def _read_waiting(self, waiting: PositionSet, wanted: int) -> list[Delivery]:
+        """The lowest of ``waiting``, a part of the replay set; what need not be sent any more is taken out."""
+        entries, missing = self._reader.read_set(waiting, wanted, self._context.settings.dispatcher_max_read_size_bytes)
+        for position in missing:
+            self._drop(position)
+        deliveries = self._deliveries(entries)
+        if len(deliveries) < len(entries):
+            for entry in entries:
+                if self._cursor.is_acked(entry.position):
+                    self._drop(entry.position)
+        if self._delayed is None:
+            return deliveries
+        due = {entry.position for entry in self._delayed.hold_back_again([each.entry for each in deliveries])}
+        for delivery in deliveries:
+            if delivery.entry.position not in due:
+                self._unqueue(delivery.entry.position)
+        return [delivery for delivery in deliveries if delivery.entry.position in due]
+
+    def _pass_log(self, wanted: int) -> bool:
+        """Read on in the log; true if there is more."""
+        delayed = self._delayed
+        if delayed is not None and delayed.paused:
+            return False
+        start = self.read_position
+        if self._cursor.has_holes or start <= self._cursor.mark_delete:
+            start = self.read_position = self._cursor.skip_acked(start)
+        if delayed is not None:
+            start = self.read_position = delayed.skip_held(start)
+        entries = self._reader.read(start, wanted, self._context.settings.dispatcher_max_read_size_bytes)
+        if not entries:
+            return False
+        due = entries if delayed is None else delayed.hold_back(entries)
+        left = self._deal(self._deliveries(due))
+        if left and due is entries:
+            self.read_position = left[0].entry.position
+        else:
+            # What was held back must not be read twice, so those that found nobody wait apart (semantics 2.4.5).
+            for delivery in left:
+                self._requeue(delivery.entry.position)
+            ledger, entry = entries[-1].position
+            self.read_position = Position(ledger, entry + 1)
+        return self._reader.has_more(self.read_position)
+
+    def _wanted_entries(self) -> int:
+        """How many entries to read: what the available consumers have permits for, within the limit of one pass."""
+        entries_max = self._context.settings.dispatcher_max_read_batch_size
+        messages_max = entries_max * self._average_messages
+        permits = 0
+        for consumer in self._crowd.available():
+            if not consumer.sink.writable:
+                self._crowd.set_available(consumer, False)
+                continue
+            permits += consumer.permits
+            if permits >= messages_max:
+                return entries_max
+        return max(1, int(permits / self._average_messages)) if permits else 0
+
+    def _deliveries(self, entries: list[StoredEntry]) -> list[Delivery]:
+        """Everything of ``entries`` that is not acknowledged."""
+        cursor, count = self._cursor, self._redeliveries.count
+        if not cursor.has_holes and not self._redeliveries:
+            return list(map(_delivery_of_fields, zip(entries, repeat(0), repeat(None), strict=False)))
+        deliveries = []
+        for entry in entries:
+            position = entry.position
+            if not cursor.is_acked(position):
+                bits = cursor.partial.get(position)
+                deliveries.append(Delivery(entry, count(position), words_of_bits(bits) if bits else None))
+        return deliveries
+
+    # -- delayed delivery (semantics 6.2)
+
+    def _release_due(self, wanted: int) -> None:
+        """What has become due waits to be sent, unless it was acknowledged or sent meanwhile."""
+        assert self._delayed is not None
+        for position in self._delayed.take_due(wanted, self.read_position):
+            if not self._cursor.is_acked(position) and position not in self._owners:
+                self._requeue(position)
+
+    # -- handing out
+
+    def _room(self, consumer: Consumer) -> int:
+        """Messages that this consumer may be given now, though the last entry may go beyond."""
+        if not self._consumer_limit:
+            return consumer.permits
+        return min(consumer.permits, self._consumer_limit - consumer.pending.unacked)
+
+    def _send(self, consumer: Consumer, deliveries: list[Delivery], messages: int, size_bytes: int) -> None:
+        """Send what is booked in ``consumer.pending`` and in ``_owners`` already; call ``_sent`` afterwards."""
+        if self._consumer_limit and consumer.pending.unacked >= self._consumer_limit:
+            consumer.blocked = True
+        consumer.send(deliveries, messages, size_bytes, self._pass_ms)
+        if consumer.permits <= 0 or consumer.blocked:
+            self._refresh(consumer)
+
+    def _sent(self, messages: int, size_bytes: int) -> None:
+        """Book what was sent, to one consumer or to many."""
+        self.unacked_messages += messages
+        if self._subscription_limit and self.unacked_messages >= self._subscription_limit:
+            self.blocked = True
+        for traffic in self._traffic:
+            traffic.messages += messages
+            traffic.bytes += size_bytes
+
+    def _costs(self, deliveries: Iterable[Delivery]) -> list[int]:
+        """``_cost`` of each."""
+        if not self._cursor.partial:
+            return [delivery.entry.messages for delivery in deliveries]
+        return [self._cost(delivery) for delivery in deliveries]
+
+    def _cost(self, delivery: Delivery) -> int:
+        """Permits and unacknowledged messages of one delivery: the messages of the entry that are still open."""
+        if delivery.ack_set is None:
+            return delivery.entry.messages
+        return self._cursor.partial[delivery.entry.position].bit_count()

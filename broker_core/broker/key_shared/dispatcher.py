@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dispatch of Key_Shared subscriptions: each key has one consumer at a time, and gets to it in order.
+
+A mapping (``selector``) says whose a key is. When it changes, a key that the old owner still has unacknowledged entries
+of waits for them (``draining``, or ``recorded_positions`` on top of it), unless consumers allowed out-of-order delivery
+or bring their own ranges, which never move. An entry that its owner cannot take now waits apart (``waiting``) and
+holds up later ones of its hash, while other keys go on, up to a limit of waiting entries (look-ahead). Entries that
+nobody owns (``_holes``) are only remembered by position and looked at again when somebody joins.
+
+Every unacknowledged entry that was read is in one place: pending at a consumer, in ``waiting``, in ``_unrouted`` (its
+hash is not known yet), in ``_holes``, or not due. ``_replay`` is the union of ``waiting`` and ``_unrouted``.
+Source: Pulsar docs, "Key_Shared"; PIP-34, PIP-119, PIP-282, PIP-379; semantics 2.5 to 2.11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from broker_core.base.errors import ConsumerBusyError
+from broker_core.base.positions import Position
+from broker_core.broker.consumer import Consumer
+from broker_core.broker.dispatch_multiple import MultipleConsumersDispatcher
+from broker_core.broker.dispatcher import DispatchContext
+from broker_core.broker.key_shared.draining import DrainingHashes
+from broker_core.broker.key_shared.recorded_positions import RecordedPositions
+from broker_core.broker.key_shared.selector import Selector
+from broker_core.broker.key_shared.selectors import make_selector
+from broker_core.broker.key_shared.waiting import WaitingKeys
+from broker_core.broker.position_set import PositionSet
+from broker_core.broker.requests import KeySharedMode, KeySharedPolicy, SubscriptionType
+from broker_core.broker.sinks import Delivery
+from broker_core.wire.entry_peek import sticky_key
+
+_HASHES_KNOWN_MAX: Final = 1 << 16
+"""Owners that are remembered by hash: all of them where hashes are slots."""
+
+
+class _Share:
+    """What one consumer gets in one pass. ``room``: messages that it may still be given."""
+
+    __slots__ = ("deliveries", "messages", "room", "size_bytes")
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.messages = 0
+        self.size_bytes = 0
+        self.deliveries: list[Delivery] = []
+
+
+class KeySharedDispatcher(MultipleConsumersDispatcher):
+    """Serves the consumers of one Key_Shared subscription. ``policy`` is that of the first one and binds all."""
+
+    kind = SubscriptionType.KEY_SHARED
+
+    def __init__(self, context: DispatchContext, policy: KeySharedPolicy) -> None:
+        super().__init__(context)
+        settings = context.settings
+        self.policy = policy
+        self.selector: Selector[Consumer] = make_selector(policy.mode, settings)
+        self.draining = DrainingHashes()
+        self.recorded = RecordedPositions()
+        self._keys_move = policy.mode is KeySharedMode.AUTO_SPLIT and not policy.allow_out_of_order
+        self._classic = settings.subscription_key_shared_use_classic_persistent_implementation
+        self._keyless = None if settings.key_shared_spread_keyless else b"NONE_KEY"
+        self._waiting = WaitingKeys()
+        self._hashes: dict[Position, int] = {}
+        self._owners_of_hashes: dict[int, Consumer] = {}
+        self._unrouted = PositionSet()
+        self._holes = PositionSet()
+
+    @property
+    def replay_entries(self) -> int:
+        return len(self._replay) + len(self._holes)
+
+    # -- consumers
+
+    def add(self, consumer: Consumer) -> None:
+        self._check_policy(consumer)
+        losers = self.selector.add(consumer)
+        unacked = self._cursor.first_unacked() < self.read_position
+        if self._classic and self._keys_move and unacked and len(self._crowd):
+            self.recorded.record(consumer, self.read_position)
+        self._crowd.add(consumer, 0)
+        self._mapping_changed(losers)
+        self._passes.kick()  # others may go on: the look-ahead has grown with the crowd
+
+    def _check_policy(self, consumer: Consumer) -> None:
+        wish = consumer.request.key_shared
+        if wish.mode is not self.policy.mode or wish.allow_out_of_order is not self.policy.allow_out_of_order:
+            raise ConsumerBusyError(
+                f"subscription {self._context.subscription!r} of {self._context.topic} is of different type: its keys "
+                f"are shared out as {_describe(self.policy)}, asked for was {_describe(wish)}",
+                hint="use the same Key_Shared policy, or wait until all its consumers have left",
+            )
+
+    def _left(self, consumer: Consumer) -> None:
+        """Its keys are others' now; what it had will wait for them."""
+        losers = self.selector.remove(consumer)
+        self.draining.forget(consumer)
+        self.draining.cleared.pop(consumer, None)
+        self.recorded.forget(consumer)
+        if len(self._crowd) == 1:
+            self.recorded.clear()
+        self._mapping_changed(losers)
+
+    def _mapping_changed(self, losers: Collection[Consumer]) -> None:
+        """Find what drains and put everything that waits anew."""
+        self._owners_of_hashes.clear()
+        if self._keys_move:
+            select, hashes = self.selector.select, self._hashes
+            for loser in losers:
+                theirs = (hashes[position] for position in loser.pending)
+                self.draining.begin(loser, [hash_ for hash_ in theirs if select(hash_) is not loser])
+        if self._waiting:
+            for position in self._waiting.take_all():
+                self._requeue(position)
+        if self._holes:
+            for position in self._holes:
+                self._replay.add(position)
+                self._unrouted.add(position)
+            self._holes.clear()
+
+    # -- waiting entries
+
+    def _requeue(self, position: Position) -> None:
+        hash_ = self._hashes.get(position)
+        if hash_ is None:
+            self._replay.add(position)
+            self._unrouted.add(position)
+            return
+        owner = self.selector.select(hash_)
+        stalled = owner is not None and self.draining.blocks(hash_, owner)
+        self._wait(position, hash_, owner, stalled=stalled)
+
+    def _wait(self, position: Position, hash_: int, owner: Consumer | None, *, stalled: bool) -> None:
+        """``position`` cannot be sent to ``owner`` now; ``stalled``: not before its hash has drained."""
+        if self._unrouted:
+            self._unrouted.discard(position)
+        if owner is None:
+            self._replay.discard(position)
+            self._hashes.pop(position, None)
+            self._holes.add(position)
+        else:
+            self._replay.add(position)
+            self._hashes[position] = hash_
+            self._waiting.add(position, hash_, owner, stalled=stalled)
+
+    def _unqueue(self, position: Position) -> None:
+        if self._replay.discard(position):
+            hash_ = self._hashes.get(position)
+            if hash_ is None:
+                self._unrouted.discard(position)
+            else:
+                self._waiting.discard(position, hash_, self.selector.select(hash_))
+        elif self._holes:
+            self._holes.discard(position)
+
+    def _drop(self, position: Position) -> None:
+        self._unqueue(position)
+        self._hashes.pop(position, None)
+
+    def _ready_to_go(self) -> int:
+        # What waits for its owner says nothing about other keys, which due entries may have.
+        return len(self._unrouted)
+
+    # -- acknowledgements and redelivery
+
+    def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
+        owner = self._book_ack(position, remaining)
+        if not remaining:
+            hash_ = self._hashes.pop(position, None)
+            if owner is not None and hash_ is not None and self.draining:
+                self._settled(hash_, owner)
+
+    def acked_entries(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        if self.draining:
+            for position in positions:
+                self.acked(consumer, position, 0)
+            return
+        super().acked_entries(consumer, positions)
+        forget = self._hashes.pop
+        for position in positions:
+            forget(position, None)
+
+    def acks_settled(self) -> None:
+        if self.recorded and self.recorded.advance(self._cursor.first_unacked()):
+            self._woken = True
+        super().acks_settled()
+
+    def passed_over(self, mark_delete: Position) -> None:
+        self._holes.discard_through(mark_delete)
+        super().passed_over(mark_delete)
+
+    def _take_back(self, consumer: Consumer, positions: Iterable[Position]) -> None:
+        positions = list(positions)
+        super()._take_back(consumer, positions)
+        for position in positions:
+            hash_ = self._hashes.get(position)
+            if hash_ is not None and self.draining:
+                self._settled(hash_, consumer)
+            if self._cursor.is_acked(position):
+                self._hashes.pop(position, None)
+
+    def _settled(self, hash_: int, owner: Consumer) -> None:
+        """An entry of that hash is not pending at ``owner`` any more."""
+        if self.draining.settled(hash_, owner):
+            heir = self.selector.select(hash_)
+            if heir is not None and self._waiting.release(hash_, heir):
+                self._woken = True
+
+    # -- one pass
+
+    def _read_and_deal(self, wanted: int) -> bool:
+        """What waits and can go, else new entries while not too many wait (semantics 2.9, look-ahead)."""
+        if self.recorded:
+            self.recorded.advance(self._cursor.first_unacked())
+        if self._waiting.queues and self._deal_waiting():
+            return True
+        room = self._look_ahead_max() - len(self._waiting)
+        if room <= 0:
+            return False
+        if not self._unrouted:
+            return self._pass_log(min(wanted, room))
+        self._deal(self._read_waiting(self._unrouted, min(wanted, room)))
+        return True
+
+    def _look_ahead_max(self) -> int:
+        """Entries that may wait before no new ones are read; 0 in both settings: any number."""
+        settings = self._context.settings
+        limits = (
+            settings.key_shared_look_ahead_msg_in_replay_threshold_per_consumer * len(self._crowd),
+            settings.key_shared_look_ahead_msg_in_replay_threshold_per_subscription,
+        )
+        return min((limit for limit in limits if limit), default=1 << 62)
+
+    def _deal_waiting(self) -> bool:
+        """Send what waits to consumers that have room by now; false if nobody has."""
+        entries_max = self._context.settings.dispatcher_max_read_batch_size
+        done = False
+        for consumer in [consumer for consumer in self._waiting.queues if consumer.permits > 0]:
+            queue = self._waiting.queues[consumer]
+            room = min(self._room_now(consumer), self._budget())
+            limit = self.recorded.limit(consumer) if self.recorded else None
+            if room <= 0 or (limit is not None and (queue.first() or limit) >= limit):
+                continue
+            share = _Share(room)
+            for delivery in self._read_waiting(queue, min(room, entries_max)):
+                if share.room <= 0 or (limit is not None and delivery.entry.position >= limit):
+                    break
+                self._give(consumer, share, delivery)
+            for delivery in share.deliveries:
+                self._unqueue(delivery.entry.position)
+            if share.deliveries:
+                self._send(consumer, share.deliveries, share.messages, share.size_bytes)
+                self._sent(share.messages, share.size_bytes)
+            done = True
+        return done
+
+    def _room_now(self, consumer: Consumer) -> int:
+        """Messages that it can be sent in this pass."""
+        if consumer.permits <= 0 or consumer.blocked or not consumer.sink.writable:
+            return 0
+        return self._room(consumer)
+
+    def _give(self, consumer: Consumer, share: _Share, delivery: Delivery) -> int:
+        """Put ``delivery`` into ``share``; returns its messages."""
+        entry = delivery.entry
+        cost = entry.messages if delivery.ack_set is None else self._cost(delivery)
+        consumer.pending.add(entry.position, cost)
+        self._owners[entry.position] = consumer
+        share.room -= cost
+        share.messages += cost
+        share.size_bytes += len(entry.body)
+        share.deliveries.append(delivery)
+        return cost
+
+    def _owner_of(self, hash_: int) -> Consumer | None:
+        """Whose ``hash_`` is; found again without asking the selector until the mapping changes."""
+        owner = self.selector.select(hash_)
+        if owner is not None:
+            if len(self._owners_of_hashes) >= _HASHES_KNOWN_MAX:
+                self._owners_of_hashes.clear()
+            self._owners_of_hashes[hash_] = owner
+        return owner
+
+    def _budget(self) -> int:
+        """Messages that may be sent before the limit of the subscription is reached."""
+        return self._subscription_limit - self.unacked_messages if self._subscription_limit else 1 << 62
+
+    def _deal(self, deliveries: list[Delivery]) -> Sequence[Delivery]:
+        """Give each entry to the owner of its key, or let it wait; stops when nobody can take anything."""
+        known, hash_of, keyless = self._owners_of_hashes, self.selector.hash_of, self._keyless
+        waiting = () if self.policy.allow_out_of_order else self._waiting.entries_of
+        recorded, draining = self.recorded, self.draining or None
+        shares: dict[Consumer, _Share] = {}
+        hungry, budget = self._crowd.available_count(), self._budget()
+        for number, delivery in enumerate(deliveries):
+            if not hungry or budget <= 0:
+                self._hand_out_all(shares)
+                return deliveries[number:]
+            entry = delivery.entry
+            hash_ = hash_of(sticky_key(entry.body, keyless))
+            owner = known.get(hash_) or self._owner_of(hash_)
+            if owner is None:
+                self._wait(entry.position, hash_, None, stalled=False)
+                continue
+            share = shares.get(owner)
+            if share is None:
+                late = bool(recorded) and owner in recorded
+                share = shares[owner] = _Share(0 if late else self._room_now(owner))
+            stalled = draining is not None and draining.blocks(hash_, owner)
+            if stalled or share.room <= 0 or hash_ in waiting:
+                self._wait(entry.position, hash_, owner, stalled=stalled)
+                continue
+            self._hashes[entry.position] = hash_
+            budget -= self._give(owner, share, delivery)
+            if share.room <= 0:
+                hungry -= 1
+        self._hand_out_all(shares)
+        return ()
+
+    def _hand_out_all(self, shares: Mapping[Consumer, _Share]) -> None:
+        entries = messages = size_bytes = 0
+        unrouted = bool(self._unrouted)
+        for consumer, share in shares.items():
+            if not share.deliveries:
+                continue
+            if unrouted:
+                for delivery in share.deliveries:
+                    self._unrouted.discard(delivery.entry.position)
+                    self._replay.discard(delivery.entry.position)
+            entries += len(share.deliveries)
+            messages += share.messages
+            size_bytes += share.size_bytes
+            self._send(consumer, share.deliveries, share.messages, share.size_bytes)
+        if entries:
+            self._sent(messages, size_bytes)
+            self._average_messages = max(1.0, messages / entries)
+
+
+def _describe(policy: KeySharedPolicy) -> str:
+    return policy.mode.name + (", out of order allowed" if policy.allow_out_of_order else "")

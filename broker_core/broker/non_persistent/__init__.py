@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Topics that store nothing: a message reaches whoever is connected and can take it, or nobody.
+
+They share producers, access modes, consumers and the mappings of keys with persistent topics; what differs is small
+enough to be whole here. Source: Pulsar docs, "Non-persistent topics"; semantics 1.1.8, 7.10.
+"""
+
+from broker_core.broker.non_persistent.registry import NonPersistentTopics
+from broker_core.broker.non_persistent.stats import NonPersistentTopicStats, non_persistent_topic_stats
+from broker_core.broker.non_persistent.subscription import NonPersistentSubscription
+from broker_core.broker.non_persistent.topic import NonPersistentTopic
+
+__all__ = [
+    "NonPersistentSubscription",
+    "NonPersistentTopic",
+    "NonPersistentTopicStats",
+    "NonPersistentTopics",
+    "non_persistent_topic_stats",
+]

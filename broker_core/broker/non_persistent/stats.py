@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statistics of non-persistent topics under Pulsar's field names. Fields that Pulsar does not have are marked [ours].
+
+Source: Pulsar docs, "Non-persistent topics - get stats".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from broker_core.broker.non_persistent.subscription import NonPersistentSubscription
+from broker_core.broker.non_persistent.topic import NonPersistentTopic
+from broker_core.broker.stats import ConsumerStats, PublisherStats, consumer_stats, publisher_stats
+
+
+class NonPersistentSubscriptionStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One subscription."""
+
+    type: str
+    msg_rate_out: float
+    msg_throughput_out: float
+    bytes_out_counter: int
+    msg_out_counter: int
+    msg_drop_rate: float
+    msg_drop_counter: int  # [ours]
+    consumers: list[ConsumerStats]
+    subscription_properties: Mapping[str, str]
+
+
+class NonPersistentTopicStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One topic or partition. ``msg_drop_*`` of the topic: messages that no subscription took."""
+
+    msg_rate_in: float
+    msg_throughput_in: float
+    msg_rate_out: float
+    msg_throughput_out: float
+    bytes_in_counter: int
+    msg_in_counter: int
+    bytes_out_counter: int
+    msg_out_counter: int
+    average_msg_size: float
+    msg_drop_rate: float
+    msg_drop_counter: int  # [ours]
+    publishers: list[PublisherStats]
+    subscriptions: dict[str, NonPersistentSubscriptionStats]
+
+
+def non_persistent_topic_stats(topic: NonPersistentTopic) -> NonPersistentTopicStats:
+    rate_in, throughput_in = topic.traffic_in.rates()
+    rate_out, throughput_out = topic.traffic_out.rates()
+    return NonPersistentTopicStats(
+        msg_rate_in=rate_in,
+        msg_throughput_in=throughput_in,
+        msg_rate_out=rate_out,
+        msg_throughput_out=throughput_out,
+        bytes_in_counter=topic.traffic_in.bytes,
+        msg_in_counter=topic.traffic_in.messages,
+        bytes_out_counter=topic.traffic_out.bytes,
+        msg_out_counter=topic.traffic_out.messages,
+        average_msg_size=topic.traffic_in.bytes_per_message,
+        msg_drop_rate=topic.dropped.rates()[0],
+        msg_drop_counter=topic.dropped.messages,
+        publishers=[publisher_stats(producer) for producer in topic.producers],
+        subscriptions={name: _subscription_stats(each) for name, each in topic.subscriptions.items()},
+    )
+
+
+def _subscription_stats(subscription: NonPersistentSubscription) -> NonPersistentSubscriptionStats:
+    rate, throughput = subscription.traffic.rates()
+    return NonPersistentSubscriptionStats(
+        type=subscription.kind.label,
+        msg_rate_out=rate,
+        msg_throughput_out=throughput,
+        bytes_out_counter=subscription.traffic.bytes,
+        msg_out_counter=subscription.traffic.messages,
+        msg_drop_rate=subscription.dropped.rates()[0],
+        msg_drop_counter=subscription.dropped.messages,
+        consumers=[consumer_stats(consumer) for consumer in subscription.consumers],
+        subscription_properties=subscription.properties,
+    )

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``NonPersistentSubscription``: the consumers of one name on a non-persistent topic. It exists while it has any.
+
+Nothing is kept: no cursor, no pending acks, no redelivery. An ack is accepted and means nothing; whatever would need a
+stored message is refused. Source: Pulsar docs, "Non-persistent topics"; semantics 1.1.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from broker_core.base.clock import Clock
+from broker_core.base.errors import ConsumerBusyError, MetadataServerError, NotAllowedError, ServerError
+from broker_core.base.names import TopicName
+from broker_core.base.positions import Position
+from broker_core.base.settings import Settings
+from broker_core.broker.consumer import Consumer, LastMessage, OnDone
+from broker_core.broker.non_persistent.choices import make_choice
+from broker_core.broker.rates import Traffic
+from broker_core.broker.requests import AckId, AckKind, SubscribeRequest
+from broker_core.broker.sinks import ConsumerSink, Delivery
+from broker_core.storage.ledger import StoredEntry
+
+
+class NonPersistentSubscription:
+    """Offers each message to one of its consumers. ``dropped`` counts what nobody could take."""
+
+    def __init__(
+        self, topic: TopicName, request: SubscribeRequest, clock: Clock, settings: Settings, unused: Callable[[], None]
+    ) -> None:
+        """``request`` of the first consumer fixes the type; ``unused`` is called when the last one has left."""
+        self.name = request.subscription
+        self.kind = request.kind
+        self.properties = dict(request.properties)
+        self.consumers: list[Consumer] = []
+        self.traffic = Traffic(clock)
+        self.dropped = Traffic(clock)
+        self._topic = topic
+        self._clock = clock
+        self._unused = unused
+        self._choice = make_choice(request, topic, settings)
+
+    def subscribe(self, request: SubscribeRequest, sink: ConsumerSink) -> Consumer:
+        """Let a consumer in, or raise the ServerError that says why not."""
+        if request.kind is not self.kind:
+            raise ConsumerBusyError(
+                f"subscription {self.name!r} of {self._topic} is of different type: it is {self.kind.label}, "
+                f"asked for was {request.kind.label}",
+                hint="use the same type, or wait until all its consumers have left",
+            )
+        clock = self._clock
+        consumer = Consumer(
+            request, sink, self, connected_since_ms=clock.now_ms(), traffic=Traffic(clock), redelivered=Traffic(clock)
+        )
+        self._choice.add(consumer)
+        self.consumers.append(consumer)
+        return consumer
+
+    def offer(self, entry: StoredEntry) -> bool:
+        """Give the entry to whoever is next and can take it now; false if it was dropped."""
+        size = len(entry.body)
+        consumer = self._choice.next(entry.body)
+        counted = self.dropped if consumer is None else self.traffic
+        counted.messages += entry.messages
+        counted.bytes += size
+        if consumer is None:
+            return False
+        consumer.send([Delivery(entry, 0, None)], entry.messages, size, entry.broker_timestamp)
+        self._choice.changed(consumer)
+        return True
+
+    def disconnect_all(self) -> None:
+        """Every consumer is told to go."""
+        consumers, self.consumers = self.consumers, []
+        for consumer in consumers:
+            consumer.closed = True
+            consumer.sink.closed_by_broker()
+        self._unused()
+
+    # -- what consumers ask
+
+    def leave(self, consumer: Consumer) -> None:
+        if not consumer.closed:
+            consumer.closed = True
+            self.consumers.remove(consumer)
+            self._choice.remove(consumer)
+            if not self.consumers:
+                self._unused()
+
+    def permits_came(self, consumer: Consumer) -> None:
+        self._choice.changed(consumer)
+
+    def writable_again(self, consumer: Consumer) -> None:
+        self._choice.changed(consumer)
+
+    def ack(self, consumer: Consumer, kind: AckKind, ids: Sequence[AckId], on_done: OnDone | None) -> None:
+        consumer.acked_ms = self._clock.now_ms()
+        if on_done is not None:
+            on_done(None)
+
+    def ack_entries(self, consumer: Consumer, ledger: int, entries: Sequence[int], on_done: OnDone | None) -> None:
+        self.ack(consumer, AckKind.INDIVIDUAL, (), on_done)
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
+        """There is nothing to send again."""
+
+    def seek(self, position: Position, ack_set: Sequence[int] | None, on_done: OnDone) -> None:
+        on_done(self._nothing_stored("no position to seek to"))
+
+    def seek_to_time(self, publish_time_ms: int, on_done: OnDone) -> None:
+        on_done(self._nothing_stored("no time to seek to"))
+
+    def unsubscribe(self, consumer: Consumer, on_done: OnDone) -> None:
+        if len(self.consumers) != 1:
+            on_done(
+                MetadataServerError(
+                    f"subscription {self.name!r} has {len(self.consumers)} consumers, one of them cannot delete it",
+                    hint="close the other consumers first",
+                )
+            )
+            return
+        self.leave(consumer)
+        on_done(None)
+
+    def last_message(self) -> LastMessage:
+        raise self._nothing_stored("no last message")
+
+    def backlog_entries(self) -> int:
+        """Nothing waits."""
+        return 0
+
+    def _nothing_stored(self, what: str) -> ServerError:
+        return NotAllowedError(f"{self._topic} is not persistent: it has {what}", hint="use a persistent:// topic")

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``NonPersistentTopic``: passes messages from producers to consumers and stores none of them.
+
+To its producers it is the log: it gives each entry a position, which means nothing but the order, and confirms it in
+the next turn of the loop, whether anybody took it or not. Access modes work as on any topic; their epoch lives as long
+as the topic does. Source: Pulsar docs, "Non-persistent topics"; semantics 1.1.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from broker_core.base.clock import Clock, Timers
+from broker_core.base.errors import NotAllowedError
+from broker_core.base.names import TopicName, check_subscription_name
+from broker_core.base.positions import Position
+from broker_core.base.settings import Settings
+from broker_core.broker.consumer import Consumer
+from broker_core.broker.dispatchers import check_type
+from broker_core.broker.non_persistent.subscription import NonPersistentSubscription
+from broker_core.broker.producer import Producer
+from broker_core.broker.producers import Producers
+from broker_core.broker.rates import Traffic
+from broker_core.broker.requests import InitialPosition, ProducerRequest, SubscribeRequest
+from broker_core.broker.sinks import ConsumerSink, ProducerSink
+from broker_core.storage.commit import OnDurable
+from broker_core.storage.ledger import StoredEntry
+
+LEDGER: Final = 0
+"""The ledger in every position here; entries are counted from 0 since the topic was made."""
+
+
+class NonPersistentTopic:
+    """A topic in memory. ``subscriptions`` are by name; ``dropped`` counts messages that no subscription took."""
+
+    def __init__(
+        self,
+        name: TopicName,
+        clock: Clock,
+        timers: Timers,
+        settings: Settings,
+        producer_name: Callable[[], str],
+        idle: Callable[[], None],
+    ) -> None:
+        """``idle`` is called whenever the last client has left."""
+        self.name = name
+        self.settings = settings
+        self.traffic_in = Traffic(clock)
+        self.traffic_out = Traffic(clock)
+        self.dropped = Traffic(clock)
+        self.producers = Producers(str(name), producer_name)
+        self.subscriptions: dict[str, NonPersistentSubscription] = {}
+        self._clock = clock
+        self._timers = timers
+        self._idle = idle
+        self._entries = 0
+        self._messages = 0
+        self._unconfirmed: list[OnDurable] = []
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a client is connected."""
+        return bool(len(self.producers) or self.producers.waiting or self.subscriptions)
+
+    # -- producers
+
+    def add_producer(self, request: ProducerRequest, sink: ProducerSink) -> Producer:
+        """Let a producer in, or let it wait for exclusive access; a ServerError says why not."""
+        producer = Producer(
+            request,
+            self.producers.admit(request),
+            sink,
+            self,
+            message_bytes_max=self.settings.max_message_size,
+            traffic=Traffic(self._clock),
+            topic_traffic=self.traffic_in,
+            connected_since_ms=self._clock.now_ms(),
+            released=self._producer_left,
+        )
+        self.producers.add(producer)
+        return producer
+
+    def _producer_left(self, producer: Producer) -> None:
+        self.producers.remove(producer)
+        self._left()
+
+    def append(self, body: bytes, messages: int, on_durable: OnDurable) -> Position:
+        """Offer an entry to every subscription. ``on_durable`` is called soon, though nothing is."""
+        position = Position(LEDGER, self._entries)
+        self._entries += 1
+        self._messages += messages
+        entry = StoredEntry(position, body, messages, self._messages - 1, self._clock.now_ms())
+        taken = 0
+        for subscription in list(self.subscriptions.values()):
+            taken += subscription.offer(entry)
+        counted = self.traffic_out if taken else self.dropped
+        counted.messages += messages * max(taken, 1)
+        counted.bytes += len(body) * max(taken, 1)
+        if not self._unconfirmed:
+            self._timers.call_later(0, self._confirm)
+        self._unconfirmed.append(on_durable)
+        return position
+
+    def _confirm(self) -> None:
+        confirmed, self._unconfirmed = self._unconfirmed, []
+        for on_durable in confirmed:
+            on_durable(None)
+
+    # -- subscriptions
+
+    def subscribe(self, request: SubscribeRequest, sink: ConsumerSink) -> Consumer:
+        """Let a consumer in, making the subscription if it is new; a ServerError says why not.
+
+        Where to start and whether to be durable mean nothing here: it gets what is published from now on.
+        """
+        check_subscription_name(request.subscription)
+        check_type(request, self.settings)
+        subscription = self.subscriptions.get(request.subscription)
+        if subscription is None:
+            subscription = NonPersistentSubscription(
+                self.name, request, self._clock, self.settings, lambda: self._unused(request.subscription)
+            )
+        consumer = subscription.subscribe(request, sink)
+        self.subscriptions[request.subscription] = subscription
+        return consumer
+
+    def create_subscription(
+        self,
+        name: str,
+        initial_position: InitialPosition | Position = InitialPosition.LATEST,
+        properties: Mapping[str, str] | None = None,
+    ) -> NonPersistentSubscription:
+        """Always NotAllowedError: a subscription without consumers would miss everything."""
+        raise NotAllowedError(
+            f"{self.name} is not persistent: subscription {name!r} exists only while it has consumers",
+            hint="subscribe to it, or use a persistent:// topic",
+        )
+
+    def _unused(self, subscription: str) -> None:
+        self.subscriptions.pop(subscription, None)
+        self._left()
+
+    # -- the end
+
+    def close(self) -> None:
+        """Tell every client to go; they may come back."""
+        self.producers.disconnect_all()
+        for subscription in list(self.subscriptions.values()):
+            subscription.disconnect_all()
+
+    def _left(self) -> None:
+        if not self.in_use:
+            self._idle()

@@ -1,0 +1,586 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Broker deduplication: the decision rules, snapshots, recovery, forgetting, and a model with crashes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+import pytest
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from broker_core.base.errors import NotAllowedError, PersistenceServerError, ServiceNotReadyError
+from broker_core.base.names import TopicName
+from broker_core.base.positions import POSITION_EARLIEST, Position
+from broker_core.broker import AccessMode, Producer, topic_stats
+from broker_core.testing.sim_disk import Policy
+from broker_core.wire.entry import read_metadata, seal_entry
+from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
+from tests.broker.world import SHARED, SMALL, TOPIC, Answers, World, ack
+
+DEDUPLICATED = msgspec.structs.replace(
+    SMALL, broker_deduplication_enabled=True, broker_deduplication_entries_interval=5
+)
+
+
+def entry(name: str, sequence_id: int, highest: int = -1, *, chunk: tuple[int, int] | None = None) -> bytes:
+    """An entry of producer ``name``; ``highest`` makes it a batch, ``chunk`` is (number, of how many)."""
+    metadata = MessageMetadata(producer_name=name, sequence_id=sequence_id, publish_time=1)
+    if highest >= 0:
+        metadata.highest_sequence_id = highest
+        metadata.num_messages_in_batch = highest - sequence_id + 1
+    if chunk is not None:
+        metadata.uuid = f"{name}-{sequence_id}"
+        metadata.chunk_id, metadata.num_chunks_from_msg = chunk
+    return seal_entry(metadata.SerializeToString(), b"x")
+
+
+def send(producer: Producer, sequence_id: int, highest: int = -1, *, chunk: tuple[int, int] | None = None) -> None:
+    messages = 1 if highest < 0 else highest - sequence_id + 1
+    body = entry(producer.name, sequence_id, highest, chunk=chunk)
+    producer.send(sequence_id, highest, messages, body, chunk is not None)
+
+
+def stored(world: World, topic: str = TOPIC) -> list[tuple[str, int]]:
+    """Producer name and sequence id of every durable entry, in order."""
+    log = world.topic(topic).log
+    found: list[tuple[str, int]] = []
+    at = log.first_position
+    while entries := log.read(log.next_valid(at), 100, 1 << 20):
+        for each in entries:
+            metadata = read_metadata(each.body)
+            found.append((metadata.producer_name, metadata.sequence_id))
+        at = entries[-1].position
+    return found
+
+
+def outcome(answers: Answers) -> str:
+    """What the newest answer says."""
+    newest = answers.outcomes[-1]
+    if isinstance(newest, PersistenceServerError):
+        return "unknown"
+    return "duplicate" if newest == POSITION_EARLIEST else "stored"
+
+
+VECTORS: list[tuple[list[tuple[int, int]], tuple[int, int], bool, str]] = [
+    ([], (0, -1), True, "stored"),
+    ([(0, -1)], (0, -1), True, "duplicate"),
+    ([(1, -1)], (1, -1), False, "unknown"),
+    ([(5, -1)], (3, -1), True, "duplicate"),
+    ([(5, -1)], (6, -1), True, "stored"),
+    ([(7, 9)], (8, -1), True, "duplicate"),
+    ([(7, 9)], (10, -1), True, "stored"),
+    ([(9, -1)], (9, 12), True, "duplicate"),
+]
+
+
+@pytest.mark.parametrize(("before", "sent", "settled", "expected"), VECTORS)
+def test_the_published_decisions(
+    before: list[tuple[int, int]], sent: tuple[int, int], settled: bool, expected: str
+) -> None:
+    """1.8.4, 1.8.5: the vectors [C]: what was stored or is in flight, what is sent then, what is answered."""
+    world = World(DEDUPLICATED)
+    producer, answers = world.produce(name="p")
+    for sequence_id, highest in before:
+        send(producer, sequence_id, highest)
+    if settled:
+        world.settle()
+    send(producer, *sent)
+    world.settle()
+    assert outcome(answers) == expected
+    assert len(stored(world)) == len(before) + (expected == "stored")
+
+
+def test_nothing_is_compared_while_it_is_off() -> None:
+    """1.8.1: off by default; then the same id is stored as often as it is sent, and the last one is not known."""
+    world = World()
+    producer, answers = world.produce(name="p")
+    for _ in range(3):
+        send(producer, 0)
+    world.settle()
+    assert stored(world) == [("p", 0)] * 3
+    assert (producer.last_sequence_id, len(answers.receipts)) == (-1, 3)
+    assert topic_stats(world.topic()).deduplication_status == "Disabled"
+
+
+def test_a_marker_in_the_log_says_nothing_about_ids() -> None:
+    """1.8.1: control markers are not recorded when the log is replayed."""
+    world = World(DEDUPLICATED)
+    producer, _ = world.produce(name="p")
+    metadata = MessageMetadata(producer_name="marked", sequence_id=7, publish_time=1, marker_type=10)
+    world.topic().log.append(seal_entry(metadata.SerializeToString(), b""), 1, lambda error: None)
+    send(producer, 3)
+    world.settle()
+    world.crash()
+    assert [world.produce(name=name)[0].last_sequence_id for name in ("p", "marked")] == [3, -1]
+
+
+def test_a_replicator_is_judged_by_the_first_producer() -> None:
+    """1.8.2: name and ids are those of the metadata, live and after a crash; the replicator's own do not count."""
+    world = World(DEDUPLICATED)
+    replicator, answers = world.produce(name="pulsar.repl.west")
+    for own, name, sequence_id in ((0, "a", 5), (1, "b", 5), (2, "a", 5), (3, "a", 6), (4, "a", 4)):
+        replicator.send(own, -1, 1, entry(name, sequence_id), False)
+        world.settle()
+    assert stored(world) == [("a", 5), ("b", 5), ("a", 6)]
+    assert [position == POSITION_EARLIEST for _, position in answers.receipts] == [False, False, True, False, True]
+    for _ in range(2):
+        assert [world.produce(name=name)[0].last_sequence_id for name in ("a", "b", "c")] == [6, 5, -1]
+        world.crash()
+
+
+def test_only_the_last_chunk_counts() -> None:
+    """1.8.3: chunks share one id; of a message sent again all chunks but the last are stored once more."""
+    world = World(DEDUPLICATED)
+    producer, answers = world.produce(name="p")
+    for _ in range(2):
+        for number in range(3):
+            send(producer, 4, chunk=(number, 3))
+            assert producer.last_sequence_id == (4 if number == 2 or len(answers.order) >= 3 else -1)
+        world.settle()
+    positions = [position for _, position in answers.receipts]
+    assert (len(stored(world)), positions[5]) == (5, POSITION_EARLIEST)
+    assert POSITION_EARLIEST not in positions[:5]
+
+
+def test_a_chunked_message_cut_short_by_a_crash_is_sent_again_whole() -> None:
+    """1.8.3: recovery does not take a first chunk for the whole message."""
+    world = World(DEDUPLICATED)
+    producer, _ = world.produce(name="p")
+    send(producer, 0, chunk=(0, 2))
+    world.settle()
+    world.crash()
+    again, answers = world.produce(name="p")
+    assert again.last_sequence_id == -1
+    for number in range(2):
+        send(again, 0, chunk=(number, 2))
+    world.settle()
+    assert POSITION_EARLIEST not in [position for _, position in answers.receipts]
+
+
+def test_answers_keep_the_order_of_sends() -> None:
+    """1.7.7, 1.8.4: a duplicate is answered after what was sent before it."""
+    world = World(DEDUPLICATED)
+    producer, answers = world.produce(name="p")
+    send(producer, 0)
+    world.settle()
+    for sequence_id in (1, 0, 2):
+        send(producer, sequence_id)
+    assert answers.order == [0]
+    world.settle()
+    assert answers.order == [0, 1, 0, 2]
+    assert [position == POSITION_EARLIEST for _, position in answers.receipts] == [False, False, True, False]
+
+
+def test_each_name_has_ids_of_its_own() -> None:
+    """1.8.4: the maps are per producer name, also over connections; the broker tells the last id."""
+    world = World(DEDUPLICATED)
+    one, _ = world.produce(name="one")
+    two, _ = world.produce(name="two")
+    send(one, 5)
+    send(two, 3)
+    world.settle()
+    one.close()
+    again, _ = world.produce(name="one")
+    assert (again.last_sequence_id, two.last_sequence_id, world.produce()[0].last_sequence_id) == (5, 3, -1)
+
+
+def test_the_last_id_counts_what_is_under_way() -> None:
+    """1.7.3: the highest accepted id is told, stored or not; of a batch the highest inside."""
+    world = World(DEDUPLICATED)
+    producer, _ = world.produce(name="p")
+    send(producer, 2, 8)
+    producer.abandon()
+    assert world.produce(name="p")[0].last_sequence_id == 8
+
+
+def test_a_resend_after_a_lost_connection_is_stored_once() -> None:
+    """1.8 (1.8.4): the first answer is Unknown while the entry is under way, then it is a duplicate."""
+    world = World(DEDUPLICATED)
+    first, _ = world.produce(name="p")
+    send(first, 0)
+    first.abandon()
+    second, answers = world.produce(name="p")
+    send(second, 0)
+    assert outcome(answers) == "unknown"
+    world.settle()
+    send(second, 0)
+    assert outcome(answers) == "duplicate"
+    assert stored(world) == [("p", 0)]
+
+
+def test_what_could_not_be_stored_may_be_sent_again() -> None:
+    """1.8.5: on a failure the accepted ids fall back to the stored ones."""
+    world = World(DEDUPLICATED)
+    producer, _ = world.produce(name="p")
+    send(producer, 0)
+    world.settle()
+    world.disk.fail(1, forever=True)
+    send(producer, 1)
+    with pytest.raises(Exception, match="disk failed"):
+        world.settle()
+    assert producer.last_sequence_id == 0
+
+
+@pytest.mark.parametrize("policy", ["none", "all", "random"])
+def test_ids_survive_a_crash(policy: Policy) -> None:
+    """1.8.6: the snapshot is loaded and the entries behind it are replayed; every stored id is a duplicate then."""
+    world = World(DEDUPLICATED)
+    producer, _ = world.produce(name="p")
+    for sequence_id in range(23):
+        send(producer, sequence_id)
+        if sequence_id % 3 == 2:
+            world.settle()
+    world.settle()
+    cursor = world.topic().deduplication
+    assert cursor is not None
+    assert world.topic().log.count_entries(cursor.position, world.topic().log.last_confirmed) < 8
+    world.crash(policy=policy)
+    again, answers = world.produce(name="p")
+    assert again.last_sequence_id == 22
+    for sequence_id in range(24):
+        send(again, sequence_id)
+    world.settle()
+    assert stored(world) == [("p", sequence_id) for sequence_id in range(24)]
+    assert answers.order == list(range(24))
+
+
+def test_a_snapshot_is_taken_after_some_time() -> None:
+    """1.8.6: also of a topic with few entries; and when it is unloaded."""
+    world = World(broker_deduplication_enabled=True)
+    producer, _ = world.produce(name="p")
+    send(producer, 0)
+    world.settle()
+    cursor = world.topic().deduplication
+    assert cursor is not None
+    assert cursor.position < world.topic().log.last_confirmed
+    world.clock.advance(120_000)
+    world.settle()
+    assert cursor.position == world.topic().log.last_confirmed
+    send(producer, 1)
+    world.settle()
+    world.broker.unload(world.topic().name)
+    world.settle()
+    reloaded = world.topic().deduplication
+    assert reloaded is not None
+    assert reloaded.position == world.topic().log.last_confirmed
+    assert world.produce(name="p")[0].last_sequence_id == 1
+
+
+def test_snapshots_survive_the_compaction_of_the_cursor_log() -> None:
+    """1.8.6: the properties of the internal cursor are part of what is kept."""
+    world = World(DEDUPLICATED)
+    producer, _ = world.produce(name="p")
+    for sequence_id in range(5):
+        send(producer, sequence_id)
+    world.settle()
+    world.store.cursors.compact()
+    world.settle()
+    world.broker.unload(world.topic().name)
+    world.settle()
+    world.store.cursors.compact()
+    world.settle()
+    world.crash(policy="none")
+    assert world.produce(name="p")[0].last_sequence_id == 4
+
+
+def test_producers_that_left_long_ago_are_forgotten() -> None:
+    """1.8.6: after 360 min of inactivity; a connected one is kept however quiet it is."""
+    world = World(broker_deduplication_enabled=True)
+    quiet, _ = world.produce(name="quiet")
+    gone, _ = world.produce(name="gone")
+    send(quiet, 1)
+    send(gone, 1)
+    world.settle()
+    gone.close()
+    world.clock.advance(21_540_000)
+    assert world.produce(name="gone")[0].last_sequence_id == 1
+    next(each for each in world.topic().producers if each.name == "gone").close()
+    for _ in range(4):
+        world.clock.advance(6_000_000)
+        world.settle()
+    assert (quiet.last_sequence_id, world.produce(name="gone")[0].last_sequence_id) == (1, -1)
+    world.crash()
+    assert [world.produce(name=name)[0].last_sequence_id for name in ("quiet", "gone")] == [1, -1]
+
+
+def test_the_ids_of_so_many_producers_are_kept() -> None:
+    """1.8.6: those who left first are forgotten first."""
+    world = World(DEDUPLICATED, broker_deduplication_max_number_of_producers=3)
+    for number in range(6):
+        producer, _ = world.produce(name=f"p{number}")
+        send(producer, 9)
+        world.settle()
+        producer.close()
+    for _ in range(2):
+        ids = world.topic().deduplication.ids  # type: ignore[union-attr]
+        assert sorted(ids.persisted) == ["p3", "p4", "p5"]
+        world.crash()
+
+
+def test_it_can_be_turned_on_and_off() -> None:
+    """1.8 (1.1.5): for one topic, at once, with its producers connected; turning it off forgets all ids for good."""
+    world = World()
+    topic = world.topic()
+    on = DEDUPLICATED
+    producer, answers = world.produce(name="p")
+    send(producer, 0)
+    world.settle()
+    topic.apply(on, topic.quotas)
+    assert (topic.deduplication_status, producer.last_sequence_id) == ("Enabled", -1)
+    for sequence_id in (0, 0, 1):
+        send(producer, sequence_id)
+        world.settle()
+    assert [outcome(answers), len(stored(world))] == ["stored", 3]
+    topic.apply(SMALL, topic.quotas)
+    assert (topic.deduplication_status, producer.last_sequence_id) == ("Disabled", -1)
+    topic.apply(on, topic.quotas)
+    assert producer.last_sequence_id == -1
+    world.crash()
+    assert world.topic().deduplication_status == "Disabled"
+    assert world.store.metadata.internal_cursor(world.topic().topic_id, "pulsar.dedup") is None
+
+
+def test_an_entry_under_way_while_it_is_turned_on_again_is_known() -> None:
+    """1.8.4: the ids that are stored are never above those accepted."""
+    world = World(DEDUPLICATED)
+    topic = world.topic()
+    producer, _ = world.produce(name="p")
+    send(producer, 5)
+    topic.apply(SMALL, topic.quotas)
+    topic.apply(world.settings, topic.quotas)
+    world.settle()
+    assert producer.last_sequence_id == 5
+
+
+def test_system_topics_are_not_deduplicated() -> None:
+    """1.8.1, 1.1.6: they are the broker's own."""
+    world = World(DEDUPLICATED)
+    name = "persistent://public/default/__change_events"
+    assert world.topic(name).deduplication_status == "Disabled"
+
+
+def test_the_cursor_is_not_a_subscription() -> None:
+    """1.1.6: ``pulsar.dedup`` is internal: not listed, not to be subscribed to, and it holds no backlog."""
+    world = World(DEDUPLICATED)
+    producer, _ = world.produce(name="p")
+    send(producer, 0)
+    world.settle()
+    assert world.topic().subscriptions == {}
+    with pytest.raises(NotAllowedError, match=r"pulsar\.dedup"):
+        world.subscribe(subscription="pulsar.dedup")
+    with pytest.raises(NotAllowedError, match="reserved"):
+        world.topic().create_subscription("__compaction")
+    world.restart()
+    assert world.topic().subscriptions == {}
+
+
+def test_retention_keeps_what_must_be_replayed() -> None:
+    """I7.1, 1.8.6: acknowledged ledgers stay until a snapshot covers them."""
+    world = World(broker_deduplication_enabled=True, broker_deduplication_snapshot_interval_seconds=1000)
+    consumer, mailbox = world.subscribe(SHARED)
+    producer, _ = world.produce(name="p")
+    for sequence_id in range(25):
+        send(producer, sequence_id)
+        world.settle()
+    ack(consumer, *mailbox.take())
+    world.settle()
+    before = world.topic().log.entries_count
+    world.clock.advance(300_000)
+    world.settle()
+    assert world.topic().log.entries_count == before == 25
+    world.clock.advance(1_000_000)
+    world.settle()
+    world.clock.advance(300_000)
+    world.settle()
+    assert world.topic().log.entries_count < before
+    world.crash()
+    assert world.produce(name="p")[0].last_sequence_id == 24
+
+
+def test_a_topic_is_not_loaded_while_its_entries_are_under_way() -> None:
+    """1.8 (I1.5): what a former life of the topic accepted is unknown until it is stored."""
+    world = World(DEDUPLICATED)
+    producer, _ = world.produce(name="p")
+    send(producer, 0)
+    world.broker.unload(TopicName.parse(TOPIC))
+    with pytest.raises(ServiceNotReadyError):
+        world.topic()
+    world.settle()
+    again, answers = world.produce(name="p")
+    send(again, 0)
+    assert outcome(answers) == "duplicate"
+
+
+class DeduplicationMachine(RuleBasedStateMachine):
+    """I1.5: producers that send, lose their connection, resend, while topics are unloaded and machines crash."""
+
+    NAMES = ("a", "b", "c")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(DEDUPLICATED)
+        self.producers: dict[str, tuple[Producer, Answers]] = {}
+        self.next_id = Counter[str]()
+        self.confirmed: dict[str, int] = {}
+        self.unanswered: dict[str, list[tuple[int, int]]] = {name: [] for name in self.NAMES}
+
+    def _producer(self, name: str) -> tuple[Producer, Answers] | None:
+        pair = self.producers.get(name)
+        if pair is None or pair[0].closed:
+            try:
+                pair = self.producers[name] = self.world.produce(name=name)
+            except ServiceNotReadyError:
+                return None
+        return pair
+
+    def _note_answers(self) -> None:
+        for name, (_, answers) in self.producers.items():
+            for sequence_id, _position in answers.receipts:
+                mine = self.unanswered[name]
+                if mine and mine[0][0] == sequence_id:
+                    _, highest = mine.pop(0)
+                    self.confirmed[name] = max(self.confirmed.get(name, -1), sequence_id, highest)
+            answers.receipts.clear()
+            if answers.errors:  # as a client does: everything from there on is sent again later
+                answers.errors.clear()
+                self.producers[name][0].abandon()
+
+    @rule(name=st.sampled_from(NAMES), size=st.integers(1, 3))
+    def send_new(self, name: str, size: int) -> None:
+        pair = self._producer(name)
+        if pair is None:
+            return
+        self._resend_first(name, pair)
+        first = self.next_id[name]
+        self.next_id[name] += size
+        highest = first + size - 1 if size > 1 else -1
+        self.unanswered[name].append((first, highest))
+        send(pair[0], first, highest)
+
+    def _resend_first(self, name: str, pair: tuple[Producer, Answers]) -> None:
+        """A connection begins with everything that has no receipt."""
+        if not getattr(pair[1], "resent", False):
+            pair[1].resent = True  # type: ignore[attr-defined]
+            for each in self.unanswered[name]:
+                send(pair[0], *each)
+
+    @rule(name=st.sampled_from(NAMES), back=st.integers(0, 5))
+    def send_an_old_one(self, name: str, back: int) -> None:
+        """A second program of the same name, or a client gone mad: ids that were confirmed long ago."""
+        pair = self._producer(name)
+        old = self.confirmed.get(name, -1) - back
+        if pair is not None and old >= 0:
+            self._resend_first(name, pair)
+            send(pair[0], old)
+
+    @rule(name=st.sampled_from(NAMES))
+    def lose_connection(self, name: str) -> None:
+        if name in self.producers:
+            self.producers.pop(name)[0].abandon()
+
+    @rule()
+    def settle(self) -> None:
+        self.world.settle()
+        self._note_answers()
+
+    @rule(ms=st.sampled_from([1000, 130_000]))
+    def pass_time(self, ms: int) -> None:
+        self.world.clock.advance(ms)
+
+    @rule()
+    def unload(self) -> None:
+        self.world.broker.unload(TopicName.parse(TOPIC))
+
+    @rule()
+    def compact(self) -> None:
+        self.world.store.cursors.compact()
+
+    @rule(seed=st.integers(0, 1000), policy=st.sampled_from(["none", "all", "prefix", "random", "torn"]))
+    def crash(self, seed: int, policy: Policy) -> None:
+        self._note_answers()
+        self.producers.clear()
+        self.world.crash(seed, policy)
+
+    @invariant()
+    def stored_is_never_above_accepted(self) -> None:
+        try:
+            cursor = self.world.topic().deduplication
+        except ServiceNotReadyError:
+            return
+        assert cursor is not None
+        for name, last in cursor.ids.persisted.items():
+            assert cursor.ids.pushed[name] >= last
+
+    def teardown(self) -> None:
+        self.world.settle()
+        self._note_answers()
+        for name in self.NAMES:
+            pair = self._producer(name)
+            assert pair is not None
+            self._resend_first(name, pair)
+            self.world.settle()
+            self._note_answers()
+        in_log = stored(self.world)
+        for name in self.NAMES:
+            mine = [sequence_id for producer, sequence_id in in_log if producer == name]
+            assert mine == sorted(set(mine)), f"{name}: {mine}"
+            assert self.unanswered[name] == [], f"{name} has no answer for {self.unanswered[name]}"
+            ids = self.world.topic().deduplication.ids  # type: ignore[union-attr]
+            for sequence_id in mine:
+                assert ids.verdict(name, sequence_id) == 1
+            assert ids.last_sequence_id(name) == self.next_id[name] - 1
+        self.world.abandon()
+        World.running.remove(self.world)
+
+
+DeduplicationMachine.TestCase.settings = hypothesis_settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestDeduplication = DeduplicationMachine.TestCase
+
+
+def test_positions_are_those_of_the_entries() -> None:
+    """1.8.4 (1.4.3): only a duplicate's receipt carries (-1, -1)."""
+    world = World(DEDUPLICATED)
+    producer, answers = world.produce(name="p")
+    send(producer, 0)
+    send(producer, 1)
+    world.settle()
+    send(producer, 1)
+    ledger = answers.receipts[0][1].ledger
+    assert [position for _, position in answers.receipts] == [Position(ledger, 0), Position(ledger, 1), (-1, -1)]
+
+
+def test_an_interval_of_0_means_no_snapshots_by_time() -> None:
+    """1.8: as a policy may say; those by number of entries go on, and nothing runs without end."""
+    world = World(DEDUPLICATED, broker_deduplication_snapshot_interval_seconds=0)
+    producer, _ = world.produce(name="p")
+    cursor = world.topic().deduplication
+    assert cursor is not None
+    begun = cursor.position
+    for number in range(5):
+        assert cursor.position == begun
+        send(producer, number)
+        world.settle()
+        world.clock.advance(1_000_000)
+        world.settle()
+    assert cursor.position == world.topic().log.last_confirmed
+
+
+@pytest.mark.parametrize("mode", [AccessMode.EXCLUSIVE_WITH_FENCING, AccessMode.WAIT_FOR_EXCLUSIVE])
+def test_a_name_is_not_forgotten_while_its_next_producer_is_connected(mode: AccessMode) -> None:
+    """1.8.4, 1.7.4: whoever takes the name over goes on under its numbers, however long it is silent."""
+    world = World(DEDUPLICATED, broker_deduplication_producer_inactivity_timeout_minutes=1)
+    first, _ = world.produce(name="p")
+    send(first, 0)
+    world.settle()
+    second, answers = world.produce(name="p", access_mode=mode)
+    first.close()
+    assert second.accepting
+    world.clock.advance(1_000_000)
+    world.settle()
+    send(second, 0)
+    world.settle()
+    assert outcome(answers) == "duplicate", outcome(answers)
+    assert stored(world) == [("p", 0)]

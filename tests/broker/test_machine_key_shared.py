@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random histories of a Key_Shared subscription: keys, joins, leaves, limits (I2.2, I2.6 to I2.15, I4.1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import msgspec
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, precondition, rule
+
+from broker_core.base.errors import ConsumerAssignError
+from broker_core.base.positions import Position
+from broker_core.broker import Delivery, SubscribeRequest, SubscriptionType
+from broker_core.broker.key_shared.dispatcher import KeySharedDispatcher
+from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
+from broker_core.testing.sim_disk import POLICIES
+from broker_core.wire.entry import seal_entry
+from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
+from tests.broker.machine import PICK, SETTINGS, SIZES, Client, SubscriptionMachine
+
+KEYS = [f"key-{number}" for number in range(6)]
+
+LUCK = st.integers(0, 9)
+
+KEY_SETTINGS = msgspec.structs.replace(
+    SETTINGS,
+    key_shared_look_ahead_msg_in_replay_threshold_per_consumer=4,
+    key_shared_look_ahead_msg_in_replay_threshold_per_subscription=9,
+)
+
+BOUNDS = (0, 8192, 21000, 24000, 40000, 60000, 65536)
+"""Sticky consumers bring the slots between two of these: some keys are in each."""
+
+
+class KeySharedMachine(SubscriptionMachine):
+    """``owner``: which client was given an entry and has not acknowledged it; ``counts``: how often it came again;
+    ``fresh``: entries that nobody was ever given; ``keys``: the key of each entry."""
+
+    kind = SubscriptionType.KEY_SHARED
+    policy: ClassVar[KeySharedPolicy] = KeySharedPolicy()
+    world_settings = KEY_SETTINGS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owner: dict[Position, Client] = {}
+        self.counts: dict[Position, int] = {}
+        self.delivered: set[Position] = set()
+        self.keys: dict[Position, str] = {}
+
+    def request(self, client: Client) -> SubscribeRequest:
+        return replace(super().request(client), key_shared=self.policy)
+
+    # -- model
+
+    @property
+    def in_order(self) -> bool:
+        return not self.policy.allow_out_of_order
+
+    @rule(sizes=SIZES, keys=st.lists(st.sampled_from(KEYS), min_size=6, max_size=6))
+    def publish(self, sizes: list[int], keys: list[str]) -> None:
+        for size, key in zip(sizes, keys, strict=False):
+            metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, partition_key=key)
+            if size > 1:
+                metadata.num_messages_in_batch = size
+            self.producer.send(len(self.sent), -1, size, seal_entry(metadata.SerializeToString(), b"x"), False)
+            self.sent.append(size)
+
+    def learn(self, position: Position, messages: int) -> None:
+        super().learn(position, messages)
+        log = self.world.topic(self.topic).log
+        self.keys[position] = MessageMetadata.FromString(_metadata(log.read(position, 1, 1)[0].body)).partition_key
+
+    def on_delivery(self, client: Client, delivery: Delivery) -> None:
+        position = delivery.entry.position
+        key = self.keys[position]
+        assert position not in self.owner, f"{position} is with two consumers (I2.2)"
+        assert delivery.redelivery_count == self.counts.get(position, 0), "I4.5"
+        assert self.unacked(client) < KEY_SETTINGS.max_unacked_messages_per_consumer, "I2.6"
+        if self.in_order:
+            holders = {id(holder) for p, holder in self.owner.items() if self.keys[p] == key}
+            assert holders <= {id(client)}, f"{key} is with two consumers (I2.11)"
+            if position not in self.delivered:
+                older = [p for p, k in self.keys.items() if k == key and p < position and self.open.get(p)]
+                assert all(p in self.delivered for p in older), f"{key} out of order (I2.12)"
+        assert self.dispatcher is not None
+        selector = self.dispatcher.selector
+        assert selector.select(selector.hash_of(key.encode())) is client.consumer, "not its key"
+        super().on_delivery(client, delivery)
+        self.owner[position] = client
+        self.delivered.add(position)
+
+    def unacked(self, client: Client) -> int:
+        return sum(self.open[position].bit_count() for position, owner in self.owner.items() if owner is client)
+
+    def available(self, client: Client) -> bool:
+        return client.permits > 0 and client.writable and not client.consumer.blocked
+
+    def on_acked(self, position: Position) -> None:
+        self.owner.pop(position, None)
+        self.counts.pop(position, None)
+
+    def on_gone(self, client: Client) -> None:
+        self.take_back(client, [position for position, owner in self.owner.items() if owner is client])
+        if not self.clients:
+            self.start_anew()
+
+    def take_back(self, client: Client, positions: list[Position]) -> None:
+        for position in positions:
+            if self.owner.get(position) is client:
+                del self.owner[position]
+                self.counts[position] = self.counts.get(position, 0) + 1
+
+    def start_anew(self) -> None:
+        self.counts.clear()
+        self.owner.clear()
+        self.delivered.clear()
+
+    def forget_consumers(self) -> None:
+        super().forget_consumers()
+        self.start_anew()
+
+    @property
+    def dispatcher(self) -> KeySharedDispatcher | None:
+        found = self.subscription.dispatcher
+        assert found is None or isinstance(found, KeySharedDispatcher)
+        return found
+
+    # -- actions
+
+    @precondition(lambda self: self.clients and self.entries)
+    @rule(who=PICK, which=st.lists(PICK, max_size=5))
+    def redeliver(self, who: int, which: list[int]) -> None:
+        """4.4.1 Ids of its own, of others, acknowledged ones and doubles."""
+        client = self.pick(who)
+        positions = [self.pick_entry(number) for number in which]
+        self.take_back(client, list(dict.fromkeys(positions)))
+        client.consumer.redeliver(positions)
+
+    @precondition(lambda self: self.clients)
+    @rule(who=PICK)
+    def redeliver_all(self, who: int) -> None:
+        """4.4.2"""
+        client = self.pick(who)
+        self.take_back(client, [position for position, owner in self.owner.items() if owner is client])
+        client.consumer.redeliver(None)
+
+    @rule(keys=st.lists(st.sampled_from(KEYS), min_size=4, max_size=12))
+    def publish_and_send(self, keys: list[str]) -> None:
+        """Many small entries at once, and time for all that follows from them."""
+        for start in range(0, len(keys), 6):
+            part = keys[start : start + 6]
+            self.publish([1] * len(part), part)
+        self.settle_down()
+
+    # What sends all consumers away is rare here, as keys only meet each other while consumers stay.
+
+    @precondition(lambda self: self.clients and self.entries)
+    @rule(who=PICK, which=PICK, bits=st.integers(0, 15), luck=LUCK)
+    def seek(self, who: int, which: int, bits: int, luck: int) -> None:
+        if not luck:
+            super().seek(who, which, bits)
+
+    @rule(luck=LUCK)
+    def restart(self, luck: int) -> None:
+        if not luck:
+            super().restart()
+
+    @rule(seed=st.integers(0, 1000), policy=st.sampled_from(POLICIES), luck=LUCK)
+    def crash(self, seed: int, policy: str, luck: int) -> None:
+        if not luck:
+            super().crash(seed, policy)
+
+    # -- after every step
+
+    @invariant()
+    def every_entry_is_in_one_place(self) -> None:
+        """I2.2, I3.8."""
+        dispatcher = self.dispatcher if self.world.broker.loaded_topics() else None
+        if dispatcher is None:
+            assert not self.clients
+            return
+        pending = {p: client for client in self.clients for p in client.consumer.pending}
+        assert pending == self.owner
+        waiting = [p for queue in dispatcher._waiting.queues.values() for p in queue]
+        stalled = [p for queue in dispatcher._waiting._stalled.values() for p in queue]
+        unrouted = list(dispatcher._unrouted)
+        assert sorted([*waiting, *stalled, *unrouted]) == list(dispatcher._replay)
+        assert len(dispatcher._waiting) == len(waiting) + len(stalled)
+        for position, bits in self.open.items():
+            waits = position in dispatcher._replay or position in dispatcher._holes
+            places = [position in pending, waits, position >= dispatcher.read_position]
+            assert sum(places) == 1 or (not bits and sum(places) == 0), (position, places)
+            assert bits or places[:2] == [False, False], position
+        assert set(dispatcher._hashes) == {*pending, *waiting, *stalled}
+        for client in self.clients:
+            assert client.consumer.pending.unacked == self.unacked(client)
+            assert client.consumer.pending.unacked <= KEY_SETTINGS.max_unacked_messages_per_consumer + 3, "I2.6"
+        assert dispatcher.unacked_messages == sum(self.unacked(client) for client in self.clients)
+
+    @invariant()
+    def waiting_has_a_limit(self) -> None:
+        """I2.15: redelivered entries count beyond it, as they were sent before."""
+        dispatcher = self.dispatcher if self.world.broker.loaded_topics() else None
+        if dispatcher is not None:
+            new = [p for p in dispatcher._replay if p not in self.counts and p not in dispatcher._unrouted]
+            assert len(new) <= 9 + KEY_SETTINGS.dispatcher_max_read_batch_size
+
+    @invariant()
+    def draining_agrees_with_what_is_pending(self) -> None:
+        """I2.13: exactly the pending entries whose hash is somebody else's now."""
+        dispatcher = self.dispatcher if self.world.broker.loaded_topics() else None
+        if dispatcher is None:
+            return
+        expected: dict[tuple[int, str], int] = {}
+        for client in self.clients:
+            for position in client.consumer.pending:
+                hash_ = dispatcher._hashes[position]
+                if dispatcher.selector.select(hash_) is not client.consumer:
+                    expected[hash_, client.name] = expected.get((hash_, client.name), 0) + 1
+        found = {
+            (each.hash, client.name): each.unacked_entries
+            for client in self.clients
+            for each in dispatcher.draining.of(client.consumer)
+            if dispatcher.selector.select(each.hash) is not client.consumer
+        }
+        if self.in_order and self.policy.mode is KeySharedMode.AUTO_SPLIT:
+            assert found == expected
+        else:
+            assert not dispatcher.draining
+
+    @rule()
+    def settle_down(self) -> None:
+        """I2.7, I2.13: an entry that waits though its owner has room waits for its hash, or for the look-ahead."""
+        super().settle_down()
+        dispatcher = self.dispatcher
+        if dispatcher is None or dispatcher.blocked:
+            return
+        for position in dispatcher._replay:
+            owner = dispatcher.selector.select(dispatcher.selector.hash_of(self.keys[position].encode()))
+            if owner is None:
+                assert position in dispatcher._unrouted, "I2.10: it belongs to the holes"
+                continue
+            client = next(client for client in self.clients if client.consumer is owner)
+            drains = dispatcher._hashes.get(position, -1) in dispatcher.draining
+            gated = client.consumer in dispatcher.recorded
+            assert drains or gated or not self.available(client) or position in dispatcher._unrouted, position
+        unread = [p for p, bits in self.open.items() if bits and p >= dispatcher.read_position]
+        if unread and any(self.available(client) for client in self.clients):
+            assert len(dispatcher._waiting) >= dispatcher._look_ahead_max(), "nothing is read though it could be"
+        if any(self.available(client) for client in self.clients) and dispatcher._unrouted:
+            assert len(dispatcher._waiting) >= dispatcher._look_ahead_max()
+
+
+def _metadata(body: bytes) -> bytes:
+    return body[10 : 10 + int.from_bytes(body[6:10], "big")]
+
+
+class RingMachine(KeySharedMachine):
+    """Consistent hashing, draining hashes: the defaults."""
+
+
+class SplitMachine(KeySharedMachine):
+    """Split ranges."""
+
+    world_settings = msgspec.structs.replace(KEY_SETTINGS, subscription_key_shared_use_consistent_hashing=False)
+
+
+class ClassicMachine(KeySharedMachine):
+    """Recorded read positions on the ring of Pulsar 3."""
+
+    world_settings = msgspec.structs.replace(
+        KEY_SETTINGS,
+        subscription_key_shared_use_classic_persistent_implementation=True,
+        key_shared_hash_ring="v3",
+        subscription_key_shared_consistent_hashing_replica_points=3,
+    )
+
+    def on_delivery(self, client: Client, delivery: Delivery) -> None:
+        assert self.dispatcher is not None
+        limit = self.dispatcher.recorded.limit(client.consumer)
+        assert limit is None or delivery.entry.position < limit, "I2.14"
+        super().on_delivery(client, delivery)
+
+
+class OutOfOrderMachine(KeySharedMachine):
+    """Consumers that allow out-of-order delivery: only that a key's entries go to its owner (2.9.4)."""
+
+    policy = KeySharedPolicy(allow_out_of_order=True)
+
+
+class StickyMachine(KeySharedMachine):
+    """Consumers that bring ranges; ``ranges``: who brought what (I2.10)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ranges: dict[str, tuple[int, int]] = {}
+
+    def request(self, client: Client) -> SubscribeRequest:
+        policy = KeySharedPolicy(KeySharedMode.STICKY, (self.ranges[client.name],))
+        return replace(super().request(client), key_shared=policy)
+
+    @precondition(lambda self: len(self.clients) < 4)
+    @rule(permits=st.sampled_from([0, 1, 3, 10]), priority=st.integers(0, 5), name=st.sampled_from(["1", "2", "3"]))
+    def subscribe(self, permits: int, priority: int, name: str) -> None:
+        """Take ``name`` regions from number ``priority`` on; who overlaps with others is refused, without a trace."""
+        start, end = BOUNDS[priority], BOUNDS[min(priority + int(name), len(BOUNDS) - 1)] - 1
+        taken = [self.ranges[client.name] for client in self.clients]
+        self.ranges[f"{name}{self.names + 1}"] = (start, end)
+        if all(end < other_start or other_end < start for other_start, other_end in taken):
+            super().subscribe(permits, priority, name)
+            return
+        before = self.picture()
+        with pytest.raises(ConsumerAssignError):
+            super().subscribe(permits, priority, name)
+        assert self.picture() == before, "I2.10"
+
+    def picture(self) -> object:
+        dispatcher = self.dispatcher
+        assert dispatcher is not None
+        permits = [client.consumer.permits for client in self.clients]
+        return dispatcher.selector.ranges(), permits, dispatcher.consumers, list(dispatcher._replay)
+
+    def settle_down(self) -> None:
+        """I2.10: no entry of a hole is lost, and none of an owned slot is in a hole."""
+        super().settle_down()
+        dispatcher = self.dispatcher
+        if dispatcher is not None:
+            for position in dispatcher._holes:
+                if position in self.keys:
+                    assert dispatcher.selector.select(dispatcher.selector.hash_of(self.keys[position].encode())) is None
+
+
+TestRing = RingMachine.TestCase
+TestSplit = SplitMachine.TestCase
+TestClassic = ClassicMachine.TestCase
+TestOutOfOrder = OutOfOrderMachine.TestCase
+TestSticky = StickyMachine.TestCase
+for machine, examples in ((TestRing, 100), (TestSplit, 100), (TestClassic, 60), (TestOutOfOrder, 40), (TestSticky, 60)):
+    machine.settings = settings(
+        max_examples=examples, stateful_step_count=50, deadline=None, derandomize=True, print_blob=True
+    )
+del machine

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies: topic over namespace over broker, kept in the catalogue, in force at once."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.base.errors import ConsumerBusyError, DataFormatError, NotAllowedError, ProducerBusyError
+from broker_core.base.names import NamespaceName, TopicName
+from broker_core.base.settings import Settings
+from broker_core.broker.policies import (
+    NO_POLICIES,
+    AutoSubscriptionCreation,
+    AutoTopicCreation,
+    BacklogQuota,
+    Policies,
+    Retention,
+    quotas_under,
+    settings_under,
+)
+from broker_core.storage.metadata import Metadata
+from tests.broker.world import SHARED, TOPIC, World
+
+NAMESPACE = NamespaceName("public", "default")
+NAME = TopicName.parse(TOPIC)
+
+
+def test_the_topic_goes_before_the_namespace_and_that_before_the_broker() -> None:
+    """1.1.5: topic > namespace > broker, for each policy by itself."""
+    broker = Settings(ttl_duration_default_in_seconds=1, max_producers_per_topic=1)
+    namespace = Policies(message_ttl_in_seconds=2, max_consumers_per_topic=2)
+    topic = Policies(message_ttl_in_seconds=3)
+    found = settings_under(broker, namespace, topic)
+    assert found.ttl_duration_default_in_seconds == 3
+    assert (found.max_consumers_per_topic, found.max_producers_per_topic) == (2, 1)
+    assert settings_under(broker, namespace).ttl_duration_default_in_seconds == 2
+    assert settings_under(broker) is broker
+
+
+def test_a_zero_is_a_value_and_not_its_absence() -> None:
+    """1.1.5: a topic can switch off what its namespace has on."""
+    namespace = Policies(message_ttl_in_seconds=60, deduplication_enabled=True)
+    found = settings_under(Settings(), namespace, Policies(message_ttl_in_seconds=0))
+    assert found.ttl_duration_default_in_seconds == 0
+
+
+@pytest.mark.parametrize(("policy", "found"), [(2000, 2000), (0, 5 * 1024 * 1024), (2**31 - 1, 5 * 1024 * 1024)])
+def test_messages_of_a_topic_can_be_limited_further(policy: int, found: int) -> None:
+    """1.3.5, 1.1.5: a topic may allow less than the broker, never more; 0 says nothing."""
+    assert settings_under(Settings(), Policies(max_message_size=policy)).max_message_size == found
+
+
+def test_the_two_quotas_are_layered_apart() -> None:
+    """1.1.5, 7.3: a topic's size quota leaves the namespace's age quota in force."""
+    age = BacklogQuota(limit_s=60, policy="consumer_backlog_eviction")
+    size = BacklogQuota(limit_bytes=10, policy="producer_exception")
+    namespace = Policies(backlog_quota_map={"message_age": age})
+    topic = Policies(backlog_quota_map={"destination_storage": size})
+    found = quotas_under(Settings(backlog_quota_default_limit_bytes=99), namespace, topic)
+    assert (found.size, found.age) == (size, age)
+    assert quotas_under(Settings(backlog_quota_default_limit_bytes=99)).size.limit_bytes == 99
+
+
+@pytest.mark.parametrize(
+    ("retention", "fine"),
+    [(pair, True) for pair in ((0, 0), (-1, -1), (10, 20), (-1, 5), (5, -1))]
+    + [(pair, False) for pair in ((0, 5), (5, 0), (-2, 5), (5, -2))],
+)
+def test_a_retention_with_one_limit_of_zero_is_refused(retention: tuple[int, int], fine: bool) -> None:
+    """7.1: exactly one of them 0 with the other > 0 is invalid; -1 is no limit."""
+    policies = Policies(retention_policies=Retention(*retention))
+    if fine:
+        policies.check()
+    else:
+        with pytest.raises(NotAllowedError):
+            policies.check()
+
+
+def test_policies_survive_a_restart_and_end_with_what_they_are_set_for() -> None:
+    """1.1.5: both levels are in the catalogue; a topic made anew has none."""
+    world = World()
+    world.topic()
+    world.broker.set_namespace_policies(NAMESPACE, Policies(max_producers_per_topic=7))
+    world.broker.set_topic_policies(NAME, Policies(message_ttl_in_seconds=5))
+    world.restart()
+    settings = world.topic().settings
+    assert (settings.max_producers_per_topic, settings.ttl_duration_default_in_seconds) == (7, 5)
+    world.broker.delete_topic(NAME, force=True)
+    world.restart()
+    assert world.broker.policies.of_topic(NAME) == NO_POLICIES
+
+
+def test_policies_of_a_partitioned_topic_hold_for_its_partitions() -> None:
+    """1.1.5, 1.2.1: they are set once, under the name without the partition, and go with the topic."""
+    world = World()
+    world.broker.create_partitioned(NAME, 2)
+    partition = world.topic(f"{TOPIC}-partition-1")
+    world.broker.set_topic_policies(NAME, Policies(max_consumers_per_topic=1))
+    assert partition.settings.max_consumers_per_topic == 1
+    world.broker.set_topic_policies(NAME.partition(0), NO_POLICIES)
+    assert partition.settings.max_consumers_per_topic == 0
+    world.broker.set_topic_policies(NAME, Policies(max_consumers_per_topic=1))
+    world.broker.delete_partitioned(NAME)
+    assert world.broker.policies.of_topic(NAME) == NO_POLICIES
+
+
+def test_limits_of_a_topic_are_kept() -> None:
+    """1.1.5: producers, consumers and subscriptions beyond the limits of the topic are refused, also after a change."""
+    world = World()
+    world.broker.set_topic_policies(
+        NAME, Policies(max_producers_per_topic=1, max_consumers_per_topic=2, max_subscriptions_per_topic=2)
+    )
+    world.produce()
+    with pytest.raises(ProducerBusyError, match="maxProducersPerTopic"):
+        world.produce()
+    world.subscribe(SHARED, "a")
+    world.subscribe(SHARED, "a")
+    with pytest.raises(ConsumerBusyError, match="maxConsumersPerTopic"):
+        world.subscribe(SHARED, "a")
+    world.topic().create_subscription("b")
+    with pytest.raises(NotAllowedError, match="maxSubscriptionsPerTopic"):
+        world.topic().create_subscription("c")
+    world.broker.set_topic_policies(NAME, NO_POLICIES)
+    world.produce()
+    world.subscribe(SHARED, "a")
+    world.topic().create_subscription("c")
+
+
+def test_auto_creation_is_the_namespaces_to_say() -> None:
+    """1.1.7, 1.1.5: what is created on first use, topics and subscriptions, can be set for a namespace."""
+    world = World()
+    creation = AutoTopicCreation(True, "partitioned", 3)
+    world.broker.set_namespace_policies(NAMESPACE, Policies(auto_topic_creation=creation))
+    assert world.broker.partitions_of(TopicName.parse("p"), create=True) == 3
+    world.broker.set_namespace_policies(
+        NAMESPACE,
+        Policies(
+            auto_topic_creation=AutoTopicCreation(False),
+            auto_subscription_creation=AutoSubscriptionCreation(False),
+        ),
+    )
+    with pytest.raises(Exception, match="does not exist"):
+        world.topic("q")
+    world.broker.create_topic(TopicName.parse("q"))
+    with pytest.raises(Exception, match="auto-creation is off"):
+        world.subscribe(topic="q")
+
+
+def test_a_namespace_has_room_for_so_many_topics() -> None:
+    """1.1.5: maxTopicsPerNamespace counts partitions, for creation by hand, on first use and for growth."""
+    world = World(max_topics_per_namespace=3)
+    world.broker.create_partitioned(NAME, 2)
+    with pytest.raises(NotAllowedError, match="maxTopicsPerNamespace"):
+        world.broker.grow_partitions(NAME, 4)
+    world.topic("a")
+    for refused in (lambda: world.topic("b"), lambda: world.broker.create_topic(TopicName.parse("b"))):
+        with pytest.raises(NotAllowedError, match="maxTopicsPerNamespace"):
+            refused()
+
+
+def test_a_namespace_is_deleted_when_it_is_empty_or_by_force() -> None:
+    """1.1.5: with its topics, their data and its policies; another one of the same name begins without any."""
+    world = World()
+    other = NamespaceName("public", "other")
+    world.broker.namespaces.create(other)
+    world.broker.set_namespace_policies(other, Policies(message_ttl_in_seconds=5))
+    world.broker.create_partitioned(TopicName.parse("public/other/p"), 2)
+    world.topic("public/other/t")
+    with pytest.raises(NotAllowedError, match="not empty"):
+        world.broker.delete_namespace(other)
+    world.broker.delete_namespace(other, force=True)
+    assert not world.broker.namespaces.exists(other)
+    world.broker.namespaces.create(other)
+    assert world.broker.topics_of(other) == []
+    assert world.broker.policies.of_namespace(other) == NO_POLICIES
+    world.restart()
+    assert world.broker.policies.of_namespace(other) == NO_POLICIES
+
+
+def test_a_catalogue_of_the_first_version_is_brought_up_to_date() -> None:
+    """1.1.5: it had no policies of topics, and kept for a namespace whatever was sent; that is not acted on now."""
+    world = World()
+    world.topic()
+    world.restart()
+    metadata = world.store.metadata
+    metadata._db.execute("DROP TABLE topic_policies")
+    metadata.put_namespace("public/default", {"message_ttl_in_seconds": 1, "anything": []})
+    metadata._db.execute("PRAGMA user_version = 1")
+    world.restart()
+    assert world.broker.policies.of_namespace(NAMESPACE) == NO_POLICIES
+    world.broker.set_topic_policies(NAME, Policies(message_ttl_in_seconds=5))
+    world.restart()
+    assert world.topic().settings.ttl_duration_default_in_seconds == 5
+
+
+def test_the_doctor_leaves_an_old_catalogue_as_it_is() -> None:
+    """1.1.5: looking changes nothing; a catalogue of a version to come is refused."""
+    world = World()
+    metadata = world.store.metadata
+    metadata._db.execute("DROP TABLE topic_policies")
+    metadata._db.execute("PRAGMA user_version = 1")
+    world.broker.close()
+    world.settle()
+    world.store.close()
+    looked = Metadata(world.disk, "/data/meta.db", create=False, migrate=False)
+    assert looked.problems() == []
+    assert looked._one("PRAGMA user_version") == 1
+    looked._db.execute("PRAGMA user_version = 99")
+    looked.close()
+    with pytest.raises(DataFormatError, match="schema version 99"):
+        Metadata(world.disk, "/data/meta.db", create=False)
+
+
+_COUNTS = st.none() | st.integers(0, 2**31 - 1)
+_LEVELS = st.builds(
+    Policies,
+    message_ttl_in_seconds=_COUNTS,
+    max_producers_per_topic=_COUNTS,
+    retention_policies=st.none() | st.builds(Retention, st.integers(-1, 9), st.integers(-1, 9)),
+    backlog_quota_map=st.none()
+    | st.dictionaries(
+        st.sampled_from(["destination_storage", "message_age"]),
+        st.builds(BacklogQuota, st.integers(-1, 9), st.integers(-1, 9)),
+    ),
+)
+
+
+@given(_LEVELS, _LEVELS)
+def test_levels_add_up_field_by_field_and_survive_json(namespace: Policies, topic: Policies) -> None:
+    """1.1.5: for every combination the strongest level that says something wins; JSON changes nothing."""
+    broker = Settings(ttl_duration_default_in_seconds=11, max_producers_per_topic=12)
+    found = settings_under(broker, namespace, topic)
+    for policy, setting in (
+        ("message_ttl_in_seconds", "ttl_duration_default_in_seconds"),
+        ("max_producers_per_topic", "max_producers_per_topic"),
+    ):
+        said = [getattr(level, policy) for level in (topic, namespace) if getattr(level, policy) is not None]
+        assert getattr(found, setting) == (said[0] if said else getattr(broker, setting))
+    assert msgspec.json.decode(msgspec.json.encode(topic), type=Policies) == topic
