@@ -11,10 +11,23 @@ Messages one by one through producers, consumers and readers; whole entries and 
 
 from broker_core.client.async_client import AsyncClient
 from broker_core.client.blocking import Client
-from broker_core.client.blocking_handles import Consumer, CursorHandle, EntryReader, EntryWriter, Producer, Reader
+from broker_core.client.blocking_handles import (
+    Consumer,
+    CursorHandle,
+    EntryReader,
+    EntryWriter,
+    Producer,
+    Reader,
+    TableView,
+)
+from broker_core.client.callbacks import ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor
+from broker_core.client.client_stats import ConsumerStats, ProducerStats
 from broker_core.client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from broker_core.client.dead_letter_policy import DeadLetterPolicy
+from broker_core.client.key_shared_policy import KeySharedPolicy
 from broker_core.client.message import Message
 from broker_core.client.probes import LastEntry
+from broker_core.client.redelivery_backoff import RedeliveryBackoff
 
 __all__ = [
     "Client",
@@ -22,9 +35,18 @@ __all__ = [
     "ClientConfig",
     "ProducerConfig",
     "ConsumerConfig",
+    "DeadLetterPolicy",
+    "KeySharedPolicy",
+    "RedeliveryBackoff",
     "Producer",
     "Consumer",
     "Reader",
+    "TableView",
+    "ProducerStats",
+    "ConsumerStats",
+    "ProducerInterceptor",
+    "ConsumerInterceptor",
+    "ConsumerEventListener",
     "Message",
     "EntryReader",
     "EntryWriter",

@@ -8,6 +8,7 @@ its ack and completes exactly once; no future outlives the answer or the connect
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
 from broker_core.base.errors import ConnectionLostError, OperationTimeoutError, PulsarishError
 from broker_core.base.positions import MessageId, Position
@@ -19,6 +20,13 @@ from broker_core.client.network import Network
 from broker_core.wire.commands import message_id as wire_message_id
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+
+class Receipt(NamedTuple):
+    """The wish to hear of the broker's answer. ``at_once``: do not wait for the rest of the group."""
+
+    done: asyncio.Future[None]
+    at_once: bool
 
 
 class AckSender:
@@ -36,19 +44,21 @@ class AckSender:
         self.received = self._grouping.received
         self.is_duplicate = self._grouping.is_duplicate
         self.forget = self._grouping.forget
+        self.redelivering = self._grouping.redelivering
         self._waiting: list[asyncio.Future[None]] = []
         self._answers: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def individual(self, message_id: MessageId, done: asyncio.Future[None] | None) -> None:
-        """Acknowledge one message; with ``done`` at once and with an answer."""
-        self._grouping.individual(message_id, again=done is not None)
-        self._arrange(done)
+    def individual(self, message_id: MessageId, receipt: Receipt | None) -> bool:
+        """Acknowledge one message; returns whether its whole entry is acknowledged now."""
+        whole = self._grouping.individual(message_id, again=receipt is not None)
+        self._arrange(receipt)
+        return whole
 
-    def cumulative(self, message_id: MessageId, done: asyncio.Future[None] | None) -> None:
+    def cumulative(self, message_id: MessageId, receipt: Receipt | None) -> None:
         """Acknowledge a message and all before it."""
-        self._grouping.cumulative(message_id, again=done is not None)
-        self._arrange(done)
+        self._grouping.cumulative(message_id, again=receipt is not None)
+        self._arrange(receipt)
 
     def flush(self) -> None:
         """Send what waits, if there is a connection; otherwise it goes on waiting."""
@@ -58,9 +68,9 @@ class AckSender:
             return
         self._send(connection)
 
-    def send_again(self, connection: Connection) -> None:
-        """A new attachment: the broker may have missed the last cumulative ack, and gets what waits."""
-        self._grouping.send_cumulative_again()
+    def reattached(self, connection: Connection, *, by_broker: bool) -> None:
+        """A new attachment: what waits is sent; see ``AckGrouping.reattached``."""
+        self._grouping.reattached(by_broker=by_broker)
         self._send(connection)
 
     def connection_lost(self, reason: PulsarishError) -> None:
@@ -76,15 +86,19 @@ class AckSender:
             self._timer = None
         self.connection_lost(ConnectionLostError("the consumer was closed before the broker answered"))
 
-    def _arrange(self, done: asyncio.Future[None] | None) -> None:
+    def _arrange(self, receipt: Receipt | None) -> None:
         """Send now, or when the group is full or its time is over."""
-        if done is not None:
-            self._waiting.append(done)
+        at_once = False
+        if receipt is not None:
+            self._waiting.append(receipt.done)
+            # Without a connection the group would wait for one, and the future with it.
+            at_once = receipt.at_once or self._attachment.connection is None
         pending = self._grouping.pending_count
         group_s = self._config.acknowledgment_group_time_s
-        if done is not None or (pending and not group_s) or pending >= self._config.max_acknowledgment_group_size:
+        waits = bool(pending or self._waiting)
+        if at_once or (waits and not group_s) or pending >= self._config.max_acknowledgment_group_size:
             self.flush()
-        elif pending and self._timer is None:
+        elif waits and self._timer is None:
             self._timer = self._network.loop.call_later(group_s, self._group_time_over)
 
     def _group_time_over(self) -> None:

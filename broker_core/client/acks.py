@@ -10,6 +10,7 @@ ack leaves in exactly one ``take``; a bit once cleared stays cleared. Source: se
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from broker_core.base.invariants import invariant
@@ -65,27 +66,31 @@ class AckGrouping:
         return max(len(self._individual), len(self._partial), int(self._cumulative_waits))
 
     def received(self, position: Position, remaining: int) -> None:
-        """A batch has arrived of which the messages in ``remaining`` (a bit for each) are not acknowledged."""
-        self._open[position] = remaining
+        """A batch has arrived of which the messages in ``remaining`` (a bit for each) are not acknowledged.
+
+        It may have crossed an ack that waits here, of which the broker cannot know.
+        """
+        self._open[position] = remaining & self._partial.get(position, remaining)
         self._open.move_to_end(position)
 
-    def individual(self, message_id: MessageId, *, again: bool = False) -> None:
-        """Acknowledge one message. ``again``: if a cumulative ack did that before, send that one once more."""
+    def individual(self, message_id: MessageId, *, again: bool = False) -> bool:
+        """Acknowledge one message; returns whether its whole entry is acknowledged now.
+
+        ``again``: if a cumulative ack did that before, send that one once more.
+        """
         position, index = message_id.position, message_id.batch_index
         if self.is_duplicate(position, index):
             if again:
                 self.send_cumulative_again()
-            return
-        if index < 0:
-            self._whole(position)
-            return
-        remaining = self._remaining(message_id) & ~(1 << index)
+            return self.is_duplicate(position, -1)
+        remaining = 0 if index < 0 else self._remaining(message_id) & ~(1 << index)
         if remaining == 0:
             self._whole(position)
-            return
+            return True
         self._open[position] = remaining
         if self._batch_index_acks:
             self._partial[position] = remaining
+        return False
 
     def cumulative(self, message_id: MessageId, *, again: bool = False) -> None:
         """Acknowledge ``message_id`` and all before it. ``again``: send it even if that was done before."""
@@ -136,6 +141,24 @@ class AckGrouping:
         """The next ``take`` repeats the cumulative ack: the broker may not have seen the last one."""
         self._cumulative_waits = self._cumulative[0] != POSITION_EARLIEST
 
+    def redelivering(self, positions: Iterable[Position]) -> None:
+        """The broker was asked for these entries again: what is open of them is what it will say then."""
+        for position in positions:
+            self._open.pop(position, None)
+
+    def reattached(self, *, by_broker: bool) -> None:
+        """A new attachment: everything that the broker does not count as acknowledged comes again.
+
+        ``by_broker``: it was asked for over a healthy connection, so that nothing sent was lost, but others may have
+        moved the subscription back. Otherwise the last cumulative ack may be lost, and is sent once more.
+        """
+        self._open.clear()
+        if not by_broker:
+            self.send_cumulative_again()
+        elif not self._cumulative_waits:
+            self._cumulative = (POSITION_EARLIEST, _WHOLE)
+            self._cumulative_remaining = 0
+
     def forget(self) -> None:
         """Everything may come again: after a seek, or when all is to be redelivered."""
         self._open.clear()
@@ -151,7 +174,10 @@ class AckGrouping:
         self._open.pop(position, None)
 
     def _remaining(self, message_id: MessageId) -> int:
-        remaining = self._open.get(message_id.position)
+        position = message_id.position
+        remaining = self._open.get(position)
+        if remaining is None:
+            remaining = self._partial.get(position)
         if remaining is not None:
             return remaining
         invariant(message_id.batch_size > message_id.batch_index, "%s does not tell the size of its batch", message_id)

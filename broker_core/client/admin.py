@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The few calls of Pulsar's admin REST that the command line and the examples need; works with any Pulsar.
+"""The calls of Pulsar's admin REST that the command line and the examples need; works with any Pulsar.
 
 Blocking, over the standard library. Statuses become the errors of the common tree, with the broker's ``reason``.
 Source: Pulsar docs, "Admin REST API - persistent topics".
@@ -25,6 +25,7 @@ from broker_core.base.errors import (
     TopicNotFoundError,
 )
 from broker_core.base.names import NamespaceName, TopicName
+from broker_core.base.positions import MessageId
 
 _ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 """A stats answer of a large namespace is megabytes; more than this is not an admin answer."""
@@ -87,11 +88,88 @@ class AdminApi:
             return dict(self._get(f"{_topic_path(topic)}/partitioned-stats?perPartition=true"))
         return dict(self._get(f"{_topic_path(topic)}/stats"))
 
+    def grow_partitions(self, topic: TopicName, partitions: int) -> None:
+        """Give a partitioned topic this many partitions; it can only become more."""
+        self._call("POST", f"{_topic_path(topic)}/partitions", str(partitions))
+
+    def unload(self, topic: TopicName) -> None:
+        """Disconnect all clients of the topic, which come back, and let it go from the broker's memory."""
+        self._call("PUT", f"{_topic_path(topic)}/unload")
+
+    def terminate(self, topic: TopicName) -> dict[TopicName, MessageId]:
+        """End the topic for good; the last message of the topic, or of each partition (entry -1: there is none)."""
+        if self.partitions(topic):
+            ends = json.loads(self._call("POST", f"{_topic_path(topic)}/terminate/partitions"))
+            return {topic.partition(int(number)): _message_id(ends[number]) for number in sorted(ends, key=int)}
+        return {topic: _message_id(json.loads(self._call("POST", f"{_topic_path(topic)}/terminate")))}
+
+    # -- policies of a topic; names are the last parts of Pulsar's paths, such as retention or maxProducers
+
+    def topic_policy(self, topic: TopicName, name: str, *, applied: bool = False) -> Any:
+        """What is set for the topic, as JSON; with ``applied`` what is in force whoever set it. None: nothing."""
+        path = "backlogQuotaMap" if name == "backlogQuota" else _path(name)
+        content = self._call("GET", f"{_topic_path(topic)}/{path}?applied={str(applied).lower()}")
+        return None if content.strip() == b"{}" else _json_or_none(content)
+
+    def set_topic_policy(self, topic: TopicName, name: str, value: Any) -> None:
+        """Set one policy to a JSON value; of ``backlogQuota`` to a map of types to quotas, as it is read."""
+        path = f"{_topic_path(topic)}/{_path(name)}"
+        if name == "messageTTL":
+            self._call("POST", f"{path}?messageTTL={quote(str(value), safe='')}")
+        elif name == "backlogQuota":
+            for kind, quota in dict(value).items():
+                self._call("POST", f"{path}?backlogQuotaType={quote(kind, safe='')}", json.dumps(quota))
+        else:
+            self._call("POST", path, json.dumps(value))
+
+    def remove_topic_policy(self, topic: TopicName, name: str) -> None:
+        """Leave the policy to the namespace and the broker again."""
+        path = f"{_topic_path(topic)}/{_path(name)}"
+        kinds = ("destination_storage", "message_age") if name == "backlogQuota" else ("",)
+        for kind in kinds:
+            self._call("DELETE", f"{path}?backlogQuotaType={kind}" if kind else path)
+
     # -- subscriptions
+
+    def create_subscription(self, topic: TopicName, subscription: str, start: str | MessageId) -> None:
+        """Create it on the topic (on every partition) at ``earliest``, ``latest`` or right behind a message."""
+        body = start if isinstance(start, str) else _id_json(start)
+        self._call("PUT", _subscription_path(topic, subscription), json.dumps(body))
+
+    def skip_messages(self, topic: TopicName, subscription: str, count: int) -> None:
+        """Pass over the next ``count`` unacknowledged entries; not of a partitioned topic."""
+        self._call("POST", f"{_subscription_path(topic, subscription)}/skip/{count}")
+
+    def clear_backlog(self, topic: TopicName, subscription: str) -> None:
+        """Pass over everything."""
+        self._call("POST", f"{_subscription_path(topic, subscription)}/skip_all")
+
+    def expire_messages(self, topic: TopicName, subscription: str, older_than_s: int) -> None:
+        """Pass over the messages at the head of the backlog that are older than so many seconds."""
+        self._call("POST", f"{_subscription_path(topic, subscription)}/expireMessages/{older_than_s}")
+
+    def reset_to_time(self, topic: TopicName, subscription: str, time_ms: int) -> None:
+        """Stand right before the first message published at or after this time, milliseconds since the epoch."""
+        self._call("POST", f"{_subscription_path(topic, subscription)}/resetcursor/{time_ms}")
+
+    def reset_to_message(self, topic: TopicName, subscription: str, message: MessageId) -> None:
+        """Stand right before this message; not of a partitioned topic."""
+        self._call("POST", f"{_subscription_path(topic, subscription)}/resetcursor", json.dumps(_id_json(message)))
 
     def delete_subscription(self, topic: TopicName, subscription: str, *, force: bool) -> None:
         """Delete the subscription on the topic (on every partition), with its position."""
-        path = f"{_topic_path(topic)}/subscription/{_path(subscription)}?force={str(force).lower()}"
+        self._call("DELETE", f"{_subscription_path(topic, subscription)}?force={str(force).lower()}")
+
+    # -- delayed messages; Pulsar has no such paths
+
+    def due_times(self, topic: TopicName, step_ms: int) -> dict[int, int]:
+        """How many delayed messages fall due when: start of each step in milliseconds since the epoch -> messages."""
+        due = self._get(f"{_topic_path(topic)}/delayedMessages?stepMillis={step_ms}")["due"]
+        return {int(time_ms): count for time_ms, count in due.items()}
+
+    def cancel_delayed(self, topic: TopicName, subscription: str, message: MessageId) -> None:
+        """Take a delayed message back for one subscription; TopicNotFoundError if it does not wait for it."""
+        path = f"{_subscription_path(topic, subscription)}/delayedMessages/{message.ledger}/{message.entry}"
         self._call("DELETE", path)
 
     # -- broker
@@ -132,6 +210,23 @@ class AdminApi:
 
 def _topic_path(topic: TopicName) -> str:
     return f"/admin/v2/{topic.domain}/{_path(topic.tenant, topic.namespace, topic.local)}"
+
+
+def _subscription_path(topic: TopicName, subscription: str) -> str:
+    return f"{_topic_path(topic)}/subscription/{_path(subscription)}"
+
+
+def _json_or_none(content: bytes) -> Any:
+    """An empty answer is how Pulsar says that nothing is set."""
+    return json.loads(content) if content.strip() else None
+
+
+def _message_id(answer: Mapping[str, int]) -> MessageId:
+    return MessageId(answer["ledgerId"], answer["entryId"], answer["partitionIndex"])
+
+
+def _id_json(message: MessageId) -> dict[str, int]:
+    return {"ledgerId": message.ledger, "entryId": message.entry, "partitionIndex": message.partition}
 
 
 def _path(*parts: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
-from broker_core.base.errors import PulsarishError, TopicNotFoundError
+from broker_core.base.errors import PulsarishError, TopicNotFoundError, UsageError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, MessageId, Position
 from broker_core.client.config import (
@@ -31,6 +31,8 @@ from broker_core.client.probes import LastEntry, Probes
 from broker_core.client.producer import AsyncProducer
 from broker_core.client.reader import AsyncReader
 from broker_core.client.retrying import retrying
+from broker_core.client.table_view import AsyncTableView
+from broker_core.client.topics_pattern import TopicsPattern
 from broker_core.wire.entry import EntryRef
 
 if TYPE_CHECKING:
@@ -95,7 +97,20 @@ class AsyncClient:
         """A consumer of one topic or several; ``options`` are the fields of ``ConsumerConfig``."""
         config = ConsumerConfig(**options)
         names = [TopicName.parse(each) for each in ([topics] if isinstance(topics, str) else topics)]
+        if not names:
+            raise UsageError("there is no topic to subscribe to", hint="name one or more")
         return self._keep(await AsyncConsumer.create(self._network, names, subscription, config))
+
+    async def subscribe_pattern(
+        self, pattern: str, subscription: str, **options: Unpack[ConsumerOptions]
+    ) -> AsyncConsumer:
+        """A consumer of all topics of a namespace whose names match ``[tenant/namespace/]expression``.
+
+        Topics that are created later join within ``pattern_auto_discovery_period_s``, from their first message on.
+        """
+        config = ConsumerConfig(**options)
+        parsed = TopicsPattern.parse(pattern)
+        return self._keep(await AsyncConsumer.create(self._network, [], subscription, config, pattern=parsed))
 
     async def create_reader(
         self,
@@ -104,14 +119,27 @@ class AsyncClient:
         *,
         inclusive: bool = False,
         receiver_queue_size: int = 1000,
+        read_compacted: bool = False,
     ) -> AsyncReader:
-        """A reader that begins behind ``start``, or at it if ``inclusive``."""
+        """A reader that begins behind ``start``, or at it if ``inclusive``.
+
+        ``read_compacted``: of what is compacted only the latest message of each key; else it changes nothing.
+        """
         name = TopicName.parse(topic)
         reader = await AsyncReader.create(
-            self._network, name, start, inclusive=inclusive, receiver_queue_size=receiver_queue_size
+            self._network,
+            name,
+            start,
+            inclusive=inclusive,
+            receiver_queue_size=receiver_queue_size,
+            read_compacted=read_compacted,
         )
         self._keep(reader.consumer)
         return reader
+
+    async def create_table_view(self, topic: str) -> AsyncTableView:
+        """The latest value of each key of ``topic``, kept up to date; returns when it holds what is published now."""
+        return self._keep(await AsyncTableView.create(self._network, TopicName.parse(topic)))
 
     # ------------------------------------------------------------------------------------------ entries
 

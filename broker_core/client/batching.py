@@ -41,6 +41,14 @@ class OutgoingMessage(NamedTuple):
     sequence_id: int
     """-1: the next free one."""
     size_bytes: int
+    deliver_at_ms: int = 0
+    """When the broker may deliver it, milliseconds since the epoch; 0: at once. Such a message is in no batch."""
+    deliver_after_ms: int = 0
+    """The same, counted from publishing."""
+
+    @property
+    def is_delayed(self) -> bool:
+        return self.deliver_at_ms > 0 or self.deliver_after_ms > 0
 
 
 class EncodedBatch(NamedTuple):
@@ -66,6 +74,8 @@ class MessageFields(TypedDict, total=False):
     properties: Mapping[str, str] | None
     event_time_ms: int
     sequence_id: int | None
+    deliver_at_ms: int
+    deliver_after_s: float
 
 
 def outgoing(
@@ -76,8 +86,14 @@ def outgoing(
     properties: Mapping[str, str] | None = None,
     event_time_ms: int = 0,
     sequence_id: int | None = None,
+    deliver_at_ms: int = 0,
+    deliver_after_s: float = 0,
 ) -> OutgoingMessage:
-    """Check and normalise what an application wants to send (the fields of ``MessageFields``)."""
+    """Check and normalise what an application wants to send (the fields of ``MessageFields``).
+
+    Shared and Key_Shared subscriptions hold a message back until ``deliver_at_ms`` (since the epoch), or for
+    ``deliver_after_s`` by this machine's clock; all others deliver it at once.
+    """
     if isinstance(value, str):
         value = value.encode()
     elif value is not None and type(value) is not bytes:
@@ -86,12 +102,20 @@ def outgoing(
     text = key if isinstance(key, str) or key is None else base64.b64encode(_as_bytes("key", key)).decode("ascii")
     if event_time_ms < 0:
         raise UsageError(f"event_time_ms {event_time_ms} is negative", hint="give milliseconds since the epoch")
+    if deliver_at_ms < 0:
+        raise UsageError(f"deliver_at_ms {deliver_at_ms} is negative", hint="give milliseconds since the epoch")
+    if deliver_after_s < 0 or (deliver_after_s and deliver_at_ms):
+        raise UsageError(
+            f"deliver_after_s {deliver_after_s:g} beside deliver_at_ms {deliver_at_ms}",
+            hint="give one of them, and no negative one",
+        )
     size = MESSAGE_OVERHEAD_BYTES + (len(value) if value else 0) + (len(text) if text else 0)
     if properties:
         size += sum(len(name) + len(each) for name, each in properties.items())
     return OutgoingMessage(
         value, text, key_is_bytes, ordering_key, properties, event_time_ms,
-        -1 if sequence_id is None else sequence_id, size,
+        -1 if sequence_id is None else sequence_id, size, deliver_at_ms,
+        round(deliver_after_s * 1000),
     )  # fmt: skip
 
 
@@ -110,13 +134,19 @@ class EntryEncoder:
 
     def single(self, message: OutgoingMessage, sequence_id: int, publish_time_ms: int) -> tuple[bytes, int]:
         """The entry of one plain message."""
+        return self._sealed(self.metadata_of(message, sequence_id, publish_time_ms), message.value or b"")
+
+    def metadata_of(self, message: OutgoingMessage, sequence_id: int, publish_time_ms: int) -> pb.MessageMetadata:
+        """What an entry says of the one message that it carries, or of which it carries a chunk."""
         metadata = pb.MessageMetadata(
             producer_name=self.producer_name, sequence_id=sequence_id, publish_time=publish_time_ms
         )
         if message.properties:
             metadata.properties.extend(_key_values(message.properties))
+        if message.is_delayed:
+            metadata.deliver_at_time = message.deliver_at_ms or publish_time_ms + message.deliver_after_ms
         _set_common(metadata, message)
-        return self._sealed(metadata, message.value or b"")
+        return metadata
 
     def batch(
         self, members: list[bytes], first: OutgoingMessage, sequence_id: int, highest: int, publish_time_ms: int
@@ -134,14 +164,19 @@ class EntryEncoder:
 
     def _sealed(self, metadata: pb.MessageMetadata, payload: BytesLike) -> tuple[bytes, int]:
         """The entry and the size of its payload."""
+        payload = self.packed(metadata, payload)
+        return seal_entry(metadata.SerializeToString(), payload), len(payload)
+
+    def packed(self, metadata: pb.MessageMetadata, payload: BytesLike) -> BytesLike:
+        """``payload`` as it travels: compressed if that helps, and then ``metadata`` says so."""
         if self._codec != NONE:
             packed = compress(self._codec, payload)
             # Not only for size: official clients refuse some codecs' form of an empty payload.
             if len(packed) < len(payload):
                 metadata.compression = cast("pb.CompressionType", self._codec)  # an int, whatever its stub says
                 metadata.uncompressed_size = len(payload)
-                payload = packed
-        return seal_entry(metadata.SerializeToString(), payload), len(payload)
+                return packed
+        return payload
 
 
 class BatchBuilder:
@@ -185,6 +220,11 @@ class BatchBuilder:
         self._on_sent.append(on_sent)
         self._last_sequence_id = sequence_id
         self._size_bytes += message.size_bytes
+
+    def take_all(self, publish_time_ms: int) -> list[EncodedBatch]:
+        """The same as a list of one entry or none."""
+        batch = self.take(publish_time_ms)
+        return [] if batch is None else [batch]
 
     def take(self, publish_time_ms: int) -> EncodedBatch | None:
         """The entry of what was added, None if nothing was; the builder is empty afterwards."""

@@ -16,7 +16,15 @@ from typing import Self, Unpack
 from broker_core.base.errors import AlreadyClosedError
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MessageId, Position
 from broker_core.client.async_client import AsyncClient
-from broker_core.client.blocking_handles import Consumer, CursorHandle, EntryReader, EntryWriter, Producer, Reader
+from broker_core.client.blocking_handles import (
+    Consumer,
+    CursorHandle,
+    EntryReader,
+    EntryWriter,
+    Producer,
+    Reader,
+    TableView,
+)
 from broker_core.client.config import (
     ClientConfig,
     ConsumerOptions,
@@ -87,6 +95,14 @@ class Client:
         """A consumer of one topic or several; ``options`` are the fields of ``ConsumerConfig``."""
         return Consumer(self._thread, self._thread.run(self._client.subscribe(topics, subscription, **options)))
 
+    def subscribe_pattern(self, pattern: str, subscription: str, **options: Unpack[ConsumerOptions]) -> Consumer:
+        """A consumer of all topics of a namespace whose names match ``[tenant/namespace/]expression``.
+
+        Topics that are created later join within ``pattern_auto_discovery_period_s``, from their first message on.
+        """
+        making = self._client.subscribe_pattern(pattern, subscription, **options)
+        return Consumer(self._thread, self._thread.run(making))
+
     def create_reader(
         self,
         topic: str,
@@ -94,12 +110,24 @@ class Client:
         *,
         inclusive: bool = False,
         receiver_queue_size: int = 1000,
+        read_compacted: bool = False,
     ) -> Reader:
-        """A reader that begins behind ``start``, or at it if ``inclusive``."""
+        """A reader that begins behind ``start``, or at it if ``inclusive``.
+
+        ``read_compacted``: of what is compacted only the latest message of each key; else it changes nothing.
+        """
         making = self._client.create_reader(
-            topic, start, inclusive=inclusive, receiver_queue_size=receiver_queue_size
-        )  # fmt: skip
+            topic,
+            start,
+            inclusive=inclusive,
+            receiver_queue_size=receiver_queue_size,
+            read_compacted=read_compacted,
+        )
         return Reader(self._thread, self._thread.run(making))
+
+    def create_table_view(self, topic: str) -> TableView:
+        """The latest value of each key of ``topic``, kept up to date; returns when it holds what is published now."""
+        return TableView(self._thread, self._thread.run(self._client.create_table_view(topic)))
 
     # ------------------------------------------------------------------------------------------ entries
 

@@ -9,7 +9,7 @@ unless said otherwise; made by ``Client``.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar, Unpack
@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar, Unpack
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import MessageId, Position
-from broker_core.client.batching import MessageFields, OnSent, outgoing
-from broker_core.client.consumer import Acknowledgeable, AsyncConsumer
+from broker_core.client.batch_receive import BYTES_DEFAULT, MESSAGES_DEFAULT, TIMEOUT_SECONDS_DEFAULT
+from broker_core.client.batching import MessageFields, OnSent
+from broker_core.client.client_stats import ConsumerStats, ProducerStats
+from broker_core.client.consumer import Acknowledgeable, AsyncConsumer, SeekTarget, redelivery_count_of
 from broker_core.client.cursor_handle import AsyncCursor
 from broker_core.client.entry_reader import AsyncEntryReader
 from broker_core.client.loop_thread import LoopThread
@@ -26,6 +28,7 @@ from broker_core.client.message import Message
 from broker_core.client.producer import AsyncProducer
 from broker_core.client.reader import AsyncReader
 from broker_core.client.send_window import SendWindow
+from broker_core.client.table_view import AsyncTableView
 from broker_core.wire.entry import EntryRef
 
 if TYPE_CHECKING:
@@ -106,8 +109,8 @@ class Producer(Handle[AsyncProducer]):
         Without a callback a failure is raised by the next ``flush`` or ``close``. Raises QueueFullError if too much
         waits for receipts; with ``block_if_queue_full`` waits instead.
         """
-        message = outgoing(value, **fields)
         inner = self._inner
+        message = inner.outgoing(value, **fields)
         if self._thread.is_current:
             if not inner.window.try_take(message.size_bytes):
                 raise inner.queue_full()
@@ -132,6 +135,10 @@ class Producer(Handle[AsyncProducer]):
 
         self.send_async(value, callback=settle, **fields)
         return sent
+
+    def stats(self) -> ProducerStats:
+        """What this producer has done so far."""
+        return self._inner.stats()
 
     def flush(self) -> None:
         """Send everything and return when it is stored.
@@ -167,6 +174,15 @@ class Consumer(Handle[AsyncConsumer]):
         message = self._inner.take()
         return self._wait_for_message(timeout_s) if message is None else message
 
+    def batch_receive(
+        self,
+        max_messages: int = MESSAGES_DEFAULT,
+        max_bytes: int = BYTES_DEFAULT,
+        timeout_s: float = TIMEOUT_SECONDS_DEFAULT,
+    ) -> list[Message]:
+        """Several messages at once: what comes until one of the three limits is reached; perhaps none."""
+        return self._thread.run(self._inner.batch_receive(max_messages, max_bytes, timeout_s))
+
     def _wait_for_message(self, timeout_s: float | None) -> Message:
         self._thread.check_caller()
         deadline = None if timeout_s is None else _clock.monotonic() + timeout_s
@@ -183,28 +199,38 @@ class Consumer(Handle[AsyncConsumer]):
                 raise self._inner.nothing_received(timeout_s)
 
     def acknowledge(self, what: Acknowledgeable, *, wait: bool = False) -> None:
-        """Acknowledge one message. ``wait``: return when the broker has confirmed it."""
-        if wait:
-            self._thread.run(self._inner.acknowledge(what, wait=True))
+        """Acknowledge one message. ``wait``: return when the broker has confirmed it, and do not wait for a group."""
+        if wait or self._inner.config.ack_receipt_enabled:
+            self._thread.run(self._inner.acknowledge(what, wait=wait))
         else:
             child, message_id = self._inner.check_acknowledged(what)
             self._thread.post(child.acknowledge, message_id)
 
     def acknowledge_cumulative(self, what: Acknowledgeable, *, wait: bool = False) -> None:
         """Acknowledge a message and all before it in its partition. UsageError on a Shared subscription."""
-        if wait:
-            self._thread.run(self._inner.acknowledge_cumulative(what, wait=True))
+        if wait or self._inner.config.ack_receipt_enabled:
+            self._thread.run(self._inner.acknowledge_cumulative(what, wait=wait))
         else:
             child, message_id = self._inner.check_acknowledged(what, cumulative=True)
             self._thread.post(child.acknowledge_cumulative, message_id)
 
     def negative_acknowledge(self, what: Acknowledgeable) -> None:
-        """Have a message delivered again after ``negative_ack_redelivery_delay_s``.
+        """Have a message delivered again after ``negative_ack_redelivery_delay_s``, or its backoff.
 
-        On Exclusive and Failover everything that is not acknowledged comes again, in order.
+        On Exclusive and Failover everything that is not acknowledged comes again, in order. A message id alone does
+        not tell how often it was delivered: a backoff begins anew.
         """
         child, message_id = self._inner.check_acknowledged(what)
-        self._thread.post(child.negative_acknowledge, message_id)
+        self._thread.post(child.negative_acknowledge, message_id, redelivery_count_of(what))
+
+    def reconsume_later(self, message: Message, delay_s: float, properties: Mapping[str, str] | None = None) -> None:
+        """Put a copy of ``message`` into the retry topic, due in ``delay_s``, then acknowledge it.
+
+        After the last retry the copy goes to the dead letter topic. ``properties`` overlay those of the message.
+        Returns when the copy is stored; if it cannot be, raises, and the message is delivered again soon.
+        UsageError without ``retry_enabled``.
+        """
+        self._thread.run(self._inner.reconsume_later(message, delay_s, properties))
 
     def redeliver_unacknowledged(self) -> None:
         """Have everything delivered again that is not acknowledged."""
@@ -214,12 +240,36 @@ class Consumer(Handle[AsyncConsumer]):
 
         self._thread.run(on_loop())
 
-    def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """Move the subscription: behind a message (``inclusive``: to it), or to a publish time in milliseconds."""
+    def seek(self, target: SeekTarget, *, inclusive: bool = False) -> None:
+        """Move the subscription: behind a message (``inclusive``: to it), or to a publish time in milliseconds.
+
+        Over several topics or partitions a time, earliest and latest mean all of them, a message means its own, and an
+        id must name its partition. A function is called with the full name of each and returns its id or time.
+        """
         self._thread.run(self._inner.seek(target, inclusive=inclusive))
 
+    def pause(self) -> None:
+        """Ask the broker for no more messages until ``resume``. What is queued or on its way can still be received."""
+        self._inner.pause()
+
+    def resume(self) -> None:
+        """Go on after ``pause``."""
+        self._inner.resume()
+
+    @property
+    def has_reached_end_of_topic(self) -> bool:
+        """Whether every topic was terminated and everything in it is acknowledged: nothing will ever come again."""
+        return self._inner.has_reached_end_of_topic
+
+    def stats(self) -> ConsumerStats:
+        """What this consumer has done so far, and what it holds."""
+        return self._inner.stats()
+
     def has_message_available(self) -> bool:
-        """Whether ``receive`` would return a message that is already published."""
+        """Whether ``receive`` would return a message that is already published.
+
+        Messages that wait for their redelivery do not count, and on Shared others may be quicker.
+        """
         return self._thread.run(self._inner.has_message_available())
 
     def last_message_id(self) -> MessageId:
@@ -251,6 +301,41 @@ class Reader(Handle[AsyncReader]):
     def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
         """Go behind a message (``inclusive``: to it), or to a publish time in milliseconds since the epoch."""
         self._thread.run(self._inner.seek(target, inclusive=inclusive))
+
+
+class TableView(Handle[AsyncTableView]):
+    """The latest value of each key of a topic: a mapping that others write. Looking never waits."""
+
+    def __getitem__(self, key: str) -> bytes:
+        return self._inner.values[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._inner.values
+
+    def __len__(self) -> int:
+        return len(self._inner.values)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._inner.values.copy())
+
+    def get(self, key: str) -> bytes | None:
+        """The value of ``key``, None if it has none."""
+        return self._inner.values.get(key)
+
+    def snapshot(self) -> dict[str, bytes]:
+        """All keys and values of this moment."""
+        return self._inner.values.copy()
+
+    def listen(self, listener: Callable[[str, bytes | None], None], *, with_present: bool = False) -> None:
+        """Call ``listener`` with every key that changes and its new value, None for one that is removed.
+
+        It runs on the client's thread. ``with_present``: also for what is there already, first.
+        """
+        self._thread.post(self._inner.listen, listener, with_present)
+
+    def refresh(self) -> None:
+        """Return when everything that was published before is here."""
+        self._thread.run(self._inner.refresh())
 
 
 class EntryReader(Handle[AsyncEntryReader]):

@@ -86,6 +86,10 @@ class ConsumerPort(Protocol):
         """A Failover consumer became the active one, or ceased to be."""
         ...
 
+    def end_of_topic(self) -> None:
+        """The topic was terminated, and everything in it is acknowledged."""
+        ...
+
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
         """As for a producer."""
         ...
@@ -126,8 +130,7 @@ class Connection(asyncio.BufferedProtocol):
             BaseCommand.CLOSE_PRODUCER: self._on_close_producer,
             BaseCommand.CLOSE_CONSUMER: self._on_close_consumer,
             BaseCommand.ACTIVE_CONSUMER_CHANGE: self._on_active_change,
-            # Nothing more will come, which a consumer that waits does not need to know.
-            BaseCommand.REACHED_END_OF_TOPIC: lambda _: None,
+            BaseCommand.REACHED_END_OF_TOPIC: self._on_end_of_topic,
         }
 
     # ------------------------------------------------------------------------------------------ for our own side
@@ -346,6 +349,11 @@ class Connection(asyncio.BufferedProtocol):
         consumer = self.consumers.get(change.consumer_id)
         if consumer is not None:
             consumer.active_changed(change.is_active)
+
+    def _on_end_of_topic(self, command: BaseCommand) -> None:
+        consumer = self.consumers.get(command.reachedEndOfTopic.consumer_id)
+        if consumer is not None:
+            consumer.end_of_topic()
 
     def _moved(self, what: str) -> ConnectionLostError:
         return ConnectionLostError(f"{self.address} closed the {what}")

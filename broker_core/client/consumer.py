@@ -8,25 +8,40 @@ Owns which partition an acknowledgement belongs to, and the shared queue. ``take
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from broker_core.base.errors import AlreadyClosedError, OperationTimeoutError, UsageError
 from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
+from broker_core.client.ack_sender import Receipt
+from broker_core.client.batch_receive import (
+    BYTES_DEFAULT,
+    MESSAGES_DEFAULT,
+    TIMEOUT_SECONDS_DEFAULT,
+    BatchReceiving,
+)
+from broker_core.client.callbacks import Interceptors
+from broker_core.client.client_stats import ConsumerStats
 from broker_core.client.config import ConsumerConfig
+from broker_core.client.consumer_letters import ConsumerLetters
+from broker_core.client.consumer_topics import ConsumerTopics, Wanted
 from broker_core.client.message import Message
 from broker_core.client.network import Network
 from broker_core.client.receiver_queue import ReceiverQueue
-from broker_core.client.retrying import retrying
 from broker_core.client.topic_consumer import LastMessage, StartPoint, TopicConsumer
+from broker_core.client.topics_pattern import TopicsPattern
 
 Acknowledgeable: TypeAlias = Message | MessageId
 """A message, or its id where that is enough to find its partition."""
 
+SeekTarget: TypeAlias = MessageId | int | Message | Callable[[str], MessageId | int]
+"""Where to go: an id or message, a publish time in milliseconds, or what a function says for each topic."""
+
 
 class AsyncConsumer:
-    """Receives from a subscription. Made by ``AsyncClient.subscribe``."""
+    """Receives from a subscription. Made by ``AsyncClient.subscribe`` and ``AsyncClient.subscribe_pattern``."""
 
     def __init__(
         self,
@@ -35,26 +50,23 @@ class AsyncConsumer:
         subscription: str,
         config: ConsumerConfig,
         *,
+        pattern: TopicsPattern | None = None,
         start: StartPoint | None = None,
         durable: bool = True,
     ) -> None:
-        """``topics``: plain topics and single partitions."""
         check_subscription_name(subscription)
-        if config.receiver_queue_size == 0 and len(topics) > 1:
-            raise UsageError(
-                f"receiver_queue_size 0 over {len(topics)} topics or partitions is not possible",
-                hint="without prefetch nobody knows which of them to ask; use 1 or more",
-            )
         self.subscription = subscription
         self.config = config
         self._network = network
         self._queue = ReceiverQueue()
         self._closed = False
-        share = config.max_total_receiver_queue_size_across_partitions // len(topics)
-        size = min(config.receiver_queue_size, max(1, share))
-        self.children = [
-            TopicConsumer(network, each, subscription, config, self._queue, size, start, durable) for each in topics
-        ]
+        self._interceptors = Interceptors(config.interceptors)
+        self._batches = BatchReceiving(self, network)
+        self._letters = ConsumerLetters(network, topics[0] if topics else None, subscription, config)
+        wanted = Wanted(list(dict.fromkeys(topics)), pattern, self._letters.retry_topic)
+        self._topics = ConsumerTopics(
+            network, wanted, subscription, config, self._queue, self._letters.of, start, durable
+        )
 
     @classmethod
     async def create(
@@ -64,18 +76,23 @@ class AsyncConsumer:
         subscription: str,
         config: ConsumerConfig,
         *,
+        pattern: TopicsPattern | None = None,
         start: StartPoint | None = None,
         durable: bool = True,
     ) -> AsyncConsumer:
-        """Find the partitions of ``topics`` and subscribe to all of them."""
-        names = [name for topic in topics for name in await _expand(network, topic)]
-        consumer = cls(network, names, subscription, config, start=start, durable=durable)
+        """Find the partitions of ``topics``, or what matches ``pattern``, and subscribe to all of it."""
+        consumer = cls(network, topics, subscription, config, pattern=pattern, start=start, durable=durable)
         try:
-            await asyncio.gather(*(child.open() for child in consumer.children))
+            await consumer._topics.open()
         except BaseException:
             await consumer.close()
             raise
         return consumer
+
+    @property
+    def children(self) -> tuple[TopicConsumer, ...]:
+        """One for each topic or partition; more may come and, of a pattern, go."""
+        return self._topics.parts
 
     @property
     def topics(self) -> list[str]:
@@ -100,11 +117,26 @@ class AsyncConsumer:
         except TimeoutError:
             raise self.nothing_received(timeout_s) from None
 
+    async def batch_receive(
+        self,
+        max_messages: int = MESSAGES_DEFAULT,
+        max_bytes: int = BYTES_DEFAULT,
+        timeout_s: float = TIMEOUT_SECONDS_DEFAULT,
+    ) -> list[Message]:
+        """Several messages at once: what comes until one of the three limits is reached; perhaps none."""
+        return await self._batches.receive(max_messages, max_bytes, timeout_s)
+
     def take(self) -> Message | None:
         """The next message if one is here already."""
         if self._closed:
             raise AlreadyClosedError(f"the consumer of subscription {self.subscription!r} is closed")
-        return self._queue.take()
+        if self._batches.kept:
+            with suppress(IndexError):  # another thread may be quicker
+                return self._batches.kept.popleft()
+        message = self._queue.take()
+        if message is not None and self._interceptors:
+            return self._interceptors.passed(lambda each: each.before_consume, message)
+        return message
 
     def want(self) -> None:
         """A message is waited for (matters only without prefetch)."""
@@ -120,40 +152,103 @@ class AsyncConsumer:
         return OperationTimeoutError(f"no message on subscription {self.subscription!r} in {timeout_s:g} s")
 
     async def acknowledge(self, what: Acknowledgeable, *, wait: bool = False) -> None:
-        """Acknowledge one message. ``wait``: return when the broker has confirmed it."""
+        """Acknowledge one message. ``wait``: return when the broker has confirmed it, and do not wait for a group."""
         child, message_id = self.check_acknowledged(what)
-        done = self._network.loop.create_future() if wait else None
-        child.acknowledge(message_id, done)
-        if done is not None:
-            await done
+        receipt = self._new_receipt(wait)
+        child.acknowledge(message_id, receipt)
+        if receipt is not None:
+            await receipt.done
 
     async def acknowledge_cumulative(self, what: Acknowledgeable, *, wait: bool = False) -> None:
         """Acknowledge a message and all before it in its partition. UsageError on a Shared subscription."""
         child, message_id = self.check_acknowledged(what, cumulative=True)
-        done = self._network.loop.create_future() if wait else None
-        child.acknowledge_cumulative(message_id, done)
-        if done is not None:
-            await done
+        receipt = self._new_receipt(wait)
+        child.acknowledge_cumulative(message_id, receipt)
+        if receipt is not None:
+            await receipt.done
+
+    def _new_receipt(self, wait: bool) -> Receipt | None:
+        if not wait and not self.config.ack_receipt_enabled:
+            return None
+        return Receipt(self._network.loop.create_future(), at_once=wait)
 
     def negative_acknowledge(self, what: Acknowledgeable) -> None:
-        """Have a message delivered again after ``negative_ack_redelivery_delay_s``.
+        """Have a message delivered again after ``negative_ack_redelivery_delay_s``, or its backoff.
 
-        On Exclusive and Failover everything that is not acknowledged comes again, in order.
+        On Exclusive and Failover everything that is not acknowledged comes again, in order. A message id alone does
+        not tell how often it was delivered: a backoff begins anew.
         """
         child, message_id = self.check_acknowledged(what)
-        child.negative_acknowledge(message_id)
+        child.negative_acknowledge(message_id, redelivery_count_of(what))
+
+    async def reconsume_later(
+        self, message: Message, delay_s: float, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Put a copy of ``message`` into the retry topic, due in ``delay_s``, then acknowledge it.
+
+        After the last retry the copy goes to the dead letter topic. ``properties`` overlay those of the message.
+        Returns when the copy is stored; if it cannot be, raises, and the message is delivered again soon.
+        UsageError without ``retry_enabled``.
+        """
+        child, message_id = self.check_acknowledged(message)
+        letter = self._letters.retry(message, child.topic, delay_s, properties or {})
+        child.copying(message_id)
+        try:
+            await self._letters.box.send(*letter)
+        except BaseException:
+            child.copying_failed(message_id)
+            raise
+        child.acknowledge(message_id)
+
+    def pause(self) -> None:
+        """Ask the broker for no more messages until ``resume``. What is queued or on its way can still be received."""
+        self._queue.pause(self.children)
+
+    def resume(self) -> None:
+        """Go on after ``pause``."""
+        self._queue.resume(self.children)
+
+    @property
+    def has_reached_end_of_topic(self) -> bool:
+        """Whether every topic was terminated and everything in it is acknowledged: nothing will ever come again."""
+        return all(child.has_ended for child in self.children)
+
+    def stats(self) -> ConsumerStats:
+        """What this consumer has done so far, and what it holds. May be called on any thread."""
+        children = self.children
+        sums = [child.counters for child in children]
+        return ConsumerStats(
+            entries_received=sum(each.entries for each in sums),
+            bytes_received=sum(each.bytes for each in sums),
+            messages_received=sum(each.messages for each in sums),
+            messages_taken=sum(each.taken for each in sums),
+            receives_failed=sum(each.failures for each in sums),
+            acks=sum(each.acks for each in sums),
+            negative_acks=sum(each.negative_acks for each in sums),
+            queued_messages=len(self._queue),
+            permits_at_broker=sum(child.permits.at_broker for child in children),
+            incomplete_chunked_messages=sum(len(child.chunks) for child in children),
+            buffered_chunk_bytes=sum(child.chunks.buffered_bytes for child in children),
+        )
 
     def redeliver_unacknowledged(self) -> None:
         """Have everything delivered again that is not acknowledged."""
         for child in self.children:
             child.redeliver_unacknowledged()
 
-    async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
+    async def seek(self, target: SeekTarget, *, inclusive: bool = False) -> None:
         """Move the subscription: behind a message (``inclusive``: to it), or to a publish time in milliseconds.
 
-        Over several partitions only a time, earliest and latest mean something; an id must name its partition.
+        Over several topics or partitions a time, earliest and latest mean all of them, a message means its own, and an
+        id must name its partition. A function is called with the full name of each and returns its id or time.
         """
-        if not isinstance(target, MessageId) or target in (MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST):
+        if isinstance(target, Message):
+            child, message_id = self.check_acknowledged(target)
+            await child.seek(message_id, inclusive=inclusive)
+        elif callable(target):
+            where = [(child, target(str(child.topic))) for child in self.children]
+            await asyncio.gather(*(child.seek(each, inclusive=inclusive) for child, each in where))
+        elif not isinstance(target, MessageId) or target in (MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST):
             await asyncio.gather(*(child.seek(target, inclusive=inclusive) for child in self.children))
         else:
             await self.child_of(target).seek(target, inclusive=inclusive)
@@ -169,7 +264,10 @@ class AsyncConsumer:
         return list(await asyncio.gather(*(child.last_message_id() for child in self.children)))
 
     async def has_message_available(self) -> bool:
-        """Whether ``receive`` would return a message that is already published."""
+        """Whether ``receive`` would return a message that is already published.
+
+        Messages that wait for their redelivery do not count, and on Shared others may be quicker.
+        """
         if len(self._queue):
             return True
         return any(await asyncio.gather(*(child.has_message_after_taken() for child in self.children)))
@@ -178,23 +276,26 @@ class AsyncConsumer:
         """Delete the subscription, and close."""
         self._closed = True
         self._network.open.discard(self)
-        await asyncio.gather(*(child.unsubscribe() for child in self.children))
+        await self._topics.unsubscribe()
+        await self._letters.box.close()
 
     async def close(self) -> None:
         """Send the acks that wait, and leave. Harmless if closed."""
         if not self._closed:
             self._closed = True
             self._network.open.discard(self)
-            await asyncio.gather(*(child.close() for child in self.children))
+            await self._topics.close()
+            await self._letters.box.close()
+            self._interceptors.told(lambda each: each.close)
         self._queue.end(AlreadyClosedError(f"the consumer of subscription {self.subscription!r} is closed"))
 
     def check_acknowledged(self, what: Acknowledgeable, *, cumulative: bool = False) -> tuple[TopicConsumer, MessageId]:
         """The partition and id that an acknowledgement is about; UsageError if that is not possible."""
         if self._closed:
             raise AlreadyClosedError(f"the consumer of subscription {self.subscription!r} is closed")
-        if cumulative and self.config.type == "shared":
+        if cumulative and self.config.is_shared:
             raise UsageError(
-                f"subscription {self.subscription!r} is shared, so messages before one may belong to others",
+                f"subscription {self.subscription!r} is {self.config.type}: messages before one may belong to others",
                 hint="acknowledge one by one",
             )
         if isinstance(what, MessageId):
@@ -204,9 +305,9 @@ class AsyncConsumer:
                     hint="acknowledge the message itself, or its whole entry as ledger:entry",
                 )
             return self.child_of(what), what
-        for child in self.children:
-            if child is what.source:
-                return child, what.message_id
+        source = what.source
+        if isinstance(source, TopicConsumer) and source.queue is self._queue:
+            return source, what.message_id
         raise UsageError(f"message {what.message_id} was received by another consumer")
 
     def child_of(self, message_id: MessageId) -> TopicConsumer:
@@ -222,14 +323,6 @@ class AsyncConsumer:
         return found[0]
 
 
-async def _expand(network: Network, topic: TopicName) -> list[TopicName]:
-    """The partitions of ``topic``, or itself."""
-    if topic.partition_index >= 0:
-        return [topic]
-    partitions = await retrying(
-        lambda: network.lookup.partitions(topic, create=True),
-        f"subscription to {topic}",
-        network.config.operation_timeout_s,
-        network.new_backoff(),
-    )
-    return [topic.partition(index) for index in range(partitions)] or [topic]
+def redelivery_count_of(what: Acknowledgeable) -> int:
+    """How often it was delivered before, 0 if that is not known."""
+    return what.redelivery_count if isinstance(what, Message) else 0

@@ -98,6 +98,9 @@ class AsyncCursor:
     def message(self, head: MessageHead, body: bytes) -> None:
         """No permits were granted; what comes anyway stays unacknowledged."""
 
+    def end_of_topic(self) -> None:
+        """Says nothing about acknowledging."""
+
     def active_changed(self, active: bool) -> None:
         """Says nothing about acknowledging."""
 

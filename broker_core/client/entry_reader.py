@@ -151,6 +151,9 @@ class AsyncEntryReader:
         self._failure = self._failure or failure
         self._wake()
 
+    def end_of_topic(self) -> None:
+        """The range ends where it ends."""
+
     def active_changed(self, active: bool) -> None:
         """Nobody else can be active on a subscription of our own."""
 

@@ -100,7 +100,7 @@ class AsyncEntryWriter:
     def encode(self, rows: pa.RecordBatch) -> list[EncodedRows]:
         """The entries that carry ``rows``. UsageError for what cannot be sent; nothing of ``rows`` is sent then.
 
-        Columns: key, value, ordering_key, properties, event_time; see ``wire.batch.encode_entries``.
+        Columns: key, value, ordering_key, properties, event_time, deliver_at; see ``wire.batch.encode_entries``.
         """
         self.check()
         first_row = self.rows_written

@@ -11,7 +11,7 @@ from typing import Final
 
 from broker_core.base.errors import PulsarishError, RemoteProtocolError, ServiceNotReadyError, TopicNotFoundError
 from broker_core.base.names import NamespaceName, TopicName
-from broker_core.client.config import ClientConfig
+from broker_core.client.config import ClientConfig, RegexSubscriptionMode
 from broker_core.client.connection import Connection
 from broker_core.client.pool import ConnectionPool
 from broker_core.client.service_url import BrokerAddress, parse_service_url
@@ -20,6 +20,12 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 REDIRECTS_MAX: Final = 20
 """More than any healthy cluster needs; official clients stop at the same number."""
+
+_MODES: Final[dict[RegexSubscriptionMode, pb.CommandGetTopicsOfNamespace.Mode]] = {
+    "persistent": pb.CommandGetTopicsOfNamespace.PERSISTENT,
+    "non_persistent": pb.CommandGetTopicsOfNamespace.NON_PERSISTENT,
+    "all": pb.CommandGetTopicsOfNamespace.ALL,
+}
 
 _LookupAnswer = pb.CommandLookupTopicResponse
 
@@ -82,13 +88,11 @@ class Lookup:
         command = BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=asked)
         return (await connection.request(command, request_id)).lookupTopicResponse
 
-    async def topics_of(self, namespace: NamespaceName) -> list[str]:
-        """Full names of the persistent topics of ``namespace``, each partition on its own, sorted."""
+    async def topics_of(self, namespace: NamespaceName, mode: RegexSubscriptionMode = "persistent") -> list[str]:
+        """Full names of the topics of ``namespace``, each partition on its own, sorted."""
         connection = await self.service_connection()
         request_id = connection.next_request_id()
-        asked = pb.CommandGetTopicsOfNamespace(
-            request_id=request_id, namespace=str(namespace), mode=pb.CommandGetTopicsOfNamespace.PERSISTENT
-        )
+        asked = pb.CommandGetTopicsOfNamespace(request_id=request_id, namespace=str(namespace), mode=_MODES[mode])
         command = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=asked)
         answer = await connection.request(command, request_id)
         return sorted(answer.getTopicsOfNamespaceResponse.topics)

@@ -12,13 +12,15 @@ from __future__ import annotations
 class Permits:
     """``queue_size`` 0: nothing is permitted before somebody wants a message."""
 
-    __slots__ = ("_at_broker", "_free", "_step", "queue_size")
+    __slots__ = ("_at_broker", "_free", "_step", "paused", "queue_size")
 
     def __init__(self, queue_size: int) -> None:
         self.queue_size = queue_size
         self._step = max(1, queue_size // 2)
         self._free = 0
         self._at_broker = 0
+        self.paused = False
+        """While it is, what is owed to the broker adds up instead of being sent."""
 
     @property
     def at_broker(self) -> int:
@@ -32,6 +34,9 @@ class Permits:
 
     def attached(self) -> int:
         """The consumer starts anew at a broker with an empty queue; returns the permits to send."""
+        if self.paused:
+            self._free, self._at_broker = self.queue_size, 0
+            return 0
         self._free = 0
         self._at_broker = self.queue_size
         return self.queue_size
@@ -45,15 +50,32 @@ class Permits:
         if self.queue_size == 0:
             return 0
         self._free += messages
-        if self._free < self._step:
+        if self.paused or self._free < self._step:
             return 0
         due, self._free = self._free, 0
         self._at_broker += due
         return due
 
+    def resize(self, queue_size: int) -> int:
+        """Change the queue size; returns the permits to send now, or 0.
+
+        A smaller queue takes its difference from what is to be permitted again: nothing is called back.
+        """
+        self._free += queue_size - self.queue_size
+        self.queue_size = queue_size
+        self._step = max(1, queue_size // 2)
+        return self.returned(0)
+
+    def resumed(self) -> int:
+        """Not paused any more; returns the permits to send now: all that is owed."""
+        self.paused = False
+        due, self._free = max(0, self._free), min(0, self._free)
+        self._at_broker += due
+        return due
+
     def wanted(self) -> int:
         """Somebody waits for a message and none is queued; returns the permits to send, 0 if some are out already."""
-        if self.queue_size or self._at_broker >= 1:
+        if self.queue_size or self.paused or self._at_broker >= 1:
             return 0
         due = 1 - self._at_broker
         self._at_broker = 1

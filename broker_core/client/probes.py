@@ -122,6 +122,9 @@ class Probe:
         index, time_ms = (broker.index, broker.broker_timestamp) if broker is not None else (-1, -1)
         self._arrival.set_result(EntryRef(head.ledger, head.entry, entry, index, time_ms))
 
+    def end_of_topic(self) -> None:
+        """A probe wants one entry."""
+
     def active_changed(self, active: bool) -> None:
         """Nobody else can be active on a subscription of our own."""
 

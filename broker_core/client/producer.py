@@ -16,6 +16,7 @@ from typing import Unpack, cast
 
 from broker_core.base.errors import (
     AlreadyClosedError,
+    ConfigError,
     OperationTimeoutError,
     PulsarishError,
     QueueFullError,
@@ -33,7 +34,11 @@ from broker_core.client.batching import (
     OutgoingMessage,
     outgoing,
 )
+from broker_core.client.callbacks import Interceptors
+from broker_core.client.chunked_sending import ChunkedSending
+from broker_core.client.client_stats import Latency, ProducerStats
 from broker_core.client.config import ProducerConfig
+from broker_core.client.key_batching import KeyBatchBuilder
 from broker_core.client.network import Network
 from broker_core.client.retrying import retrying
 from broker_core.client.routing import Router
@@ -64,9 +69,24 @@ class PartitionProducer:
         self._window = window
         self._unwatched = unwatched
         self._encoder = EntryEncoder(codec_of_name(config.compression))
-        self._builder = BatchBuilder(self._encoder, config.batching_max_messages, config.batching_max_bytes)
+        builder = KeyBatchBuilder if config.batching_type == "key_based" else BatchBuilder
+        self._builder: BatchBuilder | KeyBatchBuilder = builder(
+            self._encoder, config.batching_max_messages, config.batching_max_bytes
+        )
+        self._chunked: ChunkedSending | None = None
+        if config.chunking_enabled:
+            self._chunked = ChunkedSending(
+                self.lane,
+                self._encoder,
+                window,
+                partition,
+                chunk_bytes_max=max(0, config.chunk_max_message_size),
+                may_overdraw=config.block_if_queue_full,
+            )
         self._timer: asyncio.TimerHandle | None = None
         self._next_sequence_id = 0
+        self.messages_confirmed = 0
+        self.messages_failed = 0
 
     async def open(self) -> None:
         await self.lane.open()
@@ -83,22 +103,43 @@ class PartitionProducer:
             return
         sequence_id = self._next_sequence_id if message.sequence_id < 0 else message.sequence_id
         self._next_sequence_id = sequence_id + 1
-        if not self._builder.has_room_for(message):
+        if self._chunked is not None and self._chunked.is_large(message):
+            self._send_large(self._chunked, message, sequence_id, on_sent)
+            return
+        if message.is_delayed or not self._builder.has_room_for(message):
             self.flush_batch()
         self._builder.add(message, sequence_id, on_sent)
-        if not self._config.batching_enabled or self._builder.is_full:
+        if message.is_delayed or not self._config.batching_enabled or self._builder.is_full:
             self.flush_batch()
         elif self._timer is None:
             self._timer = self._network.loop.call_later(self._config.batching_max_publish_delay_s, self.flush_batch)
 
+    def _send_large(
+        self, chunked: ChunkedSending, message: OutgoingMessage, sequence_id: int, on_sent: OnSent | None
+    ) -> None:
+        def done(message_id: MessageId | None, failure: PulsarishError | None) -> None:
+            self._window.give_back(1, message.size_bytes)
+            self.messages_confirmed += failure is None
+            if failure is not None:
+                self._tell(on_sent, failure)
+            elif on_sent is not None:
+                self._call(on_sent, message_id, None)
+
+        try:
+            chunked.send(message, sequence_id, self._network.clock.now_ms(), done)
+        except PulsarishError as refusal:
+            self._next_sequence_id = sequence_id  # Nothing was sent under it.
+            done(None, refusal)
+
     def flush_batch(self) -> None:
-        """Send what the open batch holds."""
+        """Send what the open batch holds, or the open batches of all keys."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        batch = self._builder.take(self._network.clock.now_ms())
-        if batch is None:
-            return
+        for batch in self._builder.take_all(self._network.clock.now_ms()):
+            self._submit(batch)
+
+    def _submit(self, batch: EncodedBatch) -> None:
         if batch.payload_bytes > self.lane.max_message_size:
             self._settle(batch, None, self._too_large(batch.payload_bytes))
             return
@@ -120,19 +161,22 @@ class PartitionProducer:
                 f"sequence id {message.sequence_id} is not above {self._next_sequence_id - 1}, the last one used",
                 hint="sequence ids must increase",
             )
-        if self._config.compression == "none" and len(message.value or b"") > self.lane.max_message_size:
+        too_large = self._config.compression == "none" and len(message.value or b"") > self.lane.max_message_size
+        if too_large and self._chunked is None:
             return self._too_large(len(message.value or b""))
         return None
 
     def _too_large(self, size: int) -> UsageError:
         return UsageError(
             f"a message of {size} bytes exceeds the broker's maxMessageSize of {self.lane.max_message_size}",
-            hint="split it, compress it, or raise maxMessageSize on the broker",
+            hint="set chunking_enabled (and batching_enabled off), compress it, or raise maxMessageSize on the broker",
         )
 
     def _settle(self, batch: EncodedBatch, position: Position | None, failure: PulsarishError | None) -> None:
         """Tell everybody whose message was in ``batch``."""
         self._window.give_back(batch.messages, batch.size_bytes)
+        if position is not None:
+            self.messages_confirmed += batch.messages
         for index, on_sent in enumerate(batch.on_sent):
             if position is None:
                 invariant(failure is not None, "an entry has neither a place nor a failure")
@@ -146,6 +190,7 @@ class PartitionProducer:
                 self._call(on_sent, message_id, None)
 
     def _tell(self, on_sent: OnSent | None, failure: PulsarishError) -> None:
+        self.messages_failed += 1
         if on_sent is None:
             self._unwatched(failure)
         else:
@@ -166,6 +211,7 @@ class AsyncProducer:
         self.config = config
         self.window = SendWindow(config.max_pending_messages, config.max_pending_bytes)
         self._network = network
+        self._interceptors = Interceptors(config.interceptors)
         self._unseen_failure: PulsarishError | None = None
         self._closed = False
         names = [(topic.partition(index), index) for index in range(partitions)] or [(topic, -1)]
@@ -175,6 +221,11 @@ class AsyncProducer:
     @classmethod
     async def create(cls, network: Network, topic: TopicName, config: ProducerConfig) -> AsyncProducer:
         """Find the partitions and register at every broker concerned."""
+        if config.chunking_enabled and not topic.persistent:
+            raise ConfigError(
+                f"chunking_enabled is not possible on {topic}: its messages are not stored",
+                hint="use a persistent topic",
+            )
         partitions = await retrying(
             lambda: network.lookup.partitions(topic, create=True),
             f"producer of {topic}",
@@ -205,7 +256,7 @@ class AsyncProducer:
         An open batch is closed for it, so that nobody waits for the publish delay. Raises UsageError (too large),
         QueueFullError, OperationTimeoutError (outcome unknown) or what the broker answers.
         """
-        message = outgoing(value, **fields)
+        message = self.outgoing(value, **fields)
         await self.reserve(message.size_bytes)
         future: asyncio.Future[MessageId] = self._network.loop.create_future()
 
@@ -220,6 +271,35 @@ class AsyncProducer:
         self.enqueue(message, on_sent, at_once=True)
         return await future
 
+    def outgoing(self, value: bytes | str | None, **fields: Unpack[MessageFields]) -> OutgoingMessage:
+        """The message to be sent, as the interceptors leave it. May be called on any thread."""
+        message = outgoing(value, **fields)
+        if self._interceptors:
+            message = self._interceptors.passed(lambda each: each.before_send, message)
+        return message
+
+    def _intercepted(self, message: OutgoingMessage, on_sent: OnSent | None) -> OnSent:
+        def told(message_id: MessageId | None, failure: PulsarishError | None) -> None:
+            self._interceptors.told(lambda each: each.on_send_acknowledgement, message, message_id, failure)
+            if on_sent is not None:
+                on_sent(message_id, failure)
+            elif failure is not None:
+                self._note(failure)
+
+        return told
+
+    def stats(self) -> ProducerStats:
+        """What this producer has done so far. May be called on any thread."""
+        parts = self._parts
+        return ProducerStats(
+            messages_confirmed=sum(part.messages_confirmed for part in parts),
+            messages_failed=sum(part.messages_failed for part in parts),
+            pending_messages=self.window.messages,
+            entries_confirmed=sum(part.lane.entries_confirmed for part in parts),
+            bytes_confirmed=sum(part.lane.bytes_confirmed for part in parts),
+            latency=Latency.of([each for part in parts for each in part.lane.latencies_s.copy()]),
+        )
+
     async def reserve(self, size_bytes: int) -> None:
         """Take room in the window for one message; waits for it only with ``block_if_queue_full``."""
         try:
@@ -233,6 +313,8 @@ class AsyncProducer:
 
     def enqueue(self, message: OutgoingMessage, on_sent: OnSent | None, at_once: bool = False) -> None:
         """Send ``message``, for which room is reserved; ``at_once`` closes its batch behind it."""
+        if self._interceptors:
+            on_sent = self._intercepted(message, on_sent)
         if self._closed:
             self.window.give_back(1, message.size_bytes)
             failure = AlreadyClosedError(f"the producer of {self.topic} is closed")
@@ -267,6 +349,7 @@ class AsyncProducer:
         finally:
             self._closed = True
             await self._leave()
+            self._interceptors.told(lambda each: each.close)
 
     def queue_full(self) -> QueueFullError:
         """The error for a message that finds no room."""

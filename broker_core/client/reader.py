@@ -26,10 +26,17 @@ class AsyncReader:
 
     @classmethod
     async def create(
-        cls, network: Network, topic: TopicName, start: MessageId, *, inclusive: bool, receiver_queue_size: int
+        cls,
+        network: Network,
+        topic: TopicName,
+        start: MessageId,
+        *,
+        inclusive: bool = False,
+        receiver_queue_size: int = 1000,
+        read_compacted: bool = False,
     ) -> AsyncReader:
         """Subscribe at ``start``; over several partitions that must be earliest or latest."""
-        config = ConsumerConfig(receiver_queue_size=receiver_queue_size)
+        config = ConsumerConfig(receiver_queue_size=receiver_queue_size, read_compacted=read_compacted)
         consumer = await AsyncConsumer.create(
             network,
             [topic],

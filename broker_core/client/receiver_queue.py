@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from broker_core.base.errors import PulsarishError
-from broker_core.base.positions import MessageId
+from broker_core.base.positions import MessageId, Position
 from broker_core.client.message import Message, Source
 
 
@@ -34,6 +34,7 @@ class ReceiverQueue:
         self._items: deque[Message | Undeliverable] = deque()
         self._waiters: list[Callable[[], None]] = []
         self._end: PulsarishError | None = None
+        self._paused = False
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -70,7 +71,7 @@ class ReceiverQueue:
             due = source.permits.returned(1)
             attachment = source.attachments
             if isinstance(item, Message):
-                source.last_taken = item.message_id
+                source.taken(item)
         if due:
             source.flow_later(due, attachment)
         if isinstance(item, Undeliverable):
@@ -85,21 +86,65 @@ class ReceiverQueue:
         if due:
             source.flow_later(due, attachment)
 
+    def pause(self, sources: Iterable[Source]) -> None:
+        """Send no more permits for ``sources``, nor for those that come later. What is on its way still comes."""
+        with self._lock:
+            self._paused = True
+            for source in sources:
+                source.permits.paused = True
+
+    def resume(self, sources: Iterable[Source]) -> None:
+        """Send the permits that are owed, and go on."""
+        with self._lock:
+            self._paused = False
+            owed = [(source, source.permits.resumed(), source.attachments) for source in sources]
+            woken, self._waiters = self._waiters, []
+        for source, due, attachment in owed:
+            if due:
+                source.flow_later(due, attachment)
+        for wake in woken:
+            wake()
+
     def clear(self, source: Source) -> int:
         """Drop everything of ``source`` and begin its permits anew for the next attachment; returns these permits."""
         with self._lock:
             self._items = deque(item for item in self._items if item.source is not source)
             source.attachments += 1
+            source.permits.paused = self._paused
             return source.permits.attached()
 
     def drop(self, source: Source) -> None:
         """Drop everything of ``source``; its permits go back to the broker, which will push it again."""
+        self._keep(source, lambda item: item.source is not source)
+
+    def drop_entries(self, source: Source, positions: Collection[Position]) -> None:
+        """The same for single entries of ``source``: batches of which some messages were taken already."""
+
+        def stays(item: Message | Undeliverable) -> bool:
+            return (
+                item.source is not source
+                or isinstance(item, Undeliverable)
+                or item.message_id.position not in positions
+            )
+
+        self._keep(source, stays)
+
+    def resize(self, source: Source, size: int) -> None:
+        """Grant ``source`` another share of the queue; permits that are out already come back first."""
         with self._lock:
-            kept = deque(item for item in self._items if item.source is not source)
+            due = source.permits.resize(size)
+            attachment = source.attachments
+        if due:
+            source.flow_later(due, attachment)
+
+    def _keep(self, source: Source, stays: Callable[[Message | Undeliverable], bool]) -> None:
+        with self._lock:
+            kept = deque(item for item in self._items if stays(item))
             due = source.permits.returned(len(self._items) - len(kept))
             self._items = kept
+            attachment = source.attachments
         if due:
-            source.flow_later(due, source.attachments)
+            source.flow_later(due, attachment)
 
     def first_of(self, source: Source) -> MessageId | None:
         """The id of the oldest queued message of ``source``."""

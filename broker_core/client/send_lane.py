@@ -3,7 +3,9 @@
 
 Owns the producer's registration at the broker and the queue of entries without receipt. Knows nothing of batching or
 of what an entry holds. Invariants: entries are written in the order of ``submit``, also when they are written again
-after a reconnect; a receipt is taken only for the oldest entry; each entry's ``done`` is called exactly once.
+after a reconnect; a receipt is taken only for the oldest entry; each entry's ``done`` is called exactly once; when the
+outcome of an entry is unknown, so is that of everything after it, and nothing of it is sent any more: on a topic with
+deduplication a later entry that is stored would bar the way for the earlier one, when the application sends it again.
 Source: semantics 1.7; Pulsar docs, "Binary protocol - Producer".
 """
 
@@ -28,6 +30,7 @@ from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.client.attachment import Attachment
+from broker_core.client.client_stats import LATENCIES_KEPT
 from broker_core.client.config import AccessMode, ProducerConfig
 from broker_core.client.connection import Connection
 from broker_core.client.network import Network
@@ -45,6 +48,10 @@ OnStored: TypeAlias = Callable[[Position | None, PulsarishError | None], None]
 CLOSE_SECONDS_MAX: Final = 5.0
 """How long ``close`` waits for the broker's answer; a broker that is gone forgets the producer anyway."""
 
+BYTES_WITHOUT_RECEIPT_MAX: Final = 32 * 1024 * 1024
+"""Entries behind this many bytes are not written yet: a message of any size must not be copied whole into the buffers
+of the connection. Far more than any network needs to be kept busy."""
+
 _ACCESS_MODES: Final[dict[AccessMode, pb.ProducerAccessMode]] = {
     "shared": pb.AccessShared,
     "exclusive": pb.AccessExclusive,
@@ -54,13 +61,15 @@ _ACCESS_MODES: Final[dict[AccessMode, pb.ProducerAccessMode]] = {
 
 
 class OutgoingEntry(NamedTuple):
-    """An entry to be sent. ``highest_sequence_id`` is -1 unless it is a batch."""
+    """An entry to be sent. ``highest_sequence_id`` is -1 unless it is a batch; ``tail`` follows ``body``."""
 
     body: bytes | memoryview
     messages: int
     sequence_id: int
     highest_sequence_id: int
     done: OnStored
+    tail: bytes | memoryview = b""
+    is_chunk: bool = False
 
 
 class SendLane:
@@ -73,12 +82,18 @@ class SendLane:
         """The highest that the broker knew of this producer's name when it was first attached."""
         self.max_message_size = MESSAGE_BYTES_MAX_DEFAULT
         self.failure: PulsarishError | None = None
+        self.entries_confirmed = 0
+        self.bytes_confirmed = 0
+        self.latencies_s: deque[float] = deque(maxlen=LATENCIES_KEPT)
+        """From ``submit`` to the receipt, of the latest entries."""
         self._network = network
         self._config = config
         self._id = network.next_producer_id()
         self._epoch = -1
         self._topic_epoch: int | None = None
         self._pending: deque[tuple[float, OutgoingEntry]] = deque()
+        self._unwritten: deque[OutgoingEntry] = deque()
+        self._written_bytes = 0
         self._submitted = 0
         self._finished = 0
         self._drain_waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -100,8 +115,13 @@ class SendLane:
         self._submitted += 1
         if self._timer is None:
             self._timer = self._network.loop.call_at(deadline, self._expire)
-        if self._attachment.connection is not None:
-            self._write(self._attachment.connection, entry)
+        connection = self._attachment.connection
+        if connection is None:
+            return  # Everything that is pending is written when there is one.
+        if self._unwritten or self._written_bytes >= BYTES_WITHOUT_RECEIPT_MAX:
+            self._unwritten.append(entry)
+        else:
+            self._write(connection, entry)
 
     async def drained(self) -> None:
         """Return when the fate of every entry submitted so far is known."""
@@ -141,8 +161,9 @@ class SendLane:
         self.name = made.producer_name
         self._topic_epoch = made.topic_epoch if made.HasField("topic_epoch") else None
         self.max_message_size = connection.max_message_size
-        for _, entry in self._pending:
-            self._write(connection, entry)
+        self._written_bytes = 0
+        self._unwritten = deque(entry for _, entry in self._pending)
+        self._write_more(connection)
 
     def given_up(self, failure: PulsarishError) -> None:
         self._fail(failure)
@@ -159,7 +180,10 @@ class SendLane:
                 RemoteProtocolError(f"a receipt for sequence id {head.sequence_id} came before {entry.sequence_id}")
             )
             return
-        self._pending.popleft()
+        deadline, _ = self._pending.popleft()
+        self.entries_confirmed += 1
+        self.bytes_confirmed += len(entry.body) + len(entry.tail)
+        self.latencies_s.append(self._network.loop.time() - deadline + self._config.send_timeout_s)
         self._finish(entry, Position(head.ledger, head.entry), None)
 
     def send_error(self, sequence_id: int, failure: ServerError) -> None:
@@ -187,15 +211,35 @@ class SendLane:
             producer.producer_name = self.name
         if self._topic_epoch is not None:
             producer.topic_epoch = self._topic_epoch
+        if self._config.initial_subscription_name is not None:
+            producer.initial_subscription_name = self._config.initial_subscription_name
         return BaseCommand(type=BaseCommand.PRODUCER, producer=producer)
 
     def _write(self, connection: Connection, entry: OutgoingEntry) -> None:
+        size = len(entry.body) + len(entry.tail)
+        self._written_bytes += size
         head = send_frame_head(
-            self._id, entry.sequence_id, entry.messages, len(entry.body), entry.highest_sequence_id
+            self._id, entry.sequence_id, entry.messages, size, entry.highest_sequence_id, entry.is_chunk
         )  # fmt: skip
-        connection.write(head, entry.body)
+        if entry.tail:
+            connection.write(head, entry.body, entry.tail)
+        else:
+            connection.write(head, entry.body)
+
+    def _write_more(self, connection: Connection) -> None:
+        while self._unwritten and self._written_bytes < BYTES_WITHOUT_RECEIPT_MAX:
+            self._write(connection, self._unwritten.popleft())
 
     def _finish(self, entry: OutgoingEntry, position: Position | None, failure: PulsarishError | None) -> None:
+        if self._unwritten and self._unwritten[0] is entry:
+            self._unwritten.popleft()
+        else:
+            self._written_bytes -= len(entry.body) + len(entry.tail)
+        if self._unwritten and self._attachment.connection is not None:
+            self._write_more(self._attachment.connection)
+        self._report(entry, position, failure)
+
+    def _report(self, entry: OutgoingEntry, position: Position | None, failure: PulsarishError | None) -> None:
         self._finished += 1
         entry.done(position, failure)
         while self._drain_waiters and self._drain_waiters[0][0] <= self._finished:
@@ -204,19 +248,23 @@ class SendLane:
                 waiter.set_result(None)
 
     def _expire(self) -> None:
-        """Give up the entries whose time is over; whether they are stored is unknown."""
+        """If the time of the oldest entry is over, give up all; whether they are stored is unknown."""
         self._timer = None
-        now = self._network.loop.time()
-        while self._pending and self._pending[0][0] <= now:
-            entry = self._pending.popleft()[1]
+        if not self._pending:
+            return
+        if self._pending[0][0] > self._network.loop.time():
+            self._timer = self._network.loop.call_at(self._pending[0][0], self._expire)
+            return
+        given_up, self._pending = self._pending, deque()
+        self._unwritten.clear()
+        self._written_bytes = 0
+        for _, entry in given_up:
             failure = OperationTimeoutError(
-                f"no receipt from {self.topic} in {self._config.send_timeout_s:g} s, so it is unknown whether "
-                f"{entry.messages} message(s) are stored",
+                f"no receipt from {self.topic} in {self._config.send_timeout_s:g} s, for this or what was sent before "
+                f"it, so it is unknown whether {entry.messages} message(s) are stored",
                 hint="send again if twice is better than never",
             )
-            self._finish(entry, None, failure)
-        if self._pending:
-            self._timer = self._network.loop.call_at(self._pending[0][0], self._expire)
+            self._report(entry, None, failure)
 
     def _drop(self, sequence_id: int, failure: PulsarishError) -> None:
         for pair in self._pending:

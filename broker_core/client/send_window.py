@@ -30,11 +30,19 @@ class SendWindow:
         """Take room for one message, if there is room."""
         with self._lock:
             if self._messages and (
-                self._bytes + size_bytes > self._bytes_max or self._messages == self._messages_max
+                self._bytes + size_bytes > self._bytes_max or self._messages >= self._messages_max > 0
             ):  # fmt: skip
                 return False
             self._messages += 1
             self._bytes += size_bytes
+            return True
+
+    def try_take_more(self, messages: int, *, overdraw: bool) -> bool:
+        """Take ``messages`` more places for a message that is in already; ``overdraw``: also if they are not free."""
+        with self._lock:
+            if not overdraw and 0 < self._messages_max < self._messages + messages:
+                return False
+            self._messages += messages
             return True
 
     def give_back(self, messages: int, size_bytes: int) -> None:

@@ -17,6 +17,7 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.config import InitialPosition, SubscriptionType
 from broker_core.client.connection import Connection, ConsumerPort
+from broker_core.client.key_shared_policy import KeySharedPolicy
 from broker_core.client.lookup import not_found
 from broker_core.wire.commands import close_consumer, message_id
 from broker_core.wire.proto import pulsar_api_pb2 as pb
@@ -29,6 +30,7 @@ _TYPES: Final[dict[SubscriptionType, pb.CommandSubscribe.SubType]] = {
     "exclusive": pb.CommandSubscribe.Exclusive,
     "failover": pb.CommandSubscribe.Failover,
     "shared": pb.CommandSubscribe.Shared,
+    "key_shared": pb.CommandSubscribe.Key_Shared,
 }
 _INITIAL: Final[dict[InitialPosition, pb.CommandSubscribe.InitialPosition]] = {
     "latest": pb.CommandSubscribe.Latest,
@@ -48,12 +50,15 @@ class Subscribing:
     topic: TopicName
     subscription: str
     type: SubscriptionType = "exclusive"
+    key_shared_policy: KeySharedPolicy | None = None
     initial_position: InitialPosition = "latest"
     durable: bool = True
+    create_topic: bool = True
     consumer_name: str | None = None
     priority_level: int = 0
     start: Position | MessageId | None = None
     epoch: int | None = None
+    read_compacted: bool = False
     properties: dict[str, str] = field(default_factory=dict)
     subscription_properties: dict[str, str] = field(default_factory=dict)
 
@@ -67,10 +72,15 @@ class Subscribing:
             request_id=request_id,
             priority_level=self.priority_level,
             durable=self.durable,
+            force_topic_creation=self.create_topic,
             initialPosition=_INITIAL[self.initial_position],
             metadata=_key_values(self.properties),
             subscription_properties=_key_values(self.subscription_properties),
         )
+        if self.key_shared_policy is not None or self.type == "key_shared":
+            subscribe.keySharedMeta.CopyFrom((self.key_shared_policy or KeySharedPolicy()).meta())
+        if self.read_compacted:
+            subscribe.read_compacted = True
         if self.consumer_name is not None:
             subscribe.consumer_name = self.consumer_name
         if self.start is not None:

@@ -9,26 +9,31 @@ before the last seek or rewind are never shown after it. Source: semantics 1.4.6
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from broker_core.base.errors import PulsarishError
 from broker_core.base.names import TopicName
-from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId, Position
-from broker_core.client.ack_sender import AckSender
+from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, ChunkMessageId, MessageId, Position
+from broker_core.client.ack_sender import AckSender, Receipt
 from broker_core.client.acks import words_of
 from broker_core.client.attachment import Attachment
+from broker_core.client.callbacks import Interceptors, call_application
+from broker_core.client.chunk_receiving import ChunkReceiving
+from broker_core.client.client_stats import ConsumerCounters
 from broker_core.client.config import ConsumerConfig
 from broker_core.client.connection import Connection
+from broker_core.client.consumer_letters import Letters
+from broker_core.client.dead_letters import DeadLetters
 from broker_core.client.message import Message
-from broker_core.client.nacks import NackTracker
 from broker_core.client.network import Network
 from broker_core.client.permits import Permits
 from broker_core.client.receiver_queue import ReceiverQueue, Undeliverable
+from broker_core.client.redelivery import Redelivery
 from broker_core.client.retrying import retrying
 from broker_core.client.subscribing import Subscribing, flow, last_message_id, leave, register
-from broker_core.client.unpack import Unpacked, unpack
+from broker_core.client.unpack import Unpacked, charged_for, unpack
 from broker_core.wire.commands import message_id as wire_message_id
 from broker_core.wire.commands import read_message_id, read_position
 from broker_core.wire.heads import MessageHead
@@ -47,9 +52,14 @@ class StartPoint(NamedTuple):
     message_id: MessageId
     inclusive: bool
 
+    @property
+    def _bound(self) -> MessageId:
+        """A message in chunks begins with its first one, and ends with its last (semantics 5.1.5)."""
+        return self.message_id.first_chunk if self.inclusive else self.message_id
+
     def skips(self, message: Message) -> bool:
         """Whether ``message`` lies before the start."""
-        here, start = message.message_id, self.message_id
+        here, start = message.message_id, self._bound
         if here.position != start.position:
             return here.position < start.position
         if start.batch_index < 0:
@@ -58,7 +68,7 @@ class StartPoint(NamedTuple):
 
     def follows(self, last: MessageId) -> bool:
         """Whether ``last`` is at or behind the first message to be shown."""
-        start = self.message_id
+        start = self._bound
         if last.position != start.position:
             return last.position > start.position
         if start.batch_index < 0 or last.batch_index < 0:
@@ -86,17 +96,32 @@ class TopicConsumer:
         queue_size: int,
         start: StartPoint | None = None,
         durable: bool = True,
+        *,
+        letters: Letters | None = None,
+        create_topic: bool = True,
+        on_given_up: Callable[[TopicConsumer, PulsarishError], None],
     ) -> None:
+        """``queue``: shared with the other partitions. ``letters``: None if there is no dead letter policy.
+
+        ``create_topic``: a missing topic may be made by the broker's auto-creation. ``on_given_up`` hears when the
+        broker refuses for good.
+        """
         self.topic = topic
         self.partition = topic.partition_index
         self.permits = Permits(queue_size)
         self.last_taken: MessageId | None = None
         self.attachments = 0
         self.is_active = config.type != "failover"
+        self.has_ended = False
+        self.counters = ConsumerCounters()
+        self._told_active: bool | None = None
+        self._interceptors = Interceptors(config.interceptors)
         self._network = network
         self._subscription = subscription
         self._config = config
-        self._queue = queue
+        self.queue = queue
+        self._create_topic = create_topic
+        self._on_given_up = on_given_up
         self._durable = durable
         self._start = start
         self._skip = start
@@ -104,12 +129,20 @@ class TopicConsumer:
         self._id = network.next_consumer_id()
         self._epoch = 0
         self._seeking = False
+        self._detached_by_broker = False
         self._held: tuple[Connection, PulsarishError, str] | None = None
         self._attachment = Attachment(network, topic, self, f"subscription {subscription!r} of {topic}")
         self._acks = AckSender(network, config, self._id, self.partition, self._attachment)
-        self._nacks = NackTracker(
-            config.negative_ack_redelivery_delay_s, network.clock, network.timers, self._redeliver_positions
-        )
+        self._redelivery = Redelivery(self, config, network.clock, network.timers, self._dead_letters(letters))
+        self._chunks = ChunkReceiving(self, config, network.clock, network.timers)
+
+    def _dead_letters(self, letters: Letters | None) -> Callable[[Callable[[Position], None]], DeadLetters] | None:
+        if letters is None or not self._config.is_shared:
+            return None  # Nothing counts deliveries there (semantics 4.7.2).
+        return lambda failed: DeadLetters(
+            letters.box, letters.topics.dead, letters.origin_of(self.topic), letters.max_redeliver_count,
+            self.acknowledge, failed,
+        )  # fmt: skip
 
     async def open(self) -> None:
         """Subscribe; raises why the broker refuses."""
@@ -117,7 +150,8 @@ class TopicConsumer:
 
     async def close(self) -> None:
         """Send what acks wait, and leave the broker."""
-        self._nacks.clear()
+        await self._redelivery.close()
+        self._chunks.clear()
         self._acks.flush()
         connection = self._attachment.connection
         if connection is not None:
@@ -127,36 +161,77 @@ class TopicConsumer:
 
     # ------------------------------------------------------------------------------------------ acknowledging
 
-    def acknowledge(self, message_id: MessageId, done: asyncio.Future[None] | None = None) -> None:
-        """Acknowledge one message; ``done`` gets the broker's answer."""
-        self._nacks.discard(message_id.position)
-        self._acks.individual(message_id, done)
+    def acknowledge(self, message_id: MessageId, receipt: Receipt | None = None) -> None:
+        """Acknowledge one message; ``receipt`` gets the broker's answer."""
+        if isinstance(message_id, ChunkMessageId):
+            self._chunks.acknowledged(message_id.position)
+            self.acknowledge_chunks(message_id.positions[:-1])
+        self.counters.acks += 1
+        if self._interceptors:
+            self._interceptors.told(lambda each: each.on_acknowledge, message_id)
+        whole = self._acks.individual(message_id, receipt)
+        self._redelivery.acknowledged(message_id, whole=whole)
 
-    def acknowledge_cumulative(self, message_id: MessageId, done: asyncio.Future[None] | None = None) -> None:
+    def acknowledge_cumulative(self, message_id: MessageId, receipt: Receipt | None = None) -> None:
         """Acknowledge a message and all before it."""
-        self._nacks.discard_through(message_id.position)
-        self._acks.cumulative(message_id, done)
+        self.counters.acks += 1
+        if self._interceptors:
+            self._interceptors.told(lambda each: each.on_acknowledge_cumulative, message_id)
+        self._chunks.acknowledged_through(message_id.position)
+        self._acks.cumulative(message_id, receipt)
+        whole = message_id.batch_index < 0 or message_id.batch_index == message_id.batch_size - 1
+        self._redelivery.acknowledged_through(message_id, whole=whole)
 
-    def negative_acknowledge(self, message_id: MessageId) -> None:
+    def negative_acknowledge(self, message_id: MessageId, redelivery_count: int = 0) -> None:
         """Have the message's entry delivered again after the configured delay."""
-        self._nacks.add(message_id.position)
+        self.counters.negative_acks += 1
+        self._redelivery.nack(message_id, redelivery_count)
 
     def redeliver_unacknowledged(self) -> None:
         """Have everything delivered again that is not acknowledged, now."""
-        self._nacks.clear()
         self._acks.flush()
         self._acks.forget()
         self._epoch += 1
-        self._queue.drop(self)
+        self.queue.drop(self)
+        if self._durable:
+            self.last_taken = None
+        self._redelivery.clear()
+        self._chunks.clear()
         self._send_redeliver([])
 
-    def _redeliver_positions(self, positions: list[Position]) -> None:
-        if self._config.type != "shared":
-            # Order matters here more than repetition: everything from the mark-delete position on (semantics 4.3.7).
-            self.redeliver_unacknowledged()
-            return
+    rewind = redeliver_unacknowledged
+
+    def drop(self, positions: list[Position]) -> None:
+        self.queue.drop_entries(self, set(positions))
+
+    def acknowledge_chunks(self, positions: tuple[Position, ...]) -> None:
+        for each in positions:
+            self._acks.individual(MessageId(each.ledger, each.entry, self.partition), None)
+
+    def await_chunks(self, positions: tuple[Position, ...], delay_s: float) -> None:
+        self._redelivery.await_again(positions, delay_s)
+
+    def ask_again(self, positions: list[Position]) -> None:
+        positions = self._chunks.with_chunks(positions)
+        self._acks.redelivering(positions)
         for at in range(0, len(positions), REDELIVER_IDS_MAX):
             self._send_redeliver(positions[at : at + REDELIVER_IDS_MAX])
+
+    def copying(self, message_id: MessageId) -> None:
+        """A copy of the message is being written, which then takes its acknowledgement."""
+        self._redelivery.copying(message_id)
+
+    def copying_failed(self, message_id: MessageId) -> None:
+        """There is no copy, so the message comes again."""
+        self._redelivery.again_soon(message_id.position)
+
+    def taken(self, message: Message) -> None:
+        before = self.last_taken
+        # On Shared, redelivered messages come between newer ones.
+        if before is None or message.message_id > before:
+            self.last_taken = message.message_id
+        self.counters.taken += 1
+        self._redelivery.taken(message)
 
     def _send_redeliver(self, positions: list[Position]) -> None:
         connection = self._attachment.connection
@@ -200,15 +275,16 @@ class TopicConsumer:
             self._start, self._skip, self.last_taken = before
             raise
         else:
-            self._nacks.clear()
             self._acks.forget()
+            self._redelivery.clear()
+            self._chunks.clear()
         finally:
             self._seeking = False
             held, self._held = self._held, None
             if held is None and connection.is_open:
                 # The broker kept us attached. What it pushed before the seek is dropped, and its permits go back.
                 self._skip_is_new = False
-                self._queue.drop(self)
+                self.queue.drop(self)
             elif held is not None:
                 self._attachment.detached(*held, at_once=True)
 
@@ -216,7 +292,7 @@ class TopicConsumer:
         request_id = connection.next_request_id()
         seek = pb.CommandSeek(consumer_id=self._id, request_id=request_id)
         if isinstance(target, MessageId):
-            seek.message_id.CopyFrom(wire_message_id(target, self.partition))
+            seek.message_id.CopyFrom(wire_message_id(target.first_chunk, self.partition))
             if target.batch_index > 0 and target.batch_size > 0:
                 shown = ((1 << target.batch_size) - 1) & ~((1 << target.batch_index) - 1)
                 seek.message_id.ack_set.extend(words_of(shown))
@@ -250,6 +326,11 @@ class TopicConsumer:
             return self._start.follows(last)
         return mark_delete is None or last.position > mark_delete
 
+    @property
+    def chunks(self) -> ChunkReceiving:
+        """The messages in chunks that are not complete."""
+        return self._chunks
+
     async def unsubscribe(self) -> None:
         """Delete the subscription at the broker, and close."""
         connection = await self._attachment.attached(self._network.config.operation_timeout_s)
@@ -262,7 +343,7 @@ class TopicConsumer:
     def want(self) -> None:
         """Somebody waits for a message: a consumer without prefetch asks for one."""
         if self._attachment.connection is not None:
-            self._queue.want(self)
+            self.queue.want(self)
 
     def flow_later(self, permits: int, attachment: int) -> None:
         self._network.loop.call_soon_threadsafe(self._flow, permits, attachment)
@@ -281,27 +362,37 @@ class TopicConsumer:
             # Not after a seek of our own: the cursor may have been moved back by others, so nothing is skipped.
             self._skip = None
         self._skip_is_new = False
-        permits = self._queue.clear(self)
+        permits = self.queue.clear(self)
+        self._redelivery.reattached()
+        start = self._start_at_broker()
+        self._chunks.reattached(self.last_taken)
         request = Subscribing(
             topic=self.topic,
             subscription=self._subscription,
             type=self._config.type,
+            key_shared_policy=self._config.key_shared_policy,
             initial_position=self._config.initial_position,
             durable=self._durable,
             consumer_name=self._config.consumer_name,
             priority_level=self._config.priority_level,
-            start=self._start.message_id if self._start is not None and not self._durable else None,
+            start=start,
             epoch=self._epoch,
+            read_compacted=self._config.read_compacted,
+            create_topic=self._create_topic,
             properties=dict(self._config.properties),
             subscription_properties=dict(self._config.subscription_properties),
         )
         await register(connection, self._id, self, request)
         if self._start is not None and self._start.message_id == MESSAGE_ID_LATEST:
             await self._pin_latest(connection)
-        self._acks.send_again(connection)
+        if not self._durable:
+            # The broker knows nothing of the subscription of before, and repeating its cumulative ack would cover
+            # chunks that are needed again.
+            self._acks.forget()
+        self._acks.reattached(connection, by_broker=self._detached_by_broker)
         if permits:
             connection.send(flow(self._id, permits))
-        elif self._queue.has_waiters:
+        elif self.queue.has_waiters:
             self._network.loop.call_soon(self.want)
 
     async def _pin_latest(self, connection: Connection) -> None:
@@ -312,13 +403,22 @@ class TopicConsumer:
     def _resume_point(self) -> StartPoint | None:
         """Where a subscription that the broker does not remember goes on."""
         if self.last_taken is not None:
-            return StartPoint(self.last_taken, inclusive=False)
+            return StartPoint(MessageId(*self.last_taken), inclusive=False)
         return self._start
 
+    def _start_at_broker(self) -> Position | MessageId | None:
+        """Where a subscription that the broker does not remember has to begin, so that no chunk is missed."""
+        if self._start is None or self._durable:
+            return None
+        start = self._start.message_id.first_chunk
+        needed = self._chunks.earliest_needed(self.last_taken)
+        return start if needed is None or needed >= start.position else needed
+
     def given_up(self, failure: PulsarishError) -> None:
-        self._queue.end(failure)
+        self._on_given_up(self, failure)
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
+        self._detached_by_broker = connection.is_open
         self._acks.connection_lost(reason)
         if self._seeking and connection.is_open:
             self._held = (connection, reason, address)
@@ -326,23 +426,47 @@ class TopicConsumer:
             self._attachment.detached(connection, reason, address)
 
     def active_changed(self, active: bool) -> None:
-        self.is_active = active
+        changed = self._told_active is not active
+        self.is_active = self._told_active = active
+        listener = self._config.event_listener
+        if listener is not None and changed:
+            call_application(listener.became_active if active else listener.became_inactive, str(self.topic))
+
+    def end_of_topic(self) -> None:
+        told, self.has_ended = self.has_ended, True
+        listener = self._config.event_listener
+        if listener is not None and not told:
+            call_application(listener.reached_end_of_topic, str(self.topic))
 
     def message(self, head: MessageHead, body: bytes) -> None:
         """Queue the messages of one entry, except those that must not be shown."""
+        self.counters.entries += 1
+        self.counters.bytes += len(body)
         try:
             entry = unpack(self, head, body)
         except PulsarishError as failure:
-            _log.error("consumer.undeliverable topic=%s error=%s", self.topic, failure)
-            self._queue.put(self, [Undeliverable(self, failure)], 1, 0)
+            self._undeliverable(failure, charged_for(head, body))
             return
         if self._seeking or 0 <= head.consumer_epoch < self._epoch:
-            self._queue.put(self, [], entry.charged, entry.charged)
+            self.queue.put(self, [], entry.charged, entry.charged)
             return
         if entry.batch_size:
             self._acks.received(Position(head.ledger, head.entry), entry.remaining)
-        shown = self._filter(entry)
-        self._queue.put(self, shown, entry.charged, entry.charged - len(shown))
+        elif entry.chunk is not None:
+            self._redelivery.here_again(entry.chunk.position)
+            try:
+                entry = entry._replace(messages=self._chunks.receive(entry.chunk))
+            except PulsarishError as failure:
+                self._undeliverable(failure, entry.charged)
+                return
+        shown = self._redelivery.arrived(self._filter(entry))
+        self.counters.messages += len(shown)
+        self.queue.put(self, shown, entry.charged, entry.charged - len(shown))
+
+    def _undeliverable(self, failure: PulsarishError, charged: int) -> None:
+        self.counters.failures += 1
+        _log.error("consumer.undeliverable topic=%s error=%s", self.topic, failure)
+        self.queue.put(self, [Undeliverable(self, failure)], charged, charged - 1)
 
     def _filter(self, entry: Unpacked) -> list[Message]:
         """Without what lies before the start (acknowledged here, so that it leaves the backlog) and repetitions."""
@@ -351,6 +475,7 @@ class TopicConsumer:
             if self._durable:
                 for message in messages:
                     if skip.skips(message):
+                        self.acknowledge_chunks(message.message_id.positions[:-1])
                         self._acks.individual(message.message_id, None)
             messages = [message for message in messages if not skip.skips(message)]
         is_duplicate = self._acks.is_duplicate

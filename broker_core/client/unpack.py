@@ -14,8 +14,10 @@ from google.protobuf.message import DecodeError
 
 from broker_core.base.errors import PulsarishError, RemoteProtocolError, ServerError, UnsupportedVersionError
 from broker_core.base.limits import BATCH_MESSAGES_MAX
-from broker_core.base.positions import MessageId, Position
+from broker_core.base.positions import ChunkMessageId, MessageId, Position
 from broker_core.client.acks import remaining_of
+from broker_core.client.chunk_assembly import ChunkInfo, Joined, chunk_info
+from broker_core.client.chunk_split import CHUNKED_BYTES_MAX
 from broker_core.client.message import Message, Source
 from broker_core.wire.compression import NONE, decompress
 from broker_core.wire.entry import BrokerEntry, read_metadata, split_broker_entry, split_entry, verify_entry
@@ -33,25 +35,80 @@ _size_from = struct.Struct(">I").unpack_from
 class Unpacked(NamedTuple):
     """``messages`` without those that are acknowledged already; ``remaining``: a bit for each message of a batch.
 
-    ``charged``: permits that the broker took. ``batch_size`` 0: not a batch.
+    ``charged``: permits that the broker took. ``batch_size`` 0: not a batch. ``chunk``: the entry is a part of a
+    message, and holds none itself.
     """
 
     messages: list[Message]
     batch_size: int
     remaining: int
     charged: int
+    chunk: ReceivedChunk | None = None
+
+
+class ReceivedChunk(NamedTuple):
+    """A part of a large message, as it was delivered."""
+
+    info: ChunkInfo
+    part: memoryview
+    head: MessageHead
+    metadata: pb.MessageMetadata
+    broker: BrokerEntry
+
+    @property
+    def position(self) -> Position:
+        return Position(self.head.ledger, self.head.entry)
+
+
+def chunked_message(source: Source, last: ReceivedChunk, joined: Joined) -> Message:
+    """The message of which all chunks are here; it counts as delivered with its last chunk.
+
+    Raises RemoteProtocolError if its payload is damaged; the text names the entry.
+    """
+    head, metadata = last.head, last.metadata
+    first = joined.positions[0]
+    try:
+        plain = decompress(metadata.compression, joined.payload, metadata.uncompressed_size, CHUNKED_BYTES_MAX)
+    except RemoteProtocolError as failure:
+        raise _naming(last.position, failure) from failure
+    return Message(
+        source,
+        ChunkMessageId.of(
+            MessageId(first.ledger, first.entry, head.partition),
+            MessageId(head.ledger, head.entry, head.partition),
+            joined.positions,
+        ),
+        bytes(plain),
+        metadata,
+        None,
+        head.redelivery_count,
+        last.broker.index,
+        last.broker.broker_timestamp,
+    )
 
 
 def unpack(source: Source, head: MessageHead, body: bytes) -> Unpacked:
     """The messages of a delivered entry.
 
     Raises ChecksumMismatchError or RemoteProtocolError if it is damaged, UnsupportedVersionError if it holds what this
-    client cannot show (part of a chunked message, encryption); the text names the entry.
+    client cannot show (encryption); the text names the entry.
     """
     try:
         return _unpack(source, head, body)
     except (RemoteProtocolError, ServerError) as failure:
         raise _naming(Position(head.ledger, head.entry), failure) from failure
+
+
+def charged_for(head: MessageHead, body: bytes) -> int:
+    """Permits that the broker took for an entry that cannot be unpacked, as far as the entry still tells; never 0."""
+    try:
+        count = read_metadata(split_broker_entry(body)[1]).num_messages_in_batch
+    except (RemoteProtocolError, ServerError):
+        return 1
+    if not 0 < count <= BATCH_MESSAGES_MAX:
+        return 1
+    remaining = (1 << count) - 1
+    return (remaining & remaining_of(head.ack_set) if head.ack_set else remaining).bit_count() or 1
 
 
 def _naming(position: Position, failure: PulsarishError) -> PulsarishError:
@@ -68,6 +125,8 @@ def _unpack(source: Source, head: MessageHead, body: bytes) -> Unpacked:
     payload = split_entry(entry)[1]
     if metadata.HasField("num_messages_in_batch"):
         return _unpack_batch(source, head, metadata, payload, broker)
+    if metadata.num_chunks_from_msg > 1 and metadata.HasField("chunk_id"):
+        return Unpacked([], 0, 0, 1, ReceivedChunk(chunk_info(metadata), payload, head, metadata, broker))
     if metadata.HasField("marker_type"):
         return Unpacked([], 0, 0, 1)
     message = Message(
@@ -109,11 +168,6 @@ def _plain(metadata: pb.MessageMetadata, payload: memoryview) -> bytes:
 
 
 def _refuse_unknown(metadata: pb.MessageMetadata) -> None:
-    if metadata.HasField("chunk_id") and metadata.num_chunks_from_msg > 1:
-        raise UnsupportedVersionError(
-            f"it is chunk {metadata.chunk_id} of {metadata.num_chunks_from_msg} of one message",
-            hint="this client does not put chunks together",
-        )
     if metadata.HasField("encryption_algo") or metadata.encryption_keys:
         raise UnsupportedVersionError("it is encrypted", hint="this client has no keys")
 

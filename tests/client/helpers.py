@@ -16,6 +16,10 @@ QUIET_S = 0.3
 """How long to look before saying that nothing comes."""
 
 
+EARLY_S = 1.0 + 0.512
+"""A delayed message may come so much before its time: a tick, and a step of the in-memory tracker (6.1.3, 6.3.1)."""
+
+
 def send(client: Client, topic: str, count: int, *, batched: bool = True, first: int = 0) -> None:
     """Send the messages ``m<first>`` and so on, in batches of ten or one by one."""
     options = {"batching_max_messages": 10, "batching_max_publish_delay_s": 1.0} if batched else {}

@@ -121,6 +121,15 @@ def test_the_cumulative_ack_goes_first_and_lists_are_cut() -> None:
     ]
 
 
+def test_single_messages_are_gathered_as_a_set() -> None:
+    """3.1.3 not batched: each entry once, however often it is acknowledged, in the order of the first time."""
+    grouping = AckGrouping(batch_index_acks=True)
+    for number in (7, 3, 7, 3, 5):
+        assert grouping.individual(entry(number))
+    assert grouping.pending_count == 3
+    assert grouping.take(1000) == [AckCommand(False, [(at(7), None), (at(3), None), (at(5), None)])]
+
+
 def test_nothing_to_send_is_no_command() -> None:
     """3.1.12 an empty ack list makes no command."""
     grouping = AckGrouping(batch_index_acks=True)
@@ -159,7 +168,7 @@ def test_forgetting_begins_anew() -> None:
     grouping.forget()
     assert grouping.take(1000) == []
     assert not grouping.is_duplicate(at(1), -1)
-    grouping.send_cumulative_again()
+    grouping.reattached(by_broker=False)
     assert grouping.take(1000) == []
 
 
@@ -168,8 +177,53 @@ def test_a_lost_cumulative_ack_is_repeated_on_the_next_connection() -> None:
     grouping = AckGrouping(batch_index_acks=True)
     grouping.cumulative(entry(9))
     first = grouping.take(1000)
-    grouping.send_cumulative_again()
+    grouping.reattached(by_broker=False)
     assert grouping.take(1000) == first
+
+
+def test_an_ack_that_waits_survives_the_redelivery_that_it_crosses() -> None:
+    """3.1.6, 3.1.8 the broker sends the batch again before it heard of an ack: the bit stays cleared."""
+    grouping = AckGrouping(batch_index_acks=True)
+    grouping.received(at(5), 0b111)
+    grouping.individual(entry(5, 0, 3))
+    grouping.received(at(5), 0b111)
+    grouping.individual(entry(5, 1, 3))
+    assert grouping.take(1000) == [AckCommand(False, [(at(5), (4,))])]
+
+
+def test_a_batch_is_whole_with_its_last_message() -> None:
+    """3.1.5, 3.1.6 each ack tells whether the entry is acknowledged by it; then it leaves the trackers (3.1.10)."""
+    for index_acks in (True, False):
+        grouping = AckGrouping(batch_index_acks=index_acks)
+        grouping.received(at(5), 0b1011)
+        assert [grouping.individual(entry(5, index, 4)) for index in (3, 0, 1)] == [False, False, True]
+        assert grouping.individual(entry(6))
+        assert grouping.individual(entry(5, 2, 4))
+
+
+def test_a_reattachment_by_the_broker_begins_anew() -> None:
+    """3.1.12 nothing sent was lost, but the subscription may stand elsewhere: no filter, and no repetition."""
+    grouping = AckGrouping(batch_index_acks=True)
+    grouping.cumulative(entry(9))
+    grouping.take(1000)
+    grouping.individual(entry(12))
+    grouping.reattached(by_broker=True)
+    assert grouping.take(1000) == [AckCommand(False, [(at(12), None)])]
+    assert not grouping.is_duplicate(at(3), -1)
+    grouping.cumulative(entry(8))
+    grouping.reattached(by_broker=True)
+    assert grouping.take(1000) == [AckCommand(True, [(at(8), None)])]
+
+
+def test_what_is_asked_for_again_is_as_the_broker_says_then() -> None:
+    """4.2.7 (3.1.5) without index acks a redelivered batch is wholly open, whatever was acknowledged of it."""
+    grouping = AckGrouping(batch_index_acks=False)
+    grouping.received(at(5), 0b11)
+    grouping.individual(entry(5, 0, 2))
+    grouping.redelivering([at(5)])
+    grouping.received(at(5), 0b11)
+    assert not grouping.individual(entry(5, 1, 2))
+    assert grouping.take(1000) == []
 
 
 SIZES = {number: (1, 3, 70)[number % 3] for number in range(9)}

@@ -14,6 +14,7 @@ from broker_core.client.config import (
     ProducerConfig,
     ProducerOptions,
 )
+from broker_core.client.dead_letter_policy import DeadLetterPolicy
 
 
 @pytest.mark.parametrize(("config", "options"), [(ProducerConfig, ProducerOptions), (ConsumerConfig, ConsumerOptions)])
@@ -32,8 +33,8 @@ def test_keyword_arguments_are_the_fields_of_the_config(config: type, options: A
         (ProducerConfig, {"access_mode": "alone"}),
         (ProducerConfig, {"batching_max_messages": 0}),
         (ProducerConfig, {"send_timeout_s": 0}),
-        (ProducerConfig, {"initial_sequence_id": -1}),
-        (ConsumerConfig, {"type": "key_shared"}),
+        (ProducerConfig, {"initial_sequence_id": -2}),
+        (ConsumerConfig, {"type": "keyed"}),
         (ConsumerConfig, {"initial_position": "middle"}),
         (ConsumerConfig, {"receiver_queue_size": -1}),
         (ConsumerConfig, {"acknowledgment_group_time_s": -0.1}),
@@ -58,3 +59,9 @@ def test_defaults_are_those_of_pulsar() -> None:
     assert consumer.max_total_receiver_queue_size_across_partitions == 50_000
     assert (consumer.acknowledgment_group_time_s, consumer.max_acknowledgment_group_size) == (0.1, 1000)
     assert consumer.negative_ack_redelivery_delay_s == 60
+
+
+def test_a_dead_letter_policy_sets_no_timeout() -> None:
+    """4.7.7 who wants an ack timeout beside it says so."""
+    config = ConsumerConfig(type="shared", dead_letter_policy=DeadLetterPolicy(max_redeliver_count=3))
+    assert config.ack_timeout_s == 0

@@ -297,6 +297,26 @@ def test_a_message_without_receipt_has_an_unknown_outcome() -> None:
     run(play)
 
 
+def test_nothing_is_sent_again_behind_a_message_of_unknown_outcome() -> None:
+    """1.7.6, 1.8.1: stored without it, a later message would bar the way for it on a topic with deduplication."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        producer = await client.create_producer("t", send_timeout_s=0.4, batching_enabled=False)
+        first = asyncio.ensure_future(producer.send("x"))
+        await asyncio.sleep(0.2)  # their times end apart
+        second = asyncio.ensure_future(producer.send("y"))
+        with pytest.raises(OperationTimeoutError):
+            await first
+        broker.on_send = lambda peer, sequence_id: peer.receipt(sequence_id, sequence_id)
+        broker.peers[0].transport.close()
+        assert (await producer.send("z")).entry == 2
+        with pytest.raises(OperationTimeoutError, match="this or what was sent before it"):
+            await second
+
+    run(play)
+
+
 def test_refused_messages_end_as_the_refusal_says() -> None:
     """B.4 SEND_ERROR: a checksum error fails that message, a terminated topic the producer, others start over."""
 
@@ -563,20 +583,17 @@ async def collect(reader: AsyncEntryReader, seen: list[int]) -> None:
 
 
 def test_what_cannot_be_shown_is_named() -> None:
-    """A chunk and an encrypted entry raise in their place; markers of transactions are not shown at all."""
+    """1.5: an encrypted entry raises in its place; markers of transactions are not shown at all."""
 
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
         consumer = await client.subscribe("t", "s")
         base = {"producer_name": "p", "sequence_id": 0, "publish_time": 1}
-        chunk = pb.MessageMetadata(chunk_id=0, num_chunks_from_msg=3, **base)  # type: ignore[arg-type]
         locked = pb.MessageMetadata(encryption_keys=[pb.EncryptionKeys(key="k", value=b"v")], **base)  # type: ignore[arg-type]
         marker = pb.MessageMetadata(marker_type=20, **base)  # type: ignore[arg-type]
-        for entry, metadata in enumerate((chunk, locked, marker)):
+        for entry, metadata in enumerate((locked, marker)):
             broker.peers[0].deliver(entry, seal_entry(metadata.SerializeToString(), b"x"))
         broker.peers[0].deliver(3, plain_entry(b"plain"))
-        with pytest.raises(UnsupportedVersionError, match="entry 1:0: it is chunk 0 of 3"):
-            await consumer.receive(5)
-        with pytest.raises(UnsupportedVersionError, match="encrypted"):
+        with pytest.raises(UnsupportedVersionError, match="entry 1:0: it is encrypted"):
             await consumer.receive(5)
         assert (await consumer.receive(5)).value == b"plain"
 

@@ -56,9 +56,11 @@ class FakeSource:
 
     def __init__(self, queue_size: int) -> None:
         self.permits = Permits(queue_size)
-        self.last_taken: MessageId | None = None
         self.attachments = 0
         self.flows: list[int] = []
+
+    def taken(self, message: Message) -> None:
+        """Nobody tracks here."""
 
     def flow_later(self, permits: int, attachment: int) -> None:
         if attachment == self.attachments:
@@ -121,6 +123,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def permits_are_conserved(self) -> None:
+        """4.1.8 (I4.1) what the broker has, what is queued and what is free add up to the size of the queue."""
         for index, source in enumerate(self.sources if hasattr(self, "sources") else []):
             assert source.permits.at_broker == self.at_broker[index]
             assert self.at_broker[index] + self.queued[index] + source.permits.free == source.permits.queue_size

@@ -2,6 +2,7 @@
 """Our client while our broker is killed and started again under it."""
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from broker_core.base.positions import POSITION_EARLIEST, MessageId, Position
 from broker_core.client import Client
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.wire.batch import decode_entries
-from tests.client.helpers import WAIT_S, numbered, send, take, values
+from tests.client.helpers import WAIT_S, assert_nothing_comes, numbered, send, take, values
 
 
 @pytest.fixture
@@ -162,3 +163,36 @@ def test_a_broker_that_stays_away_is_an_error_in_time(broker: RunningBroker) -> 
             cursor.ack_through(Position(1, 0))
         with pytest.raises(OperationTimeoutError):
             consumer.receive(0.2)
+
+
+def test_acks_that_wait_outlive_the_broker(broker: RunningBroker, client: Client) -> None:
+    """3.1.12 what was acknowledged before the kill, and not sent, is sent on the next connection and holds."""
+    send(client, "t", 20, batched=False)
+    consumer = client.subscribe("t", "s", type="shared", initial_position="earliest", acknowledgment_group_time_s=3600)
+    for message in take(consumer, 20)[:15]:
+        consumer.acknowledge(message)
+    kill_and_restart(broker)
+    again = take(consumer, 5)
+    assert sorted(values(again)) == sorted(numbered(15, 20))
+    consumer.close()
+    later = client.subscribe("t", "s", type="shared")
+    assert sorted(values(take(later, 5))) == sorted(numbered(15, 20))
+    assert_nothing_comes(later)
+
+
+def test_a_nack_keeps_its_delay_over_a_kill(broker: RunningBroker, client: Client) -> None:
+    """4.3.1 (I4.4) the lost connection brings everything back at once, but not what waits for its delay."""
+    send(client, "t", 5, batched=False)
+    consumer = client.subscribe(
+        "t", "s", type="shared", initial_position="earliest", negative_ack_redelivery_delay_s=4, receiver_queue_size=3
+    )
+    messages = take(consumer, 5)
+    nacked_at = time.monotonic()
+    consumer.negative_acknowledge(messages[2])
+    kill_and_restart(broker)
+    assert sorted(values(take(consumer, 4))) == ["m0", "m1", "m3", "m4"]
+    assert values(take(consumer, 1)) == ["m2"]
+    assert time.monotonic() - nacked_at >= 4
+    assert_nothing_comes(consumer)
+    part = consumer._inner.children[0]
+    assert part.permits.at_broker + part.permits.free == 3

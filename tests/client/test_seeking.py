@@ -9,7 +9,7 @@ import pytest
 from broker_core.base.errors import UsageError
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
 from broker_core.client import Client
-from tests.client.conftest import Service
+from tests.client.conftest import Service, admin_path
 from tests.client.helpers import assert_nothing_comes, numbered, send, take, values
 
 
@@ -165,3 +165,19 @@ def test_a_reader_of_partitions_reads_all(
     assert not reader.has_message_available()
     with pytest.raises(UsageError, match="3 partitions"):
         client.create_reader(topic, MessageId(1, 1, 0))
+
+
+def test_a_reset_by_an_administrator_is_not_undone(service: Service, client: Client, topic: str) -> None:
+    """1.4.6, 3.1.8, 3.1.12 after a reset over admin REST everything is shown again, acknowledged or not."""
+    send(client, topic, 10, batched=False)
+    consumer = client.subscribe(topic, "s", type="failover", initial_position="earliest")
+    messages = take(consumer, 10)
+    consumer.acknowledge_cumulative(messages[-1], wait=True)
+    for _ in range(2):
+        before = messages[0].publish_time_ms - 1000
+        service.admin("POST", f"{admin_path(topic)}/subscription/s/resetcursor/{before}")
+        assert values(take(consumer, 10)) == numbered(0, 10)
+        consumer.acknowledge_cumulative(messages[4], wait=True)
+    consumer.close()
+    later = client.subscribe(topic, "s", type="failover")
+    assert values(take(later, 5)) == numbered(5, 10)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from broker_core.base.errors import ChecksumMismatchError, PulsarishError, RemoteProtocolError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId
+from broker_core.client import AsyncClient
 from broker_core.client.batching import BatchBuilder, EntryEncoder, outgoing
 from broker_core.client.message import Message
 from broker_core.client.permits import Permits
@@ -18,6 +19,8 @@ from broker_core.client.unpack import Unpacked, unpack
 from broker_core.wire.entry import broker_entry_prefix, seal_entry
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
+from tests.client.scripted_broker import ScriptedBroker
+from tests.client.test_connections import flows, run
 
 HEAD = MessageHead(0, 7, 3, 2, 0, (), -1)
 
@@ -25,8 +28,10 @@ HEAD = MessageHead(0, 7, 3, 2, 0, (), -1)
 class FakeSource:
     topic = TopicName.parse("t")
     permits = Permits(1)
-    last_taken: MessageId | None = None
     attachments = 0
+
+    def taken(self, message: Message) -> None:
+        """Nobody tracks here."""
 
     def flow_later(self, permits: int, attachment: int) -> None:
         """Nobody listens."""
@@ -149,3 +154,18 @@ def test_absurd_counts_are_refused(count: int) -> None:
     metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=count)
     with pytest.raises(RemoteProtocolError, match=f"entry 7:3: it states {count} messages"):
         unpacked(seal_entry(metadata.SerializeToString(), b""))
+
+
+def test_a_batch_that_cannot_be_shown_gives_all_its_permits_back() -> None:
+    """4.1.8 (I4.1): the broker took one for each message of it that was open, so the consumer would starve."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s", receiver_queue_size=4)
+        metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=4)
+        for entry in range(2):
+            broker.peers[0].deliver(entry, seal_entry(metadata.SerializeToString(), b"no batch"))
+            with pytest.raises(RemoteProtocolError, match=f"entry 1:{entry}"):
+                await consumer.receive(5)
+        await broker.until(lambda: sum(flows(broker)) == 4 + 3 + 4)  # one of each is owed
+
+    run(play)

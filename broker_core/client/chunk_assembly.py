@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Putting the chunks of large messages together again. Pure: time is given, acks and permits are the owner's.
+
+One object serves one consumer of one topic or partition. It keeps a context for each message of which a part has
+arrived, oldest first, at most ``max_pending`` of them, and says of every chunk what becomes of it (``Outcome``). It
+never looks at acknowledgements or redelivery counts. Invariants (I5.2 to I5.5): a payload is handed out only when all
+its chunks came in order and their sizes add up; no part that exceeds the stated total is kept; every position that is
+given up appears in exactly one ``Outcome`` or ``expire``.
+Source: PIP-37; Pulsar docs, "Messages - Chunking"; semantics 5.3.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+from broker_core.base.positions import Position
+from broker_core.wire.entry import BytesLike
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+
+
+class ChunkInfo(NamedTuple):
+    """What the metadata of a chunk says: which of how many, of which message, and how large that is in all."""
+
+    uuid: str
+    chunk_id: int
+    chunks: int
+    total_bytes: int
+    publish_time_ms: int
+
+
+def chunk_info(metadata: pb.MessageMetadata) -> ChunkInfo:
+    """From the metadata of a chunk."""
+    return ChunkInfo(
+        metadata.uuid,
+        metadata.chunk_id,
+        metadata.num_chunks_from_msg,
+        metadata.total_chunk_msg_size,
+        metadata.publish_time,
+    )
+
+
+class Joined(NamedTuple):
+    """A complete message: its payload as it travelled (compressed perhaps), and the entries of all its chunks."""
+
+    payload: bytes
+    positions: tuple[Position, ...]
+
+
+class Outcome(NamedTuple):
+    """What one chunk led to. ``mismatch``: how the sizes of a complete message contradict each other, if they do."""
+
+    joined: Joined | None = None
+    acks: tuple[Position, ...] = ()
+    """Acknowledge these: they are of no use to anybody."""
+    awaits: tuple[Position, ...] = ()
+    """Delivered again, these may still become a message: they had to make room for others."""
+    orphans: tuple[Position, ...] = ()
+    """What they continue is not here. Unless it comes again before they expire, acknowledge them then."""
+    mismatch: str = ""
+
+
+NOTHING: Final = Outcome()
+
+DROPPED_MAX: Final = 1000
+"""So many messages that had to make room are remembered, to know the rest of their chunks from orphans."""
+
+
+class _Context:
+    """One message in the making."""
+
+    __slots__ = ("last_chunk", "parts", "positions", "received_s", "size_bytes")
+
+    def __init__(self, position: Position, part: BytesLike, now_s: float) -> None:
+        self.positions = [position]
+        self.parts = [part]
+        self.size_bytes = len(part)
+        self.last_chunk = 0
+        self.received_s = now_s
+
+
+class ChunkAssembly:
+    """The messages of one partition that are not complete."""
+
+    def __init__(self, *, max_pending: int, expire_s: float, auto_ack_oldest: bool) -> None:
+        """``max_pending`` 0: any number of messages; ``expire_s`` 0: incomplete ones are kept for ever."""
+        self.buffered_bytes = 0
+        """Sum of the parts that are kept."""
+        self._max_pending = max_pending
+        self._expire_s = expire_s
+        self._auto_ack_oldest = auto_ack_oldest
+        self._contexts: OrderedDict[str, _Context] = OrderedDict()
+        self._dropped: OrderedDict[str, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._contexts)
+
+    def __contains__(self, uuid: object) -> bool:
+        """Whether the message has begun and is not complete."""
+        return uuid in self._contexts
+
+    @property
+    def oldest_received_s(self) -> float | None:
+        """When the first chunk of the oldest incomplete message came; None if there is none."""
+        return next((context.received_s for context in self._contexts.values()), None)
+
+    @property
+    def first_positions(self) -> list[Position]:
+        """Where the incomplete messages begin."""
+        return [context.positions[0] for context in self._contexts.values()]
+
+    def receive(self, info: ChunkInfo, position: Position, part: BytesLike, now_s: float, now_ms: int) -> Outcome:
+        """Take one chunk. ``now_s``: monotonic time, ``now_ms``: the wall clock, to be held against publish times."""
+        if info.chunk_id == 0 and info.chunks > 1:
+            return self._begin(info, position, part, now_s)
+        context = self._contexts.get(info.uuid)
+        if context is not None and 0 <= info.chunk_id <= context.last_chunk:
+            # The same entry once more is a redelivery; another one was sent twice and is not needed (5.3.3).
+            return NOTHING if position in context.positions else Outcome(acks=(position,))
+        if context is None or info.chunk_id != context.last_chunk + 1 or info.chunk_id >= info.chunks:
+            return self._stray(info, position, now_ms)
+        return self._append(context, info, position, part)
+
+    def expire(self, now_s: float) -> tuple[Position, ...]:
+        """Forget what is incomplete for too long; returns the entries, to be acknowledged (5.3.7)."""
+        given_up: list[Position] = []
+        while self._expire_s:
+            oldest = next(iter(self._contexts), None)
+            if oldest is None or self._contexts[oldest].received_s + self._expire_s > now_s:
+                break
+            given_up += self._forget(oldest)
+        return tuple(given_up)
+
+    def adopt(self, other: ChunkAssembly, uuid: str) -> None:
+        """Take an incomplete message over from ``other``, if it has it."""
+        context = other._contexts.get(uuid)
+        if context is not None:
+            other._forget(uuid)
+            self._contexts[uuid] = context
+            self.buffered_bytes += context.size_bytes
+
+    def clear(self) -> None:
+        """Everything comes again from the first unacknowledged entry (5.3.9)."""
+        self._contexts.clear()
+        self._dropped.clear()
+        self.buffered_bytes = 0
+
+    def _begin(self, info: ChunkInfo, position: Position, part: BytesLike, now_s: float) -> Outcome:
+        acks: list[Position] = []
+        awaits: list[Position] = []
+        earlier = self._contexts.get(info.uuid)
+        if earlier is not None:
+            begun = self._forget(info.uuid)
+            if position not in begun:
+                acks += begun  # Sent again from its start: what came before cannot be continued (5.3.2).
+        self._dropped.pop(info.uuid, None)
+        if len(part) > info.total_bytes:
+            return Outcome(acks=tuple(acks), orphans=(position,), mismatch=_too_much(info, len(part)))
+        self._contexts[info.uuid] = _Context(position, part, now_s)
+        self.buffered_bytes += len(part)
+        if 0 < self._max_pending < len(self._contexts):
+            oldest = next(iter(self._contexts))
+            if not self._auto_ack_oldest:
+                self._remember_dropped(oldest)
+            (acks if self._auto_ack_oldest else awaits).extend(self._forget(oldest))
+        return Outcome(acks=tuple(acks), awaits=tuple(awaits))
+
+    def _append(self, context: _Context, info: ChunkInfo, position: Position, part: BytesLike) -> Outcome:
+        context.positions.append(position)
+        context.parts.append(part)
+        context.size_bytes += len(part)
+        self.buffered_bytes += len(part)
+        context.last_chunk = info.chunk_id
+        if context.size_bytes > info.total_bytes:
+            return Outcome(orphans=self._forget(info.uuid), mismatch=_too_much(info, context.size_bytes))
+        if info.chunk_id < info.chunks - 1:
+            return NOTHING
+        parts, size_bytes = context.parts, context.size_bytes
+        positions = self._forget(info.uuid)
+        if size_bytes != info.total_bytes:
+            return Outcome(orphans=positions, mismatch=f"its chunks hold {size_bytes} of {info.total_bytes} bytes")
+        return Outcome(joined=Joined(b"".join(parts), positions))
+
+    def _stray(self, info: ChunkInfo, position: Position, now_ms: int) -> Outcome:
+        """A chunk that continues nothing: its message cannot be completed from here on (5.3.3)."""
+        lost = (*self._forget(info.uuid), position)
+        if self._expire_s and now_ms > info.publish_time_ms + self._expire_s * 1000:
+            return Outcome(acks=lost)
+        return Outcome(awaits=lost) if info.uuid in self._dropped else Outcome(orphans=lost)
+
+    def _remember_dropped(self, uuid: str) -> None:
+        self._dropped[uuid] = None
+        if len(self._dropped) > DROPPED_MAX:
+            self._dropped.popitem(last=False)
+
+    def _forget(self, uuid: str) -> tuple[Position, ...]:
+        context = self._contexts.pop(uuid, None)
+        if context is None:
+            return ()
+        self.buffered_bytes -= context.size_bytes
+        return tuple(context.positions)
+
+
+def _too_much(info: ChunkInfo, size_bytes: int) -> str:
+    return f"its first {info.chunk_id + 1} chunks hold {size_bytes} bytes, but it states {info.total_bytes} in all"

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cutting one large message into chunks, the entries that carry its parts. Pure.
+
+Owns how large a chunk may be and what its metadata says; knows nothing of connections or receipts, and does not
+compress (that comes before). Invariants: the parts joined are the payload; every chunk but the last is as large as
+allowed; metadata and part together stay within the broker's message size; the payload is never copied, only looked
+at. Source: PIP-37, PIP-131; Pulsar docs, "Messages - Chunking"; semantics 5.1.2, 5.1.3.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from broker_core.base.errors import UsageError
+from broker_core.wire.entry import BytesLike, entry_head
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+
+CHUNKED_BYTES_MAX: Final = 2**31 - 1
+"""The sizes of a chunked message travel in signed fields of 32 bits."""
+
+
+class ChunkEntry(NamedTuple):
+    """One chunk, ready to be sent: what stands before its part, and a view of the part."""
+
+    head: bytes
+    part: memoryview
+
+
+def chunk_count(size_bytes: int, limit_bytes: int) -> int:
+    """How many parts of at most ``limit_bytes`` a payload needs; one at least, also for an empty payload."""
+    return max(1, -(-size_bytes // limit_bytes))
+
+
+def split(payload: BytesLike, limit_bytes: int) -> list[memoryview]:
+    """Views of the parts of ``payload``, in order, each of ``limit_bytes`` except perhaps the last."""
+    view = memoryview(payload)
+    return [view[at : at + limit_bytes] for at in range(0, len(view), limit_bytes)] or [view]
+
+
+def part_bytes_max(metadata: pb.MessageMetadata, size_bytes: int, message_bytes_max: int, chunk_bytes_max: int) -> int:
+    """The largest part: ``message_bytes_max`` less the metadata of a chunk, or ``chunk_bytes_max`` (0: unlimited).
+
+    Raises UsageError if the metadata alone leaves no room, or if the message is larger than chunks can tell.
+    """
+    if size_bytes > CHUNKED_BYTES_MAX:
+        raise UsageError(
+            f"a message of {size_bytes} bytes is larger than {CHUNKED_BYTES_MAX}, the most that chunks can carry",
+            hint="store it elsewhere and send where it is",
+        )
+    widest = pb.MessageMetadata()
+    widest.CopyFrom(metadata)
+    # No chunk has a higher number than this, so that no chunk's metadata is larger.
+    _number(widest, size_bytes, size_bytes + 1, size_bytes)
+    limit = message_bytes_max - widest.ByteSize()
+    if limit <= 0:
+        raise UsageError(
+            f"the properties and keys of a message take {widest.ByteSize()} bytes, which leaves no room for its value "
+            f"in the {message_bytes_max} bytes that the broker takes at once",
+            hint="put them into the value",
+        )
+    return min(limit, chunk_bytes_max) if chunk_bytes_max > 0 else limit
+
+
+def chunk_entries(metadata: pb.MessageMetadata, payload: BytesLike, limit_bytes: int) -> list[ChunkEntry]:
+    """The chunks of ``payload``, each with the fields of ``metadata`` and its own number."""
+    parts = split(payload, limit_bytes)
+    chunk = pb.MessageMetadata()
+    chunk.CopyFrom(metadata)
+    entries = []
+    for number, part in enumerate(parts):
+        _number(chunk, number, len(parts), len(payload))
+        entries.append(ChunkEntry(entry_head(chunk.SerializeToString(), part), part))
+    return entries
+
+
+def _number(metadata: pb.MessageMetadata, chunk_id: int, chunks: int, total_bytes: int) -> None:
+    metadata.uuid = f"{metadata.producer_name}-{metadata.sequence_id}"
+    metadata.chunk_id = chunk_id
+    metadata.num_chunks_from_msg = min(chunks, CHUNKED_BYTES_MAX)
+    metadata.total_chunk_msg_size = total_bytes

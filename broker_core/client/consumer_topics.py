@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The topics and partitions that one consumer reads, and how that set changes while it lives.
+
+Owns the parts (one ``TopicConsumer`` each), their shares of the receiver queue, and the looking for partitions that
+were added and for topics that match a pattern. Invariants: the shares never add up to more than the configured total;
+a part that comes later begins at the first message of its topic, since its topic is younger than the subscription; a
+failure to look changes nothing. Runs on the event loop's thread; ``parts`` may be read on any.
+Source: semantics 1.2.2, 1.2.4, 4.1.5, 7; Pulsar docs, "Partitioned topics" and "Multi-topic subscriptions".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from broker_core.base.errors import PulsarishError, TopicNotFoundError, UsageError
+from broker_core.base.names import TopicName
+from broker_core.base.positions import MESSAGE_ID_EARLIEST
+from broker_core.client.config import ConsumerConfig
+from broker_core.client.consumer_letters import Letters
+from broker_core.client.network import Network
+from broker_core.client.receiver_queue import ReceiverQueue
+from broker_core.client.retrying import retrying
+from broker_core.client.topic_consumer import StartPoint, TopicConsumer
+from broker_core.client.topics_pattern import TopicsPattern
+
+_log = logging.getLogger(__name__)
+
+
+class Wanted(NamedTuple):
+    """What a consumer was asked to read: ``topics``, or those that match ``pattern``, and letters of its own."""
+
+    topics: Sequence[TopicName]
+    pattern: TopicsPattern | None = None
+    retry_topic: TopicName | None = None
+
+
+class ConsumerTopics:
+    """All parts of one consumer."""
+
+    def __init__(
+        self,
+        network: Network,
+        wanted: Wanted,
+        subscription: str,
+        config: ConsumerConfig,
+        queue: ReceiverQueue,
+        letters_of: Callable[[TopicName], Letters | None],
+        start: StartPoint | None,
+        durable: bool,
+    ) -> None:
+        self.parts: tuple[TopicConsumer, ...] = ()
+        self._network = network
+        self._wanted = wanted
+        self._subscription = subscription
+        self._config = config
+        self._queue = queue
+        self._letters_of = letters_of
+        self._start = start
+        self._durable = durable
+        self._partitions: dict[TopicName, int] = {}
+        self._watches: list[asyncio.Task[None]] = []
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Find what there is, subscribe to all of it, and begin to look for more."""
+        pattern = self._wanted.pattern
+        names = [each for topic in self._wanted.topics for each in await self._partitions_of(topic)]
+        if pattern is not None:
+            names += sorted(await self._matching(pattern))
+        if self._wanted.retry_topic is not None:
+            names += await self._partitions_of(self._wanted.retry_topic)
+        if self._config.receiver_queue_size == 0 and (len(names) > 1 or pattern is not None):
+            raise UsageError(
+                f"receiver_queue_size 0 over {len(names)} topics or partitions is not possible",
+                hint="without prefetch nobody knows which of them to ask; use 1 or more",
+            )
+        await self._add(names, self._config, self._start)
+        if pattern is not None:
+            self._watch(self._config.pattern_auto_discovery_period_s, lambda: self._follow(pattern))
+        if any(self._partitions.values()) and self._config.receiver_queue_size:
+            self._watch(self._config.auto_update_partitions_interval_s, self._grow)
+
+    async def close(self) -> None:
+        """Leave all topics."""
+        await self._stop()
+        await asyncio.gather(*(part.close() for part in self.parts))
+
+    async def unsubscribe(self) -> None:
+        """Delete the subscription of each topic."""
+        await self._stop()
+        await asyncio.gather(*(part.unsubscribe() for part in self.parts))
+
+    async def _stop(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        await asyncio.gather(*self._watches, *self._leaving, return_exceptions=True)
+
+    # ------------------------------------------------------------------------------------------ looking for more
+
+    def _watch(self, period_s: float, look: Callable[[], Awaitable[None]]) -> None:
+        if period_s:
+            self._watches.append(self._network.loop.create_task(self._look_for_ever(period_s, look)))
+
+    async def _look_for_ever(self, period_s: float, look: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(period_s)
+            try:
+                await look()
+            except PulsarishError as failure:
+                _log.warning("consumer.discovery_failed subscription=%r error=%s", self._subscription, failure)
+
+    async def _grow(self) -> None:
+        """Subscribe to partitions that were added."""
+        for topic, known in list(self._partitions.items()):
+            if known:
+                count = await self._retried(topic, create=False)
+                await self._add_later([topic.partition(index) for index in range(known, count)])
+                self._partitions[topic] = max(known, count)
+
+    async def _follow(self, pattern: TopicsPattern) -> None:
+        """Subscribe to topics that match now, and leave those that are gone."""
+        matching = await self._matching(pattern)
+        known = {part.topic for part in self.parts}
+        await self._add_later(sorted(matching - known))
+        for part in self.parts:
+            if part.topic not in matching and self._only_matched(part.topic):
+                self._drop(part)
+
+    async def _matching(self, pattern: TopicsPattern) -> set[TopicName]:
+        mode = self._config.regex_subscription_mode
+        topics = await retrying(
+            lambda: self._network.lookup.topics_of(pattern.namespace, mode),
+            f"topics of {pattern.text}",
+            self._network.config.operation_timeout_s,
+            self._network.new_backoff(),
+        )
+        found = pattern.select(topics)
+        # What this subscription gives up must not come back to it, though its topic may match too.
+        letters = [letters for each in found if (letters := self._letters_of(each)) is not None]
+        own = {each.topics.dead for each in letters} | {each.topics.retry for each in letters}
+        return {each for each in found if each.base not in own}
+
+    async def _partitions_of(self, topic: TopicName) -> list[TopicName]:
+        """The partitions of ``topic``, or itself."""
+        if topic.partition_index >= 0:
+            return [topic]
+        count = await self._retried(topic, create=True)
+        self._partitions[topic] = count
+        return [topic.partition(index) for index in range(count)] or [topic]
+
+    async def _retried(self, topic: TopicName, *, create: bool) -> int:
+        return await retrying(
+            lambda: self._network.lookup.partitions(topic, create=create),
+            f"subscription to {topic}",
+            self._network.config.operation_timeout_s,
+            self._network.new_backoff(),
+        )
+
+    # ------------------------------------------------------------------------------------------ the parts
+
+    async def _add_later(self, names: Sequence[TopicName]) -> None:
+        if names:
+            start = None if self._durable else StartPoint(MESSAGE_ID_EARLIEST, inclusive=True)
+            await self._add(names, dataclasses.replace(self._config, initial_position="earliest"), start)
+
+    async def _add(self, names: Sequence[TopicName], config: ConsumerConfig, start: StartPoint | None) -> None:
+        """Subscribe to ``names``: to all of them or, with an error, to none."""
+        size = self._share(len(self.parts) + len(names))
+        added = [self._new_part(name, config, size, start) for name in names]
+        self.parts += tuple(added)
+        self._resize()
+        try:
+            await asyncio.gather(*(part.open() for part in added))
+        except BaseException:
+            self.parts = tuple(part for part in self.parts if part not in added)
+            self._resize()
+            await asyncio.gather(*(part.close() for part in added))
+            raise
+
+    def _new_part(self, name: TopicName, config: ConsumerConfig, size: int, start: StartPoint | None) -> TopicConsumer:
+        return TopicConsumer(
+            self._network,
+            name,
+            self._subscription,
+            config,
+            self._queue,
+            size,
+            start,
+            self._durable,
+            letters=self._letters_of(name),
+            create_topic=not self._only_matched(name),
+            on_given_up=self._given_up,
+        )
+
+    def _given_up(self, part: TopicConsumer, failure: PulsarishError) -> None:
+        """A topic that only matched a pattern may go; everything else ends the consumer."""
+        if self._only_matched(part.topic) and isinstance(failure, TopicNotFoundError):
+            self._drop(part)
+        else:
+            self._queue.end(failure)
+
+    def _only_matched(self, topic: TopicName) -> bool:
+        """Whether nobody named ``topic``: a pattern found it."""
+        return self._wanted.pattern is not None and topic.base != self._wanted.retry_topic
+
+    def _drop(self, part: TopicConsumer) -> None:
+        self.parts = tuple(each for each in self.parts if each is not part)
+        self._resize()
+        task = self._network.loop.create_task(part.close())
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    def _resize(self) -> None:
+        size = self._share(len(self.parts))
+        for part in self.parts:
+            self._queue.resize(part, size)
+
+    def _share(self, parts: int) -> int:
+        total = self._config.max_total_receiver_queue_size_across_partitions
+        return min(self._config.receiver_queue_size, max(1, total // max(1, parts)))

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a message is given up, and the names of the topics of retry letters and dead letters. Pure.
+
+Source: semantics 4.6.2, 4.7.1; Pulsar docs, "Messaging - Dead letter topic" and "Retry letter topic".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from broker_core.base.errors import ConfigError
+from broker_core.base.names import TopicName
+
+RETRY_SUFFIX: Final = "-RETRY"
+DEAD_LETTER_SUFFIX: Final = "-DLQ"
+MAX_REDELIVER_COUNT_DEFAULT: Final = 16
+"""Of a consumer with retry enabled and no policy."""
+
+LetterTopicName: TypeAlias = Callable[[str, str, str], str]
+"""Makes the name of a topic of letters from a topic, a subscription and the suffix."""
+
+
+def letter_topic_name(topic: str, subscription: str, suffix: str) -> str:
+    """Pulsar's names: ``<topic>-<subscription>-RETRY`` and ``<topic>-<subscription>-DLQ``."""
+    return f"{topic}-{subscription}{suffix}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterPolicy:
+    """When a message is given up, and where its copies go.
+
+    A message is shown ``max_redeliver_count`` + 1 times. Topics that are not named get a name by ``topic_name``.
+    ``initial_subscription_name``: created with the dead letter topic, so that its messages are kept for it.
+    """
+
+    max_redeliver_count: int
+    dead_letter_topic: str | None = None
+    retry_letter_topic: str | None = None
+    initial_subscription_name: str | None = None
+    topic_name: LetterTopicName = letter_topic_name
+
+    def __post_init__(self) -> None:
+        if self.max_redeliver_count < 1:
+            raise ConfigError(f"max_redeliver_count {self.max_redeliver_count!r} is too small", hint="use 1 or more")
+
+
+class LetterTopics(NamedTuple):
+    """The topics of one subscription's letters. ``retry`` None: retry is not enabled."""
+
+    dead: TopicName
+    retry: TopicName | None
+
+
+def letter_topics(topic: TopicName, subscription: str, policy: DeadLetterPolicy, *, retry: bool) -> LetterTopics:
+    """Where the letters of ``topic`` go. With ``retry`` all partitions share them, otherwise each has its own."""
+    origin = str(topic.base if retry else topic)
+    dead = policy.dead_letter_topic or policy.topic_name(origin, subscription, DEAD_LETTER_SUFFIX)
+    if not retry:
+        return LetterTopics(TopicName.parse(dead), None)
+    again = policy.retry_letter_topic or policy.topic_name(origin, subscription, RETRY_SUFFIX)
+    return LetterTopics(TopicName.parse(dead), TopicName.parse(again))

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The producers of one consumer's retry and dead letters: one for each topic, made when the first letter is sent.
+
+Invariant: ``send`` returns only when the broker has stored the letter. Source: semantics 4.6.5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker_core.base.names import TopicName
+from broker_core.client.batching import MessageFields
+from broker_core.client.config import ProducerConfig
+from broker_core.client.network import Network
+from broker_core.client.producer import AsyncProducer
+
+
+class LetterBox:
+    """Sends letters. ``initial_subscription``: made with each topic of dead letters."""
+
+    def __init__(self, network: Network, initial_subscription: str | None) -> None:
+        self._network = network
+        self._initial_subscription = initial_subscription
+        self._producers: dict[TopicName, AsyncProducer] = {}
+        self._making: dict[TopicName, asyncio.Lock] = {}
+
+    async def send(self, topic: TopicName, value: bytes | None, fields: MessageFields, dead: bool) -> None:
+        """Store one letter; raises why it may not be stored."""
+        await (await self._producer(topic, dead)).send(value, **fields)
+
+    async def close(self) -> None:
+        """Leave the brokers."""
+        producers = list(self._producers.values())
+        self._producers.clear()
+        await asyncio.gather(*(each.close() for each in producers))
+
+    async def _producer(self, topic: TopicName, dead: bool) -> AsyncProducer:
+        async with self._making.setdefault(topic, asyncio.Lock()):
+            producer = self._producers.get(topic)
+            if producer is None:
+                config = ProducerConfig(
+                    batching_enabled=False,
+                    chunking_enabled=True,
+                    initial_subscription_name=self._initial_subscription if dead else None,
+                )
+                producer = self._producers[topic] = await AsyncProducer.create(self._network, topic, config)
+            return producer

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Retry topics and dead letter topics, on both servers."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from broker_core.base.errors import ConfigError, PulsarishError, UsageError
+from broker_core.client import Client, Consumer, DeadLetterPolicy, Message
+from tests.client.conftest import Service
+from tests.client.helpers import EARLY_S, WAIT_S, assert_nothing_comes, eventually, numbered, send, take, values
+
+
+def is_all_acknowledged(consumer: Consumer) -> bool:
+    """Whether nothing is left in the backlog of any topic of ``consumer``."""
+    lasts = consumer._thread.run(consumer._inner.last_messages())
+    return all(last.message_id.entry < 0 or last.mark_delete == last.message_id.position for last in lasts)
+
+
+def dead_letters(client: Client, topic: str, count: int) -> list[Message]:
+    """``count`` messages of the dead letter topic, and no more."""
+    consumer = client.subscribe(topic, "look", initial_position="earliest")
+    found = take(consumer, count)
+    assert_nothing_comes(consumer)
+    consumer.close()
+    return found
+
+
+@pytest.mark.parametrize("kind", ["shared", "key_shared"])
+def test_a_message_that_is_always_nacked_becomes_a_dead_letter(client: Client, topic: str, kind: str) -> None:
+    """4.7.8, 4.7.4, 4.7.2 (I4.8) max = 2: deliveries with counts 0, 1, 2; the third nack makes one copy, backlog 0."""
+    consumer = client.subscribe(
+        topic, "s", type=kind, initial_position="earliest", negative_ack_redelivery_delay_s=0.2,  # type: ignore[arg-type]
+        dead_letter_policy=DeadLetterPolicy(max_redeliver_count=2),
+    )  # fmt: skip
+    with client.create_producer(topic) as producer:
+        sent = producer.send("poison", key="k", properties={"a": "b"}, event_time_ms=77, ordering_key=b"o")
+        producer.send("good")
+    seen: list[int] = []
+    while len(seen) < 3:
+        message = consumer.receive(WAIT_S)
+        if message.value == b"good":
+            consumer.acknowledge(message)
+        else:
+            seen.append(message.redelivery_count)
+            consumer.negative_acknowledge(message)
+    assert seen == [0, 1, 2]
+    eventually(lambda: is_all_acknowledged(consumer), "the original is acknowledged behind its copy")
+    assert_nothing_comes(consumer)
+    (copy,) = dead_letters(client, f"{topic}-s-DLQ", 1)
+    assert (copy.value, copy.key, copy.ordering_key, copy.event_time_ms) == (b"poison", "k", b"o", 77)
+    assert copy.properties == {"a": "b", "REAL_TOPIC": topic, "ORIGIN_MESSAGE_ID": str(sent)}
+    assert copy.redelivery_count == 0
+
+
+def test_a_message_that_always_times_out_becomes_a_dead_letter(client: Client, topic: str) -> None:
+    """4.7.3, 4.2.5 the ack timeout counts as a nack does; each message of a batch becomes one letter (4.7.6)."""
+    send(client, topic, 10)
+    consumer = client.subscribe(
+        topic, "s", type="shared", initial_position="earliest", ack_timeout_s=1, ack_timeout_tick_s=0.1,
+        dead_letter_policy=DeadLetterPolicy(max_redeliver_count=1, dead_letter_topic=f"{topic}-mine"),
+    )  # fmt: skip
+    first = take(consumer, 10)
+    for message in first[:3]:
+        consumer.acknowledge(message)
+    again = take(consumer, 7)
+    assert [message.redelivery_count for message in again] == [1] * 7
+    assert values(again) == numbered(3, 10)
+    letters = dead_letters(client, f"{topic}-mine", 7)
+    assert values(letters) == numbered(3, 10)
+    assert [each.properties["ORIGIN_MESSAGE_ID"] for each in letters] == [str(each.message_id) for each in first[3:]]
+    eventually(lambda: is_all_acknowledged(consumer), "the whole batch is acknowledged")
+
+
+def test_an_acknowledged_candidate_is_no_dead_letter(client: Client, topic: str) -> None:
+    """4.7.5 the last delivery may still succeed; 4.3.6 also after a nack."""
+    consumer = client.subscribe(
+        topic, "s", type="shared", initial_position="earliest", negative_ack_redelivery_delay_s=0.2,
+        dead_letter_policy=DeadLetterPolicy(max_redeliver_count=1),
+    )  # fmt: skip
+    send(client, topic, 1, batched=False)
+    consumer.negative_acknowledge(take(consumer, 1)[0])
+    last = take(consumer, 1)[0]
+    assert last.redelivery_count == 1
+    consumer.negative_acknowledge(last)
+    consumer.acknowledge(last, wait=True)
+    assert_nothing_comes(consumer, 0.6)
+    assert client.partitions(f"{topic}-s-DLQ") == 0
+    assert f"{topic}-s-DLQ" not in client.topics_of("public/default")
+
+
+def test_a_message_over_the_limit_is_not_shown(client: Client, topic: str) -> None:
+    """4.7.4 counts raised under a consumer without limit: above the maximum it goes to the dead letters at once."""
+    send(client, topic, 1, batched=False)
+    options = {"type": "shared", "initial_position": "earliest", "negative_ack_redelivery_delay_s": 0.1}
+    policy = DeadLetterPolicy(max_redeliver_count=1)
+    stays = client.subscribe(topic, "s", receiver_queue_size=0, **options)  # type: ignore[arg-type]
+    with client.subscribe(topic, "s", **options) as consumer:  # type: ignore[arg-type]
+        for count in (0, 1, 2):
+            message = take(consumer, 1)[0]
+            assert message.redelivery_count == count
+            if count < 2:
+                consumer.negative_acknowledge(message)
+    consumer = client.subscribe(topic, "s", dead_letter_policy=policy, **options)  # type: ignore[arg-type]
+    assert values(dead_letters(client, f"{topic}-s-DLQ", 1)) == ["m0"]
+    assert_nothing_comes(consumer)
+    eventually(lambda: is_all_acknowledged(stays), "the original is acknowledged behind its copy")
+
+
+def test_the_initial_subscription_keeps_dead_letters(client: Client, topic: str) -> None:
+    """4.7.1 the named subscription is made with the dead letter topic, before its first message."""
+    consumer = client.subscribe(
+        topic, "s", type="shared", initial_position="earliest", negative_ack_redelivery_delay_s=0,
+        negative_ack_precision_bits=0,
+        dead_letter_policy=DeadLetterPolicy(max_redeliver_count=1, initial_subscription_name="keeper"),
+    )  # fmt: skip
+    send(client, topic, 5, batched=False)
+    for _ in range(2):
+        for message in take(consumer, 5):
+            consumer.negative_acknowledge(message)
+    eventually(lambda: is_all_acknowledged(consumer), "all five are dead")
+    keeper = client.subscribe(f"{topic}-s-DLQ", "keeper")
+    assert Counter(values(take(keeper, 5))) == Counter(numbered(0, 5))
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "failover"])
+def test_single_active_subscriptions_have_no_dead_letters(client: Client, topic: str, kind: str) -> None:
+    """4.7.2 nothing counts there, so messages come again as often as they are nacked."""
+    send(client, topic, 1, batched=False)
+    consumer = client.subscribe(
+        topic, "s", type=kind, initial_position="earliest", negative_ack_redelivery_delay_s=0.05,  # type: ignore[arg-type]
+        negative_ack_precision_bits=0, dead_letter_policy=DeadLetterPolicy(max_redeliver_count=1),
+    )  # fmt: skip
+    for _ in range(4):
+        consumer.negative_acknowledge(take(consumer, 1)[0])
+    assert values(take(consumer, 1)) == ["m0"]
+
+
+def test_reconsume_later_goes_round_until_it_is_dead(client: Client, topic: str) -> None:
+    """4.6.6 (I4.8, I4.9) max = 3: four deliveries, RECONSUMETIMES absent, 1, 2, 3; the fourth call makes it dead."""
+    consumer = client.subscribe(
+        topic, "s", type="shared", initial_position="earliest", retry_enabled=True,
+        dead_letter_policy=DeadLetterPolicy(max_redeliver_count=3),
+    )  # fmt: skip
+    assert consumer.topics == [topic, f"{topic}-s-RETRY"]
+    with client.create_producer(topic) as producer:
+        sent = producer.send("again", key=b"bytes", properties={"a": "b"}, event_time_ms=5)
+    seen = []
+    for _ in range(4):
+        message = consumer.receive(WAIT_S)
+        seen.append(message)
+        consumer.reconsume_later(message, 0.05, {"round": str(len(seen))})
+    origin = {"REAL_TOPIC": topic, "ORIGIN_MESSAGE_ID": str(sent), "a": "b"}
+    assert seen[0].properties == {"a": "b"}
+    for number, message in enumerate(seen[1:], 1):
+        marks = {"RECONSUMETIMES": str(number), "DELAY_TIME": "50", "round": str(number)}
+        assert message.properties == {**origin, **marks}
+    assert [message.redelivery_count for message in seen] == [0] * 4
+    assert len({message.message_id for message in seen}) >= 3
+    (dead,) = dead_letters(client, f"{topic}-s-DLQ", 1)
+    assert dead.properties == {**origin, "RECONSUMETIMES": "4", "DELAY_TIME": "50", "round": "4"}
+    assert (dead.value, dead.key, dead.event_time_ms) == (b"again", b"bytes", 5)
+    eventually(lambda: is_all_acknowledged(consumer), "original and copies are acknowledged")
+    assert_nothing_comes(consumer)
+
+
+def test_a_retried_message_counts_its_redeliveries_anew(client: Client, topic: str) -> None:
+    """4.6.7, 4.7.3 the copy begins with count 0: both counters are independent, and not added."""
+    consumer = client.subscribe(
+        topic, "s", type="shared", initial_position="earliest", retry_enabled=True,
+        negative_ack_redelivery_delay_s=0.1, dead_letter_policy=DeadLetterPolicy(max_redeliver_count=1),
+    )  # fmt: skip
+    send(client, topic, 1, batched=False)
+    consumer.negative_acknowledge(take(consumer, 1)[0])
+    again = take(consumer, 1)[0]
+    assert again.redelivery_count == 1
+    consumer.reconsume_later(again, 0)
+    copy = take(consumer, 1)[0]
+    assert (copy.redelivery_count, copy.properties["RECONSUMETIMES"]) == (0, "1")
+    consumer.negative_acknowledge(copy)
+    copy = take(consumer, 1)[0]
+    assert (copy.redelivery_count, copy.properties["RECONSUMETIMES"]) == (1, "1")
+    consumer.negative_acknowledge(copy)
+    (dead,) = dead_letters(client, f"{topic}-s-DLQ", 1)
+    assert (dead.properties["REAL_TOPIC"], dead.properties["RECONSUMETIMES"]) == (topic, "1")
+
+
+def test_retry_without_a_policy_gives_up_after_sixteen(client: Client, topic: str) -> None:
+    """4.6.3 the default maximum is 16; no wait between rounds with delay 0."""
+    consumer = client.subscribe(topic, "s", type="shared", initial_position="earliest", retry_enabled=True)
+    send(client, topic, 1, batched=False)
+    for _ in range(17):
+        consumer.reconsume_later(consumer.receive(WAIT_S), 0)
+    (dead,) = dead_letters(client, f"{topic}-s-DLQ", 1)
+    assert dead.properties["RECONSUMETIMES"] == "17"
+
+
+def test_retry_must_be_enabled(client: Client, topic: str) -> None:
+    """4.6.1 without it there is no retry topic to write to, and the error says what to do."""
+    send(client, topic, 1)
+    consumer = client.subscribe(topic, "s", type="shared", initial_position="earliest")
+    with pytest.raises(UsageError, match="retry_enabled"):
+        consumer.reconsume_later(take(consumer, 1)[0], 1)
+
+
+def test_partitions_share_their_retry_topic(service: Service, client: Client, topic: str) -> None:
+    """4.6.2 with retry enabled the names come from the topic without its partition; without, from the partition."""
+    service.create_partitioned(topic, 2)
+    send(client, topic, 20, batched=False)
+    retries = client.subscribe(topic, "s", type="shared", initial_position="earliest", retry_enabled=True)
+    assert sorted(retries.topics) == sorted([f"{topic}-partition-0", f"{topic}-partition-1", f"{topic}-s-RETRY"])
+    for message in take(retries, 20):
+        retries.reconsume_later(message, 0)
+    copies = take(retries, 20)
+    assert Counter(values(copies)) == Counter(numbered(0, 20))
+    assert {copy.properties["REAL_TOPIC"] for copy in copies} == {topic}
+    alone = client.subscribe(
+        topic, "t", type="shared", initial_position="earliest", negative_ack_redelivery_delay_s=0.1,
+        dead_letter_policy=DeadLetterPolicy(max_redeliver_count=1),
+    )  # fmt: skip
+    for _ in range(2):
+        for message in take(alone, 20):
+            alone.negative_acknowledge(message)
+    eventually(lambda: is_all_acknowledged(alone), "all are dead")
+    dead = [letter for index in (0, 1) for letter in dead_letters(client, f"{topic}-partition-{index}-t-DLQ", 10)]
+    assert Counter(values(dead)) == Counter(numbered(0, 20))
+
+
+def test_letter_topics_can_be_named_otherwise(client: Client, topic: str) -> None:
+    """4.6.2 a hook makes other names, and explicit names win."""
+
+    def with_underscore(topic: str, subscription: str, suffix: str) -> str:
+        return f"{topic}-{subscription}_{'RLQ' if suffix == '-RETRY' else 'DLQ'}"
+
+    policy = DeadLetterPolicy(max_redeliver_count=1, dead_letter_topic=f"{topic}-dead", topic_name=with_underscore)
+    consumer = client.subscribe(
+        topic, "s", type="shared", initial_position="earliest", retry_enabled=True, dead_letter_policy=policy
+    )
+    assert consumer.topics[1] == f"{topic}-s_RLQ"
+    send(client, topic, 1, batched=False)
+    for _ in range(2):
+        consumer.reconsume_later(take(consumer, 1)[0], 0)
+    assert values(dead_letters(client, f"{topic}-dead", 1)) == ["m0"]
+    with pytest.raises(ConfigError, match="max_redeliver_count"):
+        DeadLetterPolicy(max_redeliver_count=0)
+
+
+def test_without_a_copy_the_original_is_not_acknowledged(client: Client, topic: str) -> None:
+    """4.6.3, 4.7.5 (I4.7, I4.10) somebody else owns the letter topics: messages come again until copies can be made."""
+    policy = DeadLetterPolicy(max_redeliver_count=1)
+    locks = [client.create_producer(f"{topic}-s-{each}", access_mode="exclusive") for each in ("DLQ", "RETRY")]
+    consumer = client.subscribe(
+        topic, "s", type="shared", initial_position="earliest", retry_enabled=True, dead_letter_policy=policy,
+        negative_ack_redelivery_delay_s=0.1,
+    )  # fmt: skip
+    send(client, topic, 2, batched=False)
+    retried, nacked = take(consumer, 2)
+    with pytest.raises(PulsarishError):
+        consumer.reconsume_later(retried, 0)
+    consumer.negative_acknowledge(nacked)
+    again = {message.value: message for message in take(consumer, 2)}
+    assert [message.redelivery_count for message in again.values()] == [1, 1]
+    consumer.negative_acknowledge(again[nacked.value or b""])
+    time.sleep(0.5)
+    assert not is_all_acknowledged(consumer)
+    for lock in locks:
+        lock.close()
+    consumer.reconsume_later(again[retried.value or b""], 0)
+    copy = take(consumer, 1)[0]
+    assert copy.value == retried.value
+    consumer.acknowledge(copy)
+    assert dead_letters(client, f"{topic}-s-DLQ", 1)[0].value == nacked.value
+    eventually(lambda: is_all_acknowledged(consumer), "everything ended in exactly one place")
+
+
+def test_several_topics_share_the_letters_of_the_first(client: Client, new_topic: Callable[[], str]) -> None:
+    """4.6.2 one consumer, one retry topic; each copy remembers the topic that it came from (4.6.4)."""
+    topics = [new_topic(), new_topic()]
+    consumer = client.subscribe(topics, "s", type="shared", initial_position="earliest", retry_enabled=True)
+    for number, each in enumerate(topics):
+        send(client, each, 1, batched=False, first=number)
+    for message in take(consumer, 2):
+        consumer.reconsume_later(message, 0)
+    copies = take(consumer, 2)
+    assert {(copy.topic, copy.properties["REAL_TOPIC"]) for copy in copies} == {
+        (f"{topics[0]}-s-RETRY", each) for each in topics
+    }
+
+
+def test_every_message_ends_in_exactly_one_place(service: Service, client: Client, topic: str) -> None:
+    """I4.7, I4.8 (4.7.4, 4.6.3) an application that does something else with each: acknowledged, or one dead letter."""
+    service.create_partitioned(topic, 2)
+    count, most = 60, 2
+    send(client, topic, count // 2)
+    send(client, topic, count // 2, batched=False, first=count // 2)
+    consumer = client.subscribe(
+        topic, "s", type="shared", initial_position="earliest", receiver_queue_size=7, retry_enabled=True,
+        negative_ack_redelivery_delay_s=0.05, negative_ack_precision_bits=4,
+        dead_letter_policy=DeadLetterPolicy(max_redeliver_count=most),
+    )  # fmt: skip
+    shown: Counter[str] = Counter()
+    acknowledged: set[str] = set()
+    while len(acknowledged) < count // 3 or sum(shown.values()) < count // 3 + 2 * (count // 3) * (most + 1):
+        message = consumer.receive(WAIT_S)
+        name = values([message])[0]
+        shown[name] += 1
+        kind = int(name[1:]) % 3
+        if kind == 0:
+            consumer.acknowledge(message)
+            acknowledged.add(name)
+        elif kind == 1 and int(name[1:]) >= count // 2:
+            consumer.negative_acknowledge(message)
+        else:
+            consumer.reconsume_later(message, 0)
+    letters = dead_letters(client, f"{topic}-s-DLQ", 2 * (count // 3))
+    assert_nothing_comes(consumer)
+    eventually(lambda: is_all_acknowledged(consumer), "nothing is left in the backlog")
+    assert acknowledged == {f"m{number}" for number in range(0, count, 3)}
+    assert Counter(values(letters)) == Counter(set(numbered(0, count)) - acknowledged)
+    assert shown == {name: 1 if name in acknowledged else most + 1 for name in numbered(0, count)}
+
+
+def test_a_retried_message_waits_for_its_delay(client: Client, topic: str) -> None:
+    """4.6.3 (I6.1) the copy is a delayed message: it waits, but for a tick (6.1.3), while others go on."""
+    consumer = client.subscribe(topic, "s", type="shared", initial_position="earliest", retry_enabled=True)
+    send(client, topic, 1, batched=False)
+    message = take(consumer, 1)[0]
+    asked_at = time.monotonic()
+    consumer.reconsume_later(message, 3)
+    send(client, topic, 1, batched=False, first=1)
+    assert values(take(consumer, 1)) == ["m1"]
+    copy = take(consumer, 1)[0]
+    assert (copy.value, copy.properties["DELAY_TIME"]) == (b"m0", "3000")
+    assert time.monotonic() - asked_at >= 3 - EARLY_S
+
+
+def test_a_large_message_is_copied_in_chunks(client: Client, topic: str) -> None:
+    """4.6.5 letters may be larger than the broker takes at once; the original goes with all its chunks (3.1.7)."""
+    consumer = client.subscribe(topic, "s", type="shared", initial_position="earliest", retry_enabled=True)
+    value = bytes(range(256)) * 24 * 1024
+    with client.create_producer(topic, batching_enabled=False, chunking_enabled=True) as producer:
+        sent = producer.send(value)
+    message = take(consumer, 1)[0]
+    consumer.reconsume_later(message, 0)
+    copy = take(consumer, 1)[0]
+    assert copy.value == value
+    assert copy.properties["ORIGIN_MESSAGE_ID"] == str(sent)
+    consumer.acknowledge(copy)
+    eventually(lambda: is_all_acknowledged(consumer), "all chunks of both are acknowledged")

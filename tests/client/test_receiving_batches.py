@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batch receive where it is interrupted."""
+
+import asyncio
+
+import pytest
+
+from broker_core.client import AsyncClient
+from tests.client.scripted_broker import ScriptedBroker, plain_entry
+from tests.client.test_connections import flows, run
+
+
+def test_a_batch_receive_that_is_cancelled_loses_nothing() -> None:
+    """7.14: what it had taken comes with the next call, of whatever kind, and in order."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s", receiver_queue_size=6)
+        for number in range(3):
+            broker.peers[0].deliver(number, plain_entry(b"%d" % number))
+        waiting = asyncio.ensure_future(consumer.batch_receive(10, timeout_s=60))
+        await broker.until(lambda: flows(broker) == [6, 3])  # it has taken all three
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert (await consumer.receive(5)).value == b"0"
+        assert [each.value for each in await consumer.batch_receive(2, timeout_s=5)] == [b"1", b"2"]
+
+    run(play)
