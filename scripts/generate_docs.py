@@ -11,6 +11,8 @@ from broker_core.cli.main import PROGRAM, cli
 from broker_core.cli.settings_docs import PROFILES, profile_toml, settings_markdown
 from pulsarish_spark.options import OPTIONS, Option, Side
 from pulsarish_spark.schema import COLUMNS
+from pulsarish_spark.sink_columns import SINK_COLUMNS
+from scripts.admin_docs import admin_markdown
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 
@@ -28,6 +30,7 @@ def generated() -> dict[str, str]:
         "docs/settings.md": settings_markdown(),
         "docs/cli.md": commands_markdown(cli, PROGRAM),
         "docs/options.md": options_markdown(),
+        "docs/admin.md": admin_markdown(),
         **{f"conf/{profile.name}.toml": profile_toml(profile) for profile in PROFILES},
     }
 
@@ -50,6 +53,14 @@ def options_markdown() -> str:
             "| column | Spark type | meaning |",
             "|---|---|---|",
             *(f"| `{c.name}` | {c.spark_type.simpleString()} | {_cell(c.meaning)} |" for c in COLUMNS),
+            "",
+            "## Columns of the sink",
+            "",
+            "Only `value` is needed. Columns of the source that a broker makes itself are left out, others are errors.",
+            "",
+            "| column | Spark type | meaning |",
+            "|---|---|---|",
+            *(f"| `{name}` | {taken.type_words} | {_cell(taken.meaning)} |" for name, taken in SINK_COLUMNS.items()),
             "",
         ]
     )

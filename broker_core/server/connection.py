@@ -163,6 +163,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def deliver_nothing_more(self) -> None:
+        """No more messages for the consumers of this connection, which is about to end."""
+        self._outbox.pause()
+
     def stop_reading(self) -> None:
         """Take nothing more from the client; what it has sent is still answered."""
         self._pause_reading()

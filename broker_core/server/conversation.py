@@ -17,7 +17,7 @@ from broker_core.server.handlers import consuming, handshake, lookup, producing
 from broker_core.server.session import Session, SessionState
 from broker_core.wire import commands
 from broker_core.wire.frames import Frame
-from broker_core.wire.heads import SendHead, parse_send
+from broker_core.wire.heads import SendHead, parse_ack, parse_send
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 _START = frozenset({SessionState.START})
@@ -43,6 +43,7 @@ RULES: Final[dict[int, Rule]] = {
         _CONNECTED, lookup.handle_get_topics_of_namespace, "getTopicsOfNamespace"
     ),
     BaseCommand.GET_SCHEMA: Rule(_CONNECTED, lookup.handle_get_schema, "getSchema"),
+    BaseCommand.GET_OR_CREATE_SCHEMA: Rule(_CONNECTED, lookup.handle_get_or_create_schema, "getOrCreateSchema"),
     BaseCommand.PRODUCER: Rule(_CONNECTED, producing.handle_producer, "producer"),
     BaseCommand.CLOSE_PRODUCER: Rule(_CONNECTED, producing.handle_close_producer, "close_producer"),
     BaseCommand.SUBSCRIBE: Rule(_CONNECTED, consuming.handle_subscribe, "subscribe"),
@@ -71,7 +72,11 @@ def receive(session: Session, frames: list[Frame]) -> int:
                 return number
             if body:
                 raise RemoteProtocolError("a command that takes no message came with one")
-            _handle(session, commands.parse_command(command))
+            acks = parse_ack(command)
+            if acks is not None and session.state is SessionState.CONNECTED:
+                consuming.handle_acks(session, acks)
+            else:
+                _handle(session, commands.parse_command(command))
             continue
         channel = producers.get(head.producer_id)
         if channel is None:

@@ -54,6 +54,9 @@ class Endpoint:
 
     async def close(self) -> None:
         """End all connections; what is queued for them is sent first."""
+        for connection in self._connections:
+            # Or what one client had would be given to the next one, while the first does not know of its end yet.
+            connection.deliver_nothing_more()
         for connection in list(self._connections):
             connection.close()
         while self._connections:

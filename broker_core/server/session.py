@@ -83,6 +83,7 @@ class Session:
     def close(self) -> None:
         """The connection is gone: let go of all producers and consumers."""
         self.state = SessionState.CLOSED
+        self.outbox.pause()  # or what one consumer had would be given to the next one, which goes as well
         producers, self.producers = self.producers, {}
         consumers, self.consumers = self.consumers, {}
         for producer in producers.values():

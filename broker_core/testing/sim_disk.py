@@ -153,6 +153,14 @@ class _SimFile:
             raise
         self._node.sync()
 
+    def drop_cached(self, start: int, end: int) -> None:
+        unsynced = any(
+            write.offset < end and (write.data is None or write.offset + len(write.data) > start)
+            for write in self._node.unsynced
+        )
+        invariant(not unsynced, "%s: bytes %s to %s are dropped before they were synced", self._path, start, end)
+        self._disk.dropped.append((self._path, start, end))
+
     def size(self) -> int:
         return len(self._node.data)
 
@@ -181,6 +189,7 @@ class SimDisk:
             would leave.
         operations: How many operations were begun.
         faults_hit: How many of them failed, or were cut short, because ``fail`` said so.
+        dropped: Path, start and end of the ranges that may leave memory, in order.
     """
 
     def __init__(self) -> None:
@@ -193,6 +202,7 @@ class SimDisk:
         self.before: Callable[[Operation, str], None] | None = None
         self.operations = 0
         self.faults_hit = 0
+        self.dropped: list[tuple[str, int, int]] = []
 
     # -- Disk
 

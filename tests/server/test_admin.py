@@ -130,7 +130,7 @@ def test_partitions_are_created_grown_and_deleted(http: httpx.Client, topic: str
     assert f"{topic}-partition-1" in http.get("/admin/v2/persistent/public/default").json()
     assert http.post(f"{path}/partitions", content="4").status_code == 204
     assert http.get(f"{path}/partitions").json() == {"partitions": 4}
-    assert http.post(f"{path}/partitions", content="3").status_code == 406
+    assert http.post(f"{path}/partitions", content="3").status_code == 422
     assert http.delete(f"{path}/partitions").status_code == 204
     assert http.delete(f"{path}/partitions").status_code == 404
     assert http.put(f"{path}/partitions", json={"properties": {}, "partitions": 3}).status_code == 204
@@ -385,7 +385,7 @@ def test_a_large_body_is_refused_before_it_is_read(http: httpx.Client, path: str
         ("GET", "/admin/v2/persistent/a"),
         ("GET", "/admin/v2/persistent/a/b/c/d/e"),
         ("PATCH", "/admin/v2/tenants"),
-        ("DELETE", "/admin/v2/tenants/public"),
+        ("DELETE", "/admin/v2/tenants"),
         ("TRACE", "/admin/v2/tenants"),
         ("GET", "/admin/v2/../../etc/passwd"),
         ("GET", "/%2e%2e/%2e%2e/etc/passwd"),

@@ -23,6 +23,13 @@ COMMANDS: dict[int, BaseCommand] = {
         getTopicsOfNamespace={"namespace": "public/default", "request_id": 7}
     ),
     BaseCommand.GET_SCHEMA: BaseCommand(getSchema={"topic": "t", "request_id": 7}),
+    BaseCommand.GET_OR_CREATE_SCHEMA: BaseCommand(
+        getOrCreateSchema={
+            "topic": "t",
+            "request_id": 7,
+            "schema": {"name": "", "schema_data": b"", "type": "NoSchema"},
+        }
+    ),
     BaseCommand.PRODUCER: BaseCommand(producer={"topic": "t", "producer_id": 5, "request_id": 7}),
     BaseCommand.CLOSE_PRODUCER: BaseCommand(close_producer={"producer_id": 99, "request_id": 7}),
     BaseCommand.SUBSCRIBE: BaseCommand(
@@ -47,6 +54,7 @@ ANSWERS: dict[int, int | None] = {
     BaseCommand.LOOKUP: BaseCommand.LOOKUP_RESPONSE,
     BaseCommand.GET_TOPICS_OF_NAMESPACE: BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
     BaseCommand.GET_SCHEMA: BaseCommand.GET_SCHEMA_RESPONSE,
+    BaseCommand.GET_OR_CREATE_SCHEMA: BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE,
     BaseCommand.PRODUCER: BaseCommand.PRODUCER_SUCCESS,
     BaseCommand.CLOSE_PRODUCER: BaseCommand.ERROR,
     BaseCommand.SUBSCRIBE: BaseCommand.SUCCESS,
@@ -175,3 +183,22 @@ def test_ids_may_be_zero_or_the_largest_number(broker: RunningBroker, topic: str
             command.producer.topic = topic
             command.producer.producer_id = command.producer.request_id = producer_id
             assert client.ask(command).producer_success.request_id == producer_id
+
+
+def test_what_a_connection_had_is_redelivered_once_when_it_is_hung_up(broker: RunningBroker) -> None:
+    """2.4.9, 4.4.3: not once to each of its own consumers, which go too; the counts lead to the dead letter topic."""
+    topic = "hung-up"
+    with RawClient(broker.service_url) as producer, RawClient(broker.service_url) as heir:
+        must_succeed(producer.open_producer(topic))
+        shared = pb.CommandSubscribe.Shared
+        must_succeed(heir.subscribe(topic, "s", kind=shared))
+        with RawClient(broker.service_url) as client:
+            for consumer_id in range(3):
+                must_succeed(client.subscribe(topic, "s", consumer_id, kind=shared, permits=10))
+            metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
+            producer.send_entry(0, 0, seal_entry(metadata.SerializeToString(), b"x"))
+            assert client.next_command().type == BaseCommand.MESSAGE
+            client.tell(COMMANDS[BaseCommand.CONNECT])
+            assert client.ended_by_broker()
+        heir.flow(0, 10)
+        assert heir.next_command().message.redelivery_count == 1

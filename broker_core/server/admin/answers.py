@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 import msgspec
@@ -13,6 +14,7 @@ from broker_core.base.errors import (
     InvalidTopicNameError,
     NotAllowedError,
     PulsarishError,
+    ServerError,
     SubscriptionNotFoundError,
     TopicNotFoundError,
     UsageError,
@@ -55,6 +57,22 @@ class BadRequestError(RefusedError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(400, reason)
+
+
+class Outcome:
+    """The answer of the core to a change, as something to wait for: await ``done``, which raises a refusal."""
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def on_done(self, error: ServerError | None) -> None:
+        """For the core to call."""
+        if self.done.done():
+            return
+        if error is None:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(error)
 
 
 def json_answer(value: object, status: int = 200) -> Response:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from broker_core.base.errors import PulsarishError
-from broker_core.server.admin import brokers, subscriptions, tenants, topics
+from broker_core.server.admin import brokers, delayed, messages, policies, subscriptions, tenants, topics
 from broker_core.server.admin.answers import RefusedError, refusal, status_of
 from broker_core.server.admin.guard import Guard, TooLargeError
 from broker_core.server.session import Node
@@ -24,7 +24,15 @@ _log: Final = logging.getLogger(__name__)
 def build_app(node: Node) -> ASGIApp:
     """The application that answers for ``node``."""
     app = Starlette(
-        routes=[*brokers.ROUTES, *tenants.ROUTES, *topics.ROUTES, *subscriptions.ROUTES],
+        routes=[
+            *brokers.ROUTES,
+            *tenants.ROUTES,
+            *topics.ROUTES,
+            *policies.ROUTES,
+            *subscriptions.ROUTES,
+            *messages.ROUTES,
+            *delayed.ROUTES,
+        ],
         exception_handlers={
             HTTPException: _on_http_error,
             RefusedError: _on_refusal,

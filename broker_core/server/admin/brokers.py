@@ -26,4 +26,5 @@ async def lookup_topic(request: Request) -> Response:
 ROUTES = [
     Route("/admin/v2/brokers/health", health),
     Route("/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}", lookup_topic),
+    Route("/lookup/v2/topic/non-persistent/{tenant}/{namespace}/{topic}", lookup_topic),
 ]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker_core.broker.stats import iso_time
+from broker_core.broker.subscription import Subscription
 from broker_core.broker.topic import Topic
 
 
@@ -15,31 +17,64 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
     """Ledgers and cursors of one topic, as JSON."""
     log = topic.log
     ledgers = log.ledgers()
+    newest = ledgers[-1] if ledgers else None
     return {
         "entriesAddedCounter": topic.traffic_in.messages,
         "numberOfEntries": log.entries_count,
         "totalSize": log.size_bytes,
+        "currentLedgerEntries": newest.entries if newest and not newest.closed else 0,
+        "currentLedgerSize": newest.size_bytes if newest and not newest.closed else 0,
+        "lastLedgerCreatedTimestamp": iso_time(newest.created_ms if newest else 0),
         "lastConfirmedEntry": str(log.last_confirmed),
-        "state": "LedgerOpened",
+        "state": _state(topic),
         "ledgers": [
-            {"ledgerId": info.id, "entries": info.entries, "size": info.size_bytes, "offloaded": False}
+            {
+                "ledgerId": info.id,
+                "entries": info.entries,
+                "size": info.size_bytes,
+                "offloaded": False,
+                "underReplicated": False,
+            }
             for info in ledgers
         ],
-        "cursors": {
-            name: {
-                "markDeletePosition": str(subscription.cursor.mark_delete),
-                "readPosition": str(
-                    subscription.dispatcher.read_position
-                    if subscription.dispatcher is not None
-                    else subscription.cursor.first_unacked()
-                ),
-                "numberOfEntriesSinceFirstNotAckedMessage": log.count_entries(
-                    subscription.cursor.mark_delete, log.last_confirmed
-                ),
-                "totalNonContiguousDeletedMessagesRange": subscription.cursor.deleted_runs(),
-                "state": "Open",
-            }
-            for name, subscription in topic.subscriptions.items()
-            if subscription.durable
-        },
+        "cursors": {name: _cursor(topic, each) for name, each in topic.subscriptions.items() if each.durable},
     }
+
+
+def _state(topic: Topic) -> str:
+    """In Pulsar's words."""
+    if topic.terminated is not None:
+        return "Terminated"
+    ledgers = topic.log.ledgers()
+    return "LedgerOpened" if ledgers and not ledgers[-1].closed else "ClosedLedger"
+
+
+def _cursor(topic: Topic, subscription: Subscription) -> dict[str, Any]:
+    cursor, dispatcher = subscription.cursor, subscription.dispatcher
+    read_position = dispatcher.read_position if dispatcher is not None else cursor.first_unacked()
+    return {
+        "markDeletePosition": str(cursor.mark_delete),
+        "readPosition": str(read_position),
+        "individuallyDeletedMessages": _runs(subscription),
+        "numberOfEntriesSinceFirstNotAckedMessage": topic.log.count_entries(
+            cursor.mark_delete, topic.log.last_confirmed
+        ),
+        "totalNonContiguousDeletedMessagesRange": cursor.deleted_runs(),
+        "active": bool(subscription.consumers),
+        "state": "Open",
+    }
+
+
+_RUNS_SHOWN_MAX = 1000
+"""A cursor may have millions; more than this help nobody who reads."""
+
+
+def _runs(subscription: Subscription) -> str:
+    """What is acknowledged behind mark-delete, as Pulsar writes it: half-open ranges ``(5:2..5:4]``."""
+    shown: list[str] = []
+    for run in subscription.cursor.deleted.runs():
+        if len(shown) == _RUNS_SHOWN_MAX:
+            shown.append("...")
+            break
+        shown.append(f"({run.ledger}:{run.first - 1}..{run.ledger}:{run.last}]")
+    return f"[{','.join(shown)}]"

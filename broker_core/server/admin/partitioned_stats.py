@@ -19,6 +19,9 @@ Json = dict[str, Any]
 _PER_PARTITION_ONLY = frozenset({"lastConfirmedEntry", "markDeletePosition", "readPosition", "stoppedAtDamagedEntry"})
 """Positions mean nothing outside their own partition."""
 
+_LARGEST = frozenset({"backlogQuotaLimitSize", "backlogQuotaLimitTime", "oldestBacklogMessageAgeSeconds"})
+"""The same for every partition, or meaningful only for the worst of them."""
+
 
 def merged_stats(partitions: dict[str, TopicStats], *, keep_parts: bool) -> Json:
     """Pulsar's answer for a partitioned topic; ``keep_parts`` also lists each partition by its full name."""
@@ -44,6 +47,8 @@ def _add(field: str, before: Any, value: Any) -> Any:
     if field == "subscriptions":
         names = [*before, *(name for name in value if name not in before)]
         return {name: _merge([side[name] for side in (before, value) if name in side]) for name in names}
+    if field in _LARGEST:
+        return max(before, value)
     if isinstance(before, bool):
         return before or value
     if isinstance(before, int | float | list):

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import msgspec
 from starlette.requests import Request
 
+from broker_core.base.errors import TopicNotFoundError
 from broker_core.base.names import NamespaceName, TopicName, check_subscription_name
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.broker.broker import Broker
@@ -20,6 +21,9 @@ from broker_core.server.admin.answers import BadRequestError, RefusedError
 from broker_core.server.session import Node
 
 T = TypeVar("T")
+
+_DIGITS_MAX = 18
+"""What fits into 64 bits whatever the digits are."""
 
 
 class MessageIdBody(msgspec.Struct, frozen=True, rename="camel"):
@@ -34,6 +38,14 @@ class MessageIdBody(msgspec.Struct, frozen=True, rename="camel"):
     def position(self) -> Position:
         return Position(self.ledger_id, self.entry_id)
 
+
+def message_id(topic: Topic, position: Position) -> dict[str, int]:
+    """The id of an entry as Pulsar's admin writes it."""
+    ids = {"ledgerId": position.ledger, "entryId": position.entry, "partitionIndex": topic.name.partition_index}
+    return {**ids, "batchIndex": -1, "batchSize": 0}
+
+
+_NON_PERSISTENT = "/admin/v2/non-persistent/"
 
 WORDS = {"earliest": POSITION_EARLIEST, "latest": POSITION_LATEST}
 
@@ -64,13 +76,39 @@ def namespace_name(request: Request) -> NamespaceName:
 
 
 def topic_name(request: Request) -> TopicName:
-    """The topic in the path."""
-    return TopicName.parse(f"persistent://{namespace_name(request)}/{part(request, 'topic')}")
+    """The topic in the path, which also names its domain."""
+    domain = "non-persistent" if request.scope["path"].startswith(_NON_PERSISTENT) else "persistent"
+    return TopicName.parse(f"{domain}://{namespace_name(request)}/{part(request, 'topic')}")
+
+
+def existing_topic(request: Request) -> TopicName:
+    """The topic in the path, which may be partitioned; TopicNotFoundError if it, or its namespace, does not exist."""
+    broker, name = broker_of(request), topic_name(request)
+    broker.namespaces.require(name.namespace_name)
+    if not broker.exists(name):
+        raise TopicNotFoundError(f"topic {name} does not exist", hint="create it first")
+    return name
+
+
+def plain_topic(request: Request, what: str) -> Topic:
+    """The topic in the path, loaded; a refusal (405) if it is partitioned, for ``what`` needs one log."""
+    broker, name = broker_of(request), existing_topic(request)
+    if broker.partitions_of(name):
+        raise RefusedError(405, f"{what} is not possible on the partitioned topic {name}; name one of its partitions")
+    return broker.topic(name)
 
 
 def subscription_name(request: Request) -> str:
     """The subscription in the path."""
     return check_subscription_name(part(request, "subscription"))
+
+
+def number(request: Request, name: str) -> int:
+    """A part of the path that is a number of at most 18 digits, not negative."""
+    text = part(request, name)
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+        raise BadRequestError(f"{text[:80]!r} in the path is not a number")
+    return int(text)
 
 
 def flag(request: Request, name: str) -> bool:

@@ -1,39 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Subscriptions: list, create at a position, delete, reset. Of a partitioned topic: on every partition.
+"""Subscriptions: list, create at a position, delete, skip, clear, expire, reset, properties.
 
-Source: Pulsar docs, "Admin API - topics - manage subscriptions"; where a reset stands: semantics 1.4.6.
+Of a partitioned topic: on every partition, where that means something; what needs one log is refused (405), as in
+Pulsar. Changes are durable when they are answered. Source: Pulsar docs, "Admin API - topics - manage subscriptions";
+where a reset stands: semantics 1.4.6.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from broker_core.base.errors import ServerError, SubscriptionNotFoundError
+from broker_core.base.errors import NotAllowedError, SubscriptionNotFoundError
+from broker_core.base.names import TopicName
 from broker_core.base.positions import POSITION_LATEST, Position
 from broker_core.broker.requests import InitialPosition
+from broker_core.broker.seeking import nth_unacked
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.topic import Topic
-from broker_core.server.admin.answers import BadRequestError, ConflictError, RefusedError, done, json_answer
+from broker_core.server.admin.answers import BadRequestError, ConflictError, Outcome, RefusedError, done, json_answer
 from broker_core.server.admin.requests import (
     WORDS,
     MessageIdBody,
     body,
     broker_of,
+    existing_topic,
     flag,
+    namespace_name,
+    number,
     part,
+    plain_topic,
     subscription_name,
-    topic_name,
     topics_behind,
 )
 
 
+class _NewSubscription(MessageIdBody, frozen=True, rename="camel"):
+    """A position, and properties that the subscription gets."""
+
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 def _topics(request: Request) -> list[Topic]:
-    return topics_behind(broker_of(request), topic_name(request))
+    return topics_behind(broker_of(request), existing_topic(request))
 
 
 def _subscriptions(request: Request) -> list[tuple[Topic, Subscription]]:
@@ -41,23 +54,47 @@ def _subscriptions(request: Request) -> list[tuple[Topic, Subscription]]:
     name = subscription_name(request)
     found = [(topic, topic.subscriptions[name]) for topic in _topics(request) if name in topic.subscriptions]
     if not found:
-        raise SubscriptionNotFoundError(f"subscription {name!r} of {topic_name(request)} does not exist")
+        raise _missing(request)
     return found
 
 
+def _plain_subscription(request: Request, what: str) -> tuple[Topic, Subscription]:
+    """The one of the name in the path; 405 on a partitioned topic."""
+    topic = plain_topic(request, what)
+    subscription = topic.subscriptions.get(subscription_name(request))
+    if subscription is None:
+        raise _missing(request)
+    return topic, subscription
+
+
+def _missing(request: Request) -> SubscriptionNotFoundError:
+    name, topic = subscription_name(request), existing_topic(request)
+    return SubscriptionNotFoundError(f"subscription {name!r} of {topic} does not exist")
+
+
+# ------------------------------------------------------------------------------------------- list, create, delete
+
+
 async def list_subscriptions(request: Request) -> Response:
+    """The names of the subscriptions."""
     return json_answer(sorted({name for topic in _topics(request) for name in topic.subscriptions}))
 
 
 async def create_subscription(request: Request) -> Response:
+    """Create a subscription; the body is earliest, latest or a message id, which may bring properties."""
     name = subscription_name(request)
-    wish: Any = await body(request, MessageIdBody | str | None, None)  # type: ignore[arg-type] # a type to msgspec
+    wish: Any = await body(request, _NewSubscription | str | None, None)  # type: ignore[arg-type] # a type to msgspec
     position = _position(wish)
+    properties = wish.properties if isinstance(wish, _NewSubscription) else {}
     topics = _topics(request)
     if any(name in topic.subscriptions for topic in topics):
-        raise ConflictError(f"subscription {name!r} of {topic_name(request)} exists already")
+        raise ConflictError(f"subscription {name!r} of {existing_topic(request)} exists already")
+    start = InitialPosition.LATEST if position == POSITION_LATEST else position
     for topic in topics:
-        topic.create_subscription(name, InitialPosition.LATEST if position == POSITION_LATEST else position)
+        try:
+            topic.create_subscription(name, start, properties)
+        except NotAllowedError as error:
+            raise RefusedError(412, str(error)) from error
     return done()
 
 
@@ -72,6 +109,7 @@ def _position(wish: MessageIdBody | str | None) -> Position:
 
 
 async def delete_subscription(request: Request) -> Response:
+    """Delete a subscription that has no consumers; `?force=true` also one that has."""
     found = _subscriptions(request)
     name = subscription_name(request)
     if not flag(request, "force") and any(subscription.consumers for _, subscription in found):
@@ -81,51 +119,133 @@ async def delete_subscription(request: Request) -> Response:
     return done()
 
 
+async def get_properties(request: Request) -> Response:
+    """The properties of a subscription."""
+    return json_answer(dict(_subscriptions(request)[0][1].properties))
+
+
+async def set_properties(request: Request) -> Response:
+    """Replace all properties."""
+    nothing: dict[str, str] = {}
+    properties = await body(request, dict[str, str], nothing)
+    for topic, subscription in _subscriptions(request):
+        topic.set_subscription_properties(subscription.name, properties)
+    return done()
+
+
+# --------------------------------------------------------------------------------------------- forward: skip, expire
+
+
+async def skip(request: Request) -> Response:
+    """Pass over the next unacknowledged entries, as many as the path says; more than there are means all."""
+    topic, subscription = _plain_subscription(request, "skipping messages")
+    count = number(request, "count")
+    if count:
+        target = nth_unacked(topic.log, subscription.cursor, count)
+        await _pass_over(subscription, target or topic.log.last_confirmed)
+    return done()
+
+
+async def skip_all(request: Request) -> Response:
+    """Pass over the whole backlog."""
+    for topic, subscription in _subscriptions(request):
+        await _pass_over(subscription, topic.log.last_confirmed)
+    return done()
+
+
+async def expire(request: Request) -> Response:
+    """Pass over the messages at the head of the backlog that are older than so many seconds."""
+    seconds = number(request, "seconds")
+    found = _subscriptions(request)
+    _expire(found, seconds)
+    return done()
+
+
+async def expire_everywhere(request: Request) -> Response:
+    """The same for every subscription of the topic."""
+    seconds = number(request, "seconds")
+    _expire([(topic, each) for topic in _topics(request) for each in topic.subscriptions.values()], seconds)
+    return done()
+
+
+def _expire(found: list[tuple[Topic, Subscription]], seconds: int) -> None:
+    for topic, subscription in found:
+        if not subscription.expiry.pass_older(topic.clock.now_ms() - seconds * 1000, at_once=True):
+            raise ConflictError(f"messages of subscription {subscription.name!r} are being expired already")
+
+
+async def expire_to_position(request: Request) -> Response:
+    """Pass over everything before the message id in the body, and over that itself unless it is excluded."""
+    wish = await body(request, MessageIdBody | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
+    topic, subscription = _plain_subscription(request, "expiring messages up to a position")
+    if wish is None:
+        raise BadRequestError("the request has no message id")
+    if wish.position > topic.log.last_confirmed:
+        raise ConflictError(f"{wish.position} is behind the last message, {topic.log.last_confirmed}")
+    target = topic.log.previous(topic.log.next_valid(wish.position))
+    await _pass_over(subscription, topic.log.previous(wish.position) if wish.is_excluded else target)
+    return done()
+
+
+async def clear_namespace(request: Request) -> Response:
+    """Pass over the whole backlog of every subscription, or of the one in the path, of all topics of a namespace."""
+    broker = broker_of(request)
+    name = part(request, "subscription") if "subscription" in request.path_params else None
+    for text in broker.topics_of(namespace_name(request)):
+        topic = broker.topic(TopicName.parse(text))
+        for subscription in list(topic.subscriptions.values()):
+            if name in (None, subscription.name):
+                await _pass_over(subscription, topic.log.last_confirmed)
+    return done()
+
+
+# ------------------------------------------------------------------------------------------------------------- reset
+
+
 async def reset_to_time(request: Request) -> Response:
     """Stand right before the first message published at or after the time in the path, milliseconds."""
-    text = part(request, "timestamp")
-    if not text.isascii() or not text.isdigit() or len(text) > len(str(2**63)):
-        raise BadRequestError(f"{text[:80]!r} is not a time in milliseconds")
+    time_ms = number(request, "timestamp")
     for _, subscription in _subscriptions(request):
-        reset = _Reset()
-        subscription.seek_to_time(int(text), reset.on_done)
-        await reset.outcome
+        answer = Outcome()
+        subscription.seek_to_time(time_ms, answer.on_done)
+        await answer.done
     return done()
 
 
 async def reset_to_position(request: Request) -> Response:
     """Stand right before the message id in the body, or right after it if it is excluded."""
     wish = await body(request, MessageIdBody, MessageIdBody(*POSITION_LATEST))
-    for topic, subscription in _subscriptions(request):
-        reset = _Reset()
-        first_wanted = topic.log.next_valid(wish.position) if wish.is_excluded else wish.position
-        subscription.seek(first_wanted, None, reset.on_done)
-        await reset.outcome
+    topic, subscription = _plain_subscription(request, "resetting to a position")
+    answer = Outcome()
+    first_wanted = topic.log.next_valid(wish.position) if wish.is_excluded else wish.position
+    subscription.seek(first_wanted, None, answer.on_done)
+    await answer.done
     return done()
 
 
-class _Reset:
-    """The answer of the core to a reset, as something to wait for."""
-
-    def __init__(self) -> None:
-        self.outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def on_done(self, error: ServerError | None) -> None:
-        if self.outcome.done():
-            return
-        if error is None:
-            self.outcome.set_result(None)
-        else:
-            self.outcome.set_exception(error)
+async def _pass_over(subscription: Subscription, position: Position) -> None:
+    answer = Outcome()
+    subscription.pass_over(position, answer.on_done)
+    await answer.done
 
 
 _T = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _S = f"{_T}/subscription/{{subscription}}"
+_N = "/admin/v2/namespaces/{tenant}/{namespace}"
 
 ROUTES = [
     Route(f"{_T}/subscriptions", list_subscriptions),
     Route(_S, create_subscription, methods=["PUT"]),
     Route(_S, delete_subscription, methods=["DELETE"]),
+    Route(f"{_S}/properties", get_properties),
+    Route(f"{_S}/properties", set_properties, methods=["PUT"]),
+    Route(f"{_S}/skip/{{count}}", skip, methods=["POST"]),
+    Route(f"{_S}/skip_all", skip_all, methods=["POST"]),
+    Route(f"{_S}/expireMessages/{{seconds}}", expire, methods=["POST"]),
+    Route(f"{_S}/expireMessages", expire_to_position, methods=["POST"]),
+    Route(f"{_T}/all_subscription/expireMessages/{{seconds}}", expire_everywhere, methods=["POST"]),
     Route(f"{_S}/resetcursor", reset_to_position, methods=["POST"]),
     Route(f"{_S}/resetcursor/{{timestamp}}", reset_to_time, methods=["POST"]),
+    Route(f"{_N}/clearBacklog", clear_namespace, methods=["POST"]),
+    Route(f"{_N}/clearBacklog/{{subscription}}", clear_namespace, methods=["POST"]),
 ]

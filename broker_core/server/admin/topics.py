@@ -3,43 +3,74 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from broker_core.base.errors import NotAllowedError, TopicNotFoundError
-from broker_core.broker.broker import TopicsMode
+from broker_core.base.errors import NotAllowedError, ServerError, TopicNotFoundError
+from broker_core.base.positions import Position
+from broker_core.broker.broker import TopicsMode, check_topic_properties
+from broker_core.broker.non_persistent.stats import non_persistent_topic_stats
 from broker_core.broker.stats import topic_stats
+from broker_core.broker.topic import Topic
 from broker_core.server.admin.answers import ConflictError, RefusedError, done, json_answer
 from broker_core.server.admin.internal_stats import internal_stats
 from broker_core.server.admin.partitioned_stats import merged_stats
-from broker_core.server.admin.requests import body, broker_of, flag, namespace_name, topic_name, topics_behind
+from broker_core.server.admin.requests import (
+    body,
+    broker_of,
+    existing_topic,
+    flag,
+    message_id,
+    namespace_name,
+    plain_topic,
+    topic_name,
+    topics_behind,
+)
 
 
 async def list_topics(request: Request) -> Response:
-    return json_answer(broker_of(request).topics_of(namespace_name(request), TopicsMode.PERSISTENT))
+    """The topics of a namespace, of partitioned ones every partition."""
+    mode = TopicsMode.NON_PERSISTENT if _non_persistent(request) else TopicsMode.PERSISTENT
+    return json_answer(broker_of(request).topics_of(namespace_name(request), mode))
 
 
 async def list_partitioned_topics(request: Request) -> Response:
-    return json_answer(broker_of(request).partitioned_topics_of(namespace_name(request)))
+    """The partitioned topics of a namespace."""
+    domain = "non-persistent://" if _non_persistent(request) else "persistent://"
+    names = broker_of(request).partitioned_topics_of(namespace_name(request))
+    return json_answer([name for name in names if name.startswith(domain)])
+
+
+def _non_persistent(request: Request) -> bool:
+    return str(request.scope["path"]).startswith(_NON_PERSISTENT)
 
 
 async def create_topic(request: Request) -> Response:
+    """Create a topic without partitions; the body may be an object of properties."""
     broker, name = broker_of(request), topic_name(request)
-    await body(request, dict[str, str] | None, None)  # type: ignore[arg-type] # properties; a union is a type to msgspec
+    properties = await body(request, dict[str, str] | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
     if broker.exists(name):
         raise ConflictError(f"{name} exists already")
     try:
+        check_topic_properties(properties or {})
         broker.create_topic(name)
+        if properties:
+            broker.set_topic_properties(name, properties)
     except NotAllowedError as error:
         raise RefusedError(412, str(error)) from error
     return done()
 
 
 async def delete_topic(request: Request) -> Response:
-    broker, name = broker_of(request), topic_name(request)
+    """Delete a topic that nobody uses; `?force=true` also one in use."""
+    broker, name = broker_of(request), existing_topic(request)
+    if broker.partitions_of(name):
+        raise ConflictError(f"{name} is a partitioned topic; delete {name.local}/partitions")
     try:
         broker.delete_topic(name, force=flag(request, "force"))
     except NotAllowedError as error:
@@ -48,33 +79,44 @@ async def delete_topic(request: Request) -> Response:
 
 
 async def get_partitions(request: Request) -> Response:
+    """How many partitions a topic has; 0 if it is not partitioned."""
     name = topic_name(request)
     partitions = broker_of(request).partitions_of(name, create=flag(request, "checkAllowAutoCreation"))
     return json_answer({"partitions": partitions})
 
 
 async def create_partitions(request: Request) -> Response:
+    """Create a partitioned topic; the body is the number, or an object with partitions and properties."""
     broker, name = broker_of(request), topic_name(request)
-    partitions = await _partitions_body(request)
+    wish = await _partitions_body(request)
     if broker.exists(name):
         raise ConflictError(f"{name} exists already")
     try:
-        broker.create_partitioned(name, partitions)
+        check_topic_properties(wish.properties)
+        broker.create_partitioned(name, wish.partitions)
     except NotAllowedError as error:
         raise RefusedError(406, str(error)) from error
+    if wish.properties:
+        broker.set_topic_properties(name, wish.properties)
     return done()
 
 
 async def grow_partitions(request: Request) -> Response:
+    """Add partitions. Clients find them at their next look."""
     broker, name = broker_of(request), topic_name(request)
+    broker.namespaces.require(name.namespace_name)
+    wanted = (await _partitions_body(request)).partitions
+    if not broker.is_partitioned(name):
+        raise ConflictError(f"{name} is not a partitioned topic")
     try:
-        broker.grow_partitions(name, await _partitions_body(request))
+        broker.grow_partitions(name, wanted)
     except NotAllowedError as error:
-        raise RefusedError(406, str(error)) from error
+        raise RefusedError(422, str(error)) from error
     return done()
 
 
 async def delete_partitions(request: Request) -> Response:
+    """Delete a partitioned topic with all its partitions."""
     broker, name = broker_of(request), topic_name(request)
     try:
         broker.delete_partitioned(name, force=flag(request, "force"))
@@ -83,51 +125,154 @@ async def delete_partitions(request: Request) -> Response:
     return done()
 
 
-async def _partitions_body(request: Request) -> int:
+class _Partitions(msgspec.Struct, frozen=True):
+    """A number of partitions as the admin library sends it."""
+
+    partitions: int = 0
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+async def _partitions_body(request: Request) -> _Partitions:
     """A bare number, or the admin library's object around it."""
-    content: Any = await body(request, int | dict[str, Any], 0)  # type: ignore[arg-type] # a union is a type to msgspec
-    value = content.get("partitions", 0) if isinstance(content, dict) else content
-    return value if isinstance(value, int) else 0
+    content: Any = await body(request, int | _Partitions, 0)  # type: ignore[arg-type] # a union is a type to msgspec
+    return content if isinstance(content, _Partitions) else _Partitions(content)
 
 
 async def get_stats(request: Request) -> Response:
-    return json_answer(topic_stats(broker_of(request).topic(topic_name(request))))
+    """Statistics of a topic or partition."""
+    name = existing_topic(request)
+    if name.persistent:
+        return json_answer(topic_stats(_with_one_log(request)))
+    found = broker_of(request).non_persistent.get(name)
+    if found is None:
+        raise TopicNotFoundError(f"{name} is partitioned, or nobody uses it", hint="ask for one of its partitions")
+    return json_answer(non_persistent_topic_stats(found))
 
 
 async def get_internal_stats(request: Request) -> Response:
-    return json_answer(internal_stats(broker_of(request).topic(topic_name(request))))
+    """Ledgers and cursors of a topic or partition."""
+    return json_answer(internal_stats(_with_one_log(request)))
+
+
+def _with_one_log(request: Request) -> Topic:
+    """The topic in the path, loaded; as in Pulsar a partitioned one is not found here, only its partitions are."""
+    broker, name = broker_of(request), existing_topic(request)
+    if broker.partitions_of(name):
+        raise TopicNotFoundError(f"{name} is partitioned", hint="ask for its partitioned-stats or for one partition")
+    return broker.topic(name)
+
+
+def _partitions(request: Request) -> list[Topic]:
+    """The partitions of the topic in the path, loaded."""
+    broker, name = broker_of(request), existing_topic(request)
+    if not broker.partitions_of(name):
+        raise TopicNotFoundError(f"{name} is not a partitioned topic")
+    return topics_behind(broker, name)
+
+
+async def get_partitioned_internal_stats(request: Request) -> Response:
+    """Those of every partition."""
+    parts = {str(topic.name): internal_stats(topic) for topic in _partitions(request)}
+    return json_answer({"metadata": {"partitions": len(parts)}, "partitions": parts})
 
 
 async def get_partitioned_stats(request: Request) -> Response:
-    broker, name = broker_of(request), topic_name(request)
-    if not broker.partitions_of(name):
-        raise TopicNotFoundError(f"{name} is not a partitioned topic")
-    parts = {str(topic.name): topic_stats(topic) for topic in topics_behind(broker, name)}
+    """Statistics of all partitions added up; `?perPartition=false` leaves out those of each."""
+    parts = {str(topic.name): topic_stats(topic) for topic in _partitions(request)}
     keep_parts = request.query_params.get("perPartition", "true").lower() != "false"
     return json_answer(merged_stats(parts, keep_parts=keep_parts))
 
 
+async def terminate(request: Request) -> Response:
+    """End the topic for good; the id of its last message."""
+    return json_answer(await _terminated(plain_topic(request, "termination")))
+
+
+async def terminate_partitions(request: Request) -> Response:
+    """End all partitions; the id of each one's last message, by its number."""
+    return json_answer({topic.name.partition_index: await _terminated(topic) for topic in _partitions(request)})
+
+
+async def _terminated(topic: Topic) -> dict[str, int]:
+    answer: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
+
+    def on_done(outcome: Position | ServerError) -> None:
+        if answer.done():
+            return
+        if isinstance(outcome, ServerError):
+            answer.set_exception(outcome)
+        else:
+            answer.set_result(outcome)
+
+    topic.terminate(on_done)
+    return message_id(topic, await answer)
+
+
+async def get_properties(request: Request) -> Response:
+    """The properties of a topic."""
+    return json_answer(broker_of(request).topic_properties(existing_topic(request)))
+
+
+async def set_properties(request: Request) -> Response:
+    """Add these properties to those that the topic has."""
+    broker, name = broker_of(request), existing_topic(request)
+    nothing: dict[str, str] = {}
+    properties = await body(request, dict[str, str], nothing)
+    try:
+        broker.set_topic_properties(name, {**broker.topic_properties(name), **properties})
+    except NotAllowedError as error:
+        raise RefusedError(412, str(error)) from error
+    return done()
+
+
+async def remove_property(request: Request) -> Response:
+    """Remove the property `?key=`."""
+    broker, name = broker_of(request), existing_topic(request)
+    key = request.query_params.get("key", "")
+    broker.set_topic_properties(name, {k: v for k, v in broker.topic_properties(name).items() if k != key})
+    return done()
+
+
 async def unload(request: Request) -> Response:
-    broker, name = broker_of(request), topic_name(request)
+    """Disconnect all clients, which come back, and free the memory."""
+    broker, name = broker_of(request), existing_topic(request)
     for index in range(broker.partitions_of(name)):
         broker.unload(name.partition(index))
     broker.unload(name)
     return done()
 
 
+_NON_PERSISTENT = "/admin/v2/non-persistent"
 _T = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
+
+def _of_any_domain(base: str) -> list[Route]:
+    """What one may ask of topics whether they are stored or not."""
+    namespace = f"{base}/{{tenant}}/{{namespace}}"
+    topic = f"{namespace}/{{topic}}"
+    return [
+        Route(namespace, list_topics),
+        Route(f"{namespace}/partitioned", list_partitioned_topics),
+        Route(topic, create_topic, methods=["PUT"]),
+        Route(topic, delete_topic, methods=["DELETE"]),
+        Route(f"{topic}/partitions", get_partitions),
+        Route(f"{topic}/partitions", create_partitions, methods=["PUT"]),
+        Route(f"{topic}/partitions", grow_partitions, methods=["POST"]),
+        Route(f"{topic}/partitions", delete_partitions, methods=["DELETE"]),
+        Route(f"{topic}/stats", get_stats),
+    ]
+
+
 ROUTES = [
-    Route("/admin/v2/persistent/{tenant}/{namespace}", list_topics),
-    Route("/admin/v2/persistent/{tenant}/{namespace}/partitioned", list_partitioned_topics),
-    Route(_T, create_topic, methods=["PUT"]),
-    Route(_T, delete_topic, methods=["DELETE"]),
-    Route(f"{_T}/partitions", get_partitions),
-    Route(f"{_T}/partitions", create_partitions, methods=["PUT"]),
-    Route(f"{_T}/partitions", grow_partitions, methods=["POST"]),
-    Route(f"{_T}/partitions", delete_partitions, methods=["DELETE"]),
-    Route(f"{_T}/stats", get_stats),
+    *_of_any_domain("/admin/v2/persistent"),
+    *_of_any_domain(_NON_PERSISTENT),
     Route(f"{_T}/internalStats", get_internal_stats),
     Route(f"{_T}/partitioned-stats", get_partitioned_stats),
+    Route(f"{_T}/partitioned-internalStats", get_partitioned_internal_stats),
+    Route(f"{_T}/terminate", terminate, methods=["POST"]),
+    Route(f"{_T}/terminate/partitions", terminate_partitions, methods=["POST"]),
+    Route(f"{_T}/properties", get_properties),
+    Route(f"{_T}/properties", set_properties, methods=["PUT"]),
+    Route(f"{_T}/properties", remove_property, methods=["DELETE"]),
     Route(f"{_T}/unload", unload, methods=["PUT"]),
 ]

@@ -9,40 +9,52 @@ Source: Pulsar docs, "Binary protocol - Consumer".
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from broker_core.base.errors import ConsumerNotFoundError, MetadataServerError, NotAllowedError, ServerError
 from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import Position
+from broker_core.broker.broker import AnyTopic
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.requests import (
     AckId,
     AckKind,
     InitialPosition,
+    KeySharedMode,
+    KeySharedPolicy,
     Peer,
     SubscribeRequest,
     SubscriptionType,
 )
 from broker_core.broker.sinks import Delivery
 from broker_core.broker.stats import consumer_stats
-from broker_core.broker.topic import Topic
 from broker_core.server.session import NO_REQUEST, Session
 from broker_core.wire import commands
 from broker_core.wire.entry import broker_entry_prefix
-from broker_core.wire.heads import message_frame_head
-from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandAck, CommandSubscribe, MessageIdData
+from broker_core.wire.heads import AckHead, MessageHeads, message_frame_head
+from broker_core.wire.proto.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandSubscribe,
+    KeySharedMeta,
+    MessageIdData,
+)
+
+_UNAWARE_OF_THE_END: Final = ("Pulsar-CPP", "Pulsar-Go")
+"""How the versions of clients begin that do not know REACHED_END_OF_TOPIC (Python's is built on that for C++)."""
 
 
 class ConsumerChannel:
     """One consumer of one connection: the broker's ``ConsumerSink``."""
 
-    __slots__ = ("_consumer_id", "_outbox", "_session", "_with_broker_entry", "consumer", "partition")
+    __slots__ = ("_consumer_id", "_heads", "_outbox", "_session", "_with_broker_entry", "consumer", "partition")
 
-    def __init__(self, session: Session, consumer_id: int, topic: Topic, request: SubscribeRequest) -> None:
+    def __init__(self, session: Session, consumer_id: int, topic: AnyTopic, request: SubscribeRequest) -> None:
         self._session = session
         self._outbox = session.outbox
         self._consumer_id = consumer_id
         self._with_broker_entry = session.features.broker_entry_metadata
         self.partition = topic.name.partition_index
+        self._heads = MessageHeads(consumer_id, self.partition)
         self.consumer: Consumer = topic.subscribe(request, self)
 
     @property
@@ -50,15 +62,20 @@ class ConsumerChannel:
         return self._outbox.writable
 
     def deliver(self, deliveries: list[Delivery]) -> None:
-        consumer_id, partition, with_broker_entry = self._consumer_id, self.partition, self._with_broker_entry
+        usual_head, with_broker_entry = self._heads.head, self._with_broker_entry
         buffers: list[bytes] = []
         total_bytes = 0
         for entry, redelivery_count, ack_set in deliveries:
             (ledger, number), body, _messages, index, broker_timestamp = entry
             prefix = broker_entry_prefix(broker_timestamp, index) if with_broker_entry else b""
             tail_bytes = len(prefix) + len(body)
-            head = message_frame_head(consumer_id, ledger, number, partition, redelivery_count, ack_set, tail_bytes)
-            buffers += (head, prefix, body)
+            if redelivery_count or ack_set:
+                head = message_frame_head(
+                    self._consumer_id, ledger, number, self.partition, redelivery_count, ack_set, tail_bytes
+                )
+            else:
+                head = usual_head(ledger, number, tail_bytes)
+            buffers += (head + prefix, body)
             total_bytes += len(head) + tail_bytes
         self._outbox.put_all(buffers, total_bytes)
 
@@ -67,6 +84,13 @@ class ConsumerChannel:
         command.active_consumer_change.consumer_id = self._consumer_id
         command.active_consumer_change.is_active = active
         self._session.send(command)
+
+    def end_of_topic(self) -> None:
+        # These clients take the command for a broken protocol and hang up.
+        if not self._session.features.version.startswith(_UNAWARE_OF_THE_END):
+            command = BaseCommand(type=BaseCommand.REACHED_END_OF_TOPIC)
+            command.reachedEndOfTopic.consumer_id = self._consumer_id
+            self._session.send(command)
 
     def closed_by_broker(self) -> None:
         if self._session.consumers.pop(self._consumer_id, None) is not None:
@@ -89,7 +113,7 @@ def handle_subscribe(session: Session, command: BaseCommand) -> None:
     wish = command.subscribe
     if wish.consumer_id not in session.consumers:
         request = _subscribe_request(session, command)
-        topic = session.node.broker.topic(TopicName.parse(wish.topic), create=wish.force_topic_creation)
+        topic = session.node.broker.any_topic(TopicName.parse(wish.topic), create=wish.force_topic_creation)
         session.consumers[wish.consumer_id] = ConsumerChannel(session, wish.consumer_id, topic, request)
     session.send(commands.success(wish.request_id))
 
@@ -110,8 +134,15 @@ def _subscribe_request(session: Session, command: BaseCommand) -> SubscribeReque
         initial_position=InitialPosition(wish.initialPosition),
         properties={pair.key: pair.value for pair in wish.subscription_properties},
         epoch=wish.consumer_epoch,
+        key_shared=_key_shared_policy(wish.keySharedMeta),
         peer=Peer(session.peer_address, session.features.version, {pair.key: pair.value for pair in wish.metadata}),
     )
+
+
+def _key_shared_policy(meta: KeySharedMeta) -> KeySharedPolicy:
+    """As asked for; the defaults if the client said nothing. Ranges are checked by whoever uses them."""
+    ranges = tuple((each.start, each.end) for each in meta.hashRanges)
+    return KeySharedPolicy(KeySharedMode(meta.keySharedMode), ranges, meta.allowOutOfOrderDelivery)
 
 
 def handle_close_consumer(session: Session, command: BaseCommand) -> None:
@@ -145,26 +176,48 @@ def handle_flow(session: Session, command: BaseCommand) -> None:
         channel.consumer.flow(command.flow.messagePermits)
 
 
+def handle_acks(session: Session, head: AckHead) -> None:
+    """Acknowledge whole entries: the usual ACK, by a shorter way than all others."""
+    on_done = _ack_receipt(session, head.consumer_id, head.request_id) if head.request_id >= 0 else None
+    channel = session.consumers.get(head.consumer_id)
+    if channel is not None:
+        channel.consumer.ack_entries(head.ledger, head.entries, on_done)
+    elif on_done is not None:
+        on_done(_no_consumer(head.consumer_id))
+
+
 def handle_ack(session: Session, command: BaseCommand) -> None:
     """Acknowledge; answered only if the client gave a request id, and then after the ack is durable."""
     wish = command.ack
-    on_done = _ack_receipt(session, wish) if wish.HasField("request_id") else None
+    on_done = _ack_receipt(session, wish.consumer_id, wish.request_id) if wish.HasField("request_id") else None
     channel = session.consumers.get(wish.consumer_id)
     if channel is None:
         if on_done is not None:
-            on_done(ConsumerNotFoundError(f"consumer {wish.consumer_id} is not registered on this connection"))
+            on_done(_no_consumer(wish.consumer_id))
+        return
+    if wish.HasField("txnid_most_bits") or wish.HasField("txnid_least_bits"):
+        if on_done is not None:
+            on_done(
+                NotAllowedError(
+                    "an acknowledgement belongs to a transaction, which this broker does not have",
+                    hint="acknowledge outside of any transaction",
+                )
+            )
         return
     ids = [_ack_id(data) for data in wish.message_id]
     channel.consumer.ack(AckKind(wish.ack_type), ids, on_done)
 
 
 def _ack_id(data: MessageIdData) -> AckId:
-    return AckId(commands.read_position(data), tuple(data.ack_set) or None)
+    words = data.ack_set
+    return AckId(commands.read_position(data), tuple(words) if words else None)
 
 
-def _ack_receipt(session: Session, wish: CommandAck) -> Callable[[ServerError | None], None]:
-    consumer_id, request_id = wish.consumer_id, wish.request_id
+def _no_consumer(consumer_id: int) -> ConsumerNotFoundError:
+    return ConsumerNotFoundError(f"consumer {consumer_id} is not registered on this connection")
 
+
+def _ack_receipt(session: Session, consumer_id: int, request_id: int) -> Callable[[ServerError | None], None]:
     def done(error: ServerError | None) -> None:
         answer = BaseCommand(type=BaseCommand.ACK_RESPONSE)
         answer.ackResponse.consumer_id = consumer_id
@@ -239,7 +292,7 @@ def handle_consumer_stats(session: Session, command: BaseCommand) -> None:
     result.address = stats.address
     result.connectedSince = stats.connected_since
     result.type = consumer.request.kind.label
-    result.msgBacklog = consumer.subscription.cursor.backlog_entries()
+    result.msgBacklog = consumer.subscription.backlog_entries()
     session.send(answer)
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where topics are: PARTITIONED_METADATA, LOOKUP, GET_TOPICS_OF_NAMESPACE and GET_SCHEMA.
+"""Where topics are: PARTITIONED_METADATA, LOOKUP, GET_TOPICS_OF_NAMESPACE, GET_SCHEMA and
+GET_OR_CREATE_SCHEMA.
 
 One broker owns every topic, so LOOKUP always answers with its own URL. A client compares that text with the URL it
 connected to and opens a second connection if they differ, so it must be the URL that was announced.
@@ -74,4 +75,12 @@ def handle_get_schema(session: Session, command: BaseCommand) -> None:
     answer.getSchemaResponse.request_id = wish.request_id
     answer.getSchemaResponse.error_code = error_code(missing)
     answer.getSchemaResponse.error_message = str(missing)
+    session.send(answer)
+
+
+def handle_get_or_create_schema(session: Session, command: BaseCommand) -> None:
+    """No schemas are stored yet: an empty version says so, and the client sends its messages without one."""
+    answer = BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
+    answer.getOrCreateSchemaResponse.request_id = command.getOrCreateSchema.request_id
+    answer.getOrCreateSchemaResponse.schema_version = b""
     session.send(answer)

@@ -13,14 +13,14 @@ from typing import Final
 from broker_core.base.errors import NotAllowedError, ServerError
 from broker_core.base.limits import PRODUCER_NAME_BYTES_MAX
 from broker_core.base.names import TopicName
-from broker_core.base.positions import Position
+from broker_core.base.positions import Position, to_signed64
+from broker_core.broker.broker import AnyTopic
 from broker_core.broker.producer import Producer
 from broker_core.broker.requests import AccessMode, InitialPosition, Peer, ProducerRequest
-from broker_core.broker.topic import Topic
 from broker_core.server.admission import admit
 from broker_core.server.session import NO_REQUEST, Session
 from broker_core.wire import commands
-from broker_core.wire.heads import SendHead, receipt_frame
+from broker_core.wire.heads import ReceiptFrames, SendHead, receipt_frame
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 _ENTRY_OVERHEAD_BYTES: Final = 2048
@@ -31,13 +31,17 @@ time that its answer takes: some thousands answered in one go are a few millisec
 class ProducerChannel:
     """One producer of one connection: takes its SENDs, and is the broker's ``ProducerSink``."""
 
-    __slots__ = ("_outbox", "_partition", "_producer_id", "_session", "producer")
+    __slots__ = ("_outbox", "_partition", "_producer_id", "_receipts", "_request_id", "_session", "producer")
 
-    def __init__(self, session: Session, producer_id: int, topic: Topic, request: ProducerRequest) -> None:
+    def __init__(
+        self, session: Session, producer_id: int, topic: AnyTopic, request: ProducerRequest, request_id: int
+    ) -> None:
         self._session = session
         self._outbox = session.outbox
         self._producer_id = producer_id
+        self._request_id = request_id
         self._partition = topic.name.partition_index
+        self._receipts = ReceiptFrames(producer_id, self._partition)
         self.producer: Producer = topic.add_producer(request, self)
 
     @property
@@ -48,6 +52,15 @@ class ProducerChannel:
 
     def send(self, head: SendHead, body: bytes) -> None:
         """One SEND. Raises RemoteProtocolError if ``body`` is not an entry at all."""
+        if head.in_transaction:
+            self.producer.refuse(
+                head.sequence_id,
+                NotAllowedError(
+                    f"message {head.sequence_id} belongs to a transaction, which this broker does not have",
+                    hint="send it outside of any transaction",
+                ),
+            )
+            return
         try:
             body = admit(body, head.num_messages)
         except ServerError as error:
@@ -55,12 +68,33 @@ class ProducerChannel:
             return
         self.producer.send(head.sequence_id, head.highest_sequence_id, head.num_messages, body, head.is_chunk)
 
+    def confirm(self, request_id: int) -> None:
+        """Answer PRODUCER: it may send, or must wait for exclusive access and will be told under the same id."""
+        producer = self.producer
+        self._request_id = request_id
+        answer = BaseCommand(type=BaseCommand.PRODUCER_SUCCESS)
+        answer.producer_success.request_id = request_id
+        answer.producer_success.producer_name = producer.name
+        answer.producer_success.last_sequence_id = producer.last_sequence_id
+        answer.producer_success.producer_ready = producer.accepting
+        if producer.topic_epoch is not None:
+            answer.producer_success.topic_epoch = producer.topic_epoch
+        self._session.send(answer)
+
+    def ready(self) -> None:
+        self.confirm(self._request_id)
+
+    def refused(self, error: ServerError) -> None:
+        self._session.producers.pop(self._producer_id, None)
+        self._session.send(commands.error(self._request_id, error))
+
     def receipt(self, sequence_id: int, highest_sequence_id: int, position: Position) -> None:
-        self._outbox.put(
-            receipt_frame(
-                self._producer_id, sequence_id, position[0], position[1], self._partition, highest_sequence_id
-            )
-        )
+        ledger, entry = position
+        if highest_sequence_id < 0:
+            frame = self._receipts.frame(sequence_id, ledger, entry)
+        else:
+            frame = receipt_frame(self._producer_id, sequence_id, ledger, entry, self._partition, highest_sequence_id)
+        self._outbox.put(frame)
 
     def send_error(self, sequence_id: int, error: ServerError) -> None:
         self._session.send(commands.send_error(self._producer_id, sequence_id, error))
@@ -88,17 +122,13 @@ def handle_producer(session: Session, command: BaseCommand) -> None:
     channel = session.producers.get(wish.producer_id)
     if channel is None:
         request = _producer_request(session, command)
-        topic = session.node.broker.topic(TopicName.parse(wish.topic), create=True)
+        topic = session.node.broker.any_topic(TopicName.parse(wish.topic), create=True)
         if wish.initial_subscription_name and wish.initial_subscription_name not in topic.subscriptions:
             # For dead letter topics: what is sent there must wait for somebody to look.
             topic.create_subscription(wish.initial_subscription_name, InitialPosition.EARLIEST)
-        channel = ProducerChannel(session, wish.producer_id, topic, request)
+        channel = ProducerChannel(session, wish.producer_id, topic, request, wish.request_id)
         session.producers[wish.producer_id] = channel
-    answer = BaseCommand(type=BaseCommand.PRODUCER_SUCCESS)
-    answer.producer_success.request_id = wish.request_id
-    answer.producer_success.producer_name = channel.producer.name
-    answer.producer_success.last_sequence_id = channel.producer.last_sequence_id
-    session.send(answer)
+    channel.confirm(wish.request_id)
 
 
 def _producer_request(session: Session, command: BaseCommand) -> ProducerRequest:
@@ -110,6 +140,7 @@ def _producer_request(session: Session, command: BaseCommand) -> ProducerRequest
         user_provided_name=wish.user_provided_producer_name,
         epoch=wish.epoch,
         access_mode=AccessMode(wish.producer_access_mode),
+        topic_epoch=to_signed64(wish.topic_epoch) if wish.HasField("topic_epoch") else None,
         peer=Peer(session.peer_address, session.features.version, {pair.key: pair.value for pair in wish.metadata}),
     )
 

@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies of namespaces and topics: read, set, remove, one path for each, under Pulsar's names and status codes.
+
+One table says under which name a policy is found at each level, what its body is, and what a topic answers with
+``?applied=true``: the value in force whatever level it comes from. A policy that is not set is an empty answer, as in
+Pulsar. Stricter than Pulsar: a body with a field that the policy does not have is refused (400), and removing is
+possible for every policy. Policies that this broker would not act on have no path. Source: Pulsar docs, "Admin API -
+namespaces", "Topic policies"; semantics 1.1.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from broker_core.base.errors import NotAllowedError
+from broker_core.base.settings import Settings
+from broker_core.broker.policies import (
+    AutoSubscriptionCreation,
+    AutoTopicCreation,
+    BacklogQuota,
+    DelayedDelivery,
+    Policies,
+    Quotas,
+    Retention,
+    retention_of,
+)
+from broker_core.server.admin.answers import BadRequestError, MissingError, RefusedError, done, json_answer
+from broker_core.server.admin.requests import broker_of, existing_topic, flag, namespace_name
+
+_UNSET: Final = object()
+
+_DIGITS_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPath:
+    """One policy. ``namespace`` and ``topic`` are the last part of its path at each level, "" where it has none.
+
+    ``bad_value``: the status of a value that is out of bounds; ``unset``: what a GET answers when nothing is set.
+    """
+
+    field: str
+    kind: Any
+    namespace: str
+    topic: str
+    applied: Callable[[Settings], object] | None = None
+    bad_value: int = 412
+    unset: object = _UNSET
+
+
+def _delayed(settings: Settings) -> object:
+    return DelayedDelivery(
+        settings.delayed_delivery_enabled,
+        settings.delayed_delivery_tick_time_millis,
+        settings.delayed_delivery_max_delay_in_millis,
+    )
+
+
+POLICIES: Final = (
+    PolicyPath("retention_policies", Retention, "retention", "retention", retention_of, bad_value=400),
+    PolicyPath("message_ttl_in_seconds", int, "messageTTL", "", None),
+    PolicyPath("subscription_expiration_time_minutes", int, "subscriptionExpirationTime", "subscriptionExpirationTime"),
+    PolicyPath(
+        "deduplication_enabled",
+        bool,
+        "deduplication",
+        "deduplicationEnabled",
+        lambda s: s.broker_deduplication_enabled,
+    ),
+    PolicyPath(
+        "deduplication_snapshot_interval_seconds",
+        int,
+        "deduplicationSnapshotInterval",
+        "deduplicationSnapshotInterval",
+    ),
+    PolicyPath(
+        "max_producers_per_topic", int, "maxProducersPerTopic", "maxProducers", lambda s: s.max_producers_per_topic
+    ),
+    PolicyPath(
+        "max_consumers_per_topic", int, "maxConsumersPerTopic", "maxConsumers", lambda s: s.max_consumers_per_topic
+    ),
+    PolicyPath("max_consumers_per_subscription", int, "maxConsumersPerSubscription", "maxConsumersPerSubscription"),
+    PolicyPath("max_subscriptions_per_topic", int, "maxSubscriptionsPerTopic", "maxSubscriptionsPerTopic"),
+    PolicyPath("max_topics_per_namespace", int, "maxTopicsPerNamespace", "", unset=0),
+    PolicyPath(
+        "max_unacked_messages_per_consumer",
+        int,
+        "maxUnackedMessagesPerConsumer",
+        "maxUnackedMessagesOnConsumer",
+        lambda s: s.max_unacked_messages_per_consumer,
+    ),
+    PolicyPath(
+        "max_unacked_messages_per_subscription",
+        int,
+        "maxUnackedMessagesPerSubscription",
+        "maxUnackedMessagesOnSubscription",
+        lambda s: s.max_unacked_messages_per_subscription,
+    ),
+    PolicyPath("max_message_size", int, "", "maxMessageSize"),
+    PolicyPath("auto_topic_creation", AutoTopicCreation, "autoTopicCreation", ""),
+    PolicyPath(
+        "auto_subscription_creation",
+        AutoSubscriptionCreation,
+        "autoSubscriptionCreation",
+        "autoSubscriptionCreation",
+        lambda s: AutoSubscriptionCreation(s.allow_auto_subscription_creation),
+    ),
+    PolicyPath("delayed_delivery_policies", DelayedDelivery, "delayedDelivery", "delayedDelivery", _delayed),
+)
+"""Every policy whose body is its value. Message TTL of topics and backlog quotas are below: their requests differ."""
+
+
+# ------------------------------------------------------------------------------------------------------- the levels
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """Where policies are read and written: the namespace or the topic in the path of one request."""
+
+    request: Request
+
+    @property
+    def of_topic(self) -> bool:
+        return "topic" in self.request.path_params
+
+    def read(self) -> Policies:
+        """What is set; 404 if there is no such namespace or topic."""
+        broker = broker_of(self.request)
+        if self.of_topic:
+            return broker.policies.of_topic(existing_topic(self.request))
+        broker.namespaces.require(namespace_name(self.request))
+        return broker.policies.of_namespace(namespace_name(self.request))
+
+    def change(self, status: int, **fields: object) -> Response:
+        """Set these fields; ``status`` is the answer if they contradict something."""
+        broker = broker_of(self.request)
+        policies = msgspec.structs.replace(self.read(), **fields)
+        try:
+            if self.of_topic:
+                broker.set_topic_policies(existing_topic(self.request), policies)
+            else:
+                broker.set_namespace_policies(namespace_name(self.request), policies)
+        except NotAllowedError as error:
+            raise RefusedError(status, str(error)) from error
+        return done()
+
+    def settings(self) -> Settings:
+        """What is in force for the topic in the path."""
+        return broker_of(self.request).policies.settings_of(existing_topic(self.request))
+
+
+def _value(content: bytes, policy: PolicyPath) -> object:
+    """The body as a value of the policy; 400 if it is of another kind, ``bad_value`` if it is out of bounds."""
+    try:
+        loose = msgspec.json.decode(content, type=policy.kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadRequestError(f"the request body cannot be read: {error}") from error
+    try:
+        return _as_field(policy.field, loose)
+    except msgspec.ValidationError as error:
+        raise RefusedError(policy.bad_value, f"{loose!r} cannot be set: {error}") from error
+
+
+def _as_field(field: str, value: object) -> object:
+    """``value`` with the bounds of the field checked; msgspec.ValidationError beyond them."""
+    return getattr(msgspec.convert({_ENCODED[field]: msgspec.to_builtins(value)}, Policies), field)
+
+
+_ENCODED: Final = {field.name: field.encode_name for field in msgspec.structs.fields(Policies)}
+
+
+def _answer(value: object) -> Response:
+    """A value as JSON; nothing for None."""
+    return Response(status_code=200, media_type="application/json") if value is None else json_answer(value)
+
+
+def _handlers(policy: PolicyPath) -> dict[str, Callable[[Request], Awaitable[Response]]]:
+    async def get(request: Request) -> Response:
+        level = _Level(request)
+        value = getattr(level.read(), policy.field)
+        if value is None and policy.applied is not None and level.of_topic and flag(request, "applied"):
+            value = policy.applied(level.settings())
+        return _answer(policy.unset if value is None and policy.unset is not _UNSET else value)
+
+    async def post(request: Request) -> Response:
+        level = _Level(request)
+        level.read()
+        content = (await request.body()).strip()
+        if not content or content == b"null":
+            raise BadRequestError("the request has no body; remove a policy with DELETE")
+        return level.change(policy.bad_value, **{policy.field: _value(content, policy)})
+
+    async def delete(request: Request) -> Response:
+        return _Level(request).change(policy.bad_value, **{policy.field: None})
+
+    return {"GET": get, "POST": post, "DELETE": delete}
+
+
+# ----------------------------------------------------------------------------------------- requests of their own kind
+
+
+async def get_topic_ttl(request: Request) -> Response:
+    level = _Level(request)
+    value = level.read().message_ttl_in_seconds
+    if value is None and flag(request, "applied"):
+        value = level.settings().ttl_duration_default_in_seconds
+    return _answer(value)
+
+
+async def set_topic_ttl(request: Request) -> Response:
+    """The seconds are in the query; without them the policy is removed, as in Pulsar."""
+    text = request.query_params.get("messageTTL")
+    if text is None:
+        return await remove_topic_ttl(request)
+    if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= _DIGITS_MAX):
+        raise BadRequestError(f"{text[:80]!r} is not a number of seconds")
+    try:
+        value = _as_field("message_ttl_in_seconds", int(text))
+    except msgspec.ValidationError as error:
+        raise RefusedError(412, f"a message TTL of {text} s cannot be set: {error}") from error
+    return _Level(request).change(412, message_ttl_in_seconds=value)
+
+
+async def remove_topic_ttl(request: Request) -> Response:
+    return _Level(request).change(412, message_ttl_in_seconds=None)
+
+
+class _QuotaBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A quota as clients send it: the older ones call the size ``limit``."""
+
+    policy: str = ""
+    limit: int | None = None
+    limit_size: int | None = None
+    limit_time: int | None = None
+
+
+async def get_quotas(request: Request) -> Response:
+    level = _Level(request)
+    quotas = dict(level.read().backlog_quota_map or {})
+    if not quotas and level.of_topic and flag(request, "applied"):
+        found: Quotas = broker_of(request).policies.quotas_of(existing_topic(request))
+        quotas = {"destination_storage": found.size, "message_age": found.age}
+    return json_answer({kind: _quota_answer(quota) for kind, quota in quotas.items()})
+
+
+def _quota_answer(quota: BacklogQuota) -> dict[str, object]:
+    size = quota.limit_bytes
+    return {"limit": size, "limitSize": size, "limitTime": quota.limit_s, "policy": quota.policy}
+
+
+async def set_quota(request: Request) -> Response:
+    """Set one of the two quotas. A limit that is left out is none; a quota without any limit is refused."""
+    level, kind = _Level(request), _quota_kind(request)
+    quotas = dict(level.read().backlog_quota_map or {})
+    quotas[kind] = _quota(await request.body())  # type: ignore[index] # _quota_kind knows the two
+    return level.change(412, backlog_quota_map=quotas)
+
+
+async def remove_quota(request: Request) -> Response:
+    level, kind = _Level(request), _quota_kind(request)
+    quotas = {name: quota for name, quota in (level.read().backlog_quota_map or {}).items() if name != kind}
+    return level.change(412, backlog_quota_map=quotas or None)
+
+
+def _quota(content: bytes) -> BacklogQuota:
+    try:
+        wish = msgspec.json.decode(content, type=_QuotaBody)
+        size = wish.limit if wish.limit_size is None else wish.limit_size
+        if size is None and wish.limit_time is None:
+            raise BadRequestError("a backlog quota needs limitSize or limitTime")
+        limits = {"limitSize": size, "limitTime": wish.limit_time}
+        given = {name: value for name, value in limits.items() if value is not None}
+        return msgspec.convert({**given, "policy": wish.policy}, BacklogQuota)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadRequestError(f"the backlog quota cannot be read: {error}") from error
+
+
+def _quota_kind(request: Request) -> str:
+    kind = request.query_params.get("backlogQuotaType", "destination_storage")
+    if kind not in ("destination_storage", "message_age"):
+        raise MissingError(f"there is no backlog quota of type {kind[:80]!r}; it is destination_storage or message_age")
+    return kind
+
+
+async def get_properties(request: Request) -> Response:
+    """The properties of a namespace."""
+    return json_answer(_Level(request).read().properties or {})
+
+
+_N = "/admin/v2/namespaces/{tenant}/{namespace}"
+_T = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+
+
+def _routes() -> list[Route]:
+    routes = []
+    for policy in POLICIES:
+        for level, name in ((_N, policy.namespace), (_T, policy.topic)):
+            for method, handler in _handlers(policy).items() if name else ():
+                routes.append(Route(f"{level}/{name}", handler, methods=[method]))
+    for level in (_N, _T):
+        routes.append(Route(f"{level}/backlogQuotaMap", get_quotas))
+        routes.append(Route(f"{level}/backlogQuota", set_quota, methods=["POST"]))
+        routes.append(Route(f"{level}/backlogQuota", remove_quota, methods=["DELETE"]))
+    return [
+        *routes,
+        Route(f"{_T}/messageTTL", get_topic_ttl),
+        Route(f"{_T}/messageTTL", set_topic_ttl, methods=["POST"]),
+        Route(f"{_T}/messageTTL", remove_topic_ttl, methods=["DELETE"]),
+        Route(f"{_N}/properties", get_properties),
+    ]
+
+
+ROUTES = _routes()

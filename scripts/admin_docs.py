@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page ``docs/admin.md``: every path of the admin REST, made from the routes and what their handlers say."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Final
+
+from starlette.routing import Route
+
+from broker_core.server.admin import brokers, delayed, messages, policies, subscriptions, tenants, topics
+
+_INTRO: Final = (
+    "# Admin REST",
+    "",
+    "Made from the code by `make docs`; do not edit.",
+    "",
+    "Pulsar's paths, JSON and status codes, on the loopback address (`pulsarish serve` prints the port). An error is",
+    '`{"reason": "..."}` under a 4xx status: 400 for a body or parameter that cannot be read, 404 for what does not',
+    "exist, 405 for what is not possible there, 409 for what is in the way, 412 for a value or state that does not",
+    "fit.",
+    "",
+)
+
+_SECTIONS: Final = (
+    ("Brokers and lookup", brokers.ROUTES),
+    ("Clusters, tenants, namespaces", tenants.ROUTES),
+    ("Topics", topics.ROUTES),
+    ("Subscriptions", subscriptions.ROUTES),
+    ("Messages", messages.ROUTES),
+    ("Delayed messages (paths of our own)", delayed.ROUTES),
+)
+
+_POLICIES: Final = (
+    "## Policies",
+    "",
+    "Each is a path of its own under `/admin/v2/namespaces/{tenant}/{namespace}/` and under",
+    "`/admin/v2/persistent/{tenant}/{namespace}/{topic}/`: GET reads it (empty if it is not set), POST sets it, DELETE",
+    "removes it. A topic's value goes before its namespace's, that before the broker's setting; `?applied=true` on a",
+    "topic asks for what is in force, where the last column says so. Of a partitioned topic they are set under its own",
+    "name.",
+    "",
+    "| of a namespace | of a topic | applied |",
+    "|---|---|---|",
+    "| `backlogQuotaMap` (GET), `backlogQuota?backlogQuotaType=` | the same | yes |",
+    "| `messageTTL` (seconds in the body) | `messageTTL?messageTTL=SECONDS` | yes |",
+)
+
+
+def admin_markdown() -> str:
+    """All paths by section, then the policies."""
+    lines = [*_INTRO]
+    for title, routes in _SECTIONS:
+        lines += [f"## {title}", "", "| method | path | what it does |", "|---|---|---|"]
+        lines += [_row(route) for route in routes]
+        lines.append("")
+    lines += _POLICIES
+    for policy in policies.POLICIES:
+        if policy.field == "message_ttl_in_seconds":
+            continue
+        names = (f"`{name}`" if name else "" for name in (policy.namespace, policy.topic))
+        lines.append(f"| {' | '.join(names)} | {'yes' if policy.applied else ''} |")
+    return "\n".join(lines) + "\n"
+
+
+def _row(route: Route) -> str:
+    methods = ", ".join(sorted((route.methods or set()) - {"HEAD"}))
+    what = " ".join((inspect.getdoc(route.endpoint) or "").split())
+    return f"| {methods} | `{route.path}` | {what} |"

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same admin requests to our broker and to a real Apache Pulsar: same status, same JSON.
+
+Requests run in order, on a namespace of their own; ``{}`` in a path is its name. Where the answers may differ, STRICTER
+says why. Values that depend on a broker's storage (ledger ids, times, sizes) are compared by their shape only.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from typing import Any, Final, NamedTuple
+
+import httpx
+import pytest
+
+from broker_core.client import Client
+from broker_core.testing.running_broker import RunningBroker
+from tests.apache_pulsar.start import ApachePulsar
+
+pytestmark = pytest.mark.pulsar
+
+
+class Ask(NamedTuple):
+    """One request. ``same``: the JSON must be equal, else only the names and types of ``fields`` (all if empty)."""
+
+    method: str
+    path: str
+    body: str | None = None
+    same: bool = True
+    fields: tuple[str, ...] = ()
+
+
+N: Final = "namespaces/{}"
+T: Final = "persistent/{}/t"
+Q: Final = "persistent/{}/q"
+S: Final = f"{T}/subscription/s"
+
+QUOTA: Final = '{"limitSize":1000,"limitTime":-1,"policy":"producer_exception"}'
+RETENTION: Final = '{"retentionTimeInMinutes":10,"retentionSizeInMB":20}'
+COUNTS_OF_TOPIC: Final = (
+    "maxProducers",
+    "maxConsumers",
+    "maxUnackedMessagesOnConsumer",
+    "deduplicationSnapshotInterval",
+)
+COUNTS_OF_NAMESPACE: Final = (
+    *("maxProducersPerTopic", "maxConsumersPerTopic", "maxConsumersPerSubscription", "maxSubscriptionsPerTopic"),
+    *("maxUnackedMessagesPerConsumer", "maxUnackedMessagesPerSubscription", "subscriptionExpirationTime"),
+)
+
+
+def set_and_remove(path: str, good: str, bad: str) -> list[Ask]:
+    """The life of one policy."""
+    refused = Ask("POST", path, bad, same=False)
+    return [Ask("POST", path, good), Ask("GET", path), refused, Ask("GET", path), Ask("DELETE", path), Ask("GET", path)]
+
+
+POLICIES: Final = [
+    Ask("PUT", N),
+    Ask("PUT", N, same=False),
+    Ask("PUT", T, "{}"),
+    *(Ask("GET", f"{T}/{name}") for name in ("retention", "messageTTL", "maxProducers", "backlogQuotaMap")),
+    *(
+        Ask("GET", f"{T}/{name}?applied=true")
+        for name in ("retention", "messageTTL", "backlogQuotaMap", "maxProducers", "deduplicationEnabled")
+    ),
+    Ask("GET", f"{T}/maxUnackedMessagesOnConsumer?applied=true"),
+    Ask("GET", f"{T}/maxUnackedMessagesOnSubscription?applied=true"),
+    Ask("GET", f"{T}/autoSubscriptionCreation?applied=true"),
+    Ask("GET", f"{T}/delayedDelivery?applied=true"),
+    *(
+        ask
+        for level in (N, T)
+        for ask in (
+            *set_and_remove(f"{level}/retention", RETENTION, '{"retentionTimeInMinutes":0,"retentionSizeInMB":5}'),
+            *set_and_remove(f"{level}/retention", RETENTION, '{"retentionTimeInMinutes":-2,"retentionSizeInMB":5}'),
+            *set_and_remove(f"{level}/retention", RETENTION, "[1]"),
+            *set_and_remove(f"{level}/delayedDelivery", '{"active":true,"tickTime":500}', "[1]"),
+            *set_and_remove(f"{level}/autoSubscriptionCreation", '{"allowAutoSubscriptionCreation":false}', "[1]"),
+        )
+    ),
+    *set_and_remove(f"{N}/messageTTL", "7", "-7"),
+    *set_and_remove(f"{N}/deduplication", "true", '"x"'),
+    *set_and_remove(f"{T}/deduplicationEnabled", "true", '"x"'),
+    *(ask for name in COUNTS_OF_NAMESPACE for ask in set_and_remove(f"{N}/{name}", "3", "-1")),
+    *(ask for name in COUNTS_OF_TOPIC for ask in set_and_remove(f"{T}/{name}", "3", "-1")),
+    *set_and_remove(f"{N}/maxTopicsPerNamespace", "50", "-1"),
+    *set_and_remove(
+        f"{N}/autoTopicCreation",
+        '{"allowAutoTopicCreation":true,"topicType":"partitioned","defaultNumPartitions":2}',
+        '{"allowAutoTopicCreation":true,"topicType":"partitioned"}',
+    ),
+    Ask("POST", f"{T}/messageTTL?messageTTL=7"),
+    Ask("GET", f"{T}/messageTTL"),
+    Ask("POST", f"{T}/messageTTL?messageTTL=-7", same=False),
+    Ask("DELETE", f"{T}/messageTTL"),
+    Ask("POST", f"{T}/backlogQuota", QUOTA),
+    Ask("GET", f"{T}/backlogQuotaMap"),
+    Ask("POST", f"{T}/backlogQuota", '{"limitSize":1}', same=False),
+    Ask("DELETE", f"{T}/backlogQuota"),
+    Ask("GET", f"{T}/backlogQuotaMap"),
+    Ask(
+        "POST",
+        f"{T}/backlogQuota?backlogQuotaType=message_age",
+        '{"limitSize":-1,"limitTime":60,"policy":"producer_exception"}',
+    ),
+    Ask("GET", f"{T}/backlogQuotaMap"),
+    Ask("DELETE", f"{T}/backlogQuota?backlogQuotaType=message_age"),
+    Ask("POST", f"{T}/backlogQuota?backlogQuotaType=nope", QUOTA, same=False),
+    Ask("POST", f"{T}/retention", '{"retentionTimeInMinutes":10,"retentionSizeInMB":1}'),
+    Ask("POST", f"{T}/backlogQuota", '{"limitSize":10485760,"policy":"producer_request_hold"}', same=False),
+    Ask("DELETE", f"{T}/retention"),
+    *(
+        Ask(method, f"{path}/retention", RETENTION if method == "POST" else None, same=False)
+        for path in ("namespaces/public/nowhere", "persistent/{}/nothing", "persistent/public/nowhere/t")
+        for method in ("GET", "POST")
+    ),
+]
+
+SUBSCRIPTIONS: Final = [
+    Ask("PUT", f"{T}/properties", '{"a":"1","b":"2"}'),
+    Ask("DELETE", f"{T}/properties?key=a"),
+    Ask("GET", f"{T}/properties"),
+    Ask("PUT", S, '"earliest"'),
+    Ask("PUT", S, '"earliest"', same=False),
+    Ask("PUT", f"{T}/subscription/pp", '{"ledgerId":-1,"entryId":-1,"partitionIndex":-1,"properties":{"k":"v"}}'),
+    Ask("GET", f"{T}/subscription/pp/properties"),
+    Ask("PUT", f"{T}/subscription/pp/properties", '{"k":"w"}'),
+    Ask("GET", f"{T}/subscription/pp/properties"),
+    Ask("GET", f"{T}/subscription/nope/properties", same=False),
+    Ask("GET", f"{T}/subscriptions", same=False),
+    Ask("POST", f"{S}/skip/2"),
+    Ask("GET", f"{T}/stats", same=False, fields=("subscriptions.s.msgBacklog", "subscriptions.s.consumers")),
+    Ask("POST", f"{S}/skip/1000"),
+    Ask("POST", f"{T}/subscription/nope/skip/2", same=False),
+    Ask("POST", f"{S}/skip_all"),
+    Ask("POST", f"{S}/resetcursor/0"),
+    Ask("POST", f"{T}/subscription/nope/resetcursor/0", same=False),
+    Ask("GET", f"{S}/position/1", same=False),
+    Ask("GET", f"{S}/position/11", same=False),
+    Ask("GET", f"{T}/ledger/99999/entry/0", same=False),
+    Ask("GET", f"{T}/messageid/9999999999999", same=False),
+    Ask("GET", f"{T}/lastMessageId", same=False),
+    Ask("POST", f"{S}/resetcursor", '{"ledgerId":-1,"entryId":-1}'),
+    Ask("POST", f"{S}/expireMessages/100000"),
+    Ask("POST", f"{T}/subscription/nope/expireMessages/1", same=False),
+    Ask(
+        "GET",
+        f"{T}/stats",
+        same=False,
+        fields=(
+            *("msgRateIn", "msgThroughputIn", "msgRateOut", "msgThroughputOut", "bytesInCounter", "msgInCounter"),
+            *("bytesOutCounter", "msgOutCounter", "averageMsgSize", "storageSize", "backlogSize", "publishers"),
+            *(
+                "backlogQuotaLimitSize",
+                "backlogQuotaLimitTime",
+                "oldestBacklogMessageAgeSeconds",
+                "deduplicationStatus",
+            ),
+            *(
+                f"subscriptions.s.{field}"
+                for field in (
+                    *("msgRateOut", "msgThroughputOut", "bytesOutCounter", "msgOutCounter", "msgBacklog", "type"),
+                    *("msgRateRedeliver", "unackedMessages", "blockedSubscriptionOnUnackedMsgs", "consumers"),
+                    *("subscriptionProperties", "nonContiguousDeletedMessagesRanges", "backlogSize"),
+                )
+            ),
+        ),
+    ),
+    Ask(
+        "GET",
+        f"{T}/internalStats",
+        same=False,
+        fields=(
+            *("entriesAddedCounter", "numberOfEntries", "totalSize", "currentLedgerEntries", "currentLedgerSize"),
+            *("lastLedgerCreatedTimestamp", "lastConfirmedEntry", "state"),
+            *(f"cursors.s.{field}" for field in ("markDeletePosition", "readPosition", "individuallyDeletedMessages")),
+            "cursors.s.state",
+        ),
+    ),
+    Ask("DELETE", N, same=False),
+    Ask("PUT", f"{T}/unload"),
+    Ask("PUT", "persistent/{}/nothing/unload", same=False),
+    Ask("DELETE", S),
+    Ask("DELETE", S, same=False),
+    Ask("POST", f"{T}/terminate", same=False),
+    Ask("POST", f"{T}/terminate", same=False),
+    Ask("POST", "persistent/{}/nothing/terminate", same=False),
+    Ask("DELETE", f"{T}?force=true"),
+    Ask("DELETE", T, same=False),
+]
+
+PARTITIONS: Final = [
+    Ask("PUT", f"{Q}/partitions", "2"),
+    Ask("PUT", f"{Q}/partitions", "2", same=False),
+    Ask("POST", f"{Q}/partitions", "2"),
+    Ask("POST", f"{Q}/partitions", "1", same=False),
+    Ask("POST", f"{Q}/partitions", "3"),
+    Ask("POST", f"{Q}/partitions", "x", same=False),
+    Ask("POST", f"{Q}x/partitions", "3", same=False),
+    Ask("GET", f"{Q}/stats", same=False),
+    Ask("GET", f"{Q}/partitioned-stats", same=False, fields=("metadata.partitions", "partitions", "msgInCounter")),
+    Ask("GET", f"{Q}/partitioned-internalStats", same=False, fields=("metadata.partitions", "partitions")),
+    Ask("POST", f"{Q}/terminate", same=False),
+    Ask("PUT", f"{Q}/subscription/s", '"earliest"'),
+    Ask("POST", f"{Q}/subscription/s/skip/1", same=False),
+    Ask("POST", f"{Q}/subscription/s/skip_all"),
+    Ask("POST", f"{Q}/subscription/s/expireMessages", '{"ledgerId":0,"entryId":3}', same=False),
+    Ask("POST", f"{Q}/subscription/s/resetcursor/0"),
+    Ask("POST", f"{Q}/subscription/s/resetcursor", '{"ledgerId":-1,"entryId":-1}', same=False),
+    Ask("GET", f"{Q}/subscription/s/position/1", same=False),
+    Ask("GET", f"{Q}/messageid/0", same=False),
+    Ask("POST", f"{Q}/terminate/partitions", same=False, fields=("0.ledgerId", "2.entryId")),
+    Ask("PUT", f"{Q}/unload"),
+    Ask("DELETE", N, same=False),
+    Ask("DELETE", Q, same=False),
+    Ask("DELETE", f"{Q}/partitions?force=true"),
+    Ask("DELETE", f"{Q}/partitions", same=False),
+    Ask("DELETE", N),
+    Ask("DELETE", N, same=False),
+    Ask("DELETE", "tenants/public", same=False),
+    Ask("DELETE", "tenants/nope", same=False),
+]
+
+STRICTER: Final = {
+    ("DELETE", f"{N}/deduplicationSnapshotInterval"): "Pulsar takes the last part for a bundle and refuses",
+}
+"""Requests whose answers differ on purpose."""
+
+
+class Both(NamedTuple):
+    """The two brokers, and the namespace that this test has on both."""
+
+    ours: str
+    theirs: str
+    service_urls: tuple[str, str]
+    namespace: str
+
+
+@pytest.fixture(scope="module")
+def both(broker: RunningBroker, apache_pulsar: ApachePulsar) -> Both:
+    urls = (broker.service_url, apache_pulsar.service_url)
+    return Both(broker.http_url, apache_pulsar.http_url, urls, f"public/o{uuid.uuid4().hex[:8]}")
+
+
+def answers(base: str, asks: list[Ask], namespace: str) -> list[tuple[int, Any]]:
+    """What one broker says: status, and the JSON, or the text if it is none."""
+    found = []
+    with httpx.Client(base_url=f"{base}/admin/v2/", timeout=30) as client:
+        for ask in asks:
+            headers = {} if ask.body is None else {"Content-Type": "application/json"}
+            answer = client.request(ask.method, ask.path.format(namespace), content=ask.body, headers=headers)
+            if ask.method != "GET" and ask.path.startswith("persistent"):
+                time.sleep(0.15)  # Pulsar reads the policies of topics back from a topic of their own
+            try:
+                found.append((answer.status_code, answer.json()))
+            except json.JSONDecodeError:
+                found.append((answer.status_code, answer.text if answer.status_code < 300 else ""))
+    return found
+
+
+def shape(value: Any, path: str) -> str:
+    """The type of the field that a dotted path names."""
+    for name in path.split("."):
+        if not isinstance(value, dict) or name not in value:
+            return "missing"
+        value = value[name]
+    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
+
+
+def difference(ask: Ask, ours: tuple[int, Any], theirs: tuple[int, Any]) -> str:
+    if ours[0] != theirs[0]:
+        return f"status {ours[0]}, Pulsar's {theirs[0]}: {ours[1]} | {theirs[1]}"
+    if ask.same and ours[1] != theirs[1]:
+        return f"{ours[1]}, Pulsar's {theirs[1]}"
+    apart = [field for field in ask.fields if shape(ours[1], field) != shape(theirs[1], field)]
+    return f"fields {apart}" if apart else ""
+
+
+def compare(both: Both, asks: list[Ask]) -> list[str]:
+    ours, theirs = (answers(base, asks, both.namespace) for base in (both.ours, both.theirs))
+    found = []
+    for ask, one, other in zip(asks, ours, theirs, strict=True):
+        apart = difference(ask, one, other)
+        if apart and (ask.method, ask.path) not in STRICTER:
+            found.append(f"{ask.method} {ask.path} {ask.body or ''}: {apart}")
+    return found
+
+
+def test_policies_answer_as_pulsars(both: Both) -> None:
+    """1.1.5, 7.1, 7.2, 7.3: paths, bodies and status codes of policies at both levels."""
+    assert compare(both, POLICIES) == []
+
+
+def test_subscriptions_answer_as_pulsars(both: Both) -> None:
+    """1.4.6, 7.5, 7.15: creating, moving, peeking, statistics and the end of a topic."""
+    for url in both.service_urls:
+        with Client(url) as client, client.create_producer(f"{both.namespace}/t", batching_enabled=False) as producer:
+            for number in range(10):
+                producer.send(b"%d" % number)
+    assert compare(both, SUBSCRIPTIONS) == []
+
+
+def test_partitioned_topics_answer_as_pulsars(both: Both) -> None:
+    """1.2.2: growth, what is refused on the base name, and deleting what is and is not empty."""
+    assert compare(both, PARTITIONS) == []

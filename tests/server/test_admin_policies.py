@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies over the admin REST: Pulsar's paths, bodies and status codes at both levels."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from broker_core.server.admin.policies import POLICIES
+from broker_core.testing.raw_client import RawClient, must_succeed
+from broker_core.testing.running_broker import RunningBroker
+
+BODIES: dict[str, tuple[Any, Any]] = {
+    "retention_policies": (
+        {"retentionTimeInMinutes": 10, "retentionSizeInMB": 20},
+        {"retentionTimeInMinutes": 0, "retentionSizeInMB": 5},
+    ),
+    "deduplication_enabled": (True, "x"),
+    "auto_topic_creation": (
+        {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 2},
+        {"allowAutoTopicCreation": True, "topicType": "partitioned"},
+    ),
+    "auto_subscription_creation": ({"allowAutoSubscriptionCreation": False}, {"allowAutoSubscriptionCreation": 7}),
+    "delayed_delivery_policies": (
+        {"active": True, "tickTime": 500, "maxDeliveryDelayInMillis": 0},
+        {"active": True, "tickTime": -1},
+    ),
+}
+"""A good and a bad body of the policies that are no counts."""
+
+LEVELS = [
+    pytest.param(level, policy, id=f"{level}-{policy.field}")
+    for policy in POLICIES
+    for level in ("namespace", "topic")
+    if getattr(policy, level)
+]
+
+
+@pytest.fixture
+def http(broker: RunningBroker) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"{broker.http_url}/admin/v2", timeout=20) as client:
+        yield client
+
+
+@pytest.fixture
+def namespace(http: httpx.Client) -> str:
+    """A namespace of the test's own with the topic ``t``."""
+    name = f"public/n{uuid.uuid4().hex[:8]}"
+    assert http.put(f"/namespaces/{name}").status_code == 204
+    assert http.put(f"/persistent/{name}/t").status_code == 204
+    return name
+
+
+def base(level: str, namespace: str) -> str:
+    return f"/namespaces/{namespace}" if level == "namespace" else f"/persistent/{namespace}/t"
+
+
+@pytest.mark.parametrize(("level", "policy"), LEVELS)
+def test_every_policy_is_set_read_refused_and_removed(
+    http: httpx.Client, namespace: str, level: str, policy: Any
+) -> None:
+    """1.1.5: empty when unset, 204 to set and remove, 4xx with a reason for what cannot be, which changes nothing."""
+    path = f"{base(level, namespace)}/{getattr(policy, level)}"
+    unset = http.get(path)
+    assert unset.status_code == 200
+    good, bad = BODIES.get(policy.field, (3, -1))
+    assert http.post(path, json=good).status_code == 204
+    assert http.get(path).json() == good
+    for body in (bad, "nonsense", [1], None):
+        answer = http.post(path, json=body)
+        assert answer.status_code in (400, 412), body
+        assert answer.json()["reason"]
+    assert http.get(path).json() == good
+    assert http.delete(path).status_code == 204
+    assert http.get(path).content == unset.content
+
+
+@pytest.mark.parametrize("level", ["namespace", "topic"])
+def test_a_field_that_a_policy_does_not_have_is_refused(http: httpx.Client, namespace: str, level: str) -> None:
+    """7.1: a misspelt limit must not become a retention of nothing."""
+    path = f"{base(level, namespace)}/retention"
+    assert http.post(path, json={"retentionTime": 5}).status_code == 400
+    assert http.get(path).content == b""
+
+
+def test_a_topic_tells_what_is_applied(http: httpx.Client, namespace: str) -> None:
+    """1.1.5: with ?applied=true the value of the namespace, or the broker's, where the topic has none."""
+    topic = base("topic", namespace)
+    assert http.get(f"{topic}/messageTTL?applied=true").json() == 0
+    assert http.get(f"{topic}/maxUnackedMessagesOnConsumer?applied=true").json() == 50_000
+    http.post(f"/namespaces/{namespace}/messageTTL", json=7)
+    assert http.get(f"{topic}/messageTTL").content == b""
+    assert http.get(f"{topic}/messageTTL?applied=true").json() == 7
+    assert http.post(f"{topic}/messageTTL?messageTTL=9").status_code == 204
+    assert http.get(f"{topic}/messageTTL?applied=true").json() == 9
+    assert http.get(f"{topic}/retention?applied=true").json() == {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [("7", 204), ("-7", 412), ("x", 400), ("9" * 30, 400), ("9" * 15, 412), ("%D9%A7", 400), ("--7", 400)],
+)
+def test_the_ttl_of_a_topic_is_in_the_query(http: httpx.Client, namespace: str, text: str, status: int) -> None:
+    """7.2: seconds, 0 or more."""
+    path = f"{base('topic', namespace)}/messageTTL"
+    assert http.post(f"{path}?messageTTL={text}").status_code == status
+    assert http.delete(path).status_code == 204
+    assert http.get(path).content == b""
+
+
+@pytest.mark.parametrize("level", ["namespace", "topic"])
+def test_backlog_quotas_have_two_types_and_two_forms(http: httpx.Client, namespace: str, level: str) -> None:
+    """7.3: size and age are set apart; older clients say limit."""
+    path = base(level, namespace)
+    size = {"limitSize": 1000, "limitTime": -1, "policy": "producer_exception"}
+    age = {"limitTime": 60, "policy": "consumer_backlog_eviction"}
+    assert http.get(f"{path}/backlogQuotaMap").json() == {}
+    assert http.post(f"{path}/backlogQuota", json=size).status_code == 204
+    assert http.post(f"{path}/backlogQuota?backlogQuotaType=message_age", json=age).status_code == 204
+    assert http.get(f"{path}/backlogQuotaMap").json() == {
+        "destination_storage": {"limit": 1000, **size},
+        "message_age": {"limit": -1, "limitSize": -1, **age},
+    }
+    assert http.post(f"{path}/backlogQuota", json={"limit": 5, "policy": "producer_request_hold"}).status_code == 204
+    assert http.get(f"{path}/backlogQuotaMap").json()["destination_storage"]["limitSize"] == 5
+    assert http.delete(f"{path}/backlogQuota").status_code == 204
+    assert http.delete(f"{path}/backlogQuota?backlogQuotaType=message_age").status_code == 204
+    assert http.get(f"{path}/backlogQuotaMap").json() == {}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *("", "null", "{}", "[]", "{"),
+        '{"limitSize":1}',
+        '{"limitSize":1,"policy":"nope"}',
+        '{"policy":"producer_exception"}',
+        '{"limitSize":-2,"policy":"producer_exception"}',
+        '{"limitSize":"1","policy":"producer_exception"}',
+    ],
+)
+def test_impossible_quotas_are_refused(http: httpx.Client, namespace: str, body: str) -> None:
+    """7.3: 400 with a reason, and nothing is set."""
+    path = base("topic", namespace)
+    answer = http.post(f"{path}/backlogQuota", content=body)
+    assert answer.status_code == 400
+    assert answer.json()["reason"]
+    assert http.get(f"{path}/backlogQuotaMap").json() == {}
+    assert http.post(f"{path}/backlogQuota?backlogQuotaType=nope", content=body).status_code == 404
+
+
+def test_a_quota_must_fit_into_the_retention(http: httpx.Client, namespace: str) -> None:
+    """7.3, 7.1: a backlog quota larger than the retention size is 412."""
+    path = base("topic", namespace)
+    http.post(f"{path}/retention", json={"retentionTimeInMinutes": 10, "retentionSizeInMB": 1})
+    quota = {"limitSize": 10 << 20, "policy": "producer_request_hold"}
+    assert http.post(f"{path}/backlogQuota", json=quota).status_code == 412
+
+
+def test_policies_of_what_does_not_exist_are_404(http: httpx.Client, namespace: str) -> None:
+    """1.1.5: reading and setting create nothing."""
+    for path in ("/namespaces/public/nowhere", f"/persistent/{namespace}/nothing", "/persistent/public/nowhere/t"):
+        assert http.get(f"{path}/retention").status_code == 404
+        assert http.post(f"{path}/retention", json={}).status_code == 404
+        assert http.delete(f"{path}/retention").status_code == 404
+        assert http.get(f"{path}/backlogQuotaMap").status_code == 404
+    assert http.get(f"/namespaces/{namespace}/nosuch").status_code == 404
+    assert http.post(f"/persistent/{namespace}/t/nosuch", json=5).status_code == 404
+
+
+def test_a_namespace_is_created_with_policies_and_shows_them(http: httpx.Client) -> None:
+    """1.1.5: in one object; fields for clusters are passed over, unknown ones refused."""
+    name = f"public/n{uuid.uuid4().hex[:8]}"
+    policies = {
+        "message_ttl_in_seconds": 5,
+        "retention_policies": {"retentionTimeInMinutes": 1, "retentionSizeInMB": 2},
+    }
+    assert http.put(f"/namespaces/{name}", json={**policies, "nonsense": 3}).status_code == 400
+    zero = {"retention_policies": {"retentionTimeInMinutes": 1, "retentionSizeInMB": 0}}
+    assert http.put(f"/namespaces/{name}", json=zero).status_code == 400
+    assert http.put(f"/namespaces/{name}", json={**policies, "replication_clusters": ["c"]}).status_code == 204
+    shown = http.get(f"/namespaces/{name}").json()
+    assert policies.items() <= shown.items()
+    assert shown["replication_clusters"] == ["standalone"]
+
+
+def test_namespaces_and_tenants_are_deleted_when_empty(http: httpx.Client, namespace: str) -> None:
+    """1.1.5: 409 while something is in them, 404 when they are gone; force has to be allowed."""
+    assert http.delete(f"/namespaces/{namespace}").status_code == 409
+    assert http.delete(f"/namespaces/{namespace}?force=true").status_code == 405
+    assert http.delete(f"/persistent/{namespace}/t").status_code == 204
+    assert http.delete(f"/namespaces/{namespace}").status_code == 204
+    assert http.delete(f"/namespaces/{namespace}").status_code == 404
+    tenant = f"t{uuid.uuid4().hex[:8]}"
+    http.put(f"/tenants/{tenant}")
+    http.put(f"/namespaces/{tenant}/n")
+    assert http.delete(f"/tenants/{tenant}").status_code == 409
+    assert http.delete(f"/namespaces/{tenant}/n").status_code == 204
+    assert http.delete(f"/tenants/{tenant}").status_code == 204
+    assert http.delete(f"/tenants/{tenant}").status_code == 404
+
+
+def test_a_limit_holds_over_the_wire(broker: RunningBroker, http: httpx.Client, namespace: str) -> None:
+    """1.1.5: the second producer is told that the topic is full."""
+    http.post(f"{base('topic', namespace)}/maxProducers", json=1)
+    with RawClient(broker.service_url) as client:
+        must_succeed(client.open_producer(f"persistent://{namespace}/t", producer_id=0))
+        refused = client.open_producer(f"persistent://{namespace}/t", producer_id=1)
+        assert "maxProducersPerTopic" in refused.error.message
