@@ -23,7 +23,7 @@ from broker_core.cli.target import Target, target_options
 if TYPE_CHECKING:
     from broker_core.base.positions import MessageId
     from broker_core.client import Client, Message
-    from broker_core.client.config import InitialPosition, SubscriptionType
+    from broker_core.client.config import ConsumerOptions, InitialPosition, SubscriptionType
 
 _TOGETHER_MAX: Final = 1000
 """Messages that are printed before they are acknowledged, and come twice if the command is killed in between."""
@@ -36,7 +36,7 @@ _TOGETHER_MAX: Final = 1000
     "-t",
     "--type",
     "kind",
-    type=click.Choice(["exclusive", "failover", "shared"]),
+    type=click.Choice(["exclusive", "failover", "shared", "key_shared"]),
     default="exclusive",
     show_default=True,
     help="Type of the subscription.",
@@ -49,6 +49,22 @@ _TOGETHER_MAX: Final = 1000
     metavar="WHERE",
     help="Where to begin if there is no subscription yet: earliest, latest, or a message id.",
 )
+@click.option("--topics-pattern", is_flag=True, help="TOPIC is [tenant/namespace/]expression: all topics that match.")
+@click.option(
+    "--ack-timeout",
+    "ack_timeout_s",
+    type=click.FloatRange(1),
+    metavar="SECONDS",
+    help="What is not written to stdout this long after it was received comes again.",
+)
+@click.option(
+    "--dead-letter",
+    "dead_letter_after",
+    type=click.IntRange(1),
+    metavar="N",
+    help="After N redeliveries a message goes to TOPIC-SUBSCRIPTION-DLQ (--type shared or key_shared).",
+)
+@click.option("--dead-letter-topic", metavar="TOPIC", help="Where it goes instead; with --dead-letter.")
 @click.option("-n", "--count", type=click.IntRange(1), help="Stop after this many messages.")
 @click.option(
     "--follow/--exit", default=True, show_default=True, help="Wait for more at the end of the topic, or stop."
@@ -66,6 +82,10 @@ def consume(
     subscription: str | None,
     kind: SubscriptionType,
     start: str,
+    topics_pattern: bool,
+    ack_timeout_s: float | None,
+    dead_letter_after: int | None,
+    dead_letter_topic: str | None,
     count: int | None,
     follow: bool,
     output: str | None,
@@ -75,10 +95,12 @@ def consume(
     \b
     pulsarish consume hello --exit
     pulsarish consume orders -s billing -n 10 -o raw
+    pulsarish consume 'orders-.*' --topics-pattern -s billing --type shared --dead-letter 3
     """
+    redelivery = _Redelivery(topics_pattern, ack_timeout_s, dead_letter_after, dead_letter_topic)
     show = _SHOW[output or ("text" if on_terminal() else "jsonl")]
     with target.client() as client:
-        stream = _open(client, topic, subscription, kind, start)
+        stream = _open(client, topic, subscription, kind, start, redelivery)
         try:
             printed = _print_all(stream, _arrivals(stream, count, follow, target.timeout_s), show)
         finally:
@@ -96,7 +118,44 @@ class _Stream(NamedTuple):
     close: Callable[[], None]
 
 
-def _open(client: Client, topic: str, subscription: str | None, kind: SubscriptionType, start: str) -> _Stream:
+class _Redelivery(NamedTuple):
+    """What only a subscription can have, as it was asked for."""
+
+    topics_pattern: bool
+    ack_timeout_s: float | None
+    dead_letter_after: int | None
+    dead_letter_topic: str | None
+
+    def check(self, subscription: str | None, kind: SubscriptionType) -> None:
+        """UsageError if it does not fit the rest of the command line."""
+        if self.dead_letter_topic is not None and self.dead_letter_after is None:
+            raise UsageError("--dead-letter-topic is for --dead-letter", hint="say after how many redeliveries")
+        for option, value in zip(("--topics-pattern", "--ack-timeout", "--dead-letter"), self, strict=False):
+            if value and subscription is None:
+                raise UsageError(f"{option} needs a subscription", hint="name one with -s")
+        if self.dead_letter_after is not None and kind in ("exclusive", "failover"):
+            raise UsageError(
+                f"--dead-letter has no effect on --type {kind}, where redeliveries are not counted",
+                hint="use --type shared or key_shared",
+            )
+
+    def options(self) -> ConsumerOptions:
+        """As the client takes it."""
+        from broker_core.client import DeadLetterPolicy
+
+        options: ConsumerOptions = {}
+        if self.ack_timeout_s is not None:
+            options["ack_timeout_s"] = self.ack_timeout_s
+        if self.dead_letter_after is not None:
+            options["dead_letter_policy"] = DeadLetterPolicy(
+                max_redeliver_count=self.dead_letter_after, dead_letter_topic=self.dead_letter_topic
+            )
+        return options
+
+
+def _open(
+    client: Client, topic: str, subscription: str | None, kind: SubscriptionType, start: str, redelivery: _Redelivery
+) -> _Stream:
     from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST
 
     word: InitialPosition | None = start if start in ("earliest", "latest") else None  # type: ignore[assignment] # checked
@@ -104,10 +163,15 @@ def _open(client: Client, topic: str, subscription: str | None, kind: Subscripti
         raise UsageError(f"--type {kind} needs a subscription", hint="name one with -s")
     if subscription is not None and word is None:
         raise UsageError("a subscription cannot begin at a message id", hint="use --from earliest or latest")
+    redelivery.check(subscription, kind)
     at = {"earliest": MESSAGE_ID_EARLIEST, "latest": MESSAGE_ID_LATEST}[word] if word else _message_id(start)
-    _require_topic(client, topic)
+    if not redelivery.topics_pattern:
+        _require_topic(client, topic)
     if subscription is not None:
-        consumer = client.subscribe(topic, subscription, type=kind, initial_position=word or "earliest")
+        subscribe = client.subscribe_pattern if redelivery.topics_pattern else client.subscribe
+        options = redelivery.options()
+        options["type"], options["initial_position"] = kind, word or "earliest"
+        consumer = subscribe(topic, subscription, **options)
         return _Stream(consumer.receive, consumer.has_message_available, consumer.acknowledge, consumer.close)
     reader = client.create_reader(topic, at, inclusive=word is None)
     return _Stream(reader.read_next, reader.has_message_available, lambda message: None, reader.close)

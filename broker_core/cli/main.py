@@ -26,6 +26,7 @@ from broker_core.cli.produce import produce
 from broker_core.cli.serve import serve
 from broker_core.cli.sub import sub
 from broker_core.cli.topic import topic
+from broker_core.cli.topic_policies import policies
 
 PROGRAM = "pulsarish"
 INTERRUPTED = 130
@@ -60,6 +61,7 @@ def version() -> None:
 
 for _command in (serve, produce, consume, topic, sub, doctor, config, completion, version):
     cli.add_command(_command)
+topic.add_command(policies)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -25,6 +25,8 @@ class Outgoing(NamedTuple):
     key: str | bytes | None
     properties: Mapping[str, str]
     event_time_ms: int
+    deliver_at_ms: int = 0
+    deliver_after_s: float = 0
 
 
 _READ = frozenset({"key", "keyBase64", "value", "valueBase64", "properties", "eventTime"})

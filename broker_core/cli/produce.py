@@ -10,7 +10,9 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
 
 import click
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from broker_core.base.positions import MessageId
     from broker_core.cli.message_json import Outgoing
     from broker_core.client import Producer
-    from broker_core.client.config import CompressionName
+    from broker_core.client.config import AccessMode, CompressionName
 
 _UNCONFIRMED_MAX: Final = 10_000
 """Messages in flight. Enough for full batches, few enough that a refusal stops the input soon."""
@@ -40,12 +42,29 @@ _UNCONFIRMED_MAX: Final = 10_000
     multiple=True,
     help="One message; may be repeated. [default: lines of stdin]",
 )
+@click.option(
+    "-f",
+    "--file",
+    "files",
+    metavar="PATH",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="The content of a file as one message; may be repeated.",
+)
 @click.option("-k", "--key", help="Key of every message.")
 @click.option("--split-key", metavar="SEPARATOR", help="Take the key of each line from before the first SEPARATOR.")
 @click.option(
     "-p", "--property", "properties", multiple=True, metavar="NAME=VALUE", help="A property of every message."
 )
 @click.option("--event-time", metavar="TIME", help="Of every message: milliseconds since the epoch, or ISO 8601.")
+@click.option(
+    "--deliver-after",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Hold every message back so long.",
+)
+@click.option("--deliver-at", metavar="TIME", help="Hold every message back until then; a time as for --event-time.")
 @click.option(
     "--input",
     "form",
@@ -61,6 +80,26 @@ _UNCONFIRMED_MAX: Final = 10_000
     show_default=True,
     help="How to compress batches.",
 )
+@click.option("--name", metavar="NAME", help="Name of the producer. [default: one that the broker makes up]")
+@click.option(
+    "--access-mode",
+    type=click.Choice(["shared", "exclusive", "wait-for-exclusive", "exclusive-with-fencing"]),
+    default="shared",
+    show_default=True,
+    help="Who else may produce to TOPIC meanwhile.",
+)
+@click.option(
+    "--initial-sequence-id",
+    metavar="ID",
+    type=click.IntRange(min=-1),
+    help="Number the messages from behind this one, so that a topic with deduplication stores each number of a "
+    "NAME once; no batches then. [default: the last one that the broker knows]",
+)
+@click.option(
+    "--chunking",
+    is_flag=True,
+    help="Send messages that are larger than the broker takes at once in chunks; no batches then.",
+)
 @click.option(
     "-o",
     "--output",
@@ -74,12 +113,19 @@ def produce(
     target: Target,
     topic: str,
     messages: tuple[str, ...],
+    files: tuple[str, ...],
     key: str | None,
     split_key: str | None,
     properties: tuple[str, ...],
     event_time: str | None,
+    deliver_after: float,
+    deliver_at: str | None,
     form: str,
     compression: CompressionName,
+    name: str | None,
+    access_mode: str,
+    initial_sequence_id: int | None,
+    chunking: bool,
     output: str,
 ) -> None:
     """Send messages to TOPIC and print their ids.
@@ -88,19 +134,45 @@ def produce(
     pulsarish produce hello -m hi
     seq 1000 | pulsarish produce numbers
     pulsarish consume a --exit -o jsonl | pulsarish produce b --input jsonl
+    pulsarish produce photos -f large.tif --chunking
+    pulsarish produce reminders -m tea --deliver-after 240
+    pulsarish produce orders --name loader --initial-sequence-id -1 < orders.txt
     """
     from broker_core.cli.message_json import Outgoing, from_json
 
-    common = Outgoing(None, key, _properties(properties), _event_time(event_time))
+    common = Outgoing(
+        None,
+        key,
+        _properties(properties),
+        _time_ms("--event-time", event_time),
+        _time_ms("--deliver-at", deliver_at),
+        deliver_after,
+    )
     if form == "jsonl":
-        if messages or key or split_key or properties or event_time:
-            raise UsageError("with --input jsonl each line says it all", hint="leave out -m, -k, -p and --event-time")
-        outgoing = (from_json(line, number) for number, line in enumerate(_stdin_lines(), 1))
+        if messages or files or key or split_key or properties or event_time:
+            raise UsageError(
+                "with --input jsonl each line says it all", hint="leave out -m, -f, -k, -p and --event-time"
+            )
+        outgoing = (
+            from_json(line, number)._replace(deliver_at_ms=common.deliver_at_ms, deliver_after_s=common.deliver_after_s)
+            for number, line in enumerate(_stdin_lines(), 1)
+        )
     else:
-        lines = (m.encode() for m in messages) if messages else _stdin_lines()
+        given = bool(messages or files)
+        lines = chain((m.encode() for m in messages), map(_content, files)) if given else _stdin_lines()
         outgoing = (_from_line(line, common, split_key) for line in lines)
     with target.client() as client:
-        producer = client.create_producer(topic, compression=compression, block_if_queue_full=True)
+        producer = client.create_producer(
+            topic,
+            name=name,
+            access_mode=cast("AccessMode", access_mode.replace("-", "_")),
+            initial_sequence_id=initial_sequence_id,
+            compression=compression,
+            block_if_queue_full=True,
+            # Of a batch only the lowest number is compared, so one that is half known would be dropped whole.
+            batching_enabled=not chunking and initial_sequence_id is None,
+            chunking_enabled=chunking,
+        )
         try:
             sent = _send_all(producer, outgoing, output)
         finally:
@@ -118,7 +190,12 @@ def _send_all(producer: Producer, messages: Iterator[Outgoing], output: str) -> 
         for message in messages:
             in_flight.append(
                 producer.send_future(
-                    message.value, key=message.key, properties=message.properties, event_time_ms=message.event_time_ms
+                    message.value,
+                    key=message.key,
+                    properties=message.properties,
+                    event_time_ms=message.event_time_ms,
+                    deliver_at_ms=message.deliver_at_ms,
+                    deliver_after_s=message.deliver_after_s,
                 )
             )
             sent += 1
@@ -139,6 +216,13 @@ def _print_id(message_id: MessageId, output: str) -> None:
         sys.stdout.write(f"{message_id}\n")
     if sys.stdin.isatty():
         sys.stdout.flush()
+
+
+def _content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f'"{path}" cannot be read: {error.strerror}') from error
 
 
 def _stdin_lines() -> Iterator[bytes]:
@@ -175,7 +259,7 @@ def _properties(assignments: tuple[str, ...]) -> dict[str, str]:
     return properties
 
 
-def _event_time(text: str | None) -> int:
+def _time_ms(option: str, text: str | None) -> int:
     """Milliseconds since the epoch; a time without zone is local time."""
     from datetime import datetime
 
@@ -187,5 +271,5 @@ def _event_time(text: str | None) -> int:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError as error:
         raise UsageError(
-            f'--event-time "{text}" is not a time', hint="write milliseconds since the epoch, or 2026-01-31T12:00:00Z"
+            f'{option} "{text}" is not a time', hint="write milliseconds since the epoch, or 2026-01-31T12:00:00Z"
         ) from error

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``pulsarish sub``: list, delete and look at the subscriptions of a topic, over the admin REST."""
+"""``pulsarish sub``: list, create, move, delete and look at the subscriptions of a topic, over the admin REST.
+
+What passes over messages asks first, as those are lost for the subscription.
+"""
 
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker_core.base.errors import SubscriptionNotFoundError
+from broker_core.base.errors import SubscriptionNotFoundError, UsageError
 from broker_core.base.names import TopicName
+from broker_core.base.positions import MessageId
 from broker_core.base.suggest import did_you_mean
 from broker_core.cli.output import Format, Row, format_option, on_terminal, print_rows, say
 from broker_core.cli.target import Target, target_options
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def sub() -> None:
-    """List, delete and look at subscriptions."""
+    """List, create, move, delete and look at subscriptions."""
 
 
 @sub.command("list")
@@ -66,6 +71,145 @@ def delete(target: Target, topic: str, subscription: str, force: bool, yes: bool
         confirm(f'Delete subscription "{subscription}" of {name} with a backlog of {backlog:,} messages?', yes)
         admin.delete_subscription(name, subscription, force=force)
     say(f'deleted subscription "{subscription}" of {name}')
+
+
+@sub.command()
+@click.argument("topic")
+@click.argument("subscription")
+@click.option(
+    "--from",
+    "start",
+    default="latest",
+    show_default=True,
+    metavar="WHERE",
+    help="Where it begins: earliest, latest, or right behind a message id.",
+)
+@target_options
+def create(target: Target, topic: str, subscription: str, start: str) -> None:
+    """Create a subscription, so that what is published from now on is kept for it."""
+    name = TopicName.parse(topic)
+    where = start if start in ("earliest", "latest") else _message_id("--from", start)
+    with target.admin() as admin:
+        find_stats(admin, name)
+        admin.create_subscription(name, subscription, where)
+    say(f'created subscription "{subscription}" of {name}')
+
+
+@sub.command()
+@click.argument("topic")
+@click.argument("subscription")
+@click.option("-n", "--count", type=click.IntRange(1), required=True, help="How many; a batch counts as one.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@target_options
+def skip(target: Target, topic: str, subscription: str, count: int, yes: bool) -> None:
+    """Pass over the next messages of a subscription."""
+    name = TopicName.parse(topic)
+    with target.admin() as admin:
+        _ask(admin, name, subscription, f"skip {count:,}", yes)
+        admin.skip_messages(name, subscription, count)
+    say(f'skipped {count:,} messages of subscription "{subscription}" of {name}')
+
+
+@sub.command()
+@click.argument("topic")
+@click.argument("subscription")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@target_options
+def clear(target: Target, topic: str, subscription: str, yes: bool) -> None:
+    """Pass over all messages that a subscription has not acknowledged."""
+    name = TopicName.parse(topic)
+    with target.admin() as admin:
+        _ask(admin, name, subscription, "clear all", yes)
+        admin.clear_backlog(name, subscription)
+    say(f'cleared the backlog of subscription "{subscription}" of {name}')
+
+
+@sub.command()
+@click.argument("topic")
+@click.argument("subscription")
+@click.option(
+    "--older-than", "older_than_s", type=click.IntRange(0), required=True, metavar="SECONDS", help="Age of messages."
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@target_options
+def expire(target: Target, topic: str, subscription: str, older_than_s: int, yes: bool) -> None:
+    """Pass over the messages of a subscription that are too old, up to the first one that is not."""
+    name = TopicName.parse(topic)
+    with target.admin() as admin:
+        _ask(admin, name, subscription, f"expire those older than {older_than_s:,} s", yes)
+        admin.expire_messages(name, subscription, older_than_s)
+    say(f'expired messages of subscription "{subscription}" of {name}')
+
+
+@sub.command()
+@click.argument("topic")
+@click.argument("subscription")
+@click.option(
+    "--to",
+    "where",
+    required=True,
+    metavar="WHERE",
+    help="earliest, latest, a time such as 2030-01-31T12:00 (local unless it names a zone), or a message id.",
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@target_options
+def reset(target: Target, topic: str, subscription: str, where: str, yes: bool) -> None:
+    """Move a subscription, so that it goes on at a time or a message; its consumers reconnect."""
+    name = TopicName.parse(topic)
+    place = _place(where)
+    with target.admin() as admin:
+        _ask(admin, name, subscription, f"reset to {where}, with", yes)
+        if place == "latest":
+            admin.clear_backlog(name, subscription)
+        elif isinstance(place, MessageId):
+            admin.reset_to_message(name, subscription, place)
+        else:
+            admin.reset_to_time(name, subscription, 0 if isinstance(place, str) else _milliseconds(place))
+    say(f'subscription "{subscription}" of {name} goes on at {where}')
+
+
+@sub.command()
+@click.argument("topic")
+@click.argument("subscription")
+@click.argument("message_id")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@target_options
+def cancel(target: Target, topic: str, subscription: str, message_id: str, yes: bool) -> None:
+    """Take a delayed message back for a subscription, before it is delivered there. Apache Pulsar cannot do it."""
+    name, message = TopicName.parse(topic), _message_id("MESSAGE_ID", message_id)
+    name = name if message.partition < 0 or name.partition_index >= 0 else name.partition(message.partition)
+    with target.admin() as admin:
+        _ask(admin, name, subscription, f"take {message_id} back, one", yes)
+        admin.cancel_delayed(name, subscription, message)
+    say(f'message {message_id} will not come to subscription "{subscription}" of {name}')
+
+
+def _place(text: str) -> str | MessageId | datetime:
+    if text in ("earliest", "latest"):
+        return text
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return _message_id("--to", text)
+
+
+def _milliseconds(time: datetime) -> int:
+    """Since the epoch; never negative, as nothing was published before it."""
+    return max(int(time.timestamp() * 1000), 0)
+
+
+def _message_id(option: str, text: str) -> MessageId:
+    try:
+        return MessageId.parse(text)
+    except ValueError as error:
+        hint = "write earliest, latest, or a message id as consume prints it"
+        raise UsageError(f"{option} {error}", hint=hint) from error
+
+
+def _ask(admin: AdminApi, topic: TopicName, subscription: str, what: str, yes: bool) -> None:
+    """Ask before a subscription is moved; SubscriptionNotFoundError if there is none."""
+    backlog = _find(admin, topic, subscription).get("msgBacklog", 0)
+    confirm(f'Subscription "{subscription}" of {topic}: {what} of {backlog:,} messages?', yes)
 
 
 def _find(admin: AdminApi, topic: TopicName, subscription: str) -> dict[str, Any]:

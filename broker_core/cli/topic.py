@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``pulsarish topic``: list, create, delete and look at topics, over the admin REST."""
+"""``pulsarish topic``: list, create, grow, end, delete and look at topics, over the admin REST."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEFAULT = f"{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}"
 
 @click.group()
 def topic() -> None:
-    """List, create, delete and look at topics."""
+    """List, create, grow, end, delete and look at topics."""
 
 
 @topic.command("list")
@@ -100,6 +100,83 @@ def stats(target: Target, name: str, output: Format | None) -> None:
     members: dict[str, Any] = found.get("partitions") or {}
     rows = [_topic_row(TopicName.parse(member), 0, members[member]) for member in sorted(members, key=_partition_order)]
     print_rows([_topic_row(parsed, partitions, found), *rows], "table")
+
+
+@topic.command("update-partitions")
+@click.argument("name")
+@click.option("-p", "--partitions", type=click.IntRange(1), required=True, help="The new number; it can only grow.")
+@format_option
+@target_options
+def update_partitions(target: Target, name: str, partitions: int, output: Format | None) -> None:
+    """Give the partitioned topic NAME more partitions.
+
+    Subscriptions get the new partitions from their beginning. Keys may move to other partitions.
+    """
+    grown = TopicName.parse(name)
+    with target.admin() as admin:
+        before = admin.partitions(_existing(admin, grown))
+        if not before:
+            raise UsageError(f"{grown} has no partitions", hint="create one with: pulsarish topic create -p N")
+        if partitions < before:
+            raise UsageError(f"{grown} has {before} partitions, their number can only grow", hint="choose a larger one")
+        admin.grow_partitions(grown, partitions)
+    print_rows([{"topic": str(grown), "partitions": partitions}], output)
+
+
+@topic.command()
+@click.argument("name")
+@target_options
+def unload(target: Target, name: str) -> None:
+    """Disconnect all clients of the topic NAME, which come back by themselves, and free its memory."""
+    with target.admin() as admin:
+        unloaded = _existing(admin, TopicName.parse(name))
+        admin.unload(unloaded)
+    say(f"unloaded {unloaded}")
+
+
+@topic.command()
+@click.argument("name")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@format_option
+@target_options
+def terminate(target: Target, name: str, yes: bool, output: Format | None) -> None:
+    """End the topic NAME for good: nobody can produce to it any more, what is there can still be consumed."""
+    with target.admin() as admin:
+        ended = _existing(admin, TopicName.parse(name))
+        confirm(f"End {ended} for good?", yes)
+        ends = admin.terminate(ended)
+    print_rows([{"topic": str(each), "lastMessageId": str(last)} for each, last in ends.items()], output)
+
+
+@topic.command()
+@click.argument("name")
+@click.option(
+    "--step", "step_s", type=click.IntRange(1), default=60, show_default=True, metavar="SECONDS", help="Width."
+)
+@format_option
+@target_options
+def delayed(target: Target, name: str, step_s: int, output: Format | None) -> None:
+    """Show how many delayed messages of the topic NAME fall due when. Apache Pulsar cannot tell."""
+    from datetime import UTC, datetime
+
+    parsed = TopicName.parse(name)
+    with target.admin() as admin:
+        partitions = admin.partitions(_existing(admin, parsed))
+        due: dict[int, int] = {}
+        for each in [parsed.partition(index) for index in range(partitions)] or [parsed]:
+            for time_ms, count in admin.due_times(each, step_s * 1000).items():
+                due[time_ms] = due.get(time_ms, 0) + count
+    rows = [
+        {"from": datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(), "messages": due[time_ms]}
+        for time_ms in sorted(due)
+    ]
+    print_rows(rows, output, empty=f"no delayed messages wait in {parsed}")
+
+
+def _existing(admin: AdminApi, topic: TopicName) -> TopicName:
+    """The topic itself; if it does not exist, the error names the one that was probably meant."""
+    find_stats(admin, topic)
+    return topic
 
 
 def find_stats(admin: AdminApi, topic: TopicName) -> dict[str, Any]:

@@ -171,3 +171,25 @@ def test_whoever_reads_the_output_may_leave(broker: RunningBroker, tmp_path: Pat
     assert process.wait(20) == 0
     assert process.stderr.read() == b""
     process.stderr.close()
+
+
+def test_a_large_file_is_one_message(pulsarish: Pulsarish, topic: str, tmp_path: Path) -> None:
+    """5.1.2, 5.1.5: with --chunking a file of 6 MB is sent whole, between others; its id names both ends."""
+    content = b"".join(b"%07d " % number for number in range(750_000))
+    (tmp_path / "large").write_bytes(content)
+    refused = pulsarish("produce", topic, "-f", str(tmp_path / "large"))
+    assert (refused.returncode, b"exceeds" in refused.stderr) == (2, True)
+    done = pulsarish("produce", topic, "-m", "one", "-f", str(tmp_path / "large"), "--chunking")
+    first, large = done.stdout.splitlines()
+    assert (first.count(b";"), large.count(b";")) == (0, 1)
+    assert pulsarish("consume", topic, "--exit", "-o", "raw").stdout == b"one\n" + content + b"\n"
+    assert pulsarish("consume", topic, "--exit", "-o", "raw", "--from", large.decode()).stdout == content + b"\n"
+
+
+def test_messages_can_be_delayed(pulsarish: Pulsarish, broker: RunningBroker, topic: str) -> None:
+    """6.1.1: --deliver-after and --deliver-at hold them back from Shared consumers."""
+    with Client(broker.service_url) as client, client.subscribe(topic, "s", type="shared") as consumer:
+        pulsarish("produce", topic, "-m", "much later", "--deliver-at", "2999-01-01T00:00:00Z")
+        pulsarish("produce", topic, "-m", "later", "--deliver-after", "3")
+        pulsarish("produce", topic, "-m", "now")
+        assert [consumer.receive(15).value for _ in range(2)] == [b"now", b"later"]

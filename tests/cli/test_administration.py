@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies, growth, termination and the moving of subscriptions with ``pulsarish``, against a real broker."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from broker_core.client import Client
+from broker_core.testing.running_broker import RunningBroker
+from tests.cli.conftest import Pulsarish
+
+
+def _objects(output: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def _fill(pulsarish: Pulsarish, topic: str, count: int, subscription: str = "s") -> None:
+    """A subscription with a backlog."""
+    pulsarish("topic", "create", topic)
+    assert pulsarish("sub", "create", topic, subscription).returncode == 0
+    for number in range(count):
+        pulsarish("produce", topic, "-m", str(number))
+
+
+def _backlog(pulsarish: Pulsarish, topic: str, subscription: str = "s") -> int:
+    rows = {row["subscription"]: row["msgBacklog"] for row in _objects(pulsarish("sub", "list", topic).stdout)}
+    return int(rows[subscription])
+
+
+def test_policies_are_set_shown_and_taken_back(pulsarish: Pulsarish, topic: str) -> None:
+    """1.1.5, 7.1, 7.2, 7.3: Pulsar's names and JSON; --applied shows what is in force."""
+    pulsarish("topic", "create", topic)
+    retention = {"retentionTimeInMinutes": 60, "retentionSizeInMB": -1}
+    quota = {"destination_storage": {"limitSize": 1000, "policy": "producer_exception"}}
+    set_all = ("--set", f"retention={json.dumps(retention)}", "--set", "messageTTL=9")
+    done = pulsarish("topic", "policies", topic, *set_all, "--set", f"backlogQuota={json.dumps(quota)}")
+    found = {row["policy"]: row["value"] for row in _objects(done.stdout)}
+    assert (found["retention"], found["messageTTL"]) == (retention, 9)
+    assert found["backlogQuota"]["destination_storage"]["limitSize"] == 1000
+    assert set(found) == {"retention", "messageTTL", "backlogQuota"}
+    left = pulsarish("topic", "policies", topic, "--unset", "messageTTL", "--unset", "backlogQuota")
+    assert [row["policy"] for row in _objects(left.stdout)] == ["retention"]
+    applied = {
+        row["policy"]: row["value"] for row in _objects(pulsarish("topic", "policies", topic, "--applied").stdout)
+    }
+    assert (applied["messageTTL"], applied["maxUnackedMessagesOnConsumer"]) == (0, 50_000)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--set", "retentoin={}"), 2, b'did you mean "retention"?'),
+        (("--set", "messageTTL"), 2, b"has no value"),
+        (("--set", "messageTTL={"), 2, b"not JSON"),
+        (("--unset", "nothing"), 2, b"known are"),
+        (("--set", "messageTTL=-1"), 1, b"412"),
+    ],
+)
+def test_impossible_policies_are_refused(
+    pulsarish: Pulsarish, topic: str, arguments: tuple[str, ...], code: int, said: bytes
+) -> None:
+    """1.1.5: exit code 2 before anything was sent, 1 where the broker refuses."""
+    pulsarish("topic", "create", topic)
+    done = pulsarish("topic", "policies", topic, *arguments)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+
+
+def test_partitions_grow(pulsarish: Pulsarish, topic: str) -> None:
+    """1.2.2: the number can only grow, and only of a partitioned topic."""
+    pulsarish("topic", "create", topic, "-p", "2")
+    done = pulsarish("topic", "update-partitions", topic, "-p", "4")
+    assert _objects(done.stdout) == [{"topic": f"persistent://public/default/{topic}", "partitions": 4}]
+    assert pulsarish("topic", "update-partitions", topic, "-p", "3").returncode == 2
+    pulsarish("topic", "create", f"{topic}x")
+    assert pulsarish("topic", "update-partitions", f"{topic}x", "-p", "3").returncode == 2
+    assert pulsarish("topic", "update-partitions", f"{topic}nowhere", "-p", "3").returncode == 3
+
+
+def test_a_topic_is_unloaded_and_ended(pulsarish: Pulsarish, topic: str) -> None:
+    """7.5: nobody produces after the end, what is there can be consumed; ending needs --yes."""
+    _fill(pulsarish, topic, 2)
+    assert pulsarish("topic", "unload", topic).returncode == 0
+    assert pulsarish("topic", "terminate", topic).returncode == 2
+    (row,) = _objects(pulsarish("topic", "terminate", topic, "-y").stdout)
+    assert row["lastMessageId"].split(":")[1] == "1"
+    assert pulsarish("produce", topic, "-m", "late", "--timeout", "5").returncode != 0
+    assert len(_objects(pulsarish("consume", topic, "-s", "s", "-n", "2").stdout)) == 2
+    assert pulsarish("topic", "unload", f"{topic}nowhere").returncode == 3
+
+
+def test_a_partitioned_topic_is_ended_partition_by_partition(pulsarish: Pulsarish, topic: str) -> None:
+    """7.5: one row with the last message for each."""
+    pulsarish("topic", "create", topic, "-p", "2")
+    rows = _objects(pulsarish("topic", "terminate", topic, "-y").stdout)
+    assert [row["topic"].rpartition("-")[2] for row in rows] == ["0", "1"]
+
+
+def test_a_backlog_is_skipped_expired_and_cleared(pulsarish: Pulsarish, topic: str) -> None:
+    """7.2 (I3.1): each asks first, and says what it did."""
+    _fill(pulsarish, topic, 5)
+    for command in (("skip", "-n", "2"), ("clear",), ("expire", "--older-than", "0")):
+        assert pulsarish("sub", command[0], topic, "s", *command[1:]).returncode == 2
+    assert _backlog(pulsarish, topic) == 5
+    assert pulsarish("sub", "skip", topic, "s", "-n", "2", "-y").returncode == 0
+    assert _backlog(pulsarish, topic) == 3
+    assert pulsarish("sub", "expire", topic, "s", "--older-than", "3600", "-y").returncode == 0
+    assert _backlog(pulsarish, topic) == 3
+    assert pulsarish("sub", "clear", topic, "s", "-y").returncode == 0
+    assert _backlog(pulsarish, topic) == 0
+    assert pulsarish("sub", "clear", topic, "t", "-y").returncode == 3
+
+
+def test_a_subscription_is_reset(pulsarish: Pulsarish, topic: str) -> None:
+    """1.4.6: to a word, a message or a time."""
+    _fill(pulsarish, topic, 5)
+    ids = [row["messageId"] for row in _objects(pulsarish("consume", topic, "--exit").stdout)]
+    for where, left in ((ids[3], 2), ("earliest", 5), ("latest", 0), ("2020-01-01", 5), ("2999-01-01T00:00Z", 0)):
+        done = pulsarish("sub", "reset", topic, "s", "--to", where, "-y")
+        assert (done.returncode, _backlog(pulsarish, topic)) == (0, left), (where, done.stderr)
+    assert pulsarish("sub", "reset", topic, "s", "--to", "yesterday", "-y").returncode == 2
+    assert pulsarish("sub", "reset", topic, "s", "--to", "earliest").returncode == 2
+
+
+def test_a_subscription_is_created_where_one_says(pulsarish: Pulsarish, topic: str) -> None:
+    """1.9.1: latest unless said otherwise; not twice, and not on a topic that does not exist."""
+    _fill(pulsarish, topic, 3)
+    assert pulsarish("sub", "create", topic, "all", "--from", "earliest").returncode == 0
+    assert pulsarish("sub", "create", topic, "none").returncode == 0
+    assert (_backlog(pulsarish, topic, "all"), _backlog(pulsarish, topic, "none")) == (3, 0)
+    assert pulsarish("sub", "create", topic, "all").returncode == 1
+    assert pulsarish("sub", "create", topic, "x", "--from", "now").returncode == 2
+    assert pulsarish("sub", "create", f"{topic}nowhere", "x").returncode == 3
+
+
+def test_delayed_messages_are_shown_and_taken_back(broker: RunningBroker, pulsarish: Pulsarish, topic: str) -> None:
+    """6.1 (beyond Pulsar): what is due when, and one message that is not wanted any more."""
+    pulsarish("topic", "create", topic)
+    with Client(broker.service_url) as client, client.subscribe(topic, "s", type="shared") as consumer:
+        with client.create_producer(topic) as producer:
+            ids = [producer.send(b"%d" % number, deliver_at_ms=4_102_444_800_000 + number) for number in range(3)]
+            producer.send(b"now")
+        assert consumer.receive(20).value == b"now"
+        rows = _objects(pulsarish("topic", "delayed", topic, "--step", "3600").stdout)
+        assert rows == [{"from": "2100-01-01T00:00:00+00:00", "messages": 3}]
+        assert pulsarish("sub", "cancel", topic, "s", str(ids[1])).returncode == 2
+        assert pulsarish("sub", "cancel", topic, "s", str(ids[1]), "-y").returncode == 0
+        assert pulsarish("sub", "cancel", topic, "s", str(ids[1]), "-y").returncode == 3
+    assert _backlog(pulsarish, topic) == 3
