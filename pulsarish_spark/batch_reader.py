@@ -22,6 +22,7 @@ from pulsarish_spark.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions, Side, read_options
 from pulsarish_spark.planning import EntryRange
 from pulsarish_spark.schema import check_user_schema
+from pulsarish_spark.spark_worker import SentToWorkers
 from pulsarish_spark.stream_reader import task_wish
 from pulsarish_spark.task import ReadTask, make_tasks, read_task
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from broker_core.client import Client
 
 
-class PulsarishBatchReader(DataSourceReader):
+class PulsarishBatchReader(SentToWorkers, DataSourceReader):
     """The batch source."""
 
     def __init__(self, raw: Mapping[str, str], schema: StructType) -> None:

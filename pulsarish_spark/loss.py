@@ -62,6 +62,11 @@ def lost_end(partition: object, start: str, end: str) -> str:
     return f"partition {partition} ends at {end}, before {start} where reading should go on: it was deleted or replaced"
 
 
+def lost_chunks(partition: object, what: str) -> str:
+    """A message in chunks is not there whole."""
+    return f"partition {partition}: {what}: 1 message lost"
+
+
 def lost_partition(partition: object, start: str) -> str:
     """A partition that was read does not exist any more."""
     return f"partition {partition}, to be read on at {start}, does not exist any more"

@@ -7,7 +7,7 @@ and in bytes, because Spark holds a whole one on both sides of the pipe to Pytho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -15,12 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.base.positions import Position
-from broker_core.wire.batch import decode_entries
+from broker_core.client.chunk_split import CHUNKED_BYTES_MAX
+from broker_core.client.chunked_entries import ChunkedEntries
+from broker_core.wire.batch import ChunkEntryError, decode_entries
 from broker_core.wire.entry import EntryRef
 from pulsarish_spark.broker_view import BrokerView
 from pulsarish_spark.columns import ColumnMaker
 from pulsarish_spark.continuity import Continuity
-from pulsarish_spark.loss import LossPolicy
+from pulsarish_spark.loss import LossPolicy, lost_chunks
 from pulsarish_spark.offsets import Offset
 from pulsarish_spark.planning import EntryRange
 from pulsarish_spark.schema import decoded_columns
@@ -54,12 +56,38 @@ def read_range(
     maker = ColumnMaker(wanted.key, columns, partitioned=wanted.partitioned)
     continuity = Continuity(wanted, end, policy)
     with client.read_entries(wanted.name, start.position, _behind(end), buffer_bytes_max=FETCH_BYTES_MAX) as fetched:
+        decoder = _Decoder(client, wanted, start, policy, needed)
         for entries in _grouped(fetched):
             continuity.check(entries)
-            rows = maker.make(_inside(decode_entries(entries, needed), start, end))
+            rows = maker.make(_inside(decoder.decode(entries), start, end))
             for at in range(0, rows.num_rows, BATCH_ROWS_MAX):
                 yield rows.slice(at, BATCH_ROWS_MAX)
     continuity.finish()
+
+
+class _Decoder:
+    """Entries to rows. Most topics have no message in chunks, so none is looked for before the first shows up."""
+
+    def __init__(
+        self, client: Client, wanted: EntryRange, start: Offset, policy: LossPolicy, needed: Collection[str]
+    ) -> None:
+        def read(begin: Position, end: Position) -> Iterator[Sequence[EntryRef]]:
+            with client.read_entries(wanted.name, begin, end, buffer_bytes_max=FETCH_BYTES_MAX) as fetched:
+                yield from fetched
+
+        self._needed = needed
+        self._has_chunks = False
+        self._chunks = ChunkedEntries(
+            start.position, read, lambda what: policy.report(lost_chunks(wanted.name, what))
+        )  # fmt: skip
+
+    def decode(self, entries: list[EntryRef]) -> pa.RecordBatch:
+        if not self._has_chunks:
+            try:
+                return decode_entries(entries, self._needed)
+            except ChunkEntryError:
+                self._has_chunks = True
+        return decode_entries(self._chunks.joined(entries), self._needed, CHUNKED_BYTES_MAX)
 
 
 def _behind(end: Offset) -> Position:

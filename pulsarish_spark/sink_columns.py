@@ -8,7 +8,7 @@ Names are those of the source, so a topic can be copied as it is; columns of the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql.types import (
     ArrayType,
@@ -34,21 +34,29 @@ _TEXT_OR_BYTES: Final = "string or binary"
 _HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 _PROPERTIES_TYPE: Final = "map<string,string>"
 
-_TAKEN: Final = {
-    "key": _TEXT_OR_BYTES,
-    "value": _TEXT_OR_BYTES,
-    "topic": "string",
-    "partition": "int",
-    "properties": _PROPERTIES_TYPE,
-    "headers": _HEADERS_TYPE,
-    "event_time": "timestamp",
-    "ordering_key": _TEXT_OR_BYTES,
+
+class SinkColumn(NamedTuple):
+    """What a column must be, in the words of error texts, and what it is for."""
+
+    type_words: str
+    meaning: str
+
+
+SINK_COLUMNS: Final = {
+    "key": SinkColumn(_TEXT_OR_BYTES, "key; decides the partition"),
+    "value": SinkColumn(_TEXT_OR_BYTES, "payload; null is sent as an explicit null"),
+    "topic": SinkColumn("string", "where the row goes, unless the option topic says so"),
+    "partition": SinkColumn("int", "partition number; beats the key"),
+    "properties": SinkColumn(_PROPERTIES_TYPE, "properties of the message"),
+    "headers": SinkColumn(_HEADERS_TYPE, "the same in the form of Kafka's headers; order and duplicates are kept"),
+    "event_time": SinkColumn("timestamp", "event time, cut to milliseconds"),
+    "deliver_at": SinkColumn("timestamp", "not before this time, for Shared and Key_Shared consumers; null: at once"),
+    "ordering_key": SinkColumn(_TEXT_OR_BYTES, "decides the consumer of a Key_Shared subscription, instead of the key"),
 }
-"""Column names with what they must be, in the words of error texts."""
 
 _LEFT_OUT: Final = frozenset({"offset", "timestamp", "timestampType", "message_id", "publish_time"})
 
-MESSAGE_COLUMNS: Final = ("key", "value", "ordering_key", "properties", "event_time")
+MESSAGE_COLUMNS: Final = ("key", "value", "ordering_key", "properties", "event_time", "deliver_at")
 """What an entry is made from; ``headers`` come as ``properties``."""
 
 
@@ -56,14 +64,17 @@ def check_columns(schema: StructType, topic_option: str) -> None:
     """ConfigError unless rows of ``schema`` can be written; ``topic_option`` is the option topic, "" without it."""
     fields = {field.name: field.dataType for field in schema.fields}
     for name, found in fields.items():
-        if name not in _TAKEN and name not in _LEFT_OUT:
+        if name not in SINK_COLUMNS and name not in _LEFT_OUT:
             raise ConfigError(
                 f"the sink takes no column {name}",
-                hint=did_you_mean(name, _TAKEN, otherwise=f"it takes {', '.join(_TAKEN)}; drop or rename it"),
+                hint=did_you_mean(
+                    name, SINK_COLUMNS, otherwise=f"it takes {', '.join(SINK_COLUMNS)}; drop or rename it"
+                ),
             )
-        if name in _TAKEN and not _fits(name, found):
+        if name in SINK_COLUMNS and not _fits(name, found):
             raise ConfigError(
-                f"column {name} is {found.simpleString()}, but the sink takes {_TAKEN[name]}", hint=_conversion(name)
+                f"column {name} is {found.simpleString()}, but the sink takes {SINK_COLUMNS[name].type_words}",
+                hint=_conversion(name),
             )
     if "value" not in fields:
         raise ConfigError(
@@ -79,14 +90,14 @@ def check_columns(schema: StructType, topic_option: str) -> None:
 
 
 def _fits(name: str, found: DataType) -> bool:
-    wanted = _TAKEN[name]
+    wanted = SINK_COLUMNS[name].type_words
     if wanted == _TEXT_OR_BYTES:
         return isinstance(found, StringType | BinaryType)
     if name == "topic":
         return isinstance(found, StringType)
     if name == "partition":
         return isinstance(found, ShortType | IntegerType | LongType)
-    if name == "event_time":
+    if name in ("event_time", "deliver_at"):
         return isinstance(found, TimestampType)
     if name == "properties":
         return isinstance(found, MapType) and isinstance(found.keyType, StringType) and _is_text(found.valueType)
@@ -107,9 +118,9 @@ def _is(field: StructField, name: str, kind: type[DataType]) -> bool:
 
 
 def _conversion(name: str) -> str:
-    if _TAKEN[name] == _TEXT_OR_BYTES:
+    if SINK_COLUMNS[name].type_words == _TEXT_OR_BYTES:
         return f'example: df.withColumn("{name}", to_json("{name}")), or CAST({name} AS STRING)'
-    return f'example: df.withColumn("{name}", expr("CAST({name} AS {_TAKEN[name].upper()})"))'
+    return f'example: df.withColumn("{name}", expr("CAST({name} AS {SINK_COLUMNS[name].type_words.upper()})"))'
 
 
 # ------------------------------------------------------------------------------------------ rows on an executor

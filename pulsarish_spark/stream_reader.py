@@ -28,6 +28,7 @@ from pulsarish_spark.offsets import OffsetJson, SourceOffset
 from pulsarish_spark.options import ReadOptions, Side, read_options
 from pulsarish_spark.planning import TaskWish
 from pulsarish_spark.schema import check_user_schema
+from pulsarish_spark.spark_worker import SentToWorkers
 from pulsarish_spark.task import ReadTask, make_tasks, read_task
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def task_wish(options: ReadOptions) -> TaskWish:
     )
 
 
-class PulsarishStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The stream source."""
 
     def __init__(self, raw: Mapping[str, str], schema: StructType) -> None:

@@ -15,6 +15,7 @@ from pulsarish_spark.connection import Address, connected
 from pulsarish_spark.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.planning import EntryRange
+from pulsarish_spark.spark_worker import freeze_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,3 +48,4 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
     with connected(task.address) as client:
         for wanted in task.ranges:
             yield from read_range(client, wanted, task.columns, task.policy)
+    freeze_imports()

@@ -19,6 +19,7 @@ from broker_core.base.errors import ConfigError
 from pulsarish_spark.connection import connected
 from pulsarish_spark.options import WriteOptions
 from pulsarish_spark.sink_columns import message_rows, split_by_target
+from pulsarish_spark.spark_worker import SentToWorkers, freeze_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,6 +86,7 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Writ
             targets.flush()
         finally:
             targets.close()
+    freeze_imports()
     return Written(written)
 
 
@@ -97,7 +99,7 @@ def _total(messages: Sequence[WriterCommitMessage | None]) -> int:
     return sum(message.rows for message in messages if isinstance(message, Written))
 
 
-class PulsarishBatchWriter(DataSourceArrowWriter):
+class PulsarishBatchWriter(SentToWorkers, DataSourceArrowWriter):
     """The batch sink."""
 
     def __init__(self, options: WriteOptions) -> None:
@@ -113,7 +115,7 @@ class PulsarishBatchWriter(DataSourceArrowWriter):
         logger.warning("batch_aborted topic=%s rows_left_in_topic>=%d", self._options.topic, _total(messages))
 
 
-class PulsarishStreamWriter(DataSourceStreamArrowWriter):
+class PulsarishStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
     """The stream sink. Spark makes a new one for each micro-batch, and another one to commit it."""
 
     def __init__(self, options: WriteOptions) -> None:

@@ -49,7 +49,7 @@ ERRORS = [
         "k string",
         (
             "the sink takes no column k; it takes key, value, topic, partition, properties, headers, event_time, "
-            "ordering_key; drop or rename it"
+            "deliver_at, ordering_key; drop or rename it"
         ),
     ),
     ("value string, eventtime timestamp", 'the sink takes no column eventtime; did you mean "event_time"?'),

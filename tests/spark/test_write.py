@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import window
 
 from broker_core.base.hashing import partition_of_key
+from broker_core.client import Client
 from tests.spark.conftest import Broker, Load, failure, numbers, values
 from tests.spark.queries import finish
 
@@ -37,6 +38,28 @@ def test_every_column_makes_the_round_trip(spark: SparkSession, broker: Broker, 
     assert [(r.key, r.value, r.properties) for r in found] == [(None, None, {}), (b"k1", b"v1", {"a": "1", "b": "2"})]
     assert found[0].event_time is None
     assert found[1].event_time.isoformat() == "2026-01-02T03:04:05.678000"
+
+
+def test_rows_with_a_delivery_time_are_delivered_to_queues_not_before_it(
+    spark: SparkSession, broker: Broker, source: Load, topic: str
+) -> None:
+    """6.1: a Shared subscription gets the row that is due, not the one of tomorrow; the source of Spark sees both."""
+    with Client(broker.service_url) as client:
+        consumer = client.subscribe(topic, "queue", type="shared")
+        save(
+            spark.sql(
+                """SELECT * FROM VALUES
+                   ('tomorrow', current_timestamp() + interval 1 day),
+                   ('due', current_timestamp() - interval 1 hour), ('plain', null)
+                   AS t(value, deliver_at)"""
+            ),
+            broker,
+            topic=topic,
+        )
+        assert {consumer.receive(20).value for _ in range(2)} == {b"due", b"plain"}
+        stats = broker.admin("GET", f"persistent/public/default/{topic}/stats")
+        assert stats["subscriptions"]["queue"]["msgDelayed"] == 1
+    assert sorted(row.value for row in source(topic).collect()) == [b"due", b"plain", b"tomorrow"]
 
 
 def test_a_text_key_travels_as_text_and_a_binary_key_as_bytes(
