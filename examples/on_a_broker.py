@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the small examples run: on the broker that the command line names, or on one of their own, gone afterwards."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+
+def on_a_broker(description: str, run: Callable[[str], int]) -> int:
+    """Read the command line and call ``run`` with a service URL; the exit code."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--service-url", help="use this broker instead of starting one: pulsar://127.0.0.1:6650")
+    service_url = parser.parse_args().service_url
+    if service_url:
+        return run(service_url)
+    from pulsarish_spark import local  # Only here: it needs Spark's package.
+
+    with local() as broker:
+        return run(broker.service_url)
