@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``make bench``: every figure of the product alone, with its budget.
 
-    python -m benchmarks [--quick] [--only codec,storage,broker,spark]
+    python -m benchmarks [--quick] [--only codec,storage,acks,broker,latency,dispatch,chunks,delayed,spark]
 
 Each part is a module of this package. Medians of several runs after one that is thrown away; CPU seconds are those of
 the processes measured. The result is printed as Markdown and stored as JSON under ``benchmarks/results``.
@@ -16,7 +16,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import broker_load, codec, report, storage_bench
+from benchmarks import (
+    acks,
+    broker_load,
+    chunks,
+    codec,
+    delayed_bench,
+    delayed_load,
+    dispatch_load,
+    receive_latency,
+    report,
+    storage_bench,
+)
 from benchmarks.connectors import PulsarishConnector
 from benchmarks.measure import Figure
 from benchmarks.spark_cases import SparkCases, new_session
@@ -32,7 +43,12 @@ def main(arguments: list[str]) -> int:
     parts: dict[str, Part] = {
         "codec": lambda quick: from_results(codec.run(quick=quick)),
         "storage": lambda quick: from_results(storage_bench.run(quick=quick)),
+        "acks": lambda quick: from_results(acks.run(quick=quick)),
         "broker": lambda quick: from_results(broker_load.run(quick=quick)),
+        "latency": lambda quick: from_results(receive_latency.run(quick=quick)),
+        "dispatch": lambda quick: from_results(dispatch_load.run(quick=quick)),
+        "chunks": lambda quick: from_results(chunks.run(quick=quick)),
+        "delayed": lambda quick: from_results(delayed_bench.run(quick=quick) + delayed_load.run(quick=quick)),
         "spark": spark,
     }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the product alone.")

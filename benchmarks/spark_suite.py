@@ -110,7 +110,7 @@ def _latency(cases: SparkCases, readers: Sequence[Connector], scale: Scale) -> l
 
     sides = _sides(readers, run)
     case = "Spark micro-batch latency, default trigger,"
-    return in_turn(case, sides, scale.latency_runs, unit="ms", better="lower", warm_up=False)
+    return in_turn(case, sides, scale.latency_runs, unit="ms", better="lower")
 
 
 def _sides(connectors: Sequence[Connector], run: Callable[[Connector], Sample]) -> dict[str, Side]:
