@@ -82,9 +82,8 @@ class ApachePulsar:
     pid: int
 
 
-def class_path() -> str:
-    """The class path that Maven resolves for ``pom.xml``, kept in the user's cache until the pom changes."""
-    pom = HERE / "pom.xml"
+def class_path(pom: Path = HERE / "pom.xml") -> str:
+    """The class path that Maven resolves for ``pom``, kept in the user's cache until the pom changes."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pulsarish"
     kept = cache / f"apache-pulsar-{hashlib.sha256(pom.read_bytes()).hexdigest()[:16]}.classpath"
     if kept.is_file():

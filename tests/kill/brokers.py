@@ -27,11 +27,12 @@ _END_TIMEOUT_S: Final = 30.0
 class BrokerSeries:
     """``start``, ``wait_ready``, then ``kill`` or ``stop``; and again. The ports of the first ready line are kept."""
 
-    def __init__(self, data_dir: Path, settings: dict[str, str], zygote: str = "tests.kill.zygote") -> None:
+    def __init__(self, data_dir: Path, settings: dict[str, str], liars: tuple[str, ...] = ()) -> None:
+        """``liars``: modules that make the brokers misbehave, cold starts excepted."""
         self._data_dir = data_dir
         self._options = [word for item in settings.items() for word in ("--set", "=".join(item))]
         self._log = data_dir.with_name("broker.log").open("ab")
-        self._zygote = self._spawn([sys.executable, "-m", zygote], stdin=subprocess.PIPE)
+        self._zygote = self._spawn([sys.executable, "-m", "tests.kill.zygote", *liars], stdin=subprocess.PIPE)
         self._cold: subprocess.Popen[bytes] | None = None
         self._pid = 0
         self._pidfd = -1

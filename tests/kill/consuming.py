@@ -8,7 +8,9 @@ was sent by the broker after the session's beginning, and must not be one that w
 
 from __future__ import annotations
 
+import itertools
 import logging
+import random
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +22,8 @@ from broker_core.client import Message as Delivered
 from broker_core.testing.history import Message, Session, Slot
 from tests.kill.records import ConsumedRecord
 from tests.kill.shared_state import Phase, SharedState
-from tests.kill.topics import ConsumerPlan
+from tests.kill.topics import ConsumerPlan, is_poison
+from tests.kill.tracing import Trace
 from tests.kill.workload import decode
 
 _log = logging.getLogger(__name__)
@@ -29,21 +32,23 @@ _OPERATION_TIMEOUT_S: Final = 5.0
 _RECEIVE_TIMEOUT_S: Final = 0.05
 _RETRY_PAUSE_S: Final = 0.01
 _ACK_AFTER: Final = 25
-_QUIET_S: Final = 2.0
+_QUIET_S: Final = 3.0
 """A consumer that got nothing for so long, while nobody sends, has drained its topic."""
 
 
 class Consumption:
     """One consumer of one topic, over all its sessions."""
 
-    def __init__(self, plan: ConsumerPlan, service_url: str, state: SharedState, load: int) -> None:
+    def __init__(self, plan: ConsumerPlan, service_url: str, state: SharedState, load: int, trace: Trace) -> None:
         self._plan = plan
         self._service_url = service_url
         self._state = state
         self._load = load
         self._last_message_at = time.monotonic()
         self._acks = ThreadPoolExecutor(_ACK_AFTER)
-        self.record = ConsumedRecord(plan.topic, plan.subscription, [], [])
+        self._trace = trace
+        self._dice = random.Random(trace.consumer)
+        self.record = ConsumedRecord(plan.topic, plan.subscription, [], [], trace.deliveries)
 
     def run(self) -> None:
         """One session after the other, until there is nothing left to drain."""
@@ -56,7 +61,7 @@ class Consumption:
 
     def _run_session(self) -> None:
         incarnation = self._state.incarnation
-        session = Session(time.monotonic(), self._plan.type != "shared", [])
+        session = Session(time.monotonic(), self._plan.is_alone, [])
         self.record.sessions.append(session)
         with Client(self._service_url, operation_timeout_s=_OPERATION_TIMEOUT_S) as client:
             consumer = client.subscribe(
@@ -66,16 +71,32 @@ class Consumption:
                 initial_position="earliest",
                 receiver_queue_size=200,
                 acknowledgment_group_time_s=0,
+                **self._plan.options,
             )
-            unacked: list[Delivered] = []
-            for message in self._messages(consumer, incarnation):
-                if message is not None:
-                    content = decode(message.value or b"") or Message("damaged", -1)
-                    session.delivered.append((Slot.of(message.message_id), content))
+            try:
+                self._consume(consumer, incarnation, session)
+            finally:
+                self._trace.leave()
+
+    def _consume(self, consumer: Consumer, incarnation: int, session: Session) -> None:
+        """Until there is another broker, or it is time to leave this one."""
+        leave_after = self._dice.randint(1, 2 * self._plan.leaves_after) if self._plan.leaves_after else 0
+        unacked: list[Delivered] = []
+        for message in self._messages(consumer, incarnation):
+            if message is not None:
+                content = decode(message.value or b"") or Message("damaged", -1)
+                session.delivered.append((Slot.of(message.message_id), content))
+                self._trace.took(incarnation, message, content)
+                if self._plan.rejects and is_poison(content.number):
+                    consumer.negative_acknowledge(message)
+                else:
                     unacked.append(message)
-                if len(unacked) >= _ACK_AFTER or (message is None and unacked):
-                    self._acknowledge(consumer, unacked)
-                    unacked = []
+            if leave_after and len(session.delivered) >= leave_after:
+                return
+            if len(unacked) >= _ACK_AFTER or (message is None and unacked):
+                self._trace.release(unacked)
+                self._acknowledge(consumer, unacked)
+                unacked = []
 
     def _messages(self, consumer: Consumer, incarnation: int) -> Iterator[Delivered | None]:
         """What the broker of this session gives; None where it gave nothing for a while."""
@@ -89,7 +110,7 @@ class Consumption:
 
     def _acknowledge(self, consumer: Consumer, messages: list[Delivered]) -> None:
         """With receipt: only what the broker has confirmed is written down."""
-        if self._plan.type == "shared":
+        if not self._plan.is_alone:
             # At the same time, so that they share the broker's group commits.
             list(self._acks.map(lambda message: consumer.acknowledge(message, wait=True), messages))
         else:
@@ -114,7 +135,11 @@ def run_consumers(
     plans: tuple[ConsumerPlan, ...], service_url: str, state: SharedState, load: int
 ) -> list[ConsumedRecord]:
     """Run one thread a consumer to the end; what each of them did."""
-    consumptions = [Consumption(plan, service_url, state, load + place) for place, plan in enumerate(plans)]
+    clock = itertools.count()
+    consumptions = [
+        Consumption(plan, service_url, state, load + place, Trace(f"{plan.topic}#{place}", clock))
+        for place, plan in enumerate(plans)
+    ]
     with ThreadPoolExecutor(len(plans)) as pool:
         for running in [pool.submit(consumption.run) for consumption in consumptions]:
             running.result()

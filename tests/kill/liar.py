@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A broker that lies, to prove that the rig finds out: it confirms at once and writes a moment later.
 
-Runs in the place of the zygote. A kill between the confirmation and the write loses what was confirmed.
+A kill between the confirmation and the write loses what was confirmed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import time
 from typing import Final
 
 from broker_core.storage.commit import CommitJob
-from tests.kill import zygote
 
 LATE_S: Final = 0.02
 
@@ -34,8 +33,3 @@ def lie() -> None:
         late.put(job)
 
     setattr(CommitJob, "run", run)  # noqa: B010 - an assignment would need the type of a method
-
-
-if __name__ == "__main__":
-    lie()
-    zygote.main()

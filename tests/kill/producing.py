@@ -7,87 +7,25 @@ import logging
 import random
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Final
 
 import pulsar
 
 from broker_core.base.errors import PulsarishError
-from broker_core.base.positions import MessageId
-from broker_core.client import Client
+from broker_core.client.batching import MessageFields
 from broker_core.testing.history import Message, Slot
 from tests.kill.records import Receipt, SentRecord
+from tests.kill.senders import OpenSender, Sender
 from tests.kill.shared_state import Phase, SharedState
 from tests.kill.topics import ProducerPlan, partitions_of
 from tests.kill.workload import encode
 
 _log = logging.getLogger(__name__)
 
+BURST_MAX: Final = 12
 _IN_FLIGHT_MAX: Final = 300
-_BURST_MAX: Final = 12
-_PAUSE_S: Final = 0.006
 _RETRY_PAUSE_S: Final = 0.05
 _KEYS: Final = 50
-
-OnReceipt = Callable[[str, Slot], None]
-"""Called with the topic (partition) and place of a message that was confirmed."""
-
-
-class Sender(ABC):
-    """One producer of some client."""
-
-    @abstractmethod
-    def send(self, content: bytes, key: str | None, on_receipt: OnReceipt, on_unknown: Callable[[], None]) -> None:
-        """Send; exactly one of the callbacks is called later, on any thread."""
-
-    @abstractmethod
-    def flush(self) -> None:
-        """Wait for the outcome of everything sent."""
-
-
-class OwnSender(Sender):
-    """Our client."""
-
-    def __init__(self, client: Client, plan: ProducerPlan) -> None:
-        self._topics = partitions_of(plan.topic)
-        self._producer = client.create_producer(plan.topic, name=plan.name, send_timeout_s=60, **plan.options)
-
-    def send(self, content: bytes, key: str | None, on_receipt: OnReceipt, on_unknown: Callable[[], None]) -> None:
-        def on_sent(message_id: MessageId | None, _error: PulsarishError | None) -> None:
-            if message_id is None:
-                on_unknown()
-            else:
-                on_receipt(self._topics[max(message_id.partition, 0)], Slot.of(message_id))
-
-        self._producer.send_async(content, key=key, callback=on_sent)
-
-    def flush(self) -> None:
-        self._producer.flush()
-
-
-class OfficialSender(Sender):
-    """The official client."""
-
-    def __init__(self, client: pulsar.Client, plan: ProducerPlan) -> None:
-        self._topics = partitions_of(plan.topic)
-        self._producer = client.create_producer(
-            plan.topic, producer_name=plan.name, send_timeout_millis=60_000, block_if_queue_full=True, **plan.options
-        )
-
-    def send(self, content: bytes, key: str | None, on_receipt: OnReceipt, on_unknown: Callable[[], None]) -> None:
-        def on_sent(result: Any, message_id: pulsar.MessageId) -> None:
-            if result != pulsar.Result.Ok:
-                on_unknown()
-                return
-            slot = Slot(message_id.ledger_id(), message_id.entry_id(), message_id.batch_index())
-            on_receipt(self._topics[max(message_id.partition(), 0)], slot)
-
-        self._producer.send_async(content, on_sent, partition_key=key)
-
-    def flush(self) -> None:
-        self._producer.flush()
 
 
 class Production:
@@ -99,65 +37,62 @@ class Production:
         self._load = load
         self._room = threading.Semaphore(_IN_FLIGHT_MAX)
         self._receipts: list[Receipt] = []
+        self._known: list[int] = []
+        self._due_ms: dict[int, int] = {}
         self._sent = 0
+        self._dice = random.Random(plan.name)
 
-    def run(self, open_sender: Callable[[ProducerPlan], Sender]) -> None:
+    def run(self, open_sender: OpenSender) -> None:
         """Returns when everything sent has its outcome."""
-        sender = self._open(open_sender)
-        dice = random.Random(self._plan.name)
+        sender = self._open(open_sender, self._plan)
         while self._state.phase == Phase.RUN:
-            for _ in range(dice.randint(1, _BURST_MAX)):
+            for _ in range(self._dice.randint(1, BURST_MAX)):
                 self._send_next(sender)
-            time.sleep(_PAUSE_S)
+            time.sleep(self._plan.pause_s)
         sender.flush()
-        for _ in range(_IN_FLIGHT_MAX):  # callbacks may run after flush has returned
-            self._room.acquire()
+        self._wait_for_outcomes()  # callbacks may run after flush has returned
 
     def record(self) -> SentRecord:
         """What is handed to the rig."""
-        return SentRecord(self._plan.name, partitions_of(self._plan.topic), self._sent, self._receipts)
+        topics = partitions_of(self._plan.topic)
+        return SentRecord(self._plan.name, topics, self._sent, self._receipts, self._known, self._due_ms)
 
-    def _open(self, open_sender: Callable[[ProducerPlan], Sender]) -> Sender:
+    def _open(self, open_sender: OpenSender, plan: ProducerPlan) -> Sender:
         while True:
             try:
-                return open_sender(self._plan)
+                return open_sender(plan)
             except (PulsarishError, pulsar.PulsarException) as error:
                 _log.warning("producer %s cannot be opened yet: %s", self._plan.name, error)
                 time.sleep(_RETRY_PAUSE_S)
 
+    def _wait_for_outcomes(self) -> None:
+        for _ in range(_IN_FLIGHT_MAX):
+            self._room.acquire()
+        self._room.release(_IN_FLIGHT_MAX)
+
     def _send_next(self, sender: Sender) -> None:
         message = Message(self._plan.name, self._sent)
-        key = f"key-{self._sent % _KEYS}" if self._plan.keyed else None
 
         def on_receipt(topic: str, slot: Slot) -> None:
-            self._receipts.append(Receipt(topic, message, slot))
-            self._state.add_progress(self._load, 1)
+            self._confirmed(topic, message, slot)
             self._room.release()
 
         self._room.acquire()
         self._sent += 1
-        sender.send(encode(message), key, on_receipt, self._room.release)
+        sender.send(encode(message), self._fields(message.number), on_receipt, self._room.release)
 
+    def _confirmed(self, topic: str, message: Message, slot: Slot) -> None:
+        if slot.ledger < 0:
+            self._known.append(message.number)
+        else:
+            self._receipts.append(Receipt(topic, message, slot))
+        self._state.add_progress(self._load, 1)
 
-def run_producers(
-    plans: tuple[ProducerPlan, ...], service_url: str, state: SharedState, load: int, *, official: bool
-) -> list[SentRecord]:
-    """Run one thread a producer to the end; what each of them did."""
-    productions = [Production(plan, state, load + place) for place, plan in enumerate(plans)]
-    client, open_sender = _official_client(service_url) if official else _own_client(service_url)
-    with ThreadPoolExecutor(len(plans)) as pool:
-        for running in [pool.submit(production.run, open_sender) for production in productions]:
-            running.result()
-    client.close()
-    return [production.record() for production in productions]
-
-
-def _own_client(service_url: str) -> tuple[Any, Callable[[ProducerPlan], Sender]]:
-    client = Client(service_url, operation_timeout_s=60)
-    return client, lambda plan: OwnSender(client, plan)
-
-
-def _official_client(service_url: str) -> tuple[Any, Callable[[ProducerPlan], Sender]]:
-    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    client = pulsar.Client(service_url, operation_timeout_seconds=60, logger=quiet)
-    return client, lambda plan: OfficialSender(client, plan)
+    def _fields(self, number: int) -> MessageFields:
+        fields = MessageFields()
+        if self._plan.keyed:
+            fields["key"] = f"key-{number % _KEYS}"
+        if self._plan.delay_max_s:
+            delay_s = self._dice.uniform(0, self._plan.delay_max_s)
+            fields["deliver_at_ms"] = self._due_ms[number] = int((time.time() + delay_s) * 1000)
+        return fields

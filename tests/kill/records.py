@@ -22,12 +22,34 @@ class Receipt(NamedTuple):
 
 
 class SentRecord(msgspec.Struct, frozen=True):
-    """What one producer did. ``topics`` are those (partitions) that its messages may have gone to."""
+    """What one producer did. ``topics`` are those (partitions) that its messages may have gone to.
+
+    ``known``: the numbers of messages that the broker confirmed without a place, because it had them already.
+    ``due_ms``: when each message may be delivered, by its number, for those that are delayed.
+    """
 
     producer: str
     topics: list[str]
     sent: int
     receipts: list[Receipt]
+    known: list[int] = []
+    due_ms: dict[int, int] = {}
+
+
+class Delivery(NamedTuple):
+    """A message with one consumer. ``taken`` and ``released`` count on one clock of all consumers.
+
+    ``released``: just before it was acknowledged or the consumer left; -1: never, while its broker (``life``) lived.
+    """
+
+    consumer: str
+    life: int
+    key: str
+    slot: Slot
+    message: Message
+    at_ms: int
+    taken: int
+    released: int = -1
 
 
 class ConsumedRecord(msgspec.Struct, frozen=True):
@@ -37,6 +59,7 @@ class ConsumedRecord(msgspec.Struct, frozen=True):
     subscription: str
     sessions: list[Session]
     acked: list[tuple[Slot, float]]
+    deliveries: list[Delivery] = []
 
 
 class Records(msgspec.Struct, frozen=True):
@@ -51,11 +74,15 @@ def save(path: Path, records: Records) -> None:
     path.write_bytes(msgspec.json.encode(records))
 
 
-def histories(paths: Iterable[Path]) -> dict[str, TopicHistory]:
+def load(paths: Iterable[Path]) -> list[Records]:
+    """The files of all load processes."""
+    return [msgspec.json.decode(path.read_bytes(), type=Records) for path in paths]
+
+
+def histories(loads: Iterable[Records]) -> dict[str, TopicHistory]:
     """The histories of all topics, without their logs."""
     topics: dict[str, TopicHistory] = defaultdict(TopicHistory)
-    for path in paths:
-        records = msgspec.json.decode(path.read_bytes(), type=Records)
+    for records in loads:
         for sent in records.sent:
             for topic in sent.topics:
                 topics[topic].sent[sent.producer] = sent.sent

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.kill.brokers import BrokerSeries
-from tests.kill.load import ROLES, STATE_FILE
+from tests.kill.load import CONSUMING, LOADS, PRODUCING, ROLES, STATE_FILE
 from tests.kill.shared_state import Phase, SharedState
 from tests.kill.verification import Summary, create_topics, verify
 
@@ -32,6 +32,11 @@ SETTINGS: Final = {
     "managedLedgerMaxEntriesPerLedger": "5000",
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
     "activeConsumerFailoverDelayTimeMillis": "0",
+    "isDelayedDeliveryDeliverAtTimeStrict": "true",
+    "delayedDeliveryTickTimeMillis": "50",
+    # Small buckets and frequent snapshots, so that kills hit the making and the use of them.
+    "delayedDeliveryMinIndexCountPerBucket": "50",
+    "brokerDeduplicationEntriesInterval": "50",
 }
 KILLED_WHILE_STARTING: Final = 0.15
 STOPPED_IN_ORDER: Final = 0.03
@@ -39,6 +44,10 @@ COLD_START_EVERY: Final = 50
 LIFE_AFTER_PROGRESS_MAX_S: Final = 0.15
 STARTING_MAX_S: Final = 0.15
 PROGRESS_TIMEOUT_S: Final = 30.0
+LIVES_FOR_ONE_CLIENT: Final = 0.25
+"""So many brokers live until one client of the rig's choice has got something confirmed: the quickest must not decide
+about all of them, because those that find their broker gone try again more and more rarely."""
+ONE_CLIENT_MAX_S: Final = 0.6
 END_TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.002
 _REPORT_EVERY_S: Final = 5.0
@@ -47,9 +56,9 @@ _REPORT_EVERY_S: Final = 5.0
 class Rig:
     """One run in ``folder``, which must be empty."""
 
-    def __init__(self, folder: Path, kills: int, seed: int, zygote: str) -> None:
+    def __init__(self, folder: Path, kills: int, seed: int, liars: tuple[str, ...]) -> None:
         self._folder = folder
-        self._zygote = zygote
+        self._liars = liars
         self._kills = kills
         self._dice = random.Random(seed)
         self._state = SharedState(folder / STATE_FILE)
@@ -59,7 +68,7 @@ class Rig:
 
     def run(self) -> Summary:
         """Kill as often as asked, let everything come to rest, and check."""
-        with BrokerSeries(self._folder / "data", SETTINGS, self._zygote) as brokers:
+        with BrokerSeries(self._folder / "data", SETTINGS, self._liars) as brokers:
             brokers.start()
             brokers.wait_ready()
             create_topics(brokers)
@@ -105,7 +114,7 @@ class Rig:
 
     def _start_loads(self, service_url: str) -> None:
         for role in ROLES:
-            command = [sys.executable, "-m", "tests.kill.load", role, str(self._folder), service_url]
+            command = [sys.executable, "-m", "tests.kill.load", role, str(self._folder), service_url, *self._liars]
             with (self._folder / f"{role}.log").open("wb") as log:
                 self._loads[role] = subprocess.Popen(command, stdout=log, stderr=log)
 
@@ -117,6 +126,11 @@ class Rig:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"nothing was confirmed for {PROGRESS_TIMEOUT_S:.0f} s after a start")
             time.sleep(_POLL_S)
+        if self._dice.random() < LIVES_FOR_ONE_CLIENT:
+            load = self._dice.randrange(LOADS)
+            before, deadline = self._state.progress(load), time.monotonic() + ONE_CLIENT_MAX_S
+            while self._state.progress(load) == before and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
 
     def _check_loads(self) -> None:
         for role, load in self._loads.items():
@@ -126,10 +140,11 @@ class Rig:
     def _bring_to_rest(self) -> None:
         """Producers get the outcome of everything they sent, then consumers drain what there is."""
         self._state.phase = Phase.STOP_SENDING
-        self._wait_for_end("own")
-        self._wait_for_end("official")
+        for role in PRODUCING:
+            self._wait_for_end(role)
         self._state.phase = Phase.DRAIN_AND_STOP
-        self._wait_for_end("consumers")
+        for role in CONSUMING:
+            self._wait_for_end(role)
 
     def _wait_for_end(self, role: str) -> None:
         if self._loads[role].wait(END_TIMEOUT_S):
@@ -152,14 +167,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--folder", type=Path, help="keep everything here (default: a temporary folder)")
     parser.add_argument("--json", type=Path, help="write the summary here too")
     parser.add_argument(
-        "--zygote", default="tests.kill.zygote", help="tests.kill.liar: a broker that must be found out"
+        "--liar", action="append", default=[], help="tests.kill.liar, tests.kill.delivery_liar: must be found out"
     )
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="kill-rig-") as temporary:
         folder = chosen.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         sys.stderr.write(f"seed {chosen.seed}, {chosen.kills} kills, folder {folder}\n")
-        summary = Rig(folder.resolve(), chosen.kills, chosen.seed, chosen.zygote).run()
+        summary = Rig(folder.resolve(), chosen.kills, chosen.seed, tuple(chosen.liar)).run()
     if chosen.json:
         chosen.json.write_text(json.dumps(summary.as_dict(), indent=1))
     sys.stdout.write(summary.text() + "\n")

@@ -12,7 +12,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
-LOADS_MAX: Final = 16
+LOADS_MAX: Final = 32
 _FIELDS: Final = 2 + LOADS_MAX
 _NUMBER: Final = struct.Struct("=Q")
 

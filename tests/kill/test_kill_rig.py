@@ -45,9 +45,19 @@ def test_nothing_confirmed_is_lost_over_twenty_kills(tmp_path: Path) -> None:
 @pytest.mark.timeout(400)
 def test_a_broker_that_confirms_before_it_writes_is_found_out(tmp_path: Path) -> None:
     """Who never saw the rig complain cannot trust its silence."""
-    code, found, talk = run_rig(tmp_path, "--kills", "8", "--zygote", "tests.kill.liar")
+    code, found, talk = run_rig(tmp_path, "--kills", "8", "--liar", "tests.kill.liar")
     assert code == 1, talk
     assert found["verdict"]["broken"]["R1"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_every_broken_promise_about_delivery_is_found_out(tmp_path: Path) -> None:
+    """Each rule about delivery is broken once on purpose, and the rig names it."""
+    code, found, talk = run_rig(tmp_path, "--kills", "8", "--liar", "tests.kill.delivery_liar")
+    assert code == 1, talk
+    assert {"K1", "K2", "D1", "D2", "U1", "U2", "L1", "L2"} <= found["verdict"]["broken"].keys(), talk
+    assert any("large: R3" in text for text in found["verdict"]["violations"]), talk
 
 
 def test_the_content_of_a_message_shows_any_damage() -> None:

@@ -6,20 +6,36 @@ from __future__ import annotations
 import subprocess
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from benchmarks.admin import create_topic
+from broker_core.base.names import TopicName
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client
+from broker_core.client.admin import AdminApi
 from broker_core.testing.history import Message, Slot, Verdict, check_topic
 from broker_core.wire.batch import decode_entries
 from tests.kill.brokers import PULSARISH, BrokerSeries
+from tests.kill.delivery_verification import check_delivery, read_whole_messages, receipts_of_whole_messages
 from tests.kill.load import ROLES
-from tests.kill.records import histories
-from tests.kill.topics import KEEPER, PARTED, PARTITIONS, PLAIN, partitions_of
+from tests.kill.records import histories, load
+from tests.kill.topics import (
+    DEAD_LETTERS,
+    DELAYED,
+    KEEPER,
+    LARGE,
+    ONCE,
+    PARTED,
+    PARTITIONS,
+    PLAIN,
+    POISONED,
+    STICKY,
+    partitions_of,
+)
 from tests.kill.workload import decode
 
-_TOPICS = [*partitions_of(PLAIN), *partitions_of(PARTED)]
+_PLAIN_TOPICS: Final = (PLAIN, STICKY, DELAYED, ONCE, LARGE, POISONED)
+_TOPICS: Final = (*_PLAIN_TOPICS, *partitions_of(PARTED))
+_HTTP_TIMEOUT_S: Final = 20.0
 
 
 @dataclass(slots=True)
@@ -54,6 +70,10 @@ class Summary:
             f"messages in the log    {found.stored:,}, of them {found.repeated:,} repeats of unconfirmed sends",
             f"deliveries             {found.delivered:,}",
             f"confirmed acks         {found.acked:,}, lost {self._broken('C')}",
+            f"keys                   out of order {self._broken('K1')}, at two consumers {self._broken('K2')}",
+            f"delayed messages       early {self._broken('D1')}, lost {self._broken('D2')}",
+            f"deduplication          stored twice {self._broken('U1')}, refused but not stored {self._broken('U2')}",
+            f"dead letters           lost {self._broken('L1')}, wrong {self._broken('L2')}",
             f"violations             {len(self.violations)} (seed {self.seed})",
             *(f"  {text}" for text in self.violations),
         ]
@@ -65,20 +85,28 @@ class Summary:
 
 def create_topics(brokers: BrokerSeries) -> None:
     """Make the topics, each with the subscription that keeps everything."""
-    for topic, partitions in ((PLAIN, 0), (PARTED, PARTITIONS)):
-        create_topic(brokers.http_url, topic.rpartition("/")[2], partitions)
+    with AdminApi(brokers.http_url, timeout_s=_HTTP_TIMEOUT_S) as admin:
+        for topic in (*_PLAIN_TOPICS, DEAD_LETTERS):
+            admin.create_topic(TopicName.parse(topic), 0)
+        admin.create_topic(TopicName.parse(PARTED), PARTITIONS)
+        admin.set_topic_policy(TopicName.parse(ONCE), "deduplicationEnabled", True)
     with Client(brokers.service_url) as client:
-        for topic in _TOPICS:
+        for topic in (*_TOPICS, DEAD_LETTERS):
             client.subscribe(topic, KEEPER, initial_position="earliest").close()
 
 
 def verify(summary: Summary, folder: Path, brokers: BrokerSeries) -> None:
     """Add to ``summary`` what the rules, the broker's own log and the offline check find."""
-    topics = histories(folder / f"{role}.json" for role in ROLES)
+    loads = load(folder / f"{role}.json" for role in ROLES)
+    topics = histories(loads)
     with Client(brokers.service_url) as client:
         for topic in _TOPICS:
-            topics[topic].log = read_log(client, topic)
-            summary.verdict.add(check_topic(topic, topics[topic], drained=True))
+            topics[topic].log = (read_whole_messages if topic == LARGE else read_log)(client, topic)
+        topics[LARGE].receipts = receipts_of_whole_messages(topics[LARGE])
+        for topic in _TOPICS:
+            # Of what the workers may give up, rule L1 says what must have been delivered.
+            summary.verdict.add(check_topic(topic, topics[topic], drained=topic != POISONED))
+        summary.verdict.add(check_delivery(loads, {topic: topics[topic].log for topic in _TOPICS}, client))
     brokers.stop()
     log = (folder / "broker.log").read_text(errors="replace")
     if "Traceback" in log:

@@ -3,10 +3,13 @@
 
 A line is a JSON list of arguments for ``pulsarish``. The child runs the very code of that command, so only the time of
 the imports is saved. Answers on stdout are ``forked PID``, and then whatever the broker prints, its ready line first.
+
+    python -m tests.kill.zygote [LIAR]          (LIAR: a module whose ``lie`` makes the broker misbehave)
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -31,4 +34,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    for liar in sys.argv[1:]:
+        importlib.import_module(liar).lie()
     main()

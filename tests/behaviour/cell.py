@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Cell``: one client and one server, and the short words in which behaviours are written."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Final, Unpack
+
+from tests.behaviour.interface import (
+    EARLIEST,
+    PATIENCE_MS,
+    SILENCE_MS,
+    AnyClient,
+    AnyConsumer,
+    AnyProducer,
+    AnyReader,
+    AnyTableView,
+    ConsumerChoice,
+    Fields,
+    Id,
+    Outgoing,
+    ProducerChoice,
+    Received,
+    RefusedError,
+)
+from tests.client.conftest import Service, admin_path
+
+_MARK: Final = uuid.uuid4().hex[:8]
+_numbers = itertools.count()
+
+
+class Cell:
+    """One client kind on one service. What it makes is closed with it."""
+
+    def __init__(self, client_kind: str, service: Service, make: Callable[[str], AnyClient]) -> None:
+        self.client_kind = client_kind
+        self.service = service
+        self._make = make
+        self._clients: list[AnyClient] = []
+        self._shared: AnyClient | None = None
+
+    def topic(self, partitions: int = 0) -> str:
+        """A topic that no other behaviour uses; partitioned if asked."""
+        name = f"persistent://public/default/behaviour-{_MARK}-{next(_numbers)}"
+        if partitions:
+            self.service.create_partitioned(name, partitions)
+        return name
+
+    def new_client(self) -> AnyClient:
+        """One more client, which the behaviour may close as if its program had ended."""
+        made = self._make(self.service.service_url)
+        self._clients.append(made)
+        return made
+
+    @property
+    def client(self) -> AnyClient:
+        """The client that everything is made from unless it is said otherwise."""
+        if self._shared is None:
+            self._shared = self.new_client()
+        return self._shared
+
+    def producer(self, topic: str, **choice: Any) -> AnyProducer:
+        """``choice``: fields of ``ProducerChoice``."""
+        return self.client.producer(topic, ProducerChoice(**choice))
+
+    def consumer(
+        self, topics: str | Sequence[str], subscription: str = "s", client: AnyClient | None = None, **choice: Any
+    ) -> AnyConsumer:
+        """``choice``: fields of ``ConsumerChoice``; ``client`` if not the shared one."""
+        names = [topics] if isinstance(topics, str) else topics
+        return (client or self.client).consumer(names, subscription, ConsumerChoice(**choice))
+
+    def reader(self, topic: str, start: Id | str = EARLIEST, *, inclusive: bool = False) -> AnyReader:
+        return self.client.reader(topic, start, inclusive=inclusive)
+
+    def table_view(self, topic: str) -> AnyTableView:
+        return self.client.table_view(topic)
+
+    def send(self, topic: str, values: Iterable[str], **fields: Unpack[Fields]) -> list[Id]:
+        """Send ``values`` one by one, each an entry of its own."""
+        producer = self.producer(topic)
+        ids = [producer.send(Outgoing(value=value, **fields)) for value in values]
+        producer.close()
+        return ids
+
+    def send_batch(self, topic: str, values: Iterable[str], **fields: Unpack[Fields]) -> None:
+        """Send ``values`` as one entry."""
+        producer = self.producer(topic, batching=True)
+        producer.send_together([Outgoing(value=value, **fields) for value in values])
+        producer.close()
+
+    def admin(self, method: str, topic: str, path: str, body: str | None = None) -> bytes:
+        """One admin request about a topic."""
+        return self.service.admin(method, f"{admin_path(topic)}/{path}", body)
+
+    def close(self) -> None:
+        for client in self._clients:
+            with suppress(RefusedError):  # the behaviour may have closed it
+                client.close()
+
+
+def take(source: AnyConsumer | AnyReader, count: int) -> list[Received]:
+    """The next ``count`` messages."""
+    messages: list[Received] = []
+    for _ in range(count):
+        message = source.receive(PATIENCE_MS)
+        assert message is not None, f"{len(messages)} of {count} messages came: {values(messages)}"
+        messages.append(message)
+    return messages
+
+
+def take_values(source: AnyConsumer | AnyReader, count: int) -> list[str]:
+    return values(take(source, count))
+
+
+def take_and_ack(consumer: AnyConsumer, count: int) -> list[Received]:
+    """The next ``count`` messages, acknowledged one by one."""
+    messages = take(consumer, count)
+    for message in messages:
+        consumer.ack(message)
+    return messages
+
+
+def take_all(source: AnyConsumer | AnyReader, silence_ms: int = SILENCE_MS) -> list[Received]:
+    """Everything that comes until nothing does for a while."""
+    messages: list[Received] = []
+    while (message := source.receive(silence_ms)) is not None:
+        messages.append(message)
+    return messages
+
+
+def values(messages: Iterable[Received]) -> list[str]:
+    return [message.value for message in messages]

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a behaviour may ask of a client, whichever it is: the words that all clients of Pulsar have in common.
+
+Owns the options, the message as seen and the two ways to fail: ``RefusedError`` (the client or the broker said no) and
+``CannotExpressError`` (this client has no words for it, which has to be listed in ``exceptions.py``). Values, keys and
+ordering keys are text here. Adapters: ``our_client``, ``python_client``, ``java_client``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, Protocol, TypedDict
+
+SubscriptionType = Literal["Exclusive", "Failover", "Shared", "Key_Shared"]
+AccessMode = Literal["Shared", "Exclusive", "ExclusiveWithFencing", "WaitForExclusive"]
+Compression = Literal["none", "lz4", "zlib", "zstd", "snappy"]
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+PATIENCE_MS: Final = 15_000
+"""How long a message that must come may take on a busy machine."""
+
+SILENCE_MS: Final = 300
+"""How long to wait before saying that nothing comes, where no later message can prove it."""
+
+
+class RefusedError(Exception):
+    """The client or the broker refused; ``kind`` is the error's name without Error or Exception at its end."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(f"{kind}: {text}")
+        self.kind = kind.removesuffix("Error").removesuffix("Exception")
+
+
+class CannotExpressError(Exception):
+    """This client cannot say that."""
+
+
+class Id(NamedTuple):
+    """A message id: its parts (-1: not partitioned, not in a batch), and what the client itself calls it."""
+
+    ledger: int
+    entry: int
+    partition: int
+    batch_index: int
+    own: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """A message as the application sees it."""
+
+    value: str
+    key: str | None
+    ordering_key: str | None
+    properties: Mapping[str, str]
+    message_id: Id
+    redelivery_count: int
+    publish_time_ms: int
+    event_time_ms: int
+    topic: str
+    producer_name: str
+    own: object
+    """The client's message, which its acknowledgement needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A message to be sent."""
+
+    value: str
+    key: str | None = None
+    ordering_key: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    event_time_ms: int | None = None
+    sequence_id: int | None = None
+    deliver_after_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerChoice:
+    """How to produce. Batches are closed by ``send_together`` alone."""
+
+    name: str | None = None
+    batching: bool = False
+    batching_by_key: bool = False
+    chunking: bool = False
+    chunk_bytes: int | None = None
+    compression: Compression = "none"
+    access_mode: AccessMode = "Shared"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerChoice:
+    """How to consume. Acknowledgements are sent at once."""
+
+    type: SubscriptionType = "Exclusive"
+    initial_position: Literal["Latest", "Earliest"] = "Latest"
+    name: str | None = None
+    pattern: str | None = None
+    """Instead of topics: all whose full name matches."""
+    queue_size: int = 1000
+    priority: int = 0
+    nack_delay_ms: int = 60_000
+    ack_timeout_ms: int | None = None
+    batch_index_acks: bool = True
+    ranges: Sequence[tuple[int, int]] | None = None
+    relaxed_order: bool = False
+    retry: bool = False
+    max_redeliver_count: int | None = None
+    dead_letter_topic: str | None = None
+    dead_letter_subscription: str | None = None
+
+
+class Fields(TypedDict, total=False):
+    """What may be sent beside the value."""
+
+    key: str | None
+    ordering_key: str | None
+    properties: Mapping[str, str]
+    event_time_ms: int | None
+    sequence_id: int | None
+    deliver_after_ms: int | None
+
+
+class AnyProducer(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def last_sequence_id(self) -> int:
+        """The highest that the broker knew of this name when the producer was made."""
+        ...
+
+    def send(self, message: Outgoing) -> Id:
+        """Send and wait for the receipt."""
+        ...
+
+    def send_together(self, messages: Sequence[Outgoing]) -> None:
+        """Send without waiting in between, then flush: with batching, in one batch (for each key)."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class AnyConsumer(Protocol):
+    def receive(self, timeout_ms: int) -> Received | None: ...
+
+    def ack(self, message: Received) -> None: ...
+
+    def ack_cumulative(self, message: Received) -> None: ...
+
+    def nack(self, message: Received) -> None: ...
+
+    def reconsume_later(self, message: Received, delay_ms: int, properties: Mapping[str, str]) -> None: ...
+
+    def redeliver_all(self) -> None: ...
+
+    def seek(self, target: Id | str | int) -> None:
+        """To behind an id, to EARLIEST or LATEST, or to a publish time in milliseconds."""
+        ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def last_message_id(self) -> Id: ...
+
+    def has_ended(self) -> bool:
+        """Whether the topic was terminated and everything is acknowledged."""
+        ...
+
+    def unsubscribe(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class AnyReader(Protocol):
+    def receive(self, timeout_ms: int) -> Received | None: ...
+
+    def has_message_available(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+class AnyTableView(Protocol):
+    def rows(self) -> dict[str, str]:
+        """The newest value of each key, of what is published when called."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class AnyClient(Protocol):
+    """One client; ``close`` takes all that was made from it along."""
+
+    def producer(self, topic: str, choice: ProducerChoice) -> AnyProducer: ...
+
+    def consumer(self, topics: Sequence[str], subscription: str, choice: ConsumerChoice) -> AnyConsumer: ...
+
+    def reader(self, topic: str, start: Id | str, *, inclusive: bool) -> AnyReader: ...
+
+    def table_view(self, topic: str) -> AnyTableView: ...
+
+    def close(self) -> None: ...

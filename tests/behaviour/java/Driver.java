@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.pulsar.client.api.BatcherBuilder;
+import org.apache.pulsar.client.api.CompressionType;
+import org.apache.pulsar.client.api.Consumer;
+import org.apache.pulsar.client.api.ConsumerBuilder;
+import org.apache.pulsar.client.api.DeadLetterPolicy;
+import org.apache.pulsar.client.api.KeySharedPolicy;
+import org.apache.pulsar.client.api.Message;
+import org.apache.pulsar.client.api.MessageId;
+import org.apache.pulsar.client.api.MessageIdAdv;
+import org.apache.pulsar.client.api.MessageRoutingMode;
+import org.apache.pulsar.client.api.Producer;
+import org.apache.pulsar.client.api.ProducerAccessMode;
+import org.apache.pulsar.client.api.ProducerBuilder;
+import org.apache.pulsar.client.api.PulsarClient;
+import org.apache.pulsar.client.api.Range;
+import org.apache.pulsar.client.api.Reader;
+import org.apache.pulsar.client.api.ReaderBuilder;
+import org.apache.pulsar.client.api.RegexSubscriptionMode;
+import org.apache.pulsar.client.api.Schema;
+import org.apache.pulsar.client.api.SubscriptionInitialPosition;
+import org.apache.pulsar.client.api.SubscriptionType;
+import org.apache.pulsar.client.api.TableView;
+import org.apache.pulsar.client.api.TypedMessageBuilder;
+
+/**
+ * The official Java client behind a line protocol: one JSON object a line on stdin, one answer a line on stdout.
+ *
+ * <p>A request is {@code {"id": n, "op": name, ...}}; its answer {@code {"id": n, "result": ...}} or {@code {"id": n,
+ * "error": kind, "text": ...}}. Objects stay here and are named by numbers. Each request runs on a thread of its own, so
+ * one that waits holds up nobody; answers come in any order. It ends with its stdin.
+ */
+public final class Driver {
+    private final ObjectMapper json = new ObjectMapper();
+    private final Map<Integer, Object> objects = new ConcurrentHashMap<>();
+    private final Map<String, Integer> clients = new ConcurrentHashMap<>();
+    private final AtomicInteger numbers = new AtomicInteger();
+    private final PrintStream answers;
+
+    private Driver(PrintStream answers) {
+        this.answers = answers;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        PrintStream answers = new PrintStream(System.out, false, StandardCharsets.UTF_8);
+        System.setOut(System.err);  // whatever logs must not answer
+        new Driver(answers).serve();
+        System.exit(0);
+    }
+
+    private void serve() throws Exception {
+        ExecutorService threads = Executors.newCachedThreadPool();
+        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = requests.readLine(); line != null; line = requests.readLine()) {
+            JsonNode request = json.readTree(line);
+            threads.execute(() -> answer(request));
+        }
+    }
+
+    private void answer(JsonNode request) {
+        ObjectNode answer = json.createObjectNode().put("id", request.get("id").asInt());
+        try {
+            answer.set("result", perform(request));
+        } catch (Throwable thrown) {
+            Throwable failure = unwrapped(thrown);
+            answer.put("error", failure.getClass().getSimpleName()).put("text", String.valueOf(failure.getMessage()));
+        }
+        synchronized (answers) {
+            answers.println(answer);
+            answers.flush();
+        }
+    }
+
+    private static Throwable unwrapped(Throwable thrown) {
+        boolean wraps = thrown instanceof CompletionException || thrown instanceof ExecutionException;
+        return wraps && thrown.getCause() != null ? unwrapped(thrown.getCause()) : thrown;
+    }
+
+    private JsonNode perform(JsonNode request) throws Exception {
+        switch (request.get("op").asText()) {
+            case "client":
+                return client(text(request, "url"));
+            case "close":
+                return close(request.get("objects"));
+            case "producer":
+                return producer(request);
+            case "send":
+                return idOf(message(object(request, "producer"), request).send());
+            case "send_together":
+                return sendTogether(request);
+            case "consumer":
+                return kept(consumer(request));
+            case "reader":
+                return reader(request);
+            case "table_view":
+                return kept(this.<PulsarClient>object(request, "client").newTableView(Schema.BYTES)
+                        .topic(text(request, "topic")).create());
+            case "table":
+                return table(object(request, "view"));
+            case "read":
+                return messageOf(this.<Reader<byte[]>>object(request, "reader")
+                        .readNext(request.get("timeout_ms").asInt(), TimeUnit.MILLISECONDS));
+            case "has_message_available":
+                return json.getNodeFactory()
+                        .booleanNode(this.<Reader<byte[]>>object(request, "reader").hasMessageAvailable());
+            default:
+                return consume(object(request, "consumer"), request);
+        }
+    }
+
+    private JsonNode consume(Consumer<byte[]> consumer, JsonNode request) throws Exception {
+        switch (request.get("op").asText()) {
+            case "receive":
+                return messageOf(request.hasNonNull("timeout_ms")
+                        ? consumer.receive(request.get("timeout_ms").asInt(), TimeUnit.MILLISECONDS)
+                        : consumer.receive());
+            case "ack":
+                consumer.acknowledge(this.<Message<byte[]>>object(request, "message"));
+                break;
+            case "ack_cumulative":
+                consumer.acknowledgeCumulative(this.<Message<byte[]>>object(request, "message"));
+                break;
+            case "nack":
+                consumer.negativeAcknowledge(this.<Message<byte[]>>object(request, "message"));
+                break;
+            case "reconsume_later":
+                consumer.reconsumeLater(this.<Message<byte[]>>object(request, "message"), properties(request),
+                        request.get("delay_ms").asLong(), TimeUnit.MILLISECONDS);
+                break;
+            case "redeliver_all":
+                consumer.redeliverUnacknowledgedMessages();
+                break;
+            case "seek":
+                if (request.has("time_ms")) {
+                    consumer.seek(request.get("time_ms").asLong());
+                } else {
+                    consumer.seek(id(text(request, "target")));
+                }
+                break;
+            case "pause":
+                consumer.pause();
+                break;
+            case "resume":
+                consumer.resume();
+                break;
+            case "unsubscribe":
+                consumer.unsubscribe();
+                break;
+            case "last_message_id":
+                return idOf(consumer.getLastMessageIds().get(0));
+            case "has_ended":
+                return json.getNodeFactory().booleanNode(consumer.hasReachedEndOfTopic());
+            default:
+                throw new IllegalArgumentException("unknown operation " + request.get("op"));
+        }
+        return null;
+    }
+
+    /** One for each address, for ever: it takes two seconds to close one. */
+    private synchronized JsonNode client(String url) throws Exception {
+        Integer known = clients.get(url);
+        if (known != null) {
+            return json.getNodeFactory().numberNode(known);
+        }
+        JsonNode made = kept(PulsarClient.builder().serviceUrl(url).operationTimeout(15, TimeUnit.SECONDS).build());
+        clients.put(url, made.asInt());
+        return made;
+    }
+
+    private JsonNode close(JsonNode numbers) throws Exception {
+        for (JsonNode number : numbers) {
+            if (objects.remove(number.asInt()) instanceof AutoCloseable object) {
+                object.close();
+            }
+        }
+        return null;
+    }
+
+    private JsonNode producer(JsonNode request) throws Exception {
+        ProducerBuilder<byte[]> builder = this.<PulsarClient>object(request, "client").newProducer(Schema.BYTES)
+                .topic(text(request, "topic"))
+                .enableBatching(request.get("batching").asBoolean())
+                .batchingMaxPublishDelay(1, TimeUnit.SECONDS)
+                .batchingMaxMessages(1000)
+                .messageRoutingMode(MessageRoutingMode.RoundRobinPartition)
+                .enableChunking(request.get("chunking").asBoolean())
+                .compressionType(CompressionType.valueOf(text(request, "compression").toUpperCase()))
+                .accessMode(ProducerAccessMode.valueOf(text(request, "access_mode")));
+        if (request.get("batching_by_key").asBoolean()) {
+            builder.batcherBuilder(BatcherBuilder.KEY_BASED);
+        }
+        if (request.hasNonNull("name")) {
+            builder.producerName(text(request, "name"));
+        }
+        if (request.hasNonNull("chunk_bytes")) {
+            builder.chunkMaxMessageSize(request.get("chunk_bytes").asInt());
+        }
+        Producer<byte[]> producer = builder.create();
+        ObjectNode made = json.createObjectNode();
+        made.put("name", producer.getProducerName()).put("last_sequence_id", producer.getLastSequenceId());
+        return made.set("object", kept(producer));
+    }
+
+    private TypedMessageBuilder<byte[]> message(Producer<byte[]> producer, JsonNode fields) {
+        TypedMessageBuilder<byte[]> message = producer.newMessage().properties(properties(fields));
+        message.value(Base64.getDecoder().decode(text(fields, "value")));
+        if (fields.hasNonNull("key")) {
+            message.key(text(fields, "key"));
+        }
+        if (fields.hasNonNull("ordering_key")) {
+            message.orderingKey(text(fields, "ordering_key").getBytes(StandardCharsets.UTF_8));
+        }
+        if (fields.hasNonNull("event_time_ms")) {
+            message.eventTime(fields.get("event_time_ms").asLong());
+        }
+        if (fields.hasNonNull("sequence_id")) {
+            message.sequenceId(fields.get("sequence_id").asLong());
+        }
+        if (fields.hasNonNull("deliver_after_ms")) {
+            message.deliverAfter(fields.get("deliver_after_ms").asLong(), TimeUnit.MILLISECONDS);
+        }
+        return message;
+    }
+
+    private JsonNode sendTogether(JsonNode request) throws Exception {
+        Producer<byte[]> producer = object(request, "producer");
+        List<CompletableFuture<MessageId>> sent = new ArrayList<>();
+        for (JsonNode fields : request.get("messages")) {
+            sent.add(message(producer, fields).sendAsync());
+        }
+        producer.flush();
+        ArrayNode ids = json.createArrayNode();
+        for (CompletableFuture<MessageId> each : sent) {
+            ids.add(idOf(each.get()));
+        }
+        return ids;
+    }
+
+    private Consumer<byte[]> consumer(JsonNode request) throws Exception {
+        ConsumerBuilder<byte[]> builder = this.<PulsarClient>object(request, "client").newConsumer(Schema.BYTES)
+                .subscriptionName(text(request, "subscription"))
+                .subscriptionType(SubscriptionType.valueOf(text(request, "type")))
+                .subscriptionInitialPosition(SubscriptionInitialPosition.valueOf(text(request, "initial_position")))
+                .receiverQueueSize(request.get("queue_size").asInt())
+                .priorityLevel(request.get("priority").asInt())
+                .negativeAckRedeliveryDelay(request.get("nack_delay_ms").asLong(), TimeUnit.MILLISECONDS)
+                .enableBatchIndexAcknowledgment(request.get("batch_index_acks").asBoolean())
+                .acknowledgmentGroupTime(0, TimeUnit.MILLISECONDS);
+        if (request.hasNonNull("pattern")) {
+            builder.topicsPattern(text(request, "pattern"));
+            builder.subscriptionTopicsMode(RegexSubscriptionMode.AllTopics);
+            builder.patternAutoDiscoveryPeriod(1, TimeUnit.SECONDS);
+        } else {
+            request.get("topics").forEach(topic -> builder.topic(topic.asText()));
+        }
+        if (request.hasNonNull("name")) {
+            builder.consumerName(text(request, "name"));
+        }
+        if (request.hasNonNull("ack_timeout_ms")) {
+            builder.ackTimeout(request.get("ack_timeout_ms").asLong(), TimeUnit.MILLISECONDS);
+            builder.ackTimeoutTickTime(100, TimeUnit.MILLISECONDS);
+        }
+        if (request.get("retry").asBoolean()) {
+            builder.enableRetry(true);
+        }
+        if (request.hasNonNull("max_redeliver_count")) {
+            DeadLetterPolicy.DeadLetterPolicyBuilder policy = DeadLetterPolicy.builder()
+                    .maxRedeliverCount(request.get("max_redeliver_count").asInt());
+            if (request.hasNonNull("dead_letter_topic")) {
+                policy.deadLetterTopic(text(request, "dead_letter_topic"));
+            }
+            if (request.hasNonNull("dead_letter_subscription")) {
+                policy.initialSubscriptionName(text(request, "dead_letter_subscription"));
+            }
+            builder.deadLetterPolicy(policy.build());
+        }
+        if (text(request, "type").equals("Key_Shared")) {
+            builder.keySharedPolicy(keySharedPolicy(request));
+        }
+        return builder.subscribe();
+    }
+
+    private static KeySharedPolicy keySharedPolicy(JsonNode request) {
+        if (!request.hasNonNull("ranges")) {
+            return KeySharedPolicy.autoSplitHashRange()
+                    .setAllowOutOfOrderDelivery(request.get("relaxed_order").asBoolean());
+        }
+        List<Range> ranges = new ArrayList<>();
+        request.get("ranges").forEach(each -> ranges.add(Range.of(each.get(0).asInt(), each.get(1).asInt())));
+        return KeySharedPolicy.stickyHashRange().ranges(ranges);
+    }
+
+    private JsonNode reader(JsonNode request) throws Exception {
+        ReaderBuilder<byte[]> builder = this.<PulsarClient>object(request, "client").newReader(Schema.BYTES)
+                .topic(text(request, "topic")).startMessageId(id(text(request, "start")));
+        if (request.get("inclusive").asBoolean()) {
+            builder.startMessageIdInclusive();
+        }
+        return kept(builder.create());
+    }
+
+    private JsonNode table(TableView<byte[]> view) throws Exception {
+        view.refreshAsync().get();
+        ObjectNode rows = json.createObjectNode();
+        view.forEach((key, value) -> rows.put(key, Base64.getEncoder().encodeToString(value)));
+        return rows;
+    }
+
+    private JsonNode messageOf(Message<byte[]> message) {
+        if (message == null) {
+            return null;
+        }
+        ObjectNode seen = json.createObjectNode();
+        seen.set("object", kept(message));
+        seen.set("message_id", idOf(message.getMessageId()));
+        seen.put("value", Base64.getEncoder().encodeToString(message.getValue()));
+        seen.put("key", message.getKey());
+        seen.put("topic", message.getTopicName());
+        seen.put("ordering_key",
+                message.hasOrderingKey() ? new String(message.getOrderingKey(), StandardCharsets.UTF_8) : null);
+        seen.put("redelivery_count", message.getRedeliveryCount());
+        seen.put("publish_time_ms", message.getPublishTime());
+        seen.put("event_time_ms", message.getEventTime());
+        seen.put("producer_name", message.getProducerName());
+        seen.set("properties", json.valueToTree(message.getProperties()));
+        return seen;
+    }
+
+    private JsonNode idOf(MessageId id) {
+        MessageIdAdv parts = (MessageIdAdv) id;
+        ObjectNode shown = json.createObjectNode();
+        shown.put("ledger", parts.getLedgerId()).put("entry", parts.getEntryId());
+        shown.put("partition", parts.getPartitionIndex()).put("batch_index", parts.getBatchIndex());
+        return shown.put("bytes", Base64.getEncoder().encodeToString(id.toByteArray()));
+    }
+
+    private static MessageId id(String bytes) throws Exception {
+        switch (bytes) {
+            case "earliest":
+                return MessageId.earliest;
+            case "latest":
+                return MessageId.latest;
+            default:
+                return MessageId.fromByteArray(Base64.getDecoder().decode(bytes));
+        }
+    }
+
+    private JsonNode kept(Object object) {
+        int number = numbers.incrementAndGet();
+        objects.put(number, object);
+        return json.getNodeFactory().numberNode(number);
+    }
+
+    @SuppressWarnings("unchecked")
+    private <T> T object(JsonNode request, String name) {
+        Object found = objects.get(request.get(name).asInt());
+        if (found == null) {
+            throw new IllegalArgumentException("there is no " + name + " " + request.get(name));
+        }
+        return (T) found;
+    }
+
+    private Map<String, String> properties(JsonNode request) {
+        Map<String, String> found = new ConcurrentHashMap<>();
+        JsonNode given = request.get("properties");
+        if (given != null && !given.isNull()) {
+            given.fields().forEachRemaining(each -> found.put(each.getKey(), each.getValue().asText()));
+        }
+        return found;
+    }
+
+    private static String text(JsonNode request, String name) {
+        return request.get(name).asText();
+    }
+}

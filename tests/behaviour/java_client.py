@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The official Java client: a process that runs ``java/Driver.java``, spoken to in lines of JSON.
+
+Owns: building the driver on demand (Maven resolves, javac compiles, both kept in the user's cache), the process, and
+matching answers to requests. Where Java, javac or Maven is missing, UnavailableError says which.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+import os
+import queue
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from tests.apache_pulsar.start import UnavailableError, class_path, java
+from tests.behaviour.interface import (
+    PATIENCE_MS,
+    ConsumerChoice,
+    Id,
+    Outgoing,
+    ProducerChoice,
+    Received,
+    RefusedError,
+)
+
+HERE: Final = Path(__file__).resolve().parent / "java"
+SOURCE: Final = HERE / "Driver.java"
+ANSWER_S: Final = 60.0
+"""Longer than any wait that is asked for."""
+
+
+def compiled() -> tuple[Path, str]:
+    """The folder of the driver's classes and the class path that they need; built when the source has changed."""
+    jars = class_path(HERE / "pom.xml")
+    folder = (Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")) / "pulsarish"
+    mark = hashlib.sha256(SOURCE.read_bytes() + jars.encode()).hexdigest()[:16]
+    classes = folder / f"java-driver-{mark}"
+    if not classes.is_dir():
+        javac = shutil.which("javac")
+        if javac is None:
+            raise UnavailableError("javac is not on the PATH, so the driver of the Java client cannot be built")
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            fresh = Path(scratch) / "classes"
+            subprocess.run([javac, "-d", str(fresh), "-cp", jars, str(SOURCE)], check=True, capture_output=True)
+            fresh.replace(classes)
+    return classes, jars
+
+
+class Driver:
+    """The process. Any thread may ask; each waits for its own answer."""
+
+    def __init__(self, log: Path) -> None:
+        classes, jars = compiled()
+        # One small heap and the plain compiler: it is started often, runs for a minute, and is not measured.
+        command = [java(), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        command += ["--add-opens", "java.base/java.nio=ALL-UNNAMED", "--add-opens", "java.base/sun.net=ALL-UNNAMED"]
+        command += ["-cp", os.pathsep.join([str(classes), jars]), "Driver"]
+        self._log = log.open("wb")
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log)
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._waiting: dict[int, queue.SimpleQueue[dict[str, Any] | None]] = {}
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def ask(self, op: str, **request: object) -> Any:
+        """The result of one operation; RefusedError if Java threw."""
+        number = next(self._numbers)
+        answers = self._waiting[number] = queue.SimpleQueue()
+        line = json.dumps({"id": number, "op": op, **request}).encode() + b"\n"
+        with self._lock:
+            assert self._process.stdin is not None
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+        answer = answers.get(timeout=ANSWER_S)
+        assert answer is not None, f"the Java driver ended during {op}; its log is {self._log.name}"
+        if "error" in answer:
+            raise RefusedError(answer["error"], answer["text"])
+        return answer["result"]
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            answer = json.loads(line)
+            self._waiting.pop(answer["id"]).put(answer)
+        for left in list(self._waiting.values()):
+            left.put(None)
+
+    def end(self) -> None:
+        """Nothing of it is kept, so there is nothing to wait for."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            if stream is not None:
+                stream.close()
+
+
+class JavaClient:
+    """What was made with it ends with it; the connections are those of the driver's one client of that address."""
+
+    def __init__(self, driver: Driver, service_url: str) -> None:
+        self._driver = driver
+        self._number = driver.ask("client", url=service_url)
+        self._made: list[int] = []
+
+    def _make(self, op: str, **request: object) -> Any:
+        made = self._driver.ask(op, client=self._number, **request)
+        self._made.append(made["object"] if isinstance(made, dict) else made)
+        return made
+
+    def producer(self, topic: str, choice: ProducerChoice) -> JavaProducer:
+        return JavaProducer(self._driver, self._make("producer", topic=topic, **asdict(choice)))
+
+    def consumer(self, topics: Sequence[str], subscription: str, choice: ConsumerChoice) -> JavaConsumer:
+        made = self._make("consumer", topics=list(topics), subscription=subscription, **asdict(choice))
+        return JavaConsumer(self._driver, made, choice.queue_size)
+
+    def reader(self, topic: str, start: Id | str, *, inclusive: bool) -> JavaReader:
+        target = start.own if isinstance(start, Id) else start
+        return JavaReader(self._driver, self._make("reader", topic=topic, start=target, inclusive=inclusive))
+
+    def table_view(self, topic: str) -> JavaTableView:
+        return JavaTableView(self._driver, self._make("table_view", topic=topic))
+
+    def close(self) -> None:
+        made, self._made = self._made, []
+        self._driver.ask("close", objects=made)
+
+
+class JavaProducer:
+    def __init__(self, driver: Driver, made: dict[str, Any]) -> None:
+        self._driver = driver
+        self._number = made["object"]
+        self.name = str(made["name"])
+        self.last_sequence_id = int(made["last_sequence_id"])
+
+    def send(self, message: Outgoing) -> Id:
+        return _id(self._driver.ask("send", producer=self._number, **_fields(message)))
+
+    def send_together(self, messages: Sequence[Outgoing]) -> None:
+        self._driver.ask("send_together", producer=self._number, messages=[_fields(each) for each in messages])
+
+    def close(self) -> None:
+        self._driver.ask("close", objects=[self._number])
+
+
+class JavaConsumer:
+    def __init__(self, driver: Driver, number: int, queue_size: int) -> None:
+        self._driver = driver
+        self._number = number
+        self._has_queue = queue_size > 0
+
+    def _ask(self, op: str, **request: object) -> Any:
+        return self._driver.ask(op, consumer=self._number, **request)
+
+    def receive(self, timeout_ms: int) -> Received | None:
+        # Without a queue this client receives without a deadline only.
+        return _received(self._ask("receive", timeout_ms=timeout_ms if self._has_queue else None))
+
+    def ack(self, message: Received) -> None:
+        self._ask("ack", message=message.own)
+
+    def ack_cumulative(self, message: Received) -> None:
+        self._ask("ack_cumulative", message=message.own)
+
+    def nack(self, message: Received) -> None:
+        self._ask("nack", message=message.own)
+
+    def reconsume_later(self, message: Received, delay_ms: int, properties: Mapping[str, str]) -> None:
+        self._ask("reconsume_later", message=message.own, delay_ms=delay_ms, properties=dict(properties))
+
+    def redeliver_all(self) -> None:
+        self._ask("redeliver_all")
+
+    def seek(self, target: Id | str | int) -> None:
+        if isinstance(target, int):
+            self._ask("seek", time_ms=target)
+        else:
+            self._ask("seek", target=target.own if isinstance(target, Id) else target)
+
+    def pause(self) -> None:
+        self._ask("pause")
+
+    def resume(self) -> None:
+        self._ask("resume")
+
+    def last_message_id(self) -> Id:
+        return _id(self._ask("last_message_id"))
+
+    def has_ended(self) -> bool:
+        return bool(self._ask("has_ended"))
+
+    def unsubscribe(self) -> None:
+        self._ask("unsubscribe")
+
+    def close(self) -> None:
+        self._driver.ask("close", objects=[self._number])
+
+
+class JavaReader:
+    def __init__(self, driver: Driver, number: int) -> None:
+        self._driver = driver
+        self._number = number
+
+    def receive(self, timeout_ms: int = PATIENCE_MS) -> Received | None:
+        return _received(self._driver.ask("read", reader=self._number, timeout_ms=timeout_ms))
+
+    def has_message_available(self) -> bool:
+        return bool(self._driver.ask("has_message_available", reader=self._number))
+
+    def close(self) -> None:
+        self._driver.ask("close", objects=[self._number])
+
+
+class JavaTableView:
+    def __init__(self, driver: Driver, number: int) -> None:
+        self._driver = driver
+        self._number = number
+
+    def rows(self) -> dict[str, str]:
+        found = self._driver.ask("table", view=self._number)
+        return {key: base64.b64decode(value).decode() for key, value in found.items()}
+
+    def close(self) -> None:
+        self._driver.ask("close", objects=[self._number])
+
+
+def _fields(message: Outgoing) -> dict[str, object]:
+    return {**asdict(message), "value": base64.b64encode(message.value.encode()).decode()}
+
+
+def _id(shown: dict[str, Any]) -> Id:
+    return Id(shown["ledger"], shown["entry"], shown["partition"], shown["batch_index"], shown["bytes"])
+
+
+def _received(seen: dict[str, Any] | None) -> Received | None:
+    if seen is None:
+        return None
+    return Received(
+        value=base64.b64decode(seen["value"]).decode(),
+        key=seen["key"],
+        ordering_key=seen["ordering_key"],
+        properties=seen["properties"],
+        message_id=_id(seen["message_id"]),
+        redelivery_count=seen["redelivery_count"],
+        publish_time_ms=seen["publish_time_ms"],
+        event_time_ms=seen["event_time_ms"],
+        topic=seen["topic"],
+        producer_name=seen["producer_name"],
+        own=seen["object"],
+    )

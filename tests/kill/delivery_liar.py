@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Breaks every promise about delivery, in the broker and in the clients, to prove that the rig finds out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_core.base.positions import Position
+from broker_core.broker.deduplication import DUPLICATE, NEW, Deduplication
+from broker_core.broker.delayed.tracker import DueRule
+from broker_core.broker.key_shared import dispatcher
+from broker_core.broker.key_shared.dispatcher import KeySharedDispatcher
+from broker_core.client import Message, chunk_split
+from broker_core.client.dead_letters import DeadLetters
+from broker_core.client.letters import dead_letter
+
+_EARLY_MS = 60_000
+_HEAD_BYTES = 32
+"""Of an entry: its checksum is among them, so no other begins like it."""
+
+
+def lie() -> None:
+    """From now on, in children too."""
+    _share_keys()
+    _hurry()
+    _forget_what_is_stored()
+    _tear_chunks()
+    _drop_dead_letters()
+
+
+def _share_keys() -> None:
+    """K1, K2: every entry counts as a key of its own, and what is handed out together is turned round."""
+    send = KeySharedDispatcher._send
+
+    def turned(self: KeySharedDispatcher, consumer: Any, deliveries: list[Any], messages: int, size_bytes: int) -> None:
+        send(self, consumer, deliveries[::-1], messages, size_bytes)
+
+    _replace(KeySharedDispatcher, "_send", turned)
+    _replace(dispatcher, "sticky_key", lambda body, _keyless: bytes(body[:_HEAD_BYTES]))
+
+
+def _hurry() -> None:
+    """D1, D2: everything is due a minute early."""
+    _replace(DueRule, "cutoff_ms", lambda self: self.clock.now_ms() + _EARLY_MS)
+
+
+def _forget_what_is_stored() -> None:
+    """U1, U2: nothing was there before, except some messages that were not."""
+
+    def verdict(_self: Deduplication, _name: str, sequence_id: int) -> int:
+        return DUPLICATE if sequence_id % 10 == 9 else NEW
+
+    _replace(Deduplication, "verdict", verdict)
+
+
+def _tear_chunks() -> None:
+    """R3: the last part of a message comes from its beginning."""
+    split = chunk_split.split
+
+    def torn(payload: bytes, limit_bytes: int) -> list[memoryview]:
+        parts = split(payload, limit_bytes)
+        return [*parts[:-1], memoryview(payload)[: len(parts[-1])]]
+
+    _replace(chunk_split, "split", torn)
+
+
+def _drop_dead_letters() -> None:
+    """L1, L2: a dead letter is acknowledged and not copied, or its copy is of something else."""
+
+    async def bury(self: DeadLetters, position: Position, messages: list[Message]) -> None:
+        for message in messages:
+            if message.message_id.entry % 2:
+                fields = dead_letter(message, self._origin)
+                await self._box.send(self._topic, b"something else", fields, True)
+            self._acknowledge(message.message_id)
+        del self._leaving[position]
+
+    _replace(DeadLetters, "_bury", bury)
+
+
+def _replace(owner: Any, name: str, value: object) -> None:
+    setattr(owner, name, value)

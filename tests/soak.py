@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All state machines of the tests for as long as wanted: ``python -m tests.soak [--steps N] [--seed S] [--only NAME]``.
+
+Owns: finding the machines, sharing them out over processes, counting steps, telling how to see a failure again. Every
+piece of work is one machine with one seed, a few thousand steps long, and always does the same; a failure prints the
+shrunk case and the command that repeats it. Exit code 1 if there was any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import itertools
+import os
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, run_state_machine_as_test
+
+TESTS: Final = Path(__file__).resolve().parent
+STEPS_DEFAULT: Final = 5_000_000
+STEPS_OF_A_PIECE: Final = 5_000
+"""Some seconds of work, so that all processes are busy until the end."""
+
+
+class Piece(NamedTuple):
+    """One machine with one seed. Running it again does the same again."""
+
+    machine: str
+    seed: int
+    steps: int
+
+
+class Outcome(NamedTuple):
+    """What came of a piece; ``failure`` is empty if nothing was wrong."""
+
+    piece: Piece
+    steps: int
+    failure: str
+
+
+def machines() -> dict[str, type[RuleBasedStateMachine]]:
+    """All machines that tests run, by name: a test module names each as ``TestX = XMachine.TestCase``."""
+    found: dict[str, type[RuleBasedStateMachine]] = {}
+    for path in sorted(TESTS.rglob("test_*.py")):
+        if ".TestCase\n" not in path.read_text(encoding="utf-8"):
+            continue
+        module = importlib.import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
+        cases = {value for name, value in vars(module).items() if name.startswith("Test") and isinstance(value, type)}
+        for each in vars(module).values():
+            if isinstance(each, type) and issubclass(each, RuleBasedStateMachine) and each.TestCase in cases:
+                found[each.__name__] = each
+    return found
+
+
+def run_piece(piece: Piece) -> Outcome:
+    """Run one piece in this process."""
+    machine = machines()[piece.machine]
+    length = machine.TestCase.settings.stateful_step_count
+    counts: Counter[str] = Counter()
+
+    class Counted(machine):  # type: ignore[valid-type, misc] # a class that is only known now
+        def __init__(self) -> None:
+            super().__init__()
+            counts["histories"] += 1
+
+        @invariant()
+        def count_the_step(self) -> None:
+            counts["checks"] += 1
+
+    Counted.__qualname__ = Counted.__name__ = machine.__name__
+    chosen = settings(
+        max_examples=max(1, piece.steps // length),
+        stateful_step_count=length,
+        deadline=None,
+        database=None,
+        print_blob=False,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    failure = ""
+    try:
+        run_state_machine_as_test(seed(piece.seed)(Counted), settings=chosen)
+    except Exception:  # noqa: BLE001 - whatever it is, it is what the run is for
+        failure = traceback.format_exc()
+    # Invariants are checked once before the first step of a history.
+    return Outcome(piece, max(0, counts["checks"] - counts["histories"]), failure)
+
+
+def pieces(names: list[str], first_seed: int, steps: int) -> Iterator[Piece]:
+    """Work without end: every machine in turn, each time with the next seed."""
+    for number in itertools.count(first_seed):
+        yield from (Piece(name, number, steps) for name in names)
+
+
+def soak(names: list[str], first_seed: int, steps: int, processes: int, piece_steps: int) -> Iterator[Outcome]:
+    """Outcomes as they come, until ``steps`` were made."""
+    work = pieces(names, first_seed, piece_steps)
+    done = asked = 0
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        running: set[Future[Outcome]] = set()
+        while done < steps:
+            while len(running) < processes and (asked < steps or not running):
+                running.add(pool.submit(run_piece, next(work)))
+                asked += piece_steps
+            finished, running = wait(running, return_when=FIRST_COMPLETED)
+            for each in finished:
+                done += each.result().steps
+                yield each.result()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 if nothing was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--steps", type=int, default=STEPS_DEFAULT)
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first piece of each machine")
+    parser.add_argument("--only", metavar="MACHINE", help="this machine alone")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--piece", type=int, default=STEPS_OF_A_PIECE, help="steps of one piece; part of its identity")
+    options = parser.parse_args(arguments)
+    names = sorted(machines())
+    if options.only:
+        if options.only not in names:
+            parser.error(f"there is no machine {options.only!r}; there are {', '.join(names)}")
+        names = [options.only]
+    begun = time.monotonic()
+    steps: Counter[str] = Counter()
+    failures = 0
+    for outcome in soak(names, options.seed, options.steps, options.processes, options.piece):
+        piece = outcome.piece
+        steps[piece.machine] += outcome.steps
+        if outcome.failure:
+            failures += 1
+            again = f"python -m tests.soak --only {piece.machine} --seed {piece.seed} --piece {piece.steps} --steps 1"
+            sys.stdout.write(f"{outcome.failure}\n{piece.machine} failed; this repeats it: {again}\n")
+            sys.stdout.flush()
+    seconds = time.monotonic() - begun
+    sys.stdout.writelines(f"{name}: {count:,} steps\n" for name, count in sorted(steps.items()))
+    rate = steps.total() / seconds
+    sys.stdout.write(f"{steps.total():,} steps in {seconds:,.0f} s, {rate:,.0f} steps/s, {failures} violations\n")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The soak runner: that it finds all machines, counts their steps, and tells how to see a failure again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from tests import soak
+
+
+class BrokenMachine(RuleBasedStateMachine):
+    """Fails at the third step of a history."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 0
+
+    @rule()
+    def step(self) -> None:
+        self.steps += 1
+        assert self.steps < 3, "the third step"
+
+
+def test_the_suite_makes_at_least_50_000_random_steps() -> None:
+    """As its machines are set up; most histories go on for as long as they may."""
+    chosen = [machine.TestCase.settings for machine in soak.machines().values()]
+    assert sum(each.max_examples * each.stateful_step_count for each in chosen) >= 50_000
+
+
+def test_all_machines_run_for_as_many_steps_as_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    """In processes of their own, every machine at least once."""
+    assert soak.main(["--steps", "400", "--piece", "100", "--only", "FailoverMachine", "--processes", "2"]) == 0
+    out = capsys.readouterr().out
+    steps = int(out.split("FailoverMachine: ")[1].split(" ")[0])
+    assert steps >= 400
+    assert "0 violations" in out
+
+
+def test_a_failure_is_told_with_its_case_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shrunk history is in the text; the same piece fails the same way."""
+    monkeypatch.setattr(soak, "machines", lambda: {"BrokenMachine": BrokenMachine})
+    piece = soak.Piece("BrokenMachine", 7, 200)
+    first, second = soak.run_piece(piece), soak.run_piece(piece)
+    assert "the third step" in first.failure
+    assert first.failure.count("state.step()") == 3
+    assert second.failure.count("state.step()") == 3
+
+
+def test_pieces_are_every_machine_in_turn_with_rising_seeds() -> None:
+    """So that a run of any length is fair to all."""
+    work = soak.pieces(["A", "B"], 5, 100)
+    assert [next(work) for _ in range(3)] == [("A", 5, 100), ("B", 5, 100), ("A", 6, 100)]
