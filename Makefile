@@ -54,6 +54,12 @@ kill: setup  ## kill the real broker under load, 500 times, and compare with wha
 sim: setup  ## crash the storage on the simulated disk, thousands of images (SIM_ARGS="--images N --seed S")
 	@$(RUN) .venv/bin/python -m tests.storage.sim $(SIM_ARGS)
 
+soak: setup  ## random histories of all state machines, millions of steps (SOAK_ARGS="--steps N --seed S --only NAME")
+	@$(RUN) .venv/bin/python -m tests.soak $(SOAK_ARGS)
+
+rules: setup  ## list the rules of docs/semantics.md that no test cites (RULES_ARGS="--of 2.6.2" for a rule's tests)
+	@.venv/bin/python -m tests.rules $(RULES_ARGS)
+
 clean:  ## remove everything that set-up, tests and rigs made here
 	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/results spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -61,4 +67,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test setup lint format type proto docs bench bench-peers kill sim clean help
+.PHONY: demo test setup lint format type proto docs bench bench-peers kill sim soak rules clean help
