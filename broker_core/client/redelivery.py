@@ -119,7 +119,7 @@ class Redelivery:
 
         Unless others of its batch do, which the application may hold or want again.
         """
-        self._nacks.discard(message_id.position, message_id.batch_index)
+        self._forget_nack(message_id)
         if message_id.batch_index < 0:
             self._untime([message_id.position])
 
@@ -131,11 +131,8 @@ class Redelivery:
         if whole:
             self._nacks.discard(position)
             self._untime([position])
-        elif position in self._nacks:
-            self._nacks.discard(position, message_id.batch_index)
-            if self._timeouts is not None and position not in self._nacks:
-                # Nothing brings back the others of its batch any more that the application holds.
-                self._timeouts.taken(position, 0)
+        else:
+            self._forget_nack(message_id)
         if self._dead is not None:
             self._dead.acknowledged(message_id, whole=whole)
 
@@ -195,6 +192,16 @@ class Redelivery:
         if self._dead is not None:
             await self._dead.settled()
             self._nacks.clear()
+
+    def _forget_nack(self, message_id: MessageId) -> None:
+        """This message needs no redelivery; others of its batch that the application holds may still do."""
+        position = message_id.position
+        if position not in self._nacks:
+            return
+        self._nacks.discard(position, message_id.batch_index)
+        if self._timeouts is not None and position not in self._nacks:
+            # Nothing else brings those others back any more.
+            self._timeouts.taken(position, 0)
 
     def _untime(self, positions: list[Position]) -> None:
         if self._timeouts is not None:

@@ -141,6 +141,20 @@ def test_the_rest_of_a_nacked_batch_does_not_time_out() -> None:
     assert part.asked == [(3008, 1)]
 
 
+def test_the_others_of_a_batch_time_out_when_its_nacked_message_is_copied() -> None:
+    """4.5, 4.2.3 (I4.3) the copy ends the nack, and with it the only thing that would bring back what is held."""
+    part = Part()
+    part.deliver(1, size=3)
+    for _ in range(2):
+        message = part.queue.take()
+        assert message is not None
+    part.redelivery.nack(message.message_id, 0)
+    part.redelivery.copying(message.message_id)
+    part.redelivery.acknowledged(message.message_id, whole=False)
+    part.time.advance(20_000)
+    assert part.asked == [(1250, 1)]
+
+
 @pytest.mark.parametrize("kind", ["exclusive", "failover"])
 def test_single_active_consumers_rewind(kind: str) -> None:
     """4.2.5, 4.3.7 a timeout or a nack brings everything from the mark-delete position on, once."""
