@@ -110,7 +110,10 @@ class ProducerRequest:
 
 @dataclass(frozen=True, slots=True)
 class SubscribeRequest:
-    """A wish to consume. ``start`` is the entry to begin at and only means something for a non-durable subscription."""
+    """A wish to consume. ``start`` is the entry to begin at and only means something for a non-durable subscription.
+
+    ``epoch`` is that of the client (semantics 2.3.5.3), -1 if it knows of none.
+    """
 
     subscription: str
     kind: SubscriptionType = SubscriptionType.EXCLUSIVE
@@ -120,6 +123,6 @@ class SubscribeRequest:
     start: Position | None = None
     initial_position: InitialPosition = InitialPosition.LATEST
     properties: Mapping[str, str] = field(default_factory=dict)
-    epoch: int = 0
+    epoch: int = -1
     key_shared: KeySharedPolicy = field(default_factory=KeySharedPolicy)
     peer: Peer = field(default_factory=Peer)

@@ -244,10 +244,12 @@ def message_frame_head(
     redelivery_count: int,
     ack_set: Sequence[int] | None,
     tail_len: int,
+    consumer_epoch: int = -1,
 ) -> bytes:
     """Everything of a MESSAGE frame before its last ``tail_len`` bytes (broker entry metadata and body).
 
     ``ack_set``: signed 64-bit words, 1 = still to be consumed; None or empty if the whole entry is.
+    ``consumer_epoch`` -1: the message belongs to no epoch.
     """
     message_id = b"\x08" + varint(ledger) + b"\x10" + varint(entry)
     if partition >= 0:
@@ -257,22 +259,26 @@ def message_frame_head(
         message += b"\x18" + varint(redelivery_count)
     if ack_set:
         message += b"".join([b"\x20" + varint(word) for word in ack_set])
+    if consumer_epoch >= 0:
+        message += b"\x28" + varint(consumer_epoch)
     inner = b"\x08\x09\x4a" + varint(len(message)) + message
     command_len = len(inner)
     return _pack_sizes(command_len + 4 + tail_len, command_len) + inner
 
 
 class MessageHeads:
-    """``message_frame_head`` of whole entries that are sent for the first time, for one consumer.
+    """``message_frame_head`` of whole entries that are sent for the first time, for one consumer in one epoch.
 
     Nearly all of such a head is the same from one entry to the next, so it is kept.
     """
 
-    __slots__ = ("_consumer", "_end", "_entry_bytes", "_ledger", "_size", "_start")
+    __slots__ = ("_consumer", "_end", "_entry_bytes", "_ledger", "_partition", "_size", "_start", "consumer_epoch")
 
-    def __init__(self, consumer_id: int, partition: int) -> None:
+    def __init__(self, consumer_id: int, partition: int, consumer_epoch: int = -1) -> None:
+        self.consumer_epoch = consumer_epoch
         self._consumer = b"\x08" + varint(consumer_id)
-        self._end = b"\x18" + varint(partition) if partition >= 0 else b""
+        self._partition = b"\x18" + varint(partition) if partition >= 0 else b""
+        self._end = self._partition + (b"\x28" + varint(consumer_epoch) if consumer_epoch >= 0 else b"")
         self._ledger = self._entry_bytes = -1
         self._size = 0
         self._start = b""
@@ -286,9 +292,9 @@ class MessageHeads:
 
     def _begin(self, ledger: int, entry_bytes: int) -> None:
         message_id = b"\x08" + varint(ledger) + b"\x10"
-        id_bytes = len(message_id) + entry_bytes + len(self._end)
+        id_bytes = len(message_id) + entry_bytes + len(self._partition)
         message = b"%b\x12%c%b" % (self._consumer, id_bytes, message_id)
-        message_bytes = len(self._consumer) + 2 + id_bytes
+        message_bytes = len(message) + entry_bytes + len(self._end)
         self._start = b"\x08\x09\x4a%c%b" % (message_bytes, message)
         self._size = 4 + message_bytes
         self._ledger, self._entry_bytes = ledger, entry_bytes

@@ -425,7 +425,7 @@ def test_an_ack_is_not_lost_with_the_connection() -> None:
 
 
 def test_messages_from_before_a_rewind_are_dropped() -> None:
-    """4.2.5 the epoch rises with each rewind, and what the broker pushed under an older one is not shown."""
+    """4.2.5, 2.3.5.3: the epoch rises with each rewind, and what the broker pushed under an older one is not shown."""
 
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
         consumer = await client.subscribe("t", "s", receiver_queue_size=10)

@@ -13,7 +13,7 @@ from typing import Final
 
 from broker_core.base.errors import ConsumerNotFoundError, MetadataServerError, NotAllowedError, ServerError
 from broker_core.base.names import TopicName, check_subscription_name
-from broker_core.base.positions import Position
+from broker_core.base.positions import Position, to_signed64
 from broker_core.broker.broker import AnyTopic
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.requests import (
@@ -46,7 +46,16 @@ _UNAWARE_OF_THE_END: Final = ("Pulsar-CPP", "Pulsar-Go")
 class ConsumerChannel:
     """One consumer of one connection: the broker's ``ConsumerSink``."""
 
-    __slots__ = ("_consumer_id", "_heads", "_outbox", "_session", "_with_broker_entry", "consumer", "partition")
+    __slots__ = (
+        "_consumer_id",
+        "_heads",
+        "_keeps_order",
+        "_outbox",
+        "_session",
+        "_with_broker_entry",
+        "consumer",
+        "partition",
+    )
 
     def __init__(self, session: Session, consumer_id: int, topic: AnyTopic, request: SubscribeRequest) -> None:
         self._session = session
@@ -55,6 +64,7 @@ class ConsumerChannel:
         self._with_broker_entry = session.features.broker_entry_metadata
         self.partition = topic.name.partition_index
         self._heads = MessageHeads(consumer_id, self.partition)
+        self._keeps_order = request.kind in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
         self.consumer: Consumer = topic.subscribe(request, self)
 
     @property
@@ -62,7 +72,8 @@ class ConsumerChannel:
         return self._outbox.writable
 
     def deliver(self, deliveries: list[Delivery]) -> None:
-        usual_head, with_broker_entry = self._heads.head, self._with_broker_entry
+        heads, with_broker_entry = self._heads_of_epoch(), self._with_broker_entry
+        usual_head, epoch = heads.head, heads.consumer_epoch
         buffers: list[bytes] = []
         total_bytes = 0
         for entry, redelivery_count, ack_set in deliveries:
@@ -71,13 +82,21 @@ class ConsumerChannel:
             tail_bytes = len(prefix) + len(body)
             if redelivery_count or ack_set:
                 head = message_frame_head(
-                    self._consumer_id, ledger, number, self.partition, redelivery_count, ack_set, tail_bytes
+                    self._consumer_id, ledger, number, self.partition, redelivery_count, ack_set, tail_bytes, epoch
                 )
             else:
                 head = usual_head(ledger, number, tail_bytes)
             buffers += (head + prefix, body)
             total_bytes += len(head) + tail_bytes
         self._outbox.put_all(buffers, total_bytes)
+
+    def _heads_of_epoch(self) -> MessageHeads:
+        """Where order counts, messages bear the epoch that the client is in: it drops those of a former one, which were
+        under way when it asked for everything again (semantics 2.3.5.3)."""
+        epoch = self.consumer.epoch if self._keeps_order else -1
+        if epoch != self._heads.consumer_epoch:
+            self._heads = MessageHeads(self._consumer_id, self.partition, epoch)
+        return self._heads
 
     def active_changed(self, active: bool) -> None:
         command = BaseCommand(type=BaseCommand.ACTIVE_CONSUMER_CHANGE)
@@ -133,7 +152,7 @@ def _subscribe_request(session: Session, command: BaseCommand) -> SubscribeReque
         start=commands.read_position(wish.start_message_id) if wish.HasField("start_message_id") else None,
         initial_position=InitialPosition(wish.initialPosition),
         properties={pair.key: pair.value for pair in wish.subscription_properties},
-        epoch=wish.consumer_epoch,
+        epoch=to_signed64(wish.consumer_epoch) if wish.HasField("consumer_epoch") else -1,
         key_shared=_key_shared_policy(wish.keySharedMeta),
         peer=Peer(session.peer_address, session.features.version, {pair.key: pair.value for pair in wish.metadata}),
     )
@@ -236,7 +255,7 @@ def handle_redeliver(session: Session, command: BaseCommand) -> None:
     channel = session.consumers.get(wish.consumer_id)
     if channel is not None:
         positions = [commands.read_position(data) for data in wish.message_ids]
-        epoch = wish.consumer_epoch if wish.HasField("consumer_epoch") else None
+        epoch = to_signed64(wish.consumer_epoch) if wish.HasField("consumer_epoch") else None
         channel.consumer.redeliver(positions or None, epoch=epoch)
 
 
