@@ -21,6 +21,7 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST
 from broker_core.client.config import ConsumerConfig
 from broker_core.client.consumer_letters import Letters
+from broker_core.client.mixed_keys import MixedKeys
 from broker_core.client.network import Network
 from broker_core.client.receiver_queue import ReceiverQueue
 from broker_core.client.retrying import retrying
@@ -61,6 +62,7 @@ class ConsumerTopics:
         self._letters_of = letters_of
         self._start = start
         self._durable = durable
+        self._mixed_keys = MixedKeys(subscription) if config.type == "key_shared" else None
         self._partitions: dict[TopicName, int] = {}
         self._watches: list[asyncio.Task[None]] = []
         self._leaving: set[asyncio.Task[None]] = set()
@@ -192,6 +194,7 @@ class ConsumerTopics:
             start,
             self._durable,
             letters=self._letters_of(name),
+            mixed_keys=self._mixed_keys,
             create_topic=not self._only_matched(name),
             on_given_up=self._given_up,
         )

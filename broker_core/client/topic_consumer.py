@@ -27,6 +27,7 @@ from broker_core.client.connection import Connection
 from broker_core.client.consumer_letters import Letters
 from broker_core.client.dead_letters import DeadLetters
 from broker_core.client.message import Message
+from broker_core.client.mixed_keys import MixedKeys
 from broker_core.client.network import Network
 from broker_core.client.permits import Permits
 from broker_core.client.receiver_queue import ReceiverQueue, Undeliverable
@@ -98,13 +99,14 @@ class TopicConsumer:
         durable: bool = True,
         *,
         letters: Letters | None = None,
+        mixed_keys: MixedKeys | None = None,
         create_topic: bool = True,
         on_given_up: Callable[[TopicConsumer, PulsarishError], None],
     ) -> None:
         """``queue``: shared with the other partitions. ``letters``: None if there is no dead letter policy.
 
-        ``create_topic``: a missing topic may be made by the broker's auto-creation. ``on_given_up`` hears when the
-        broker refuses for good.
+        ``mixed_keys`` sees the batches of a Key_Shared subscription. ``create_topic``: a missing topic may be made by
+        the broker's auto-creation. ``on_given_up`` hears when the broker refuses for good.
         """
         self.topic = topic
         self.partition = topic.partition_index
@@ -120,6 +122,7 @@ class TopicConsumer:
         self._subscription = subscription
         self._config = config
         self.queue = queue
+        self._mixed_keys = mixed_keys
         self._create_topic = create_topic
         self._on_given_up = on_given_up
         self._durable = durable
@@ -452,6 +455,8 @@ class TopicConsumer:
             return
         if entry.batch_size:
             self._acks.received(Position(head.ledger, head.entry), entry.remaining)
+            if self._mixed_keys is not None:
+                self._mixed_keys.look(self.topic, entry.messages)
         elif entry.chunk is not None:
             self._redelivery.here_again(entry.chunk.position)
             try:

@@ -127,6 +127,40 @@ def test_sequence_ids_of_the_application_are_kept(client: Client, topic: str) ->
     assert [(message.value, message.sequence_id) for message in messages] == [(b"10", 10), (b"30", 30), (b"20", 20)]
 
 
+@pytest.mark.parametrize("keyed_by", ["key", "ordering_key"])
+def test_batches_that_mix_keys_are_told_once_for_each_producer(
+    client: Client, topic: str, caplog: pytest.LogCaptureFixture, keyed_by: str
+) -> None:
+    """2.10.6, 2.10.1 A batch goes whole to the owner of its first key, so who sent it should batch by key."""
+
+    def send_pairs(name: str, *keys: str, **options: str) -> None:
+        with client.create_producer(
+            topic, name=name, batching_max_messages=2, batching_max_publish_delay_s=1.0, **options  # type: ignore[arg-type]
+        ) as producer:  # fmt: skip
+            for key in keys:
+                producer.send_async("", **{keyed_by: key if keyed_by == "key" else key.encode()})  # type: ignore[arg-type]
+
+    consumer = client.subscribe(topic, "s", type="key_shared")
+    send_pairs("careful", "a", "b", "a", "b", batching_type="key_based")
+    send_pairs("lucky", "a", "a", "b", "b")
+    send_pairs("careless", "a", "b", "a", "b")
+    send_pairs("another", "b", "c")
+    take(consumer, 14)
+    told = [record.getMessage() for record in caplog.records if "consumer.mixed_keys" in record.getMessage()]
+    assert [text.split("producer='")[1].split("'")[0] for text in told] == ["careless", "another"]
+    assert all("batching_type=key_based" in text and "subscription='s'" in text for text in told)
+
+
+def test_batches_that_mix_keys_are_nothing_to_tell_elsewhere(
+    client: Client, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """2.10.6 Only Key_Shared goes by keys."""
+    consumer = client.subscribe(topic, "s", type="shared")
+    send_keyed(client, topic, 0, 20, batching_type="default")
+    assert len({message.message_id.position for message in take(consumer, 20)}) == 1
+    assert "mixed_keys" not in caplog.text
+
+
 def sticky(*ranges: tuple[int, int]) -> KeySharedPolicy:
     return KeySharedPolicy(mode="sticky", sticky_ranges=ranges)
 
