@@ -76,6 +76,7 @@ class ProducerConfig:
 
     ``chunking_enabled``: a message that is larger than the broker takes at once is sent in parts, of at most
     ``chunk_max_message_size`` bytes if that is above 0. It needs ``batching_enabled`` off.
+    ``auto_update_partitions_interval_s`` 0: partitions that are added later get no messages from this producer.
     """
 
     name: str | None = None
@@ -95,6 +96,7 @@ class ProducerConfig:
     max_pending_messages: int = 0
     max_pending_bytes: int = PENDING_BYTES_DEFAULT
     block_if_queue_full: bool = False
+    auto_update_partitions_interval_s: float = 60.0
     interceptors: Sequence[ProducerInterceptor] = ()
     initial_subscription_name: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -115,6 +117,7 @@ class ProducerConfig:
             0,
             batching_max_publish_delay_s=self.batching_max_publish_delay_s,
             max_pending_messages=self.max_pending_messages,
+            auto_update_partitions_interval_s=self.auto_update_partitions_interval_s,
         )
         _check_least(-1, initial_sequence_id=self.initial_sequence_id or 0)
         _check_least(0.001, send_timeout_s=self.send_timeout_s)
@@ -144,6 +147,7 @@ class ProducerOptions(TypedDict, total=False):
     max_pending_messages: int
     max_pending_bytes: int
     block_if_queue_full: bool
+    auto_update_partitions_interval_s: float
     interceptors: Sequence[ProducerInterceptor]
     initial_subscription_name: str | None
     properties: Mapping[str, str]

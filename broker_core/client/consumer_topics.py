@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
@@ -21,14 +20,13 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST
 from broker_core.client.config import ConsumerConfig
 from broker_core.client.consumer_letters import Letters
+from broker_core.client.discovery import Discovery
 from broker_core.client.mixed_keys import MixedKeys
 from broker_core.client.network import Network
 from broker_core.client.receiver_queue import ReceiverQueue
 from broker_core.client.retrying import retrying
 from broker_core.client.topic_consumer import StartPoint, TopicConsumer
 from broker_core.client.topics_pattern import TopicsPattern
-
-_log = logging.getLogger(__name__)
 
 
 class Wanted(NamedTuple):
@@ -64,7 +62,7 @@ class ConsumerTopics:
         self._durable = durable
         self._mixed_keys = MixedKeys(subscription) if config.type == "key_shared" else None
         self._partitions: dict[TopicName, int] = {}
-        self._watches: list[asyncio.Task[None]] = []
+        self._discoveries: list[Discovery] = []
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
@@ -82,9 +80,9 @@ class ConsumerTopics:
             )
         await self._add(names, self._config, self._start)
         if pattern is not None:
-            self._watch(self._config.pattern_auto_discovery_period_s, lambda: self._follow(pattern))
+            self._discover(self._config.pattern_auto_discovery_period_s, lambda: self._follow(pattern))
         if any(self._partitions.values()) and self._config.receiver_queue_size:
-            self._watch(self._config.auto_update_partitions_interval_s, self._grow)
+            self._discover(self._config.auto_update_partitions_interval_s, self._grow)
 
     async def close(self) -> None:
         """Leave all topics."""
@@ -97,23 +95,14 @@ class ConsumerTopics:
         await asyncio.gather(*(part.unsubscribe() for part in self.parts))
 
     async def _stop(self) -> None:
-        for watch in self._watches:
-            watch.cancel()
-        await asyncio.gather(*self._watches, *self._leaving, return_exceptions=True)
+        await asyncio.gather(*(each.stop() for each in self._discoveries))
+        await asyncio.gather(*self._leaving, return_exceptions=True)
 
     # ------------------------------------------------------------------------------------------ looking for more
 
-    def _watch(self, period_s: float, look: Callable[[], Awaitable[None]]) -> None:
+    def _discover(self, period_s: float, look: Callable[[], Awaitable[None]]) -> None:
         if period_s:
-            self._watches.append(self._network.loop.create_task(self._look_for_ever(period_s, look)))
-
-    async def _look_for_ever(self, period_s: float, look: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            await asyncio.sleep(period_s)
-            try:
-                await look()
-            except PulsarishError as failure:
-                _log.warning("consumer.discovery_failed subscription=%r error=%s", self._subscription, failure)
+            self._discoveries.append(Discovery(f"subscription {self._subscription!r}", period_s, look))
 
     async def _grow(self) -> None:
         """Subscribe to partitions that were added."""

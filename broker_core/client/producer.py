@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The asyncio producer: messages in, receipts out, over one partition or many.
 
-Owns batching per partition (limits, the publish delay), sequence ids, and the failures that nobody asked about: they
-are raised by the next ``flush`` or ``close``, so that a message sent without a callback is never lost in silence.
-Everything runs on the event loop's thread. Source: semantics 1.2.3, 1.7.
+Owns batching per partition (limits, the publish delay), sequence ids, the looking for partitions that were added, and
+the failures that nobody asked about: they are raised by the next ``flush`` or ``close``, so that a message sent without
+a callback is never lost in silence. Everything runs on the event loop's thread. Source: semantics 1.2.2, 1.2.3, 1.7.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Unpack, cast
 
 from broker_core.base.errors import (
@@ -38,6 +38,7 @@ from broker_core.client.callbacks import Interceptors
 from broker_core.client.chunked_sending import ChunkedSending
 from broker_core.client.client_stats import Latency, ProducerStats
 from broker_core.client.config import ProducerConfig
+from broker_core.client.discovery import Discovery
 from broker_core.client.key_batching import KeyBatchBuilder
 from broker_core.client.network import Network
 from broker_core.client.retrying import retrying
@@ -207,6 +208,7 @@ class AsyncProducer:
     """Sends messages to one topic. Made by ``AsyncClient.create_producer``."""
 
     def __init__(self, network: Network, topic: TopicName, config: ProducerConfig, partitions: int) -> None:
+        """``partitions`` 0: the topic has none."""
         self.topic = topic
         self.config = config
         self.window = SendWindow(config.max_pending_messages, config.max_pending_bytes)
@@ -214,8 +216,8 @@ class AsyncProducer:
         self._interceptors = Interceptors(config.interceptors)
         self._unseen_failure: PulsarishError | None = None
         self._closed = False
-        names = [(topic.partition(index), index) for index in range(partitions)] or [(topic, -1)]
-        self._parts = [PartitionProducer(network, name, i, config, self.window, self._note) for name, i in names]
+        self._growth: Discovery | None = None
+        self._parts = self._new_parts(0, partitions) if partitions else (self._new_part(topic, -1),)
         self._router = Router(config, len(self._parts), random.randrange(1 << 16), network.clock)
 
     @classmethod
@@ -226,19 +228,28 @@ class AsyncProducer:
                 f"chunking_enabled is not possible on {topic}: its messages are not stored",
                 hint="use a persistent topic",
             )
-        partitions = await retrying(
-            lambda: network.lookup.partitions(topic, create=True),
-            f"producer of {topic}",
-            network.config.operation_timeout_s,
-            network.new_backoff(),
-        )
+        partitions = await _partitions(network, topic, create=True)
         producer = cls(network, topic, config, partitions)
-        try:
-            await asyncio.gather(*(part.open() for part in producer._parts))
-        except BaseException:
-            await producer._leave()
-            raise
+        await _open_all(producer._parts)
+        if partitions and config.auto_update_partitions_interval_s:
+            producer._growth = Discovery(
+                f"producer of {topic}", config.auto_update_partitions_interval_s, producer._grow
+            )  # fmt: skip
         return producer
+
+    def _new_parts(self, first: int, end: int) -> tuple[PartitionProducer, ...]:
+        return tuple(self._new_part(self.topic.partition(index), index) for index in range(first, end))
+
+    def _new_part(self, name: TopicName, partition: int) -> PartitionProducer:
+        return PartitionProducer(self._network, name, partition, self.config, self.window, self._note)
+
+    async def _grow(self) -> None:
+        """Begin to send to partitions that were added: to all of them or, with an error, to none."""
+        count = await _partitions(self._network, self.topic, create=False)
+        added = self._new_parts(len(self._parts), count)
+        await _open_all(added)
+        self._parts += added
+        self._router.partitions = len(self._parts)
 
     @property
     def name(self) -> str:
@@ -370,4 +381,29 @@ class AsyncProducer:
 
     async def _leave(self) -> None:
         self._network.open.discard(self)
+        if self._growth is not None:
+            await self._growth.stop()
         await asyncio.gather(*(part.lane.close() for part in self._parts))
+
+
+async def _open_all(parts: Sequence[PartitionProducer]) -> None:
+    """Register all of ``parts`` or, with an error, none."""
+    opening = [asyncio.ensure_future(part.open()) for part in parts]
+    try:
+        await asyncio.gather(*opening)
+    except BaseException:
+        for each in opening:
+            each.cancel()
+        await asyncio.gather(*opening, return_exceptions=True)
+        await asyncio.gather(*(part.lane.close() for part in parts))
+        raise
+
+
+async def _partitions(network: Network, topic: TopicName, *, create: bool) -> int:
+    """How many partitions ``topic`` has, 0 if it has none."""
+    return await retrying(
+        lambda: network.lookup.partitions(topic, create=create),
+        f"producer of {topic}",
+        network.config.operation_timeout_s,
+        network.new_backoff(),
+    )

@@ -24,10 +24,10 @@ _HASHES: Final[dict[HashingScheme, Callable[[str], int]]] = {
 
 
 class Router:
-    """Chooses partitions for one producer. ``first``: where keyless messages begin (any number)."""
+    """Chooses among ``partitions``, which may grow. ``first``: where keyless messages begin (any number)."""
 
     def __init__(self, config: ProducerConfig, partitions: int, first: int, clock: Clock) -> None:
-        self._partitions = partitions
+        self.partitions = partitions
         self._hash = _HASHES[config.hashing_scheme]
         self._clock = clock
         self._turn = first % partitions
@@ -38,7 +38,7 @@ class Router:
     def partition_of(self, key: str | None) -> int:
         """The partition for a message with ``key`` as it travels (a key of bytes in its base64 form)."""
         if key is not None:
-            return self._hash(key) % self._partitions
+            return self._hash(key) % self.partitions
         if self._stays:
             return self._turn
         if self._window_s:
@@ -52,4 +52,4 @@ class Router:
         return turn
 
     def _step(self) -> None:
-        self._turn = (self._turn + 1) % self._partitions
+        self._turn = (self._turn + 1) % self.partitions
