@@ -25,6 +25,7 @@ from broker_core.broker.policies import Policies, quotas_under
 from broker_core.broker.policy_book import PolicyBook
 from broker_core.broker.requests import InitialPosition
 from broker_core.broker.topic import Surroundings, Topic
+from broker_core.broker.topic_watches import TopicWatch, TopicWatches
 from broker_core.broker.upkeep import Upkeep
 from broker_core.storage.metadata import INTERNAL_PREFIX, TopicRow
 from broker_core.storage.store import Store
@@ -58,6 +59,7 @@ class Broker:
         self._metadata = store.metadata
         self._clock = clock
         self._timers = timers
+        self._watches = TopicWatches()
         self._topics: dict[TopicName, Topic] = {}
         self._partitions = {TopicName.parse(name): n for name, n in self._metadata.partitioned_topics().items()}
         self._start_number = self._metadata.reserve_numbers(_STARTS, 1)[0]
@@ -127,6 +129,15 @@ class Broker:
             for name in self._topic_names()
             if name.namespace_name == namespace and not name.is_system and mode.includes(name)
         )
+
+    def watch_topics(self, watch: TopicWatch) -> None:
+        """Fill in the topics that match, and tell of every change until ``unwatch_topics``."""
+        self.namespaces.require(watch.namespace)
+        self._watches.add(watch, self._topic_names())
+
+    def unwatch_topics(self, watch: TopicWatch) -> None:
+        """Tell no more."""
+        self._watches.remove(watch)
 
     def partitioned_topics_of(self, namespace: NamespaceName) -> list[str]:
         """Names of the partitioned topics of a namespace, without partitions."""
@@ -223,6 +234,7 @@ class Broker:
         self._check_room(name, partitions)
         self._metadata.put_partitioned_topic(str(name), partitions)
         self._partitions[name] = partitions
+        self._watches.appeared(*(name.partition(index) for index in range(partitions)))
 
     def grow_partitions(self, name: TopicName, partitions: int) -> None:
         """Add partitions; every durable subscription of the topic gets a cursor on them, so that nothing is missed."""
@@ -239,6 +251,7 @@ class Broker:
             str(name), partitions, self._metadata.partitioned_topic_properties(str(name))
         )
         self._partitions[name] = partitions
+        self._watches.appeared(*(name.partition(index) for index in range(before, partitions)))
         rows = [row for row in (self._row(name.partition(index)) for index in range(before)) if row is not None]
         subscriptions = {each.name: each.properties for row in rows for each in self._metadata.subscriptions(row.id)}
         for index in range(before, partitions):
@@ -262,6 +275,7 @@ class Broker:
         topic.delete()
         if not self._is_partition(name):
             self.policies.forget_topic(name)
+            self._watches.disappeared(name)
 
     def _delete_non_persistent(self, name: TopicName, *, force: bool) -> None:
         topic = self.non_persistent.get(name)
@@ -308,6 +322,7 @@ class Broker:
         self._metadata.delete_partitioned_topic(str(name))
         del self._partitions[name]
         self.policies.forget_topic(name)
+        self._watches.disappeared(*(name.partition(index) for index in range(partitions)))
 
     def unload(self, name: TopicName) -> None:
         """Disconnect all clients of a topic and let it go from memory; it is loaded again when it is next used."""
@@ -326,7 +341,10 @@ class Broker:
     # -- parts
 
     def _create(self, name: TopicName) -> TopicRow:
-        return self._metadata.create_topic(str(name), self._clock.now_ms())
+        row = self._metadata.create_topic(str(name), self._clock.now_ms())
+        if not self._is_partition(name):
+            self._watches.appeared(name)
+        return row
 
     def _row(self, name: TopicName) -> TopicRow | None:
         return self._metadata.topic(str(name))

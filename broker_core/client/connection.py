@@ -2,8 +2,8 @@
 """One connection to one broker: handshake, requests and their answers, keep-alive, and handing on what arrives.
 
 Owns the transport and the tables that say which producer, consumer or request a command belongs to. Knows nothing of
-topics, retries or what an entry holds; whoever registers in ``producers`` or ``consumers`` is told once, through
-``detached``, when the connection or the broker ends the relation.
+topics, retries or what an entry holds; whoever registers in ``producers``, ``consumers`` or ``topic_watches`` is told
+once, through ``detached``, when the connection or the broker ends the relation.
 
 Life: opened by ``open_connection`` (which awaits the handshake), closed once, for one reason, never reused. Everything
 runs on the event loop's thread. Source: Pulsar docs, "Binary protocol"; semantics of the handshake from the official
@@ -54,6 +54,7 @@ _ANSWERS: Final = {
     BaseCommand.LOOKUP_RESPONSE: "lookupTopicResponse",
     BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
     BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
+    BaseCommand.WATCH_TOPIC_LIST_SUCCESS: "watchTopicListSuccess",
     BaseCommand.ACK_RESPONSE: "ackResponse",
 }
 """Commands that answer a request, and the field that has its number."""
@@ -95,6 +96,18 @@ class ConsumerPort(Protocol):
         ...
 
 
+class TopicWatchPort(Protocol):
+    """The side of who watches the topics of a namespace."""
+
+    def topics_changed(self) -> None:
+        """A topic came or went."""
+        ...
+
+    def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
+        """As for a producer."""
+        ...
+
+
 class Connection(asyncio.BufferedProtocol):
     """A connection after its handshake. Made by ``open_connection`` only."""
 
@@ -105,6 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         self.features = pb.FeatureFlags()
         self.producers: dict[int, ProducerPort] = {}
         self.consumers: dict[int, ConsumerPort] = {}
+        self.topic_watches: dict[int, TopicWatchPort] = {}
         self._config = config
         self._loop = asyncio.get_running_loop()
         self._handshake: asyncio.Future[None] = self._loop.create_future()
@@ -131,6 +145,7 @@ class Connection(asyncio.BufferedProtocol):
             BaseCommand.CLOSE_CONSUMER: self._on_close_consumer,
             BaseCommand.ACTIVE_CONSUMER_CHANGE: self._on_active_change,
             BaseCommand.REACHED_END_OF_TOPIC: self._on_end_of_topic,
+            BaseCommand.WATCH_TOPIC_UPDATE: self._on_topic_update,
         }
 
     # ------------------------------------------------------------------------------------------ for our own side
@@ -355,6 +370,11 @@ class Connection(asyncio.BufferedProtocol):
         if consumer is not None:
             consumer.end_of_topic()
 
+    def _on_topic_update(self, command: BaseCommand) -> None:
+        watch = self.topic_watches.get(command.watchTopicUpdate.watcher_id)
+        if watch is not None:
+            watch.topics_changed()
+
     def _moved(self, what: str) -> ConnectionLostError:
         return ConnectionLostError(f"{self.address} closed the {what}")
 
@@ -387,9 +407,12 @@ class Connection(asyncio.BufferedProtocol):
         for future in requests.values():
             if not future.done():
                 future.set_exception(reason)
-        ports: list[ProducerPort | ConsumerPort] = [*self.producers.values(), *self.consumers.values()]
+        ports: list[ProducerPort | ConsumerPort | TopicWatchPort] = [
+            *self.producers.values(), *self.consumers.values(), *self.topic_watches.values()
+        ]  # fmt: skip
         self.producers.clear()
         self.consumers.clear()
+        self.topic_watches.clear()
         for port in ports:
             port.detached(self, reason, "")
 

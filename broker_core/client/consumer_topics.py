@@ -26,6 +26,7 @@ from broker_core.client.network import Network
 from broker_core.client.receiver_queue import ReceiverQueue
 from broker_core.client.retrying import retrying
 from broker_core.client.topic_consumer import StartPoint, TopicConsumer
+from broker_core.client.topic_list_watch import TopicListWatch
 from broker_core.client.topics_pattern import TopicsPattern
 
 
@@ -63,6 +64,7 @@ class ConsumerTopics:
         self._mixed_keys = MixedKeys(subscription) if config.type == "key_shared" else None
         self._partitions: dict[TopicName, int] = {}
         self._discoveries: list[Discovery] = []
+        self._watch: TopicListWatch | None = None
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
@@ -73,16 +75,23 @@ class ConsumerTopics:
             names += sorted(await self._matching(pattern))
         if self._wanted.retry_topic is not None:
             names += await self._partitions_of(self._wanted.retry_topic)
-        if self._config.receiver_queue_size == 0 and (len(names) > 1 or pattern is not None):
+        if self._config.receiver_queue_size == 0 and (len(names) != 1 or pattern is not None or self._may_grow):
             raise UsageError(
-                f"receiver_queue_size 0 over {len(names)} topics or partitions is not possible",
+                f"receiver_queue_size 0 is for one topic without partitions, not for {len(names)} topics or partitions",
                 hint="without prefetch nobody knows which of them to ask; use 1 or more",
             )
         await self._add(names, self._config, self._start)
-        if pattern is not None:
-            self._discover(self._config.pattern_auto_discovery_period_s, lambda: self._follow(pattern))
-        if any(self._partitions.values()) and self._config.receiver_queue_size:
+        if pattern is not None and self._config.pattern_auto_discovery_period_s:
+            following = self._discover(self._config.pattern_auto_discovery_period_s, lambda: self._follow(pattern))
+            if self._config.regex_subscription_mode != "non_persistent":
+                self._watch = TopicListWatch(self._network, pattern, following.wake)
+        if self._may_grow and self._config.auto_update_partitions_interval_s:
             self._discover(self._config.auto_update_partitions_interval_s, self._grow)
+
+    @property
+    def _may_grow(self) -> bool:
+        """Whether a topic has partitions, and so may get more."""
+        return any(self._partitions.values())
 
     async def close(self) -> None:
         """Leave all topics."""
@@ -95,14 +104,17 @@ class ConsumerTopics:
         await asyncio.gather(*(part.unsubscribe() for part in self.parts))
 
     async def _stop(self) -> None:
+        if self._watch is not None:
+            await self._watch.close()
         await asyncio.gather(*(each.stop() for each in self._discoveries))
         await asyncio.gather(*self._leaving, return_exceptions=True)
 
     # ------------------------------------------------------------------------------------------ looking for more
 
-    def _discover(self, period_s: float, look: Callable[[], Awaitable[None]]) -> None:
-        if period_s:
-            self._discoveries.append(Discovery(f"subscription {self._subscription!r}", period_s, look))
+    def _discover(self, period_s: float, look: Callable[[], Awaitable[None]]) -> Discovery:
+        discovery = Discovery(f"subscription {self._subscription!r}", period_s, look)
+        self._discoveries.append(discovery)
+        return discovery
 
     async def _grow(self) -> None:
         """Subscribe to partitions that were added."""

@@ -45,6 +45,7 @@ class Network:
         """What was made and not closed: the client closes it with itself."""
         self._producer_ids = itertools.count()
         self._consumer_ids = itertools.count()
+        self._watch_ids = itertools.count()
 
     def next_producer_id(self) -> int:
         """A number for one producer, unique among all connections of the client."""
@@ -53,6 +54,10 @@ class Network:
     def next_consumer_id(self) -> int:
         """A number for one consumer, likewise."""
         return next(self._consumer_ids)
+
+    def next_watch_id(self) -> int:
+        """A number for one watch of topics, likewise."""
+        return next(self._watch_ids)
 
     async def woken(self, wake_later: Callable[[Callable[[], None]], None]) -> None:
         """Return when the callable given to ``wake_later`` was called, on whatever thread."""

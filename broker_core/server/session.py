@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the broker knows of one client: what it announced, its producers and consumers, and how to answer it.
+"""What the broker knows of one client: what it announced, its producers, consumers and watches, and how to answer it.
 
 A session is the shared state of the handlers; it decides nothing. It knows no socket: it writes to an ``Outbox``.
 """
@@ -19,6 +19,7 @@ from broker_core.wire.frames import encode_command
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 if TYPE_CHECKING:
+    from broker_core.broker.topic_watches import TopicWatch
     from broker_core.server.handlers.consuming import ConsumerChannel
     from broker_core.server.handlers.producing import ProducerChannel
 
@@ -66,6 +67,7 @@ class Session:
     features: ClientFeatures = field(default_factory=ClientFeatures)
     producers: dict[int, ProducerChannel] = field(default_factory=dict)
     consumers: dict[int, ConsumerChannel] = field(default_factory=dict)
+    watches: dict[int, TopicWatch] = field(default_factory=dict)
 
     def send(self, command: BaseCommand) -> None:
         """Queue a command as one frame."""
@@ -81,11 +83,14 @@ class Session:
             consumer.writable_again()
 
     def close(self) -> None:
-        """The connection is gone: let go of all producers and consumers."""
+        """The connection is gone: let go of all producers, consumers and watches."""
         self.state = SessionState.CLOSED
         self.outbox.pause()  # or what one consumer had would be given to the next one, which goes as well
         producers, self.producers = self.producers, {}
         consumers, self.consumers = self.consumers, {}
+        watches, self.watches = self.watches, {}
+        for watch in watches.values():
+            self.node.broker.unwatch_topics(watch)
         for producer in producers.values():
             producer.abandon()
         for consumer in consumers.values():

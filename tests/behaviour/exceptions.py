@@ -43,6 +43,13 @@ EXCEPTIONS: Final[tuple[Exempt, ...]] = (
         "*",
         "the Python client does not look for new topics in the period that it is given",
     ),
+    Exempt("test_a_broker_tells_of_topics_that_match_a_pattern", "python", "*", "the Python client knows no watches"),
+    Exempt(
+        "test_several_topics_need_a_queue",
+        "python",
+        "*",
+        "the Python client lets several topics be without a queue, as long as none of them has partitions",
+    ),
     Exempt("test_a_paused_consumer_takes_no_more", "python", "*", "the Python client pauses listeners only"),
     Exempt("test_what_is_not_acknowledged_in_time_comes_again", "python", "*", LONG_TIMEOUT),
     Exempt("test_a_refused_message_of_a_partition_comes_once_and_after_its_delay", "python", "*", LONG_TIMEOUT),

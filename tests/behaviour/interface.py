@@ -100,6 +100,8 @@ class ConsumerChoice:
     name: str | None = None
     pattern: str | None = None
     """Instead of topics: all whose full name matches."""
+    looks: bool = True
+    """Of a pattern: look for new topics once a second; else the broker has to tell of them."""
     queue_size: int = 1000
     priority: int = 0
     nack_delay_ms: int = 60_000

@@ -77,7 +77,7 @@ class OurClient:
             )
         if choice.type == "Key_Shared":
             options |= _key_shared_options(choice)
-        options |= {"retry_enabled": choice.retry, "pattern_auto_discovery_period_s": 1}
+        options |= {"retry_enabled": choice.retry, "pattern_auto_discovery_period_s": 1 if choice.looks else 3600}
         with _errors():
             if choice.pattern is not None:
                 return OurConsumer(self._client.subscribe_pattern(choice.pattern, subscription, **options))

@@ -100,7 +100,7 @@ class PythonClient:
                 consumer_name=choice.name,
                 receiver_queue_size=choice.queue_size,
                 negative_ack_redelivery_delay_ms=choice.nack_delay_ms,
-                pattern_auto_discovery_period=1,
+                pattern_auto_discovery_period=1 if choice.looks else 3600,
                 initial_position=getattr(pulsar.InitialPosition, choice.initial_position),
                 batch_index_ack_enabled=choice.batch_index_acks,
                 **options,

@@ -290,3 +290,29 @@ def test_a_pattern_finds_topics_that_come_later(cell: Cell) -> None:
     message = consumer.receive(5000)
     assert message is not None
     assert message.value == "b"
+
+
+def test_a_broker_tells_of_topics_that_match_a_pattern(cell: Cell) -> None:
+    """7.12: nobody looks for them, and still none of their messages is missed."""
+    base = cell.topic()
+    cell.send(f"{base}-x1", "a")
+    pattern = f"{base}-x.*".removeprefix("persistent://")
+    consumer = cell.consumer([], pattern=pattern, initial_position="Earliest", type="Shared", looks=False)
+    assert take_values(consumer, 1) == ["a"]
+    cell.send(f"{base}-y", "b")
+    cell.send(f"{base}-x2", "cd")
+    assert take_values(consumer, 2) == ["c", "d"]
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_partitions_need_a_queue(cell: Cell, partitions: int) -> None:
+    """4.1.4 (4.1.5): without one nobody knows which partition to ask, and even a single one may become several."""
+    topic = cell.topic(partitions=partitions)
+    with pytest.raises(RefusedError):
+        cell.consumer(topic, queue_size=0)
+
+
+def test_several_topics_need_a_queue(cell: Cell) -> None:
+    """4.1.4 (4.1.5): without one nobody knows which topic to ask."""
+    with pytest.raises(RefusedError):
+        cell.consumer([cell.topic(), cell.topic()], queue_size=0)

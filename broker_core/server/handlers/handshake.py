@@ -37,6 +37,7 @@ def handle_connect(session: Session, command: BaseCommand) -> None:
         max_message_size=session.node.settings.max_message_size,
     )
     answer.connected.feature_flags.supports_broker_entry_metadata = True
+    answer.connected.feature_flags.supports_topic_watchers = True
     answer.connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation = True
     session.send(answer)
 

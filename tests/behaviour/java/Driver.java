@@ -269,8 +269,10 @@ public final class Driver {
                 .acknowledgmentGroupTime(0, TimeUnit.MILLISECONDS);
         if (request.hasNonNull("pattern")) {
             builder.topicsPattern(text(request, "pattern"));
-            builder.subscriptionTopicsMode(RegexSubscriptionMode.AllTopics);
-            builder.patternAutoDiscoveryPeriod(1, TimeUnit.SECONDS);
+            boolean looks = request.get("looks").asBoolean();
+            builder.subscriptionTopicsMode(
+                    looks ? RegexSubscriptionMode.AllTopics : RegexSubscriptionMode.PersistentOnly);
+            builder.patternAutoDiscoveryPeriod(looks ? 1 : 3600, TimeUnit.SECONDS);
         } else {
             request.get("topics").forEach(topic -> builder.topic(topic.asText()));
         }

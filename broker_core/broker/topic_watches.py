@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who wants to know which topics match a pattern, and is told whenever one comes or goes.
+
+Knows names only; the registry of topics says what appeared and disappeared. Partitions count singly; topics of the
+system and topics that are not persistent are not watched. Source: PIP-145; semantics 7.12.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import google_crc32c
+
+from broker_core.base.names import NamespaceName, TopicName
+from broker_core.broker.name_pattern import NamePattern
+
+_DOMAIN_MARK: Final = "://"
+
+OnChange = Callable[[Sequence[str], Sequence[str]], None]
+"""Gets the names of topics that are new, and of those that are gone."""
+
+
+class TopicWatch:
+    """One watch. ``topics``: the full names that match now."""
+
+    def __init__(self, namespace: NamespaceName, pattern: str, on_change: OnChange) -> None:
+        """NotAllowedError if ``pattern`` (of full names; the domain, if there is one, says nothing) cannot be used."""
+        self.namespace = namespace
+        self.topics: set[str] = set()
+        self._pattern = NamePattern(_without_domain(pattern))
+        self._on_change = on_change
+
+    @property
+    def topics_hash(self) -> str:
+        """Of ``topics``, as Pulsar reckons it: CRC-32C of the sorted names with commas between, low byte first."""
+        joined = ",".join(sorted(self.topics)).encode()
+        return int(google_crc32c.value(joined)).to_bytes(4, "little").hex()
+
+    def matching(self, names: Iterable[TopicName]) -> list[str]:
+        """Those of ``names`` that are watched; a partition matches as its topic does."""
+        return [
+            str(name)
+            for name in names
+            if name.persistent
+            and not name.is_system
+            and name.namespace_name == self.namespace
+            and self._pattern.matches(_without_domain(str(name.base)))
+        ]
+
+    def changed(self, appeared: Iterable[TopicName], disappeared: Iterable[TopicName]) -> None:
+        """Tell of what matches and was not known, or was."""
+        new = [name for name in self.matching(appeared) if name not in self.topics]
+        gone = [name for name in self.matching(disappeared) if name in self.topics]
+        if new or gone:
+            self.topics.update(new)
+            self.topics.difference_update(gone)
+            self._on_change(new, gone)
+
+
+class TopicWatches:
+    """All watches of a broker."""
+
+    def __init__(self) -> None:
+        self._by_namespace: defaultdict[NamespaceName, list[TopicWatch]] = defaultdict(list)
+
+    def add(self, watch: TopicWatch, existing: Iterable[TopicName]) -> None:
+        """Begin; ``existing``: the topics there are, at least those of its namespace."""
+        watch.topics.update(watch.matching(existing))
+        self._by_namespace[watch.namespace].append(watch)
+
+    def remove(self, watch: TopicWatch) -> None:
+        """End; harmless if it has ended."""
+        watches = self._by_namespace.get(watch.namespace, [])
+        if watch in watches:
+            watches.remove(watch)
+        if not watches:
+            self._by_namespace.pop(watch.namespace, None)
+
+    def appeared(self, *names: TopicName) -> None:
+        """Topics of one namespace were made."""
+        for watch in self._of(names):
+            watch.changed(names, ())
+
+    def disappeared(self, *names: TopicName) -> None:
+        """Topics of one namespace were deleted."""
+        for watch in self._of(names):
+            watch.changed((), names)
+
+    def _of(self, names: Sequence[TopicName]) -> list[TopicWatch]:
+        return list(self._by_namespace.get(names[0].namespace_name, ())) if names else []
+
+
+def _without_domain(text: str) -> str:
+    """A name, or a pattern of names, of which the first ``domain://`` is left out."""
+    domain, mark, rest = text.partition(_DOMAIN_MARK)
+    if not mark:
+        return text
+    return domain.removesuffix("persistent").removesuffix("non-") + rest
