@@ -3,21 +3,17 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from broker_core.base.errors import RemoteProtocolError
-from broker_core.base.positions import Position
 from broker_core.client import Client
 from broker_core.client.send_lane import BYTES_WITHOUT_RECEIPT_MAX
-from broker_core.testing.raw_client import RawClient
 from broker_core.testing.running_broker import RunningBroker
-from broker_core.wire.entry import seal_entry
-from broker_core.wire.proto import pulsar_api_pb2 as pb
 from tests.client.helpers import WAIT_S, assert_nothing_comes
+from tests.client.raw_chunks import RawChunks
 from tests.client.test_chunking import chunking, large
 
 TOPIC = "persistent://public/default/t"
@@ -37,32 +33,9 @@ def client(broker: RunningBroker) -> Iterator[Client]:
         yield opened
 
 
-class Raw:
-    """A producer of chunks that nobody in their right mind would send."""
-
-    def __init__(self, broker: RunningBroker) -> None:
-        self.connection = RawClient(broker.service_url)
-        self.connection.open_producer(TOPIC)
-        self.sent = 0
-
-    def send(
-        self, name: str, count: int, part: bytes = b"abcdefghij", *, total: int = -1, age_s: float = 0
-    ) -> Position:
-        """``A0`` of ``count``: the first chunk of message A, sent ``age_s`` ago by its own account."""
-        metadata = pb.MessageMetadata(
-            producer_name="raw", sequence_id=self.sent, publish_time=int((time.time() - age_s) * 1000), uuid=name[0],
-            chunk_id=int(name[1:]), num_chunks_from_msg=count,
-            total_chunk_msg_size=count * len(part) if total < 0 else total,
-        )  # fmt: skip
-        self.connection.send_entry(0, self.sent, seal_entry(metadata.SerializeToString(), part))
-        self.sent += 1
-        receipt = self.connection.next_command().send_receipt
-        return Position(receipt.message_id.ledgerId, receipt.message_id.entryId)
-
-
 @pytest.fixture
-def raw(broker: RunningBroker) -> Iterator[Raw]:
-    made = Raw(broker)
+def raw(broker: RunningBroker) -> Iterator[RawChunks]:
+    made = RawChunks(broker.service_url, TOPIC)
     with made.connection:
         yield made
 
@@ -77,7 +50,7 @@ def backlog_is_empty(client: Client, **options: object) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
-def test_abandoned_chunks_are_acknowledged(client: Client, raw: Raw, kind: str) -> None:
+def test_abandoned_chunks_are_acknowledged(client: Client, raw: RawChunks, kind: str) -> None:
     """5.3.3, 5.3.7, 5.3.10 (I5.4): incomplete messages and orphans leave the backlog after the expiry, unseen."""
     options = {"type": kind, "expire_time_of_incomplete_chunked_message_s": 0.3, "acknowledgment_group_time_s": 0}
     with client.subscribe(TOPIC, "s", **options) as consumer:  # type: ignore[arg-type]
@@ -88,7 +61,7 @@ def test_abandoned_chunks_are_acknowledged(client: Client, raw: Raw, kind: str) 
     assert backlog_is_empty(client, type=kind)
 
 
-def test_duplicates_of_chunks_leave_the_backlog(client: Client, raw: Raw) -> None:
+def test_duplicates_of_chunks_leave_the_backlog(client: Client, raw: RawChunks) -> None:
     """5.3.2, 5.3.3: chunks sent twice, and a message begun anew: shown once, and nothing is left unacknowledged."""
     with client.subscribe(TOPIC, "s", type="shared") as consumer:
         for name in ("A0", "A1", "A0", "A1", "A1", "A2"):
@@ -101,7 +74,7 @@ def test_duplicates_of_chunks_leave_the_backlog(client: Client, raw: Raw) -> Non
     assert backlog_is_empty(client, type="shared")
 
 
-def test_a_damaged_chunked_message_is_an_error_and_not_a_message(client: Client, raw: Raw) -> None:
+def test_a_damaged_chunked_message_is_an_error_and_not_a_message(client: Client, raw: RawChunks) -> None:
     """5.3.5 (I5.3): sizes that contradict each other raise when the message would be received; others go on."""
     with client.subscribe(TOPIC, "s") as consumer:
         raw.send("A0", 2, total=11)
@@ -114,7 +87,7 @@ def test_a_damaged_chunked_message_is_an_error_and_not_a_message(client: Client,
 
 
 @pytest.mark.parametrize("auto_ack", [True, False])
-def test_too_many_at_once(client: Client, raw: Raw, auto_ack: bool) -> None:
+def test_too_many_at_once(client: Client, raw: RawChunks, auto_ack: bool) -> None:
     """5.3.6, 5.3.1: the oldest makes room, and is acknowledged, or comes again after the ack timeout."""
     options = {
         "type": "shared",
@@ -171,7 +144,7 @@ def test_messages_survive_a_killed_broker(broker: RunningBroker, client: Client)
         assert received == set(sent)
 
 
-def test_a_reader_loses_no_chunk_over_a_reconnect(broker: RunningBroker, client: Client, raw: Raw) -> None:
+def test_a_reader_loses_no_chunk_over_a_reconnect(broker: RunningBroker, client: Client, raw: RawChunks) -> None:
     """5.3.9, 1.9.2: a message of which the first chunk came before the connection was lost is put together after it."""
     reader = client.create_reader(TOPIC)
     raw.send("A0", 2)
@@ -180,7 +153,7 @@ def test_a_reader_loses_no_chunk_over_a_reconnect(broker: RunningBroker, client:
     assert reader.read_next(WAIT_S).value == b"between"
     broker.kill()
     broker.start()
-    with Raw(broker).connection as again:
+    with RawChunks(broker.service_url, TOPIC).connection as again:
         raw.connection = again
         raw.send("A1", 2)
         assert reader.read_next(WAIT_S).value == b"abcdefghij" * 2
