@@ -16,8 +16,6 @@ from typing import Protocol
 
 from broker_core.base.clock import Clock, TimerHandle, Timers
 from broker_core.base.errors import (
-    ConsumerBusyError,
-    MetadataServerError,
     NotAllowedError,
     PersistenceServerError,
     ServerError,
@@ -35,6 +33,7 @@ from broker_core.broker.dispatcher import DelayedEntries, DispatchContext, Dispa
 from broker_core.broker.dispatchers import make_dispatcher
 from broker_core.broker.expiry import Expiry
 from broker_core.broker.log_reader import LogReader
+from broker_core.broker.membership import check_joinable, deletion_problem
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import AckId, AckKind, SubscribeRequest, SubscriptionType
 from broker_core.broker.seeking import before_position, before_time
@@ -131,7 +130,8 @@ class Subscription:
         """Let a consumer in, or raise the ServerError that says why not."""
         dispatcher = self.dispatcher
         if dispatcher is not None:
-            self._check_joinable(dispatcher, request)
+            most = self._host.settings.max_consumers_per_subscription
+            check_joinable(self._host.name, request, dispatcher.kind, len(dispatcher.consumers), most)
         else:
             dispatcher = self._new_dispatcher(request)
         clock = self._host.clock
@@ -192,13 +192,9 @@ class Subscription:
 
     def unsubscribe(self, consumer: Consumer, on_done: OnDone) -> None:
         """Delete the subscription at the wish of its only consumer (semantics 2.1.8)."""
-        if len(self.consumers) != 1:
-            on_done(
-                MetadataServerError(
-                    f"subscription {self.name!r} has {len(self.consumers)} consumers, one of them cannot delete it",
-                    hint="close the other consumers first",
-                )
-            )
+        problem = deletion_problem(self.name, len(self.consumers))
+        if problem is not None:
+            on_done(problem)
             return
         self._host.delete_subscription(self.name, knowing=consumer)
         on_done(None)
@@ -420,20 +416,6 @@ class Subscription:
             self._host.subscription_unused(self)
 
     # -- parts
-
-    def _check_joinable(self, dispatcher: Dispatcher, request: SubscribeRequest) -> None:
-        if dispatcher.kind is not request.kind:
-            raise ConsumerBusyError(
-                f"subscription {self.name!r} of {self._host.name} is of different type: it is {dispatcher.kind.label}, "
-                f"asked for was {request.kind.label}",
-                hint="use the same type, or wait until all its consumers have left",
-            )
-        most = self._host.settings.max_consumers_per_subscription
-        if most and len(dispatcher.consumers) >= most:
-            raise ConsumerBusyError(
-                f"subscription {self.name!r} of {self._host.name} has {most} consumers, the most that are allowed",
-                hint="close one, or raise maxConsumersPerSubscription",
-            )
 
     def _new_dispatcher(self, request: SubscribeRequest) -> Dispatcher:
         self.reader.retry_damaged()

@@ -263,3 +263,14 @@ def test_deleting_and_unloading_sends_clients_away() -> None:
     _, mailbox = subscribe(world)
     world.broker.unload(NAME)
     assert mailbox.closed
+
+
+def test_a_consumer_limit_holds_without_storage_too() -> None:
+    """2.1.7, 1.1.8: maxConsumersPerSubscription."""
+    world = World(max_consumers_per_subscription=2)
+    subscribe(world, SHARED, name="a")
+    second, _ = subscribe(world, SHARED, name="b")
+    with pytest.raises(ConsumerBusyError, match="has 2 consumers, the most that are allowed"):
+        subscribe(world, SHARED, name="c")
+    second.close()
+    subscribe(world, SHARED, name="c")

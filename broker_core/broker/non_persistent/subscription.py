@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from broker_core.base.clock import Clock
-from broker_core.base.errors import ConsumerBusyError, MetadataServerError, NotAllowedError, ServerError
+from broker_core.base.errors import NotAllowedError, ServerError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer, LastMessage, OnDone
+from broker_core.broker.membership import check_joinable, deletion_problem
 from broker_core.broker.non_persistent.choices import make_choice
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import AckId, AckKind, SubscribeRequest
@@ -38,16 +39,12 @@ class NonPersistentSubscription:
         self._topic = topic
         self._clock = clock
         self._unused = unused
+        self._consumers_max = settings.max_consumers_per_subscription
         self._choice = make_choice(request, topic, settings)
 
     def subscribe(self, request: SubscribeRequest, sink: ConsumerSink) -> Consumer:
         """Let a consumer in, or raise the ServerError that says why not."""
-        if request.kind is not self.kind:
-            raise ConsumerBusyError(
-                f"subscription {self.name!r} of {self._topic} is of different type: it is {self.kind.label}, "
-                f"asked for was {request.kind.label}",
-                hint="use the same type, or wait until all its consumers have left",
-            )
+        check_joinable(self._topic, request, self.kind, len(self.consumers), self._consumers_max)
         clock = self._clock
         consumer = Consumer(
             request, sink, self, connected_since_ms=clock.now_ms(), traffic=Traffic(clock), redelivered=Traffic(clock)
@@ -111,13 +108,9 @@ class NonPersistentSubscription:
         on_done(self._nothing_stored("no time to seek to"))
 
     def unsubscribe(self, consumer: Consumer, on_done: OnDone) -> None:
-        if len(self.consumers) != 1:
-            on_done(
-                MetadataServerError(
-                    f"subscription {self.name!r} has {len(self.consumers)} consumers, one of them cannot delete it",
-                    hint="close the other consumers first",
-                )
-            )
+        problem = deletion_problem(self.name, len(self.consumers))
+        if problem is not None:
+            on_done(problem)
             return
         self.leave(consumer)
         on_done(None)

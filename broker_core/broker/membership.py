@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may join a subscription, and who may delete it: the same whether its messages are stored or not.
+
+Source: Pulsar docs, "Subscription types"; semantics 2.1.1, 2.1.7, 2.1.8.
+"""
+
+from __future__ import annotations
+
+from broker_core.base.errors import ConsumerBusyError, MetadataServerError, ServerError
+from broker_core.base.names import TopicName
+from broker_core.broker.requests import SubscribeRequest, SubscriptionType
+
+
+def check_joinable(
+    topic: TopicName, request: SubscribeRequest, kind: SubscriptionType, consumers: int, consumers_max: int
+) -> None:
+    """ConsumerBusyError unless a subscription of ``kind`` with so many consumers may have one more (0: any number)."""
+    if kind is not request.kind:
+        raise ConsumerBusyError(
+            f"subscription {request.subscription!r} of {topic} is of different type: it is {kind.label}, "
+            f"asked for was {request.kind.label}",
+            hint="use the same type, or wait until all its consumers have left",
+        )
+    if consumers_max and consumers >= consumers_max:
+        raise ConsumerBusyError(
+            f"subscription {request.subscription!r} of {topic} has {consumers_max} consumers, "
+            "the most that are allowed",
+            hint="close one, or raise maxConsumersPerSubscription",
+        )
+
+
+def deletion_problem(subscription: str, consumers: int) -> ServerError | None:
+    """Why one of so many consumers may not delete the subscription, if so."""
+    if consumers == 1:
+        return None
+    return MetadataServerError(
+        f"subscription {subscription!r} has {consumers} consumers, one of them cannot delete it",
+        hint="close the other consumers first",
+    )
