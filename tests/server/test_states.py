@@ -22,6 +22,10 @@ COMMANDS: dict[int, BaseCommand] = {
     BaseCommand.GET_TOPICS_OF_NAMESPACE: BaseCommand(
         getTopicsOfNamespace={"namespace": "public/default", "request_id": 7}
     ),
+    BaseCommand.WATCH_TOPIC_LIST: BaseCommand(
+        watchTopicList={"namespace": "public/default", "topics_pattern": ".*", "watcher_id": 5, "request_id": 7}
+    ),
+    BaseCommand.WATCH_TOPIC_LIST_CLOSE: BaseCommand(watchTopicListClose={"watcher_id": 99, "request_id": 7}),
     BaseCommand.GET_SCHEMA: BaseCommand(getSchema={"topic": "t", "request_id": 7}),
     BaseCommand.GET_OR_CREATE_SCHEMA: BaseCommand(
         getOrCreateSchema={
@@ -53,6 +57,8 @@ ANSWERS: dict[int, int | None] = {
     BaseCommand.PARTITIONED_METADATA: BaseCommand.PARTITIONED_METADATA_RESPONSE,
     BaseCommand.LOOKUP: BaseCommand.LOOKUP_RESPONSE,
     BaseCommand.GET_TOPICS_OF_NAMESPACE: BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
+    BaseCommand.WATCH_TOPIC_LIST: BaseCommand.WATCH_TOPIC_LIST_SUCCESS,
+    BaseCommand.WATCH_TOPIC_LIST_CLOSE: BaseCommand.SUCCESS,
     BaseCommand.GET_SCHEMA: BaseCommand.GET_SCHEMA_RESPONSE,
     BaseCommand.GET_OR_CREATE_SCHEMA: BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE,
     BaseCommand.PRODUCER: BaseCommand.PRODUCER_SUCCESS,
