@@ -21,12 +21,13 @@ from broker_core.cli.config import config
 from broker_core.cli.consume import consume
 from broker_core.cli.doctor import doctor
 from broker_core.cli.exits import Exit, exit_code
+from broker_core.cli.namespace import namespace
 from broker_core.cli.output import report_error
+from broker_core.cli.policies import namespace_policies, topic_policies
 from broker_core.cli.produce import produce
 from broker_core.cli.serve import serve
 from broker_core.cli.sub import sub
 from broker_core.cli.topic import topic
-from broker_core.cli.topic_policies import policies
 
 PROGRAM = "pulsarish"
 INTERRUPTED = 130
@@ -59,9 +60,10 @@ def version() -> None:
     click.echo(__version__)
 
 
-for _command in (serve, produce, consume, topic, sub, doctor, config, completion, version):
+for _command in (serve, produce, consume, topic, sub, namespace, doctor, config, completion, version):
     cli.add_command(_command)
-topic.add_command(policies)
+topic.add_command(topic_policies)
+namespace.add_command(namespace_policies)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,7 +18,7 @@ from broker_core.base.positions import MessageId
 from broker_core.base.suggest import did_you_mean
 from broker_core.cli.output import Format, Row, format_option, on_terminal, print_rows, say
 from broker_core.cli.target import Target, target_options
-from broker_core.cli.topic import confirm, find_stats
+from broker_core.cli.topic import confirm, find_stats, yes_option
 
 if TYPE_CHECKING:
     from broker_core.client.admin import AdminApi
@@ -61,7 +61,7 @@ def stats(target: Target, topic: str, subscription: str, output: Format | None) 
 @click.argument("topic")
 @click.argument("subscription")
 @click.option("--force", is_flag=True, help="Also if consumers are connected.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @target_options
 def delete(target: Target, topic: str, subscription: str, force: bool, yes: bool) -> None:
     """Delete a subscription: its position is lost, messages that no other one needs may be removed."""
@@ -99,7 +99,7 @@ def create(target: Target, topic: str, subscription: str, start: str) -> None:
 @click.argument("topic")
 @click.argument("subscription")
 @click.option("-n", "--count", type=click.IntRange(1), required=True, help="How many; a batch counts as one.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @target_options
 def skip(target: Target, topic: str, subscription: str, count: int, yes: bool) -> None:
     """Pass over the next messages of a subscription."""
@@ -113,7 +113,7 @@ def skip(target: Target, topic: str, subscription: str, count: int, yes: bool) -
 @sub.command()
 @click.argument("topic")
 @click.argument("subscription")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @target_options
 def clear(target: Target, topic: str, subscription: str, yes: bool) -> None:
     """Pass over all messages that a subscription has not acknowledged."""
@@ -130,7 +130,7 @@ def clear(target: Target, topic: str, subscription: str, yes: bool) -> None:
 @click.option(
     "--older-than", "older_than_s", type=click.IntRange(0), required=True, metavar="SECONDS", help="Age of messages."
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @target_options
 def expire(target: Target, topic: str, subscription: str, older_than_s: int, yes: bool) -> None:
     """Pass over the messages of a subscription that are too old, up to the first one that is not."""
@@ -151,7 +151,7 @@ def expire(target: Target, topic: str, subscription: str, older_than_s: int, yes
     metavar="WHERE",
     help="earliest, latest, a time such as 2030-01-31T12:00 (local unless it names a zone), or a message id.",
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @target_options
 def reset(target: Target, topic: str, subscription: str, where: str, yes: bool) -> None:
     """Move a subscription, so that it goes on at a time or a message; its consumers reconnect."""
@@ -172,7 +172,7 @@ def reset(target: Target, topic: str, subscription: str, where: str, yes: bool) 
 @click.argument("topic")
 @click.argument("subscription")
 @click.argument("message_id")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @target_options
 def cancel(target: Target, topic: str, subscription: str, message_id: str, yes: bool) -> None:
     """Take a delayed message back for a subscription, before it is delivered there. Apache Pulsar cannot do it."""

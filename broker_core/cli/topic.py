@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 _DEFAULT = f"{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}"
 
 
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+"""Of a command that uses ``confirm``."""
+
+
 @click.group()
 def topic() -> None:
     """List, create, grow, end, delete and look at topics."""
@@ -67,7 +71,7 @@ def create(target: Target, name: str, partitions: int, output: Format | None) ->
 @topic.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--force", is_flag=True, help="Also if producers or subscriptions use it.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
 @target_options
 def delete(target: Target, names: tuple[str, ...], force: bool, yes: bool, dry_run: bool) -> None:
@@ -136,7 +140,7 @@ def unload(target: Target, name: str) -> None:
 
 @topic.command()
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @format_option
 @target_options
 def terminate(target: Target, name: str, yes: bool, output: Format | None) -> None:

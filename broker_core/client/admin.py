@@ -2,7 +2,7 @@
 """The calls of Pulsar's admin REST that the command line and the examples need; works with any Pulsar.
 
 Blocking, over the standard library. Statuses become the errors of the common tree, with the broker's ``reason``.
-Source: Pulsar docs, "Admin REST API - persistent topics".
+Source: Pulsar docs, "Admin REST API - persistent topics", "- namespaces".
 """
 
 from __future__ import annotations
@@ -103,18 +103,44 @@ class AdminApi:
             return {topic.partition(int(number)): _message_id(ends[number]) for number in sorted(ends, key=int)}
         return {topic: _message_id(json.loads(self._call("POST", f"{_topic_path(topic)}/terminate")))}
 
-    # -- policies of a topic; names are the last parts of Pulsar's paths, such as retention or maxProducers
+    # -- namespaces
 
-    def topic_policy(self, topic: TopicName, name: str, *, applied: bool = False) -> Any:
-        """What is set for the topic, as JSON; with ``applied`` what is in force whoever set it. None: nothing."""
+    def namespaces(self, tenant: str) -> list[NamespaceName]:
+        """Those of one tenant, sorted."""
+        return sorted(map(NamespaceName.parse, self._get(f"/admin/v2/namespaces/{_path(tenant)}")))
+
+    def create_namespace(self, name: NamespaceName) -> None:
+        """Create it; its tenant must exist."""
+        self._call("PUT", _namespace_path(name))
+
+    def create_tenant(self, tenant: str) -> None:
+        """Create it, for all clusters that there are."""
+        self._call("PUT", f"/admin/v2/tenants/{_path(tenant)}", json.dumps({"allowedClusters": self._clusters()}))
+
+    def has_tenant(self, tenant: str) -> bool:
+        """Whether there is a tenant of this name."""
+        return tenant in self._get("/admin/v2/tenants")
+
+    def delete_namespace(self, name: NamespaceName, *, force: bool) -> None:
+        """Delete it; ``force``: with all its topics, where the broker's settings allow that."""
+        self._call("DELETE", f"{_namespace_path(name)}?force={str(force).lower()}")
+
+    def _clusters(self) -> list[str]:
+        # Pulsar lists the cluster of global configuration too, for which a tenant cannot be.
+        return [str(name) for name in self._get("/admin/v2/clusters") if name != "global"]
+
+    # -- policies of a topic or namespace; names are the last parts of Pulsar's paths, such as retention
+
+    def policy(self, of: TopicName | NamespaceName, name: str, *, applied: bool = False) -> Any:
+        """What is set, as JSON; with ``applied`` what is in force for the topic whoever set it. None: nothing."""
         path = "backlogQuotaMap" if name == "backlogQuota" else _path(name)
-        content = self._call("GET", f"{_topic_path(topic)}/{path}?applied={str(applied).lower()}")
+        content = self._call("GET", f"{_owner_path(of)}/{path}?applied={str(applied).lower()}")
         return None if content.strip() == b"{}" else _json_or_none(content)
 
-    def set_topic_policy(self, topic: TopicName, name: str, value: Any) -> None:
+    def set_policy(self, of: TopicName | NamespaceName, name: str, value: Any) -> None:
         """Set one policy to a JSON value; of ``backlogQuota`` to a map of types to quotas, as it is read."""
-        path = f"{_topic_path(topic)}/{_path(name)}"
-        if name == "messageTTL":
+        path = f"{_owner_path(of)}/{_path(name)}"
+        if name == "messageTTL" and isinstance(of, TopicName):
             self._call("POST", f"{path}?messageTTL={quote(str(value), safe='')}")
         elif name == "backlogQuota":
             for kind, quota in dict(value).items():
@@ -122,9 +148,9 @@ class AdminApi:
         else:
             self._call("POST", path, json.dumps(value))
 
-    def remove_topic_policy(self, topic: TopicName, name: str) -> None:
-        """Leave the policy to the namespace and the broker again."""
-        path = f"{_topic_path(topic)}/{_path(name)}"
+    def remove_policy(self, of: TopicName | NamespaceName, name: str) -> None:
+        """Leave the policy to the level above again: of a topic to the namespace, of that to the broker."""
+        path = f"{_owner_path(of)}/{_path(name)}"
         kinds = ("destination_storage", "message_age") if name == "backlogQuota" else ("",)
         for kind in kinds:
             self._call("DELETE", f"{path}?backlogQuotaType={kind}" if kind else path)
@@ -210,6 +236,14 @@ class AdminApi:
 
 def _topic_path(topic: TopicName) -> str:
     return f"/admin/v2/{topic.domain}/{_path(topic.tenant, topic.namespace, topic.local)}"
+
+
+def _namespace_path(name: NamespaceName) -> str:
+    return f"/admin/v2/namespaces/{_path(name.tenant, name.local)}"
+
+
+def _owner_path(of: TopicName | NamespaceName) -> str:
+    return _topic_path(of) if isinstance(of, TopicName) else _namespace_path(of)
 
 
 def _subscription_path(topic: TopicName, subscription: str) -> str:

@@ -27,7 +27,7 @@ def broker(tmp_path: Path) -> Iterator[RunningBroker]:
 
 def set_quota(broker: RunningBroker, policy: str) -> None:
     with AdminApi(broker.http_url, timeout_s=20) as admin:
-        admin.set_topic_policy(NAME, "backlogQuota", {"destination_storage": {"limitSize": 10, "policy": policy}})
+        admin.set_policy(NAME, "backlogQuota", {"destination_storage": {"limitSize": 10, "policy": policy}})
 
 
 def clear(broker: RunningBroker) -> None:
@@ -96,6 +96,6 @@ def test_an_evicted_backlog_is_not_delivered(broker: RunningBroker) -> None:
                     pass
             producer.send(b"late")
             with AdminApi(broker.http_url, timeout_s=20) as admin:
-                admin.remove_topic_policy(NAME, "backlogQuota")
+                admin.remove_policy(NAME, "backlogQuota")
         with client.subscribe(TOPIC, "s") as consumer:
             assert consumer.receive(20).value == b"late"

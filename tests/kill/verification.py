@@ -89,7 +89,7 @@ def create_topics(brokers: BrokerSeries) -> None:
         for topic in (*_PLAIN_TOPICS, DEAD_LETTERS):
             admin.create_topic(TopicName.parse(topic), 0)
         admin.create_topic(TopicName.parse(PARTED), PARTITIONS)
-        admin.set_topic_policy(TopicName.parse(ONCE), "deduplicationEnabled", True)
+        admin.set_policy(TopicName.parse(ONCE), "deduplicationEnabled", True)
     with Client(brokers.service_url) as client:
         for topic in (*_TOPICS, DEAD_LETTERS):
             client.subscribe(topic, KEEPER, initial_position="earliest").close()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``pulsarish namespace``: list, create and delete namespaces, over the admin REST. Policies are in ``policies``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from broker_core.base.errors import TopicNotFoundError
+from broker_core.base.names import DEFAULT_TENANT, NamespaceName
+from broker_core.base.suggest import did_you_mean
+from broker_core.cli.output import Format, format_option, print_rows, say
+from broker_core.cli.target import Target, target_options
+from broker_core.cli.topic import confirm, yes_option
+
+if TYPE_CHECKING:
+    from broker_core.client.admin import AdminApi
+
+
+@click.group()
+def namespace() -> None:
+    """List, create and delete namespaces, and set their policies."""
+
+
+@namespace.command("list")
+@click.argument("tenant", default=DEFAULT_TENANT)
+@format_option
+@target_options
+def list_namespaces(target: Target, tenant: str, output: Format | None) -> None:
+    """List the namespaces of TENANT (default public)."""
+    with target.admin() as admin:
+        rows = [{"namespace": str(name)} for name in admin.namespaces(tenant)]
+    print_rows(
+        rows, output, empty=f"no namespaces in {tenant}; make one with: pulsarish namespace create {tenant}/NAME"
+    )
+
+
+@namespace.command()
+@click.argument("name")
+@click.option("--with-tenant", is_flag=True, help="Create its tenant too, if there is none.")
+@format_option
+@target_options
+def create(target: Target, name: str, with_tenant: bool, output: Format | None) -> None:
+    """Create the namespace NAME (tenant/namespace)."""
+    made = NamespaceName.parse(name)
+    with target.admin() as admin:
+        if not admin.has_tenant(made.tenant):
+            if not with_tenant:
+                raise TopicNotFoundError(f'tenant "{made.tenant}" does not exist', hint="add --with-tenant")
+            admin.create_tenant(made.tenant)
+        admin.create_namespace(made)
+    print_rows([{"namespace": str(made)}], output)
+
+
+@namespace.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--force", is_flag=True, help="With all its topics, if the broker has forceDeleteNamespaceAllowed.")
+@yes_option
+@target_options
+def delete(target: Target, names: tuple[str, ...], force: bool, yes: bool) -> None:
+    """Delete namespaces and what is set for them."""
+    with target.admin() as admin:
+        for name in map(NamespaceName.parse, names):
+            check_namespace(admin, name)
+            confirm(f"Delete {name} with {len(admin.topics(name)):,} topics?", yes)
+            admin.delete_namespace(name, force=force)
+            say(f"deleted {name}")
+
+
+def check_namespace(admin: AdminApi, name: NamespaceName) -> None:
+    """TopicNotFoundError unless it exists; the error names the one that was probably meant."""
+    known = [str(each) for each in admin.namespaces(name.tenant)] if admin.has_tenant(name.tenant) else []
+    if str(name) not in known:
+        raise TopicNotFoundError(
+            f'namespace "{name}" does not exist: tenant {name.tenant} has {len(known)} namespaces, not this one',
+            hint=did_you_mean(str(name), known, otherwise=f"create it with: pulsarish namespace create {name}"),
+        )
