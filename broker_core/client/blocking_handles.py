@@ -232,6 +232,15 @@ class Consumer(Handle[AsyncConsumer]):
         """
         self._thread.run(self._inner.reconsume_later(message, delay_s, properties))
 
+    def reconsume_later_cumulative(
+        self, message: Message, delay_s: float, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """The same, then acknowledge ``message`` and all before it in its partition, as Pulsar's clients do.
+
+        Only ``message`` is copied: those before it are done. UsageError on a Shared or Key_Shared subscription.
+        """
+        self._thread.run(self._inner.reconsume_later_cumulative(message, delay_s, properties))
+
     def redeliver_unacknowledged(self) -> None:
         """Have everything delivered again that is not acknowledged."""
 

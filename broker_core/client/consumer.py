@@ -190,7 +190,21 @@ class AsyncConsumer:
         Returns when the copy is stored; if it cannot be, raises, and the message is delivered again soon.
         UsageError without ``retry_enabled``.
         """
-        child, message_id = self.check_acknowledged(message)
+        await self._reconsume(message, delay_s, properties, cumulative=False)
+
+    async def reconsume_later_cumulative(
+        self, message: Message, delay_s: float, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """The same, then acknowledge ``message`` and all before it in its partition, as Pulsar's clients do.
+
+        Only ``message`` is copied: those before it are done. UsageError on a Shared or Key_Shared subscription.
+        """
+        await self._reconsume(message, delay_s, properties, cumulative=True)
+
+    async def _reconsume(
+        self, message: Message, delay_s: float, properties: Mapping[str, str] | None, *, cumulative: bool
+    ) -> None:
+        child, message_id = self.check_acknowledged(message, cumulative=cumulative)
         letter = self._letters.retry(message, child.topic, delay_s, properties or {})
         child.copying(message_id)
         try:
@@ -198,7 +212,10 @@ class AsyncConsumer:
         except BaseException:
             child.copying_failed(message_id)
             raise
-        child.acknowledge(message_id)
+        if cumulative:
+            child.acknowledge_cumulative(message_id)
+        else:
+            child.acknowledge(message_id)
 
     def pause(self) -> None:
         """Ask the broker for no more messages until ``resume``. What is queued or on its way can still be received."""

@@ -54,6 +54,8 @@ EXCEPTIONS: Final[tuple[Exempt, ...]] = (
     Exempt("test_what_is_not_acknowledged_in_time_comes_again", "python", "*", LONG_TIMEOUT),
     Exempt("test_a_refused_message_of_a_partition_comes_once_and_after_its_delay", "python", "*", LONG_TIMEOUT),
     Exempt("test_a_retried_message_comes_back_later_and_at_last_as_a_dead_letter", "python", "*", NO_RETRY),
+    Exempt("test_a_retried_message_may_acknowledge_all_before_it", "python", "*", NO_RETRY),
+    Exempt("test_nothing_is_retried_cumulatively_where_others_consume", "python", "*", NO_RETRY),
     Exempt("test_retrying_has_to_be_enabled", "python", "*", NO_RETRY),
     Exempt(
         "test_a_delayed_message_keeps_its_place_in_the_log",

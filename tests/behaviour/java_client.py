@@ -180,6 +180,9 @@ class JavaConsumer:
     def reconsume_later(self, message: Received, delay_ms: int, properties: Mapping[str, str]) -> None:
         self._ask("reconsume_later", message=message.own, delay_ms=delay_ms, properties=dict(properties))
 
+    def reconsume_later_cumulative(self, message: Received, delay_ms: int) -> None:
+        self._ask("reconsume_later_cumulative", message=message.own, delay_ms=delay_ms)
+
     def redeliver_all(self) -> None:
         self._ask("redeliver_all")
 

@@ -140,6 +140,10 @@ class OurConsumer:
         with _errors():
             self._consumer.reconsume_later(_message(message), delay_ms / 1000, properties)
 
+    def reconsume_later_cumulative(self, message: Received, delay_ms: int) -> None:
+        with _errors():
+            self._consumer.reconsume_later_cumulative(_message(message), delay_ms / 1000)
+
     def redeliver_all(self) -> None:
         with _errors():
             self._consumer.redeliver_unacknowledged()

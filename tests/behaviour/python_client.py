@@ -171,6 +171,9 @@ class PythonConsumer:
     def reconsume_later(self, message: Received, delay_ms: int, properties: Mapping[str, str]) -> None:
         raise CannotExpressError("reconsume later")
 
+    def reconsume_later_cumulative(self, message: Received, delay_ms: int) -> None:
+        raise CannotExpressError("reconsume later")
+
     def redeliver_all(self) -> None:
         self._consumer.redeliver_unacknowledged_messages()
 

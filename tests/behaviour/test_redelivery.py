@@ -191,6 +191,29 @@ def test_a_retried_message_comes_back_later_and_at_last_as_a_dead_letter(cell: C
     assert take_all(consumer) == []
 
 
+@pytest.mark.parametrize("kind", ["Exclusive", "Failover"])
+def test_a_retried_message_may_acknowledge_all_before_it(cell: Cell, kind: str) -> None:
+    """4.6.3, 3.5.1: it alone is copied; what is behind it stays."""
+    topic = cell.topic()
+    consumer = cell.consumer(topic, type=kind, retry=True, max_redeliver_count=3)
+    cell.send(topic, "abc")
+    consumer.reconsume_later_cumulative(take(consumer, 2)[1], 100)
+    assert sorted(take_values(consumer, 2)) == ["b", "c"]
+    consumer.close()
+    assert sorted(take_values(cell.consumer(topic, type=kind), 1)) == ["c"]
+
+
+@pytest.mark.parametrize("kind", ["Shared", "Key_Shared"])
+def test_nothing_is_retried_cumulatively_where_others_consume(cell: Cell, kind: str) -> None:
+    """4.6.3, 3.3.1: messages before one may be with others."""
+    topic = cell.topic()
+    consumer = cell.consumer(topic, type=kind, retry=True)
+    cell.send(topic, "a")
+    (message,) = take(consumer, 1)
+    with pytest.raises(RefusedError):
+        consumer.reconsume_later_cumulative(message, 100)
+
+
 def test_retrying_has_to_be_enabled(cell: Cell) -> None:
     """4.6.1: without a retry topic there is nowhere to put the copy."""
     topic = cell.topic()

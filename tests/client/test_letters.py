@@ -205,6 +205,36 @@ def test_retry_must_be_enabled(client: Client, topic: str) -> None:
         consumer.reconsume_later(take(consumer, 1)[0], 1)
 
 
+@pytest.mark.parametrize("kind", ["exclusive", "failover"])
+def test_a_message_may_be_retried_and_all_before_it_acknowledged(client: Client, topic: str, kind: str) -> None:
+    """4.6.3, 3.5.1 (4.6.4) the one that is named is copied; on Exclusive and Failover its delay does not hold it up."""
+    send(client, topic, 5)
+    options = {"type": kind, "initial_position": "earliest", "retry_enabled": True}
+    with client.subscribe(topic, "s", **options) as consumer:  # type: ignore[arg-type]
+        messages = {message.value: message for message in take(consumer, 5)}
+        consumer.reconsume_later_cumulative(messages[b"m2"], 3600, {"why": "later"})
+        copy = take(consumer, 1)[0]
+        assert (copy.value, copy.topic) == (b"m2", f"{topic}-s-RETRY")
+        assert (copy.properties["RECONSUMETIMES"], copy.properties["why"]) == ("1", "later")
+        consumer.reconsume_later_cumulative(copy, 0)
+        again = take(consumer, 1)[0]
+        assert again.properties["RECONSUMETIMES"] == "2"
+        consumer.acknowledge_cumulative(again, wait=True)
+    with client.subscribe(topic, "s", **options) as consumer:  # type: ignore[arg-type]
+        assert values(take(consumer, 2)) == ["m3", "m4"]
+        assert_nothing_comes(consumer)
+
+
+@pytest.mark.parametrize("kind", ["shared", "key_shared"])
+def test_nothing_is_acknowledged_cumulatively_where_others_consume(client: Client, topic: str, kind: str) -> None:
+    """4.6.3, 3.3.1 (2.4.1) the error comes before the copy."""
+    send(client, topic, 1)
+    consumer = client.subscribe(topic, "s", type=kind, initial_position="earliest", retry_enabled=True)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="belong to others"):
+        consumer.reconsume_later_cumulative(take(consumer, 1)[0], 0)
+    assert_nothing_comes(consumer)
+
+
 def test_partitions_share_their_retry_topic(service: Service, client: Client, topic: str) -> None:
     """4.6.2 with retry enabled the names come from the topic without its partition; without, from the partition."""
     service.create_partitioned(topic, 2)

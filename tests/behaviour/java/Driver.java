@@ -148,6 +148,10 @@ public final class Driver {
                 consumer.reconsumeLater(this.<Message<byte[]>>object(request, "message"), properties(request),
                         request.get("delay_ms").asLong(), TimeUnit.MILLISECONDS);
                 break;
+            case "reconsume_later_cumulative":
+                consumer.reconsumeLaterCumulative(this.<Message<byte[]>>object(request, "message"),
+                        request.get("delay_ms").asLong(), TimeUnit.MILLISECONDS);
+                break;
             case "redeliver_all":
                 consumer.redeliverUnacknowledgedMessages();
                 break;
