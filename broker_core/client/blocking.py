@@ -26,6 +26,7 @@ from broker_core.client.blocking_handles import (
     TableView,
 )
 from broker_core.client.config import (
+    PENDING_BYTES_DEFAULT,
     ClientConfig,
     ConsumerOptions,
     InitialPosition,
@@ -49,6 +50,7 @@ class Client:
         operation_timeout_s: float = 30.0,
         connection_timeout_s: float = 10.0,
         keep_alive_interval_s: float = 30.0,
+        memory_limit_bytes: int = PENDING_BYTES_DEFAULT,
     ) -> None:
         """ConfigError if something given is not valid. Nothing is connected before it is needed."""
         parse_service_url(service_url)
@@ -57,6 +59,7 @@ class Client:
             operation_timeout_s=operation_timeout_s,
             connection_timeout_s=connection_timeout_s,
             keep_alive_interval_s=keep_alive_interval_s,
+            memory_limit_bytes=memory_limit_bytes,
         )
         self._lock = threading.Lock()
         self._inner: AsyncClient | None = None

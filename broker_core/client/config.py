@@ -29,7 +29,7 @@ InitialPosition = Literal["latest", "earliest"]
 RegexSubscriptionMode = Literal["persistent", "non_persistent", "all"]
 
 PENDING_BYTES_DEFAULT: Final = 64 * 1024 * 1024
-"""What one producer keeps until its receipts arrive, as in newer Java clients."""
+"""What one producer, and one client, keep until receipts arrive, as in newer Java clients."""
 
 ACK_TIMEOUT_MIN_SECONDS: Final = 1.0
 ACK_TIMEOUT_TICK_MIN_SECONDS: Final = 0.1
@@ -49,7 +49,10 @@ def _check_least(least: float, **values: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """Connections and patience, for everything made from one client. Times are seconds."""
+    """Connections, patience and memory, for everything made from one client. Times are seconds.
+
+    ``memory_limit_bytes``: what all its producers together may have waiting for receipts, 0: any amount.
+    """
 
     service_url: str
     operation_timeout_s: float = 30.0
@@ -58,6 +61,7 @@ class ClientConfig:
     backoff_first_s: float = 0.1
     backoff_max_s: float = 3.0
     """Short, because most brokers here are on the same machine and come back within a second."""
+    memory_limit_bytes: int = PENDING_BYTES_DEFAULT
 
     def __post_init__(self) -> None:
         _check_least(
@@ -68,6 +72,7 @@ class ClientConfig:
             backoff_first_s=self.backoff_first_s,
             backoff_max_s=self.backoff_max_s,
         )
+        _check_least(0, memory_limit_bytes=self.memory_limit_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

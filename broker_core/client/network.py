@@ -11,6 +11,7 @@ from typing import Protocol
 from broker_core.base.clock import Clock, SystemClock, TimerHandle
 from broker_core.client.config import ClientConfig
 from broker_core.client.lookup import Lookup
+from broker_core.client.memory_limit import MemoryLimit
 from broker_core.client.pool import ConnectionPool
 from broker_core.client.retrying import Backoff
 
@@ -41,6 +42,7 @@ class Network:
         self.timers = LoopTimers(self.loop)
         self.pool = ConnectionPool(config)
         self.lookup = Lookup(self.pool, config)
+        self.memory = MemoryLimit(config.memory_limit_bytes)
         self.open: set[Closable] = set()
         """What was made and not closed: the client closes it with itself."""
         self._producer_ids = itertools.count()

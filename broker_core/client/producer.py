@@ -211,7 +211,7 @@ class AsyncProducer:
         """``partitions`` 0: the topic has none."""
         self.topic = topic
         self.config = config
-        self.window = SendWindow(config.max_pending_messages, config.max_pending_bytes)
+        self.window = SendWindow(config.max_pending_messages, config.max_pending_bytes, network.memory)
         self._network = network
         self._interceptors = Interceptors(config.interceptors)
         self._unseen_failure: PulsarishError | None = None
@@ -365,8 +365,10 @@ class AsyncProducer:
     def queue_full(self) -> QueueFullError:
         """The error for a message that finds no room."""
         return QueueFullError(
-            f"the producer of {self.topic} has {self.window.messages} messages without receipt, as many as it may",
-            hint="wait for receipts, set block_if_queue_full, or raise max_pending_messages or max_pending_bytes",
+            f"the producer of {self.topic} has {self.window.messages} messages without receipt, its client "
+            f"{self._network.memory.bytes} bytes of them: as many as they may",
+            hint="wait for receipts, set block_if_queue_full, or raise max_pending_messages, max_pending_bytes or the "
+            "client's memory_limit_bytes",
         )
 
     def no_room(self) -> OperationTimeoutError:

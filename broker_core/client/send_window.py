@@ -2,7 +2,8 @@
 """How much one producer may have waiting for receipts, in messages and bytes, and who waits for room.
 
 Thread-safe: an application thread takes room before it hands a message to the event loop, the loop gives it back with
-the receipt. Knows neither loops nor threads beyond its lock; a waiter is any callable. Source: semantics 1.7.6.
+the receipt. Knows neither loops nor threads beyond its lock; a waiter is any callable, and may be called more than once
+where a limit of the client counts too. Source: semantics 1.7.6.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from broker_core.client.memory_limit import MemoryLimit
+
 
 class SendWindow:
-    """Room for ``messages_max`` messages (0: any number) and ``bytes_max`` bytes.
+    """Room for ``messages_max`` messages (0: any number) and ``bytes_max`` bytes, and within ``memory`` if given.
 
     A single message larger than ``bytes_max`` is let in alone, else it could never be sent.
     """
 
-    def __init__(self, messages_max: int, bytes_max: int) -> None:
+    def __init__(self, messages_max: int, bytes_max: int, memory: MemoryLimit | None = None) -> None:
+        self._memory = memory
         self._messages_max = messages_max
         self._bytes_max = bytes_max
         self._messages = 0
@@ -32,6 +36,8 @@ class SendWindow:
             if self._messages and (
                 self._bytes + size_bytes > self._bytes_max or self._messages >= self._messages_max > 0
             ):  # fmt: skip
+                return False
+            if self._memory is not None and not self._memory.try_take(size_bytes):
                 return False
             self._messages += 1
             self._bytes += size_bytes
@@ -51,16 +57,21 @@ class SendWindow:
             self._messages -= messages
             self._bytes -= size_bytes
             woken, self._waiters = self._waiters, deque()
+        if self._memory is not None:
+            self._memory.give_back(size_bytes)
         for wake in woken:
             wake()
 
     def wake_later(self, wake: Callable[[], None]) -> None:
-        """Call ``wake`` once when room was given back; at once if nothing is taken. It may be called on any thread."""
+        """Call ``wake`` when room was given back; at once if nothing is taken. It may be called on any thread."""
         with self._lock:
-            if self._messages:
+            waits = self._messages > 0
+            if waits:
                 self._waiters.append(wake)
-                return
-        wake()
+        if self._memory is not None:
+            waits = self._memory.wake_later(wake) or waits
+        if not waits:
+            wake()
 
     @property
     def messages(self) -> int:
