@@ -221,6 +221,18 @@ def test_look_ahead_has_a_limit() -> None:
     assert (slows.take(), fasts.take()) == (positions[2:6], positions[6:])
 
 
+def test_an_ack_of_what_waits_makes_room_to_look_ahead() -> None:
+    """2.9.3.1, 3.3.2 (I2.15, I2.13): an entry that nobody holds is acknowledged, and a new one is read in its place."""
+    world = KeyWorld(key_shared_look_ahead_msg_in_replay_threshold_per_consumer=2)
+    slow, _ = world.join("C1", 0)
+    _, fasts = world.join("C2")
+    positions = world.send(*[HIGH] * 4, LOW)
+    assert (world.dispatcher.replay_entries, fasts.take()) == (4, [])
+    ack(slow, positions[0])
+    world.settle()
+    assert fasts.take() == positions[4:]
+
+
 def test_the_limit_of_the_subscription_counts_too() -> None:
     """2.9.3.1: the smaller of both limits; 0 is none."""
     for per_consumer, per_subscription, expected in ((10, 3, 3), (0, 5, 5), (0, 0, 20)):

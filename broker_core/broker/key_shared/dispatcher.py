@@ -170,7 +170,9 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
         owner = self._book_ack(position, remaining)
         if not remaining:
             hash_ = self._hashes.pop(position, None)
-            if owner is not None and hash_ is not None and self.draining:
+            if owner is None:
+                self._woken = True  # if it waited there is room now to look further ahead
+            elif hash_ is not None and self.draining:
                 self._settled(hash_, owner)
 
     def acked_entries(self, consumer: Consumer, positions: Sequence[Position]) -> None:
