@@ -32,6 +32,7 @@ _OPERATION_TIMEOUT_S: Final = 5.0
 _RECEIVE_TIMEOUT_S: Final = 0.05
 _RETRY_PAUSE_S: Final = 0.01
 _ACK_AFTER: Final = 25
+_LATER_MAX_S: Final = 0.1
 _QUIET_S: Final = 3.0
 """A consumer that got nothing for so long, while nobody sends, has drained its topic."""
 
@@ -85,10 +86,11 @@ class Consumption:
         for message in self._messages(consumer, incarnation):
             if message is not None:
                 content = decode(message.value or b"") or Message("damaged", -1)
-                session.delivered.append((Slot.of(message.message_id), content))
-                self._trace.took(incarnation, message, content)
-                if self._plan.rejects and is_poison(content.number):
-                    consumer.negative_acknowledge(message)
+                if message.topic == self._plan.topic:  # the letters of a retry topic are another log
+                    session.delivered.append((Slot.of(message.message_id), content))
+                    self._trace.took(incarnation, message, content)
+                if self._plan.refuses and is_poison(content.number):
+                    self._refuse(consumer, message)
                 else:
                     unacked.append(message)
             if leave_after and len(session.delivered) >= leave_after:
@@ -107,6 +109,13 @@ class Consumption:
             if message is not None:
                 self._last_message_at = time.monotonic()
             yield message
+
+    def _refuse(self, consumer: Consumer, message: Delivered) -> None:
+        if self._plan.refuses == "nack":
+            consumer.negative_acknowledge(message)
+        else:
+            consumer.reconsume_later(message, self._dice.uniform(0, _LATER_MAX_S))
+            self._state.add_progress(self._load, 1)
 
     def _acknowledge(self, consumer: Consumer, messages: list[Delivered]) -> None:
         """With receipt: only what the broker has confirmed is written down."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.broker.deduplication import DUPLICATE, NEW, Deduplication
 from broker_core.broker.delayed.tracker import DueRule
 from broker_core.broker.key_shared import dispatcher
 from broker_core.broker.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.client import Message, chunk_split
+from broker_core.client.batching import MessageFields
+from broker_core.client.consumer_letters import ConsumerLetters, Letter
 from broker_core.client.dead_letters import DeadLetters
-from broker_core.client.letters import dead_letter
+from broker_core.client.letter_box import LetterBox
+from broker_core.client.letters import RECONSUMETIMES, dead_letter
 
 _EARLY_MS = 60_000
 _HEAD_BYTES = 32
@@ -26,6 +30,7 @@ def lie() -> None:
     _forget_what_is_stored()
     _tear_chunks()
     _drop_dead_letters()
+    _lose_and_miscount_retry_letters()
 
 
 def _share_keys() -> None:
@@ -76,6 +81,25 @@ def _drop_dead_letters() -> None:
         del self._leaving[position]
 
     _replace(DeadLetters, "_bury", bury)
+
+
+def _lose_and_miscount_retry_letters() -> None:
+    """L3, L4: the second letter of a message is never sent, or the first says that it is the third."""
+    retry, send = ConsumerLetters.retry, LetterBox.send
+
+    def miscounting(self: ConsumerLetters, message: Message, *others: Any) -> Letter:
+        letter = retry(self, message, *others)
+        properties = letter.fields["properties"] or {}
+        if message.message_id.entry % 2 and properties[RECONSUMETIMES] == "1":
+            letter.fields["properties"] = {**properties, RECONSUMETIMES: "3"}
+        return letter
+
+    async def losing(self: LetterBox, topic: TopicName, value: bytes | None, fields: MessageFields, dead: bool) -> None:
+        if (fields["properties"] or {}).get(RECONSUMETIMES) != "2":
+            await send(self, topic, value, fields, dead)
+
+    _replace(ConsumerLetters, "retry", miscounting)
+    _replace(LetterBox, "send", losing)
 
 
 def _replace(owner: Any, name: str, value: object) -> None:

@@ -8,7 +8,9 @@
     U1  with deduplication nothing is stored twice
     U2  with deduplication what the broker refuses to store again, it has
     L1  a message that no consumer has accepted is acknowledged only when its copy is in the dead letter topic
-    L2  a dead letter is the copy of the message that it names
+    L2  a letter is the copy of the message that it names
+    L3  a message that is asked for later, or its retry letter, is acknowledged only when the next letter is there
+    L4  the letters of a message count 1, 2, and so on, leave out none, and end with the dead letter
 
 For messages in chunks the rules of every topic say all: R3 and C1 that none is torn, R1 and C3 that none is lost.
 Each function gives what breaks one rule, in words. Source: semantics 1.8, 2.9, 4.7, 6.1.
@@ -25,11 +27,16 @@ from broker_core.testing.history import Message, Slot
 from tests.kill.records import Delivery
 
 
-class DeadLetter(NamedTuple):
-    """A message of the dead letter topic. ``origin``: where it says that it was first; None: it does not."""
+class Letter(NamedTuple):
+    """A message of a topic of letters. ``origin``: where it says that it was first; None: it does not.
+
+    ``slot``: where it is itself; ``times``: how often it says that it was asked for again.
+    """
 
     origin: Slot | None
     message: Message | None
+    slot: Slot
+    times: int = 0
 
 
 def keys_out_of_order(deliveries: Iterable[Delivery]) -> Iterable[str]:
@@ -85,20 +92,47 @@ def known_but_missing(known: Iterable[Message], log: Mapping[Slot, Message | Non
 
 
 def acknowledged_without_copy(
-    never_accepted: Iterable[Slot], unacked: set[Slot], letters: Sequence[DeadLetter]
+    never_accepted: Iterable[Slot], unacked: set[Slot], letters: Sequence[Letter]
 ) -> Iterable[str]:
     """L1. ``unacked``: what the subscription still has."""
     kept = unacked | {letter.origin for letter in letters if letter.origin is not None}
     return (f"{slot} is acknowledged without a copy" for slot in never_accepted if slot not in kept)
 
 
-def wrong_copies(log: Mapping[Slot, Message | None], letters: Sequence[DeadLetter]) -> Iterable[str]:
+def wrong_copies(log: Mapping[Slot, Message | None], letters: Iterable[Letter]) -> Iterable[str]:
     """L2."""
     return (
         f"the copy of {letter.origin} is {letter.message}"
         for letter in letters
         if letter.message is None or letter.origin is None or log.get(letter.origin) != letter.message
     )
+
+
+def lost_between_letters(
+    never_accepted: Iterable[Slot],
+    unacked: set[Slot],
+    retries: Sequence[Letter],
+    unacked_retries: set[Slot],
+    dead: Sequence[Letter],
+) -> Iterable[str]:
+    """L3. ``unacked`` and ``unacked_retries``: what the subscription still has of the topic and of its letters."""
+    there = {(letter.origin, letter.times) for letter in (*retries, *dead)}
+    left = [(slot, 0) for slot in never_accepted if slot not in unacked]
+    left += [(each.origin, each.times) for each in retries if each.origin and each.slot not in unacked_retries]
+    return (
+        f"{slot} is acknowledged after {times} letters without another one"
+        for slot, times in left
+        if (slot, times + 1) not in there
+    )
+
+
+def miscounted(retries: Sequence[Letter], dead: Sequence[Letter], retries_max: int) -> Iterable[str]:
+    """L4."""
+    tried = {(letter.origin, letter.times) for letter in retries}
+    wrong = [each for each in retries if not 1 <= each.times <= retries_max]
+    wrong += [each for each in dead if each.times != retries_max + 1]
+    wrong += [each for each in (*retries, *dead) if each.times > 1 and (each.origin, each.times - 1) not in tried]
+    return (f"{letter} is not the next one" for letter in wrong)
 
 
 def _when(delivery: Delivery) -> tuple[int, int]:

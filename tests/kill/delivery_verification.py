@@ -11,12 +11,24 @@ from broker_core.base.errors import OperationTimeoutError
 from broker_core.base.positions import MessageId
 from broker_core.client import Client
 from broker_core.client import Message as Delivered
-from broker_core.client.letters import ORIGIN_MESSAGE_ID
+from broker_core.client.letters import ORIGIN_MESSAGE_ID, reconsume_times
 from broker_core.testing.history import Message, Slot, TopicHistory, Verdict
 from tests.kill import delivery_rules as rules
-from tests.kill.delivery_rules import DeadLetter
+from tests.kill.delivery_rules import Letter
 from tests.kill.records import Delivery, Records
-from tests.kill.topics import DEAD_LETTERS, DELAYED, ONCE, POISONED, STICKY, WORKERS, is_poison
+from tests.kill.topics import (
+    DEAD_LETTERS,
+    DELAYED,
+    ONCE,
+    POISONED,
+    RETRIED,
+    RETRIED_DEAD,
+    RETRIES_MAX,
+    RETRY_LETTERS,
+    STICKY,
+    WORKERS,
+    is_poison,
+)
 from tests.kill.workload import decode
 
 Log = dict[Slot, Message | None]
@@ -37,14 +49,29 @@ def check_delivery(loads: Sequence[Records], logs: dict[str, Log], client: Clien
     verdict.note("D2", DELAYED, rules.never_delivered_in_time(logs[DELAYED], delayed, due_ms))
     verdict.note("U1", ONCE, rules.stored_twice(logs[ONCE]))
     verdict.note("U2", ONCE, rules.known_but_missing(known, logs[ONCE]))
-    letters = read_dead_letters(client)
-    # A message may reach its last delivery without ever being shown: broker or consumer went before it was taken.
-    shown = {each.slot for each in _deliveries(loads, POISONED)}
-    log = logs[POISONED].items()
-    never_accepted = [slot for slot, each in log if each is None or is_poison(each.number) or slot not in shown]
-    verdict.note("L1", POISONED, rules.acknowledged_without_copy(never_accepted, read_unacked(client), letters))
-    verdict.note("L2", POISONED, rules.wrong_copies(logs[POISONED], letters))
+    _check_letters(verdict, loads, logs, client)
     return verdict
+
+
+def _check_letters(verdict: Verdict, loads: Sequence[Records], logs: dict[str, Log], client: Client) -> None:
+    letters, retries, dead = (read_letters(client, topic) for topic in (DEAD_LETTERS, RETRY_LETTERS, RETRIED_DEAD))
+    poisoned, retried = (_never_accepted(loads, logs, topic) for topic in (POISONED, RETRIED))
+    unacked, unacked_retried, unacked_retries = (
+        read_unacked(client, topic) for topic in (POISONED, RETRIED, RETRY_LETTERS)
+    )
+    verdict.note("L1", POISONED, rules.acknowledged_without_copy(poisoned, unacked, letters))
+    verdict.note("L2", POISONED, rules.wrong_copies(logs[POISONED], letters))
+    verdict.note("L2", RETRIED, rules.wrong_copies(logs[RETRIED], (*retries, *dead)))
+    lost = rules.lost_between_letters(retried, unacked_retried, retries, unacked_retries, dead)
+    verdict.note("L3", RETRIED, lost)
+    verdict.note("L4", RETRIED, rules.miscounted(retries, dead, RETRIES_MAX))
+
+
+def _never_accepted(loads: Sequence[Records], logs: dict[str, Log], topic: str) -> list[Slot]:
+    # A message may reach its last delivery without ever being shown: broker or consumer went before it was taken.
+    shown = {each.slot for each in _deliveries(loads, topic)}
+    log = logs[topic].items()
+    return [slot for slot, each in log if each is None or is_poison(each.number) or slot not in shown]
 
 
 def read_whole_messages(client: Client, topic: str) -> Log:
@@ -67,20 +94,21 @@ def receipts_of_whole_messages(history: TopicHistory) -> dict[Message, Slot]:
     }
 
 
-def read_dead_letters(client: Client) -> list[DeadLetter]:
-    """The dead letter topic."""
+def read_letters(client: Client, topic: str) -> list[Letter]:
+    """A topic of letters."""
     letters = []
-    for message in _read_all(client, DEAD_LETTERS):
+    for message in _read_all(client, topic):
         origin = message.properties.get(ORIGIN_MESSAGE_ID)
-        slot = None if origin is None else Slot.of(MessageId.parse(origin))
-        letters.append(DeadLetter(slot, decode(message.value or b"")))
+        first = None if origin is None else Slot.of(MessageId.parse(origin))
+        slot = Slot.of(message.message_id)
+        letters.append(Letter(first, decode(message.value or b""), slot, reconsume_times(message)))
     return letters
 
 
-def read_unacked(client: Client) -> set[Slot]:
+def read_unacked(client: Client, topic: str) -> set[Slot]:
     """What the workers left unacknowledged."""
     unacked = set()
-    with client.subscribe(POISONED, WORKERS, type="shared") as consumer:
+    with client.subscribe(topic, WORKERS, type="shared") as consumer:
         while True:
             try:
                 unacked.add(Slot.of(consumer.receive(_NOTHING_LEFT_S).message_id))

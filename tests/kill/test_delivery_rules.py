@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from broker_core.testing.history import Message, Slot
 from tests.kill.delivery_rules import (
-    DeadLetter,
+    Letter,
     acknowledged_without_copy,
     early_deliveries,
     keys_at_two_consumers,
     keys_out_of_order,
     known_but_missing,
+    lost_between_letters,
+    miscounted,
     never_delivered_in_time,
     stored_twice,
     wrong_copies,
@@ -79,20 +81,51 @@ def test_a_message_refused_as_a_duplicate_that_is_not_there_is_found() -> None:
     ]
 
 
+def letter(origin: Slot | None, message: Message | None, *, entry: int = 0, times: int = 0) -> Letter:
+    """A letter that lies at ``entry`` of its own topic."""
+    return Letter(origin, message, Slot(9, entry, -1), times)
+
+
 def test_a_dead_letter_that_was_lost_is_found() -> None:
     """4.7.5: the first is still there, the second has its copy, the third is gone."""
-    letters = [DeadLetter(SLOTS[1], LOG[SLOTS[1]])]
+    letters = [letter(SLOTS[1], LOG[SLOTS[1]])]
     assert len(list(acknowledged_without_copy(SLOTS[:3], {SLOTS[0]}, letters))) == 1
 
 
 def test_a_copy_of_something_else_is_found() -> None:
     """4.7.6: wrong content, damaged content, an origin that nobody knows, or none."""
     message = LOG[SLOTS[1]]
-    assert not list(wrong_copies(LOG, [DeadLetter(SLOTS[1], message)]))
+    assert not list(wrong_copies(LOG, [letter(SLOTS[1], message)]))
     wrong = [
-        DeadLetter(SLOTS[0], message),
-        DeadLetter(SLOTS[1], None),
-        DeadLetter(Slot(9, 9, -1), message),
-        DeadLetter(None, message),
+        letter(SLOTS[0], message),
+        letter(SLOTS[1], None),
+        letter(Slot(9, 9, -1), message),
+        letter(None, message),
     ]
     assert len(list(wrong_copies(LOG, wrong))) == len(wrong)
+
+
+def test_a_message_that_was_lost_on_its_way_through_the_letters_is_found() -> None:
+    """4.6.3: it may be unacknowledged, or have its next letter; a letter too, and a repeat of one needs no more."""
+    message = LOG[SLOTS[1]]
+    first, again, second = (
+        letter(SLOTS[1], message, entry=entry, times=times) for entry, times in enumerate((1, 1, 2))
+    )
+    dead = letter(SLOTS[1], message, times=3)
+    assert not list(lost_between_letters(SLOTS[:2], {SLOTS[0]}, [first, again, second], set(), [dead]))
+    assert not list(lost_between_letters(SLOTS[:2], {SLOTS[0]}, [first, again, second], {second.slot}, []))
+    assert len(list(lost_between_letters(SLOTS[:2], {SLOTS[0]}, [first, second], set(), []))) == 1
+    assert len(list(lost_between_letters(SLOTS[:2], {SLOTS[0]}, [first], set(), [dead]))) == 1
+    assert len(list(lost_between_letters(SLOTS[:2], set(), [], set(), []))) == 2
+
+
+def test_letters_that_count_wrongly_are_found() -> None:
+    """4.6.3, 4.6.6: repeats are allowed; a count that is left out, too high, or too low for a dead letter is not."""
+    message = LOG[SLOTS[0]]
+    one, two, three = (letter(SLOTS[0], message, entry=times, times=times) for times in (1, 2, 3))
+    other = letter(SLOTS[1], LOG[SLOTS[1]], entry=4, times=2)
+    assert not list(miscounted([one, one, two], [three, three], 2))
+    assert len(list(miscounted([one, other], [], 2))) == 1
+    assert len(list(miscounted([one, two, three], [], 2))) == 1
+    assert len(list(miscounted([one, two], [two], 2))) == 1
+    assert len(list(miscounted([letter(SLOTS[0], message)], [], 2))) == 1

@@ -56,7 +56,7 @@ def test_every_broken_promise_about_delivery_is_found_out(tmp_path: Path) -> Non
     """Each rule about delivery is broken once on purpose, and the rig names it."""
     code, found, talk = run_rig(tmp_path, "--kills", "8", "--liar", "tests.kill.delivery_liar")
     assert code == 1, talk
-    assert {"K1", "K2", "D1", "D2", "U1", "U2", "L1", "L2"} <= found["verdict"]["broken"].keys(), talk
+    assert {"K1", "K2", "D1", "D2", "U1", "U2", "L1", "L2", "L3", "L4"} <= found["verdict"]["broken"].keys(), talk
     assert any("large: R3" in text for text in found["verdict"]["violations"]), talk
 
 

@@ -24,6 +24,13 @@ LARGE: Final = _NAMESPACE + "large"
 POISONED: Final = _NAMESPACE + "poisoned"
 """Some of its messages are never accepted by its consumers."""
 DEAD_LETTERS: Final = POISONED + "-workers-DLQ"
+RETRIED: Final = _NAMESPACE + "retried"
+"""Some of its messages are asked for again later, each time, until they are dead letters."""
+RETRY_LETTERS: Final = RETRIED + "-workers-RETRY"
+RETRIED_DEAD: Final = RETRIED + "-workers-DLQ"
+LETTER_TOPICS: Final = (DEAD_LETTERS, RETRY_LETTERS, RETRIED_DEAD)
+RETRIES_MAX: Final = 3
+"""More often than a broker redelivers a message in its short life, so that it is never given up for that."""
 
 KEEPER: Final = "keeper"
 """A subscription of every topic that acknowledges nothing, so that nothing is deleted before the final look."""
@@ -54,8 +61,9 @@ class ProducerPlan:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPlan:
-    """One consumer of one topic. ``rejects``: it never accepts what ``is_poison`` says.
+    """One consumer of one topic. ``refuses``: what it does with what ``is_poison`` says, which it never accepts.
 
+    "nack": asks for a redelivery; "later": asks for it later, by a retry letter; "": there is nothing to refuse.
     ``leaves_after``: it leaves and comes back after about so many messages; 0: it stays as long as its broker.
     """
 
@@ -63,7 +71,7 @@ class ConsumerPlan:
     subscription: str
     type: Literal["exclusive", "failover", "shared", "key_shared"]
     options: dict[str, Any] = field(default_factory=dict)
-    rejects: bool = False
+    refuses: Literal["", "nack", "later"] = ""
     leaves_after: int = 0
 
     @property
@@ -73,7 +81,7 @@ class ConsumerPlan:
 
 
 def is_poison(number: int) -> bool:
-    """Whether no worker accepts this message of POISONED."""
+    """Whether no worker accepts this message of POISONED or RETRIED."""
     return number % 5 == 0
 
 
@@ -100,6 +108,7 @@ DELIVERY_PRODUCERS: Final = (
         pause_s=0.3,
     ),
     ProducerPlan("poison", POISONED, options={"batching_enabled": False}, pause_s=0.15),
+    ProducerPlan("retried", RETRIED, options={"batching_enabled": False}, pause_s=0.15),
 )
 CONSUMERS: Final = (
     ConsumerPlan(PLAIN, "exclusive", "exclusive"),
@@ -112,10 +121,15 @@ _REJECTING: Final[dict[str, Any]] = {
     "negative_ack_precision_bits": 2,
     "dead_letter_policy": DeadLetterPolicy(max_redeliver_count=1, initial_subscription_name=KEEPER),
 }
+_RETRYING: Final[dict[str, Any]] = {
+    "retry_enabled": True,
+    "dead_letter_policy": DeadLetterPolicy(max_redeliver_count=RETRIES_MAX, initial_subscription_name=KEEPER),
+}
 DELIVERY_CONSUMERS: Final = (
     *(ConsumerPlan(STICKY, WORKERS, "key_shared", leaves_after=leaves_after) for leaves_after in (0, 0, 60)),
     *(ConsumerPlan(DELAYED, WORKERS, "shared") for _ in range(2)),
     ConsumerPlan(ONCE, WORKERS, "exclusive"),
     *(ConsumerPlan(LARGE, WORKERS, "shared") for _ in range(2)),
-    *(ConsumerPlan(POISONED, WORKERS, "shared", _REJECTING, rejects=True) for _ in range(2)),
+    *(ConsumerPlan(POISONED, WORKERS, "shared", _REJECTING, refuses="nack") for _ in range(2)),
+    *(ConsumerPlan(RETRIED, WORKERS, "shared", _RETRYING, refuses="later") for _ in range(2)),
 )

@@ -19,21 +19,22 @@ from tests.kill.delivery_verification import check_delivery, read_whole_messages
 from tests.kill.load import ROLES
 from tests.kill.records import histories, load
 from tests.kill.topics import (
-    DEAD_LETTERS,
     DELAYED,
     KEEPER,
     LARGE,
+    LETTER_TOPICS,
     ONCE,
     PARTED,
     PARTITIONS,
     PLAIN,
     POISONED,
+    RETRIED,
     STICKY,
     partitions_of,
 )
 from tests.kill.workload import decode
 
-_PLAIN_TOPICS: Final = (PLAIN, STICKY, DELAYED, ONCE, LARGE, POISONED)
+_PLAIN_TOPICS: Final = (PLAIN, STICKY, DELAYED, ONCE, LARGE, POISONED, RETRIED)
 _TOPICS: Final = (*_PLAIN_TOPICS, *partitions_of(PARTED))
 _HTTP_TIMEOUT_S: Final = 20.0
 
@@ -74,6 +75,7 @@ class Summary:
             f"delayed messages       early {self._broken('D1')}, lost {self._broken('D2')}",
             f"deduplication          stored twice {self._broken('U1')}, refused but not stored {self._broken('U2')}",
             f"dead letters           lost {self._broken('L1')}, wrong {self._broken('L2')}",
+            f"retry letters          lost {self._broken('L3')}, miscounted {self._broken('L4')}",
             f"violations             {len(self.violations)} (seed {self.seed})",
             *(f"  {text}" for text in self.violations),
         ]
@@ -86,12 +88,12 @@ class Summary:
 def create_topics(brokers: BrokerSeries) -> None:
     """Make the topics, each with the subscription that keeps everything."""
     with AdminApi(brokers.http_url, timeout_s=_HTTP_TIMEOUT_S) as admin:
-        for topic in (*_PLAIN_TOPICS, DEAD_LETTERS):
+        for topic in (*_PLAIN_TOPICS, *LETTER_TOPICS):
             admin.create_topic(TopicName.parse(topic), 0)
         admin.create_topic(TopicName.parse(PARTED), PARTITIONS)
         admin.set_policy(TopicName.parse(ONCE), "deduplicationEnabled", True)
     with Client(brokers.service_url) as client:
-        for topic in (*_TOPICS, DEAD_LETTERS):
+        for topic in (*_TOPICS, *LETTER_TOPICS):
             client.subscribe(topic, KEEPER, initial_position="earliest").close()
 
 
@@ -104,8 +106,9 @@ def verify(summary: Summary, folder: Path, brokers: BrokerSeries) -> None:
             topics[topic].log = (read_whole_messages if topic == LARGE else read_log)(client, topic)
         topics[LARGE].receipts = receipts_of_whole_messages(topics[LARGE])
         for topic in _TOPICS:
-            # Of what the workers may give up, rule L1 says what must have been delivered.
-            summary.verdict.add(check_topic(topic, topics[topic], drained=topic != POISONED))
+            # Of what the workers may give up, rules L1 and L3 say what must have been delivered.
+            drained = topic not in (POISONED, RETRIED)
+            summary.verdict.add(check_topic(topic, topics[topic], drained=drained))
         summary.verdict.add(check_delivery(loads, {topic: topics[topic].log for topic in _TOPICS}, client))
     brokers.stop()
     log = (folder / "broker.log").read_text(errors="replace")
