@@ -16,7 +16,7 @@ from typing import Final
 
 from broker_core.base.errors import ProtocolError
 from broker_core.base.positions import to_signed64
-from broker_core.wire.entry import BytesLike, read_metadata
+from broker_core.wire.entry import BytesLike, read_metadata, text_of
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 
 REPLICATOR_PREFIX: Final = "pulsar.repl."
@@ -131,7 +131,7 @@ def ids_of(metadata: MessageMetadata) -> tuple[str, int, int]:
     An entry that a replicator brings keeps them, whatever the replicator is called itself (semantics 1.8.2).
     """
     return (
-        metadata.producer_name,
+        text_of(metadata.producer_name),
         to_signed64(metadata.sequence_id),
         to_signed64(metadata.highest_sequence_id),
     )

@@ -7,12 +7,13 @@ Source: semantics 1.5.
 
 from __future__ import annotations
 
-import base64
 from typing import Protocol
 
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId
 from broker_core.client.permits import Permits
+from broker_core.wire.entry import text_of
+from broker_core.wire.entry_peek import decoded_key
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 
 
@@ -77,7 +78,8 @@ class Message:
         own = self._own
         if not own.HasField("partition_key"):
             return None
-        return base64.b64decode(own.partition_key) if own.partition_key_b64_encoded else own.partition_key
+        key = text_of(own.partition_key)
+        return decoded_key(key) if own.partition_key_b64_encoded else key
 
     @property
     def ordering_key(self) -> bytes | None:
@@ -87,7 +89,7 @@ class Message:
     @property
     def properties(self) -> dict[str, str]:
         """Application properties; of duplicates the last one."""
-        return {each.key: each.value for each in self._own.properties}
+        return {text_of(each.key): text_of(each.value) for each in self._own.properties}
 
     @property
     def event_time_ms(self) -> int:
@@ -101,7 +103,7 @@ class Message:
 
     @property
     def producer_name(self) -> str:
-        return self._entry.producer_name
+        return text_of(self._entry.producer_name)
 
     @property
     def sequence_id(self) -> int:

@@ -120,6 +120,14 @@ def read_metadata(body: BytesLike) -> MessageMetadata:
     return metadata
 
 
+def text_of(field: str | bytes) -> str:
+    """A text field of the metadata of an entry, of which nobody has checked that it is UTF-8.
+
+    The runtime hands out bytes where it is not; clients in other languages write keys like that.
+    """
+    return field if isinstance(field, str) else field.decode("utf-8", "replace")
+
+
 def _metadata_bounds(body: BytesLike) -> tuple[int, int]:
     """Where the MessageMetadata starts and ends."""
     size_at = CHECKSUM_HEAD_BYTES if body[:2] == MAGIC_CHECKSUM else 0

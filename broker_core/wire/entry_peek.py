@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from broker_core.wire.entry import text_of
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 
 _SIZE_AT: Final = 6
@@ -90,7 +91,7 @@ def chunk_place(body: bytes) -> ChunkPlace | None:
         return None
     if not metadata.HasField("chunk_id") or metadata.num_chunks_from_msg < 2:
         return None
-    return ChunkPlace(metadata.uuid, metadata.chunk_id, metadata.num_chunks_from_msg)
+    return ChunkPlace(text_of(metadata.uuid), metadata.chunk_id, metadata.num_chunks_from_msg)
 
 
 def sticky_key(body: bytes, keyless: bytes | None = None) -> bytes:
@@ -105,13 +106,15 @@ def sticky_key(body: bytes, keyless: bytes | None = None) -> bytes:
         return keyless or b""  # stored all the same; its consumer will say what is wrong with it
     if metadata.HasField("ordering_key"):
         return metadata.ordering_key
-    key = metadata.partition_key
+    key = text_of(metadata.partition_key)
     if key or metadata.HasField("partition_key"):
-        return _decoded(key) if metadata.partition_key_b64_encoded else key.encode()
-    return keyless if keyless is not None else b"%b-%d" % (metadata.producer_name.encode(), metadata.sequence_id)
+        return decoded_key(key) if metadata.partition_key_b64_encoded else key.encode()
+    if keyless is not None:
+        return keyless
+    return b"%b-%d" % (text_of(metadata.producer_name).encode(), metadata.sequence_id)
 
 
-def _decoded(key: str) -> bytes:
+def decoded_key(key: str) -> bytes:
     """A key of bytes, which travels as base64; what is none stands for itself."""
     try:
         return base64.b64decode(key)

@@ -3,13 +3,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import msgspec
 import pytest
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from broker_core.base.errors import NotAllowedError, PersistenceServerError, ServiceNotReadyError
 from broker_core.base.names import TopicName
@@ -115,6 +110,21 @@ def test_a_marker_in_the_log_says_nothing_about_ids() -> None:
     world.settle()
     world.crash()
     assert [world.produce(name=name)[0].last_sequence_id for name in ("p", "marked")] == [3, -1]
+
+
+def test_a_producer_name_that_is_no_text_stops_no_snapshot() -> None:
+    """1.8.6: nobody checks what a client writes into an entry, and recovery reads names from there."""
+    world = World(DEDUPLICATED)
+    liar, _ = world.produce(name="liar")
+    liar.send(0, -1, 1, seal_entry(b"\x0a\x02\xff\xfe\x10\x00\x18\x01", b"x"), False)
+    world.settle()
+    world.crash(policy="none")
+    producer, _ = world.produce(name="p")
+    for number in range(10):
+        send(producer, number)
+    world.settle()
+    world.crash(policy="none")
+    assert world.produce(name="p")[0].last_sequence_id == 9
 
 
 def test_a_replicator_is_judged_by_the_first_producer() -> None:
@@ -412,132 +422,6 @@ def test_a_topic_is_not_loaded_while_its_entries_are_under_way() -> None:
     again, answers = world.produce(name="p")
     send(again, 0)
     assert outcome(answers) == "duplicate"
-
-
-class DeduplicationMachine(RuleBasedStateMachine):
-    """I1.5: producers that send, lose their connection, resend, while topics are unloaded and machines crash."""
-
-    NAMES = ("a", "b", "c")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.world = World(DEDUPLICATED)
-        self.producers: dict[str, tuple[Producer, Answers]] = {}
-        self.next_id = Counter[str]()
-        self.confirmed: dict[str, int] = {}
-        self.unanswered: dict[str, list[tuple[int, int]]] = {name: [] for name in self.NAMES}
-
-    def _producer(self, name: str) -> tuple[Producer, Answers] | None:
-        pair = self.producers.get(name)
-        if pair is None or pair[0].closed:
-            try:
-                pair = self.producers[name] = self.world.produce(name=name)
-            except ServiceNotReadyError:
-                return None
-        return pair
-
-    def _note_answers(self) -> None:
-        for name, (_, answers) in self.producers.items():
-            for sequence_id, _position in answers.receipts:
-                mine = self.unanswered[name]
-                if mine and mine[0][0] == sequence_id:
-                    _, highest = mine.pop(0)
-                    self.confirmed[name] = max(self.confirmed.get(name, -1), sequence_id, highest)
-            answers.receipts.clear()
-            if answers.errors:  # as a client does: everything from there on is sent again later
-                answers.errors.clear()
-                self.producers[name][0].abandon()
-
-    @rule(name=st.sampled_from(NAMES), size=st.integers(1, 3))
-    def send_new(self, name: str, size: int) -> None:
-        pair = self._producer(name)
-        if pair is None:
-            return
-        self._resend_first(name, pair)
-        first = self.next_id[name]
-        self.next_id[name] += size
-        highest = first + size - 1 if size > 1 else -1
-        self.unanswered[name].append((first, highest))
-        send(pair[0], first, highest)
-
-    def _resend_first(self, name: str, pair: tuple[Producer, Answers]) -> None:
-        """A connection begins with everything that has no receipt."""
-        if not getattr(pair[1], "resent", False):
-            pair[1].resent = True  # type: ignore[attr-defined]
-            for each in self.unanswered[name]:
-                send(pair[0], *each)
-
-    @rule(name=st.sampled_from(NAMES), back=st.integers(0, 5))
-    def send_an_old_one(self, name: str, back: int) -> None:
-        """A second program of the same name, or a client gone mad: ids that were confirmed long ago."""
-        pair = self._producer(name)
-        old = self.confirmed.get(name, -1) - back
-        if pair is not None and old >= 0:
-            self._resend_first(name, pair)
-            send(pair[0], old)
-
-    @rule(name=st.sampled_from(NAMES))
-    def lose_connection(self, name: str) -> None:
-        if name in self.producers:
-            self.producers.pop(name)[0].abandon()
-
-    @rule()
-    def settle(self) -> None:
-        self.world.settle()
-        self._note_answers()
-
-    @rule(ms=st.sampled_from([1000, 130_000]))
-    def pass_time(self, ms: int) -> None:
-        self.world.clock.advance(ms)
-
-    @rule()
-    def unload(self) -> None:
-        self.world.broker.unload(TopicName.parse(TOPIC))
-
-    @rule()
-    def compact(self) -> None:
-        self.world.store.cursors.compact()
-
-    @rule(seed=st.integers(0, 1000), policy=st.sampled_from(["none", "all", "prefix", "random", "torn"]))
-    def crash(self, seed: int, policy: Policy) -> None:
-        self._note_answers()
-        self.producers.clear()
-        self.world.crash(seed, policy)
-
-    @invariant()
-    def stored_is_never_above_accepted(self) -> None:
-        try:
-            cursor = self.world.topic().deduplication
-        except ServiceNotReadyError:
-            return
-        assert cursor is not None
-        for name, last in cursor.ids.persisted.items():
-            assert cursor.ids.pushed[name] >= last
-
-    def teardown(self) -> None:
-        self.world.settle()
-        self._note_answers()
-        for name in self.NAMES:
-            pair = self._producer(name)
-            assert pair is not None
-            self._resend_first(name, pair)
-            self.world.settle()
-            self._note_answers()
-        in_log = stored(self.world)
-        for name in self.NAMES:
-            mine = [sequence_id for producer, sequence_id in in_log if producer == name]
-            assert mine == sorted(set(mine)), f"{name}: {mine}"
-            assert self.unanswered[name] == [], f"{name} has no answer for {self.unanswered[name]}"
-            ids = self.world.topic().deduplication.ids  # type: ignore[union-attr]
-            for sequence_id in mine:
-                assert ids.verdict(name, sequence_id) == 1
-            assert ids.last_sequence_id(name) == self.next_id[name] - 1
-        self.world.abandon()
-        World.running.remove(self.world)
-
-
-DeduplicationMachine.TestCase.settings = hypothesis_settings(max_examples=40, stateful_step_count=40, deadline=None)
-TestDeduplication = DeduplicationMachine.TestCase
 
 
 def test_positions_are_those_of_the_entries() -> None:

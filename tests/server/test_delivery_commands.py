@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the broker says to a consumer about deliveries, byte by byte, where no client of our own would show it."""
+"""Deliveries and acknowledgements byte by byte: what no client of our own shows, and what none of them would send."""
 
 from __future__ import annotations
 
@@ -8,19 +8,30 @@ import pytest
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.wire.entry import seal_entry
-from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandMessage, CommandSubscribe, MessageMetadata
+from broker_core.wire.proto.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandAck,
+    CommandMessage,
+    CommandSubscribe,
+    MessageIdData,
+    MessageMetadata,
+)
+
+NO_TEXT = b"\xff\xfe"
+PLAIN = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString()
 
 
-def publish(client: RawClient, topic: str, count: int) -> None:
-    """Entries 0 to ``count`` - 1 of a new topic."""
+def publish(client: RawClient, topic: str, *entries: bytes) -> list[MessageIdData]:
+    """The first entries of a topic, from their metadata; where they are."""
     must_succeed(client.open_producer(topic))
-    for number in range(count):
-        metadata = MessageMetadata(producer_name="p", sequence_id=number, publish_time=1)
-        client.send_entry(0, number, seal_entry(metadata.SerializeToString(), b"value"))
-        assert client.next_command().type == BaseCommand.SEND_RECEIPT
+    places = []
+    for number, metadata in enumerate(entries):
+        client.send_entry(0, number, seal_entry(metadata, b"value"))
+        places.append(next_of(client, BaseCommand.SEND_RECEIPT).send_receipt.message_id)
+    return places
 
 
-def subscribe(client: RawClient, topic: str, kind: CommandSubscribe.SubType, epoch: int | None) -> None:
+def subscribe(client: RawClient, topic: str, kind: CommandSubscribe.SubType, epoch: int | None = None) -> None:
     """Consumer 0, which knows of epochs if ``epoch`` says so."""
     command = BaseCommand(type=BaseCommand.SUBSCRIBE)
     wish = command.subscribe
@@ -57,7 +68,7 @@ def test_messages_bear_the_epoch_in_which_they_were_sent(
 ) -> None:
     """2.3.5.3: by that a client tells what was under way when it asked for everything again from what came after."""
     with RawClient(broker.service_url) as client:
-        publish(client, topic, 2)
+        publish(client, topic, PLAIN, PLAIN)
         subscribe(client, topic, kind, epoch=3)
         first = messages(client, 2)
         redeliver_all(client, 4)
@@ -76,7 +87,46 @@ def test_messages_bear_no_epoch_where_it_means_nothing(
 ) -> None:
     """2.3.5.3: not to a client that named none, nor where no order is kept."""
     with RawClient(broker.service_url) as client:
-        publish(client, topic, 1)
+        publish(client, topic, PLAIN)
         subscribe(client, topic, kind, epoch)
         (message,) = messages(client, 1)
     assert not message.HasField("consumer_epoch")
+
+
+def acknowledge(client: RawClient, *ids: MessageIdData) -> BaseCommand:
+    """The answer to an ack of consumer 0."""
+    command = BaseCommand(type=BaseCommand.ACK)
+    command.ack.CopyFrom(CommandAck(consumer_id=0, ack_type=CommandAck.Individual, message_id=ids, request_id=5))
+    client.tell(command)
+    return next_of(client, BaseCommand.ACK_RESPONSE)
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [
+        b"\x0a\x02" + NO_TEXT + b"\x10\x00\x18\x01",  # the name of the producer
+        PLAIN + b"\x32\x02" + NO_TEXT,  # the key
+        PLAIN + b"\xd2\x01\x02" + NO_TEXT + b"\xd8\x01\x02\xe8\x01\x00",  # the uuid of chunks
+    ],
+)
+@pytest.mark.parametrize("kind", [CommandSubscribe.Shared, CommandSubscribe.Key_Shared])
+def test_text_that_is_none_holds_up_nobody(
+    broker: RunningBroker, topic: str, kind: CommandSubscribe.SubType, poison: bytes
+) -> None:
+    """1.5, 2.9: nobody checks the text in an entry; whatever it is, the entry and those around it are delivered."""
+    with RawClient(broker.service_url) as client:
+        publish(client, topic, PLAIN, poison, PLAIN)
+        subscribe(client, topic, kind)
+        assert sorted(each.message_id.entryId for each in messages(client, 3)) == [0, 1, 2]
+
+
+def test_an_ack_set_of_millions_of_words_holds_up_nobody(broker: RunningBroker, topic: str) -> None:
+    """3.1.6, 3.4.3: what an ack set says beyond the end of its batch means nothing, and costs next to nothing."""
+    with RawClient(broker.service_url) as client:
+        place, _ = publish(client, topic, PLAIN, PLAIN)
+        subscribe(client, topic, CommandSubscribe.Shared)
+        messages(client, 2)
+        place.ack_set.extend([4] + [5] * 2_500_000)
+        assert not acknowledge(client, place).ackResponse.HasField("error")
+        redeliver_all(client, 0)
+        assert [each.message_id.entryId for each in messages(client, 1)] == [1]

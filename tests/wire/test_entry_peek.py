@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +50,25 @@ def test_the_sticky_key_is_the_first_that_exists(metadata: MessageMetadata, spre
     else:
         own = f"{metadata.producer_name}-{metadata.sequence_id}".encode()
         assert found == (own if spread else b"NONE_KEY")
+
+
+@pytest.mark.parametrize(
+    ("fields", "key"),
+    [
+        (b"\x0a\x01p\x10\x07\x18\x01\x32\x02\xff\xfe", "\ufffd\ufffd"),  # a key
+        (b"\x0a\x01p\x10\x07\x18\x01\x32\x02\xff\xfe\x88\x01\x01", "\ufffd\ufffd"),  # one that is said to be base64
+        (b"\x0a\x02\xff\xfe\x10\x07\x18\x01", "\ufffd\ufffd-7"),  # the name of a producer without keys
+    ],
+)
+def test_text_that_is_none_is_read_all_the_same(fields: bytes, key: str) -> None:
+    """1.6: nobody checks the text that a client writes into an entry; as in Java, what is no UTF-8 is replaced."""
+    assert sticky_key(seal_entry(fields, b"")) == key.encode()
+
+
+def test_a_uuid_that_is_no_text_is_one_all_the_same() -> None:
+    """5.2: chunks of one message are known by it."""
+    fields = b"\x0a\x01p\x10\x07\x18\x01\xd2\x01\x02\xff\xfe\xd8\x01\x03\xe8\x01\x01"
+    assert chunk_place(seal_entry(fields, b"")) == ("\ufffd\ufffd", 1, 3)
 
 
 def test_keys_of_bytes_travel_as_base64() -> None:
