@@ -7,6 +7,7 @@ system and topics that are not persistent are not watched. Source: PIP-145; sema
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -23,19 +24,19 @@ OnChange = Callable[[Sequence[str], Sequence[str]], None]
 
 
 class TopicWatch:
-    """One watch. ``topics``: the full names that match now."""
+    """One watch. ``topics``: the full names that match now, sorted, as the hash of a long list is asked for often."""
 
     def __init__(self, namespace: NamespaceName, pattern: str, on_change: OnChange) -> None:
         """NotAllowedError if ``pattern`` (of full names; the domain, if there is one, says nothing) cannot be used."""
         self.namespace = namespace
-        self.topics: set[str] = set()
+        self.topics: list[str] = []
         self._pattern = NamePattern(_without_domain(pattern))
         self._on_change = on_change
 
     @property
     def topics_hash(self) -> str:
         """Of ``topics``, as Pulsar reckons it: CRC-32C of the sorted names with commas between, low byte first."""
-        joined = ",".join(sorted(self.topics)).encode()
+        joined = ",".join(self.topics).encode()
         return int(google_crc32c.value(joined)).to_bytes(4, "little").hex()
 
     def matching(self, names: Iterable[TopicName]) -> list[str]:
@@ -51,12 +52,18 @@ class TopicWatch:
 
     def changed(self, appeared: Iterable[TopicName], disappeared: Iterable[TopicName]) -> None:
         """Tell of what matches and was not known, or was."""
-        new = [name for name in self.matching(appeared) if name not in self.topics]
-        gone = [name for name in self.matching(disappeared) if name in self.topics]
+        new = [name for name in self.matching(appeared) if not self._knows(name)]
+        gone = [name for name in self.matching(disappeared) if self._knows(name)]
+        for name in new:
+            insort(self.topics, name)
+        for name in gone:
+            del self.topics[bisect_left(self.topics, name)]
         if new or gone:
-            self.topics.update(new)
-            self.topics.difference_update(gone)
             self._on_change(new, gone)
+
+    def _knows(self, name: str) -> bool:
+        at = bisect_left(self.topics, name)
+        return at < len(self.topics) and self.topics[at] == name
 
 
 class TopicWatches:
@@ -67,7 +74,7 @@ class TopicWatches:
 
     def add(self, watch: TopicWatch, existing: Iterable[TopicName]) -> None:
         """Begin; ``existing``: the topics there are, at least those of its namespace."""
-        watch.topics.update(watch.matching(existing))
+        watch.topics = sorted(watch.matching(existing))
         self._by_namespace[watch.namespace].append(watch)
 
     def remove(self, watch: TopicWatch) -> None:

@@ -39,7 +39,7 @@ def handle_watch_topic_list(session: Session, command: BaseCommand) -> None:
     result.watcher_id = number
     result.topics_hash = watch.topics_hash
     if wish.topics_hash != result.topics_hash:
-        result.topic.extend(sorted(watch.topics))
+        result.topic.extend(watch.topics)
     session.send(answer)
 
 

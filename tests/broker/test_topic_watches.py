@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which makings and deletings of topics a watch hears of. Over the wire: ``tests/client/test_topic_watches``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from broker_core.base.errors import NotAllowedError, TopicNotFoundError
+from broker_core.base.names import NamespaceName, TopicName
+from broker_core.broker.topic_watches import TopicWatch
+from tests.broker.world import World
+
+HOME = NamespaceName.parse("public/default")
+
+
+class Heard:
+    """A watch of ``pattern``, and what it was told: ``+name`` and ``-name``, local names."""
+
+    def __init__(self, world: World, pattern: str = ".*", namespace: NamespaceName = HOME) -> None:
+        self.told: list[str] = []
+        self.watch = TopicWatch(namespace, pattern, self._changed)
+        world.broker.watch_topics(self.watch)
+
+    def _changed(self, new: Sequence[str], gone: Sequence[str]) -> None:
+        self.told += [f"+{TopicName.parse(name).local}" for name in new]
+        self.told += [f"-{TopicName.parse(name).local}" for name in gone]
+
+    def take(self) -> list[str]:
+        told, self.told = self.told, []
+        return told
+
+
+def test_a_partition_is_told_with_its_topic_and_not_when_it_is_first_used() -> None:
+    """7.12, 1.2.1: what is listed from the beginning is not new when its log is made."""
+    world = World()
+    name = TopicName.parse("parts")
+    heard = Heard(world, "public/default/parts")
+    world.broker.create_partitioned(name, 2)
+    assert heard.take() == ["+parts-partition-0", "+parts-partition-1"]
+    world.broker.topic(name.partition(0), create=True)
+    world.broker.delete_topic(name.partition(0), force=True)
+    assert heard.take() == []
+    world.broker.grow_partitions(name, 3)
+    assert heard.take() == ["+parts-partition-2"]
+    world.broker.delete_partitioned(name, force=True)
+    assert sorted(heard.take()) == [f"-parts-partition-{index}" for index in range(3)]
+    assert heard.watch.topics == []
+
+
+def test_topics_that_are_made_by_their_first_use_are_told() -> None:
+    """7.12, 1.1.7: however a topic comes into being, it is told once."""
+    world = World()
+    heard = Heard(world)
+    world.broker.topic(TopicName.parse("a"), create=True)
+    world.broker.topic(TopicName.parse("a"), create=True)
+    world.broker.create_topic(TopicName.parse("b"))
+    assert heard.take() == ["+a", "+b"]
+    world.broker.unload(TopicName.parse("a"))
+    assert heard.take() == []
+    world.broker.delete_topic(TopicName.parse("a"), force=True)
+    assert heard.take() == ["-a"]
+
+
+def test_what_is_not_stored_or_internal_is_not_told() -> None:
+    """7.12, 1.1.6, 1.1.8: as in Pulsar only persistent topics of users are watched."""
+    world = World()
+    heard = Heard(world)
+    world.broker.any_topic(TopicName.parse("non-persistent://public/default/n"), create=True)
+    world.broker.topic(TopicName.parse("__internal"), create=True)
+    assert heard.take() == []
+
+
+def test_a_watch_is_of_one_namespace_and_ends() -> None:
+    """7.12: with the namespace its topics go; after the end of the watch nothing is told."""
+    world = World()
+    shop = NamespaceName.parse("public/shop")
+    with pytest.raises(TopicNotFoundError):
+        Heard(world, namespace=shop)
+    world.broker.namespaces.create(shop)
+    world.broker.create_topic(TopicName.parse("public/shop/a"))
+    heard, elsewhere = Heard(world, namespace=shop), Heard(world)
+    assert heard.watch.topics == ["persistent://public/shop/a"]
+    world.broker.delete_namespace(shop, force=True)
+    assert (heard.take(), elsewhere.take()) == (["-a"], [])
+    world.broker.unwatch_topics(elsewhere.watch)
+    world.broker.unwatch_topics(elsewhere.watch)
+    world.broker.create_topic(TopicName.parse("late"))
+    assert elsewhere.take() == []
+
+
+def test_a_pattern_may_name_the_domain() -> None:
+    """7.12: official clients send it, and it says nothing, as names are matched without."""
+    world = World()
+    for pattern in ("persistent://public/default/x", "^persistent://public/default/x$", "public/default/x"):
+        heard = Heard(world, pattern)
+        world.broker.create_topic(TopicName.parse("x"))
+        world.broker.delete_topic(TopicName.parse("x"))
+        assert heard.take() == ["+x", "-x"]
+    with pytest.raises(NotAllowedError, match="cannot be matched by a broker"):
+        Heard(world, "(?=x)")
