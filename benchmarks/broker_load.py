@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,14 +64,19 @@ BATCH = Shape("1000 x 100 B", 1000, 100, 6_000)
 def send_frames(shape: Shape, first: int, count: int, producer_id: int = 0) -> list[bytes]:
     """``count`` SEND frames with rising sequence ids, joined to pieces of about the size of one write."""
     body = shape.entry()
+    heads = (send_frame_head(producer_id, number, shape.messages, len(body)) for number in range(first, first + count))
+    return joined((part for head in heads for part in (head, body)), _SEND_BYTES)
+
+
+def joined(parts: Iterable[bytes], piece_bytes: int) -> list[bytes]:
+    """``parts`` in their order, joined to pieces of at least ``piece_bytes``; the last one is what is left."""
     pieces: list[bytes] = []
     piece: list[bytes] = []
     size = 0
-    for sequence_id in range(first, first + count):
-        head = send_frame_head(producer_id, sequence_id, shape.messages, len(body))
-        piece += (head, body)
-        size += len(head) + len(body)
-        if size >= _SEND_BYTES:
+    for part in parts:
+        piece.append(part)
+        size += len(part)
+        if size >= piece_bytes:
             pieces.append(b"".join(piece))
             piece, size = [], 0
     pieces.append(b"".join(piece))

@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from benchmarks.broker_load import cpu_seconds, fresh_broker
+from benchmarks.broker_load import cpu_seconds, fresh_broker, joined
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.frames import encode_command
@@ -74,23 +74,16 @@ def frames(case: Case) -> list[bytes]:
     payload = b"x" * 100
     if case.batch > 1:
         payload = (struct.pack(">I", len(single)) + single + payload) * case.batch
-    pieces: list[bytes] = []
-    piece: list[bytes] = []
-    size = 0
-    for number in range(case.entries):
-        metadata = MessageMetadata(producer_name="load", sequence_id=number, publish_time=1_700_000_000_000)
-        metadata.partition_key = f"key-{number * 7919 % case.keys}"
-        if case.batch > 1:
-            metadata.num_messages_in_batch = case.batch
-        body = seal_entry(metadata.SerializeToString(), payload)
-        head = send_frame_head(0, number, case.batch, len(body))
-        piece += (head, body)
-        size += len(head) + len(body)
-        if size >= _SEND_BYTES:
-            pieces.append(b"".join(piece))
-            piece, size = [], 0
-    pieces.append(b"".join(piece))
-    return pieces
+    return joined((part for number in range(case.entries) for part in _frame(case, payload, number)), _SEND_BYTES)
+
+
+def _frame(case: Case, payload: bytes, number: int) -> tuple[bytes, bytes]:
+    metadata = MessageMetadata(producer_name="load", sequence_id=number, publish_time=1_700_000_000_000)
+    metadata.partition_key = f"key-{number * 7919 % case.keys}"
+    if case.batch > 1:
+        metadata.num_messages_in_batch = case.batch
+    body = seal_entry(metadata.SerializeToString(), payload)
+    return send_frame_head(0, number, case.batch, len(body)), body
 
 
 def _flow(consumer_id: int, permits: int) -> bytes:
