@@ -133,6 +133,7 @@ class TopicConsumer:
         self._epoch = 0
         self._seeking = False
         self._detached_by_broker = False
+        self._flow_due = 0
         self._held: tuple[Connection, PulsarishError, str] | None = None
         self._attachment = Attachment(network, topic, self, f"subscription {subscription!r} of {topic}")
         self._acks = AckSender(network, config, self._id, self.partition, self._attachment)
@@ -352,8 +353,12 @@ class TopicConsumer:
         self._network.loop.call_soon_threadsafe(self._flow, permits, attachment)
 
     def _flow(self, permits: int, attachment: int) -> None:
+        if attachment != self.attachments:
+            return
         connection = self._attachment.connection
-        if connection is not None and attachment == self.attachments:
+        if connection is None:
+            self._flow_due += permits  # It is being attached, and sends them when it is.
+        else:
             connection.send(flow(self._id, permits))
 
     # ------------------------------------------------------------------------------------------ the broker's side
@@ -365,7 +370,7 @@ class TopicConsumer:
             # Not after a seek of our own: the cursor may have been moved back by others, so nothing is skipped.
             self._skip = None
         self._skip_is_new = False
-        permits = self.queue.clear(self)
+        self._flow_due = self.queue.clear(self)
         self._redelivery.reattached()
         start = self._start_at_broker()
         self._chunks.reattached(self.last_taken)
@@ -393,8 +398,9 @@ class TopicConsumer:
             # chunks that are needed again.
             self._acks.forget()
         self._acks.reattached(connection, by_broker=self._detached_by_broker)
-        if permits:
-            connection.send(flow(self._id, permits))
+        if self._flow_due:
+            connection.send(flow(self._id, self._flow_due))
+            self._flow_due = 0
         elif self.queue.has_waiters:
             self._network.loop.call_soon(self.want)
 

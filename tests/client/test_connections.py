@@ -400,6 +400,26 @@ def test_without_prefetch_a_waiting_receive_survives_a_reconnect() -> None:
     run(play)
 
 
+def test_permits_that_fall_due_while_a_consumer_attaches_are_sent_then() -> None:
+    """4.1.6, 4.1.7 resumed between its SUBSCRIBE and the answer, it would otherwise wait for messages for ever."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s", receiver_queue_size=4)
+        await broker.until(lambda: flows(broker) == [4])
+        held: list[tuple[Peer, BaseCommand]] = []
+        broker.handlers[BaseCommand.SUBSCRIBE] = lambda peer, command: held.append((peer, command))
+        consumer.pause()
+        broker.peers[0].transport.abort()
+        await broker.until(lambda: bool(held))
+        consumer.resume()
+        await asyncio.sleep(0)  # what resuming posted to the loop has run
+        peer, subscribing = held[0]
+        peer.send(success(subscribing.subscribe.request_id))
+        await broker.until(lambda: flows(broker) == [4, 4])
+
+    run(play)
+
+
 def test_an_ack_is_not_lost_with_the_connection() -> None:
     """3.1.12 acks that wait are sent on the next connection; one that wants an answer fails with the connection."""
 
