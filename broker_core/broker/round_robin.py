@@ -98,7 +98,7 @@ class RoundRobin(Generic[C]):
         return None
 
     def available(self) -> Iterator[C]:
-        """Members of the best level that has any available one, without taking a turn."""
+        """The available members, best level first, without taking a turn."""
         for priority in self._order:
             level = self._levels[priority]
             bits = level.available

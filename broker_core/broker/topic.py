@@ -18,6 +18,7 @@ from broker_core.base.errors import (
     NotAllowedError,
     ProducerBusyError,
     ProtocolError,
+    ServerError,
     ServiceNotReadyError,
     SubscriptionNotFoundError,
     TopicTerminatedError,
@@ -205,7 +206,11 @@ class Topic:
                 hint="create it first, or set allowAutoSubscriptionCreation=true",
             )
         created = self.create_subscription(request.subscription, request.initial_position, request.properties)
-        return created.subscribe(request, sink)
+        try:
+            return created.subscribe(request, sink)
+        except ServerError:
+            self.delete_subscription(created.name)  # it would keep all messages for a consumer that never was
+            raise
 
     def create_subscription(
         self,
@@ -301,6 +306,12 @@ class Topic:
         self.subscriptions[row.name] = subscription
         self._subscription_ids[row.name] = row.id
         return subscription
+
+    @property
+    def created_ms(self) -> int:
+        """When it was made, by the broker's clock."""
+        row = self._store.metadata.topic(str(self.name))
+        return row.created_ms if row is not None else 0
 
     # -- policies
 

@@ -13,7 +13,7 @@ from broker_core.broker.key_shared.key_stats import key_stats
 from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
-from tests.broker.world import EXCLUSIVE, SHARED, SMALL, Mailbox, World, ack, ack_batch, ack_through
+from tests.broker.world import EARLIEST, EXCLUSIVE, SHARED, SMALL, Mailbox, World, ack, ack_batch, ack_through
 
 KEY_SHARED = SubscriptionType.KEY_SHARED
 LOW, HIGH, MIDDLE = "key-1", "key-0", "key-2"
@@ -371,6 +371,22 @@ class TestSticky:
         assert len(world.dispatcher.consumers) == 1
         positions = world.send(LOW)
         assert box1.take() == positions
+
+    @pytest.mark.parametrize("kind", [EXCLUSIVE, KEY_SHARED])
+    def test_a_refused_first_consumer_leaves_no_subscription(self, kind: SubscriptionType) -> None:
+        """2.8.2: it would keep every message for nobody. One that was there before stays, with what it has left."""
+        world = World()
+        world.topic().create_subscription("before", EARLIEST)
+        positions = world.publish(2)
+        for name in ("new", "before"):
+            with pytest.raises(ConsumerAssignError):
+                world.subscribe(kind, name, key_shared=sticky((5, 4)))
+        for _ in range(2):
+            assert list(world.topic().subscriptions) == ["before"]
+            world.restart()
+        _, box = world.subscribe(kind, "before", key_shared=sticky((0, 65535)))
+        world.settle()
+        assert box.take() == positions
 
     def test_messages_in_a_hole_wait_for_somebody(self) -> None:
         """2.8.3 (I2.10): they block nobody, however many they are, and come in order when the hole is filled."""
