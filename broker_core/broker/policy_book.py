@@ -2,7 +2,7 @@
 """``PolicyBook``: which policies are set for which namespace and topic, in memory and in the catalogue.
 
 The policies of a partitioned topic hold for all its partitions and are kept under its own name; those of a topic end
-with it. Every change is durable when its call returns. Applying a change to loaded topics is the broker's.
+with it. Applying a change to loaded topics is the broker's.
 Source: Pulsar docs, "Topic policies"; semantics 1.1.5.
 """
 

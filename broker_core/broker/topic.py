@@ -218,7 +218,7 @@ class Topic:
         initial_position: InitialPosition | Position = InitialPosition.LATEST,
         properties: Mapping[str, str] | None = None,
     ) -> Subscription:
-        """Make a durable subscription; it is durable when this returns."""
+        """Make a durable subscription; the next group commit makes it so."""
         check_subscription_name(name)
         check_not_reserved(name)
         if name in self.subscriptions:
@@ -252,7 +252,7 @@ class Topic:
             subscription.journal.drop()
 
     def set_subscription_properties(self, name: str, properties: Mapping[str, str]) -> None:
-        """Replace all properties of a subscription; of a durable one it is durable when this returns."""
+        """Replace all properties of a subscription."""
         subscription = self.subscriptions[name]
         if subscription.durable:
             self._store.metadata.set_subscription_properties(self._subscription_ids[name], properties)

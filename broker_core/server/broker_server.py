@@ -81,7 +81,7 @@ class BrokerServer:
         self._store.commits.on_failure = self._on_disk_failure
         budget = PublishBudget(settings.max_message_publish_buffer_size_in_mb * _MIB)
         broker = Broker(self._store, self._clock, LoopTimers(loop), settings)
-        self.node = Node(broker, settings, self._clock, budget)
+        self.node = Node(broker, settings, self._clock, budget, self._store.commits)
         self.endpoint = Endpoint(self.node)
         self.http = HttpEndpoint(build_app(self.node))
         self._commits = CommitDriver(

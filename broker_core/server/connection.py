@@ -150,10 +150,9 @@ class Connection(asyncio.BufferedProtocol):
         """Send what is queued and close; nothing that arrives from now on is read."""
         self._stop_timer()
         self._session.close()
-        self._outbox.flush()
         transport = self._transport
         if transport is not None and not transport.is_closing():
-            transport.close()
+            self._outbox.end()
             self._timer = self._loop.call_later(_LINGER_SECONDS, transport.abort)
 
     def _cut_off(self, reason: str) -> None:

@@ -4,6 +4,8 @@
 Everything a connection says goes through its one ``Outbox``, so the order of ``put`` is the order on the wire: an
 answer put after a receipt cannot overtake it. The outbox knows nothing of frames.
 
+What must not be said yet is held back (``hold``, ``release``), and with it all that is put behind it.
+
 Flow control. ``writable`` turns False when the transport holds more than its high mark; dispatch then pauses until
 ``on_writable`` is called. Bytes not yet handed to the transport are bounded too: a large pile is handed over at once
 instead of at the end of the turn, so one pass of dispatch cannot run far past the mark before it learns of it.
@@ -28,7 +30,10 @@ class Outbox:
     __slots__ = (
         "_buffers",
         "_call_soon",
+        "_ending",
         "_flooded_bytes",
+        "_high_bytes",
+        "_holds",
         "_on_writable",
         "_piled_bytes",
         "_scheduled",
@@ -44,13 +49,17 @@ class Outbox:
         self._buffers: list[bytes] = []
         self._piled_bytes = 0
         self._scheduled = False
+        self._high_bytes = 0
         self._flooded_bytes = 0
+        self._holds = 0
+        self._ending = False
         self.writable = False
 
     def attach(self, transport: asyncio.Transport, high_bytes: int) -> None:
         """Write to ``transport``; above ``high_bytes`` unsent bytes the outbox is not writable."""
         transport.set_write_buffer_limits(high=high_bytes, low=high_bytes // 4)
         self._transport = transport
+        self._high_bytes = high_bytes
         self._flooded_bytes = _FLOODED_FACTOR * high_bytes
         self.writable = True
 
@@ -81,9 +90,12 @@ class Outbox:
             self._call_soon(self._end_of_turn)
 
     def flush(self) -> None:
-        """Hand everything to the transport."""
+        """Hand everything to the transport, unless it is held back."""
         buffers = self._buffers
-        if buffers:
+        if self._holds:
+            if self.unsent_bytes > self._high_bytes:
+                self.pause()
+        elif buffers:
             self._buffers = []
             self._piled_bytes = 0
             transport = self._transport
@@ -91,6 +103,33 @@ class Outbox:
             # middle of a dispatch or a commit that is about many others.
             if transport is not None and not transport.is_closing():
                 transport.writelines(buffers)
+
+    def hold(self) -> None:
+        """Hand nothing to the transport until ``release`` was called as often as this."""
+        self._holds += 1
+
+    def release(self) -> None:
+        """What was held back may go."""
+        self._holds -= 1
+        if self._holds:
+            return
+        self.flush()
+        if self._ending:
+            self.end()
+        elif self.unsent_bytes <= self._high_bytes:
+            self.resume()
+
+    def end(self) -> None:
+        """Close the transport when it has everything."""
+        self.flush()
+        self._ending = True
+        if not self._holds and self._transport is not None and not self._transport.is_closing():
+            self._transport.close()
+
+    def cut_off(self) -> None:
+        """End the connection at once: what is queued must not be said."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def _end_of_turn(self) -> None:
         self._scheduled = False

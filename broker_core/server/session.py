@@ -11,10 +11,12 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from broker_core.base.clock import Clock
+from broker_core.base.errors import StorageError
 from broker_core.base.settings import Settings
 from broker_core.broker.broker import Broker
 from broker_core.server.outbox import Outbox
 from broker_core.server.publish_budget import PublishBudget
+from broker_core.storage.commit import GroupCommit
 from broker_core.wire.frames import encode_command
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
@@ -43,6 +45,7 @@ class Node:
     settings: Settings
     clock: Clock
     publish_budget: PublishBudget
+    commits: GroupCommit
     service_url: str = ""
     http_url: str = ""
 
@@ -70,8 +73,18 @@ class Session:
     watches: dict[int, TopicWatch] = field(default_factory=dict)
 
     def send(self, command: BaseCommand) -> None:
-        """Queue a command as one frame."""
+        """Queue a command as one frame. It leaves when all changes that it may speak of are durable."""
+        commits = self.node.commits
+        if not commits.recorded:
+            self.outbox.hold()
+            commits.when_recorded(self._recorded)
         self.outbox.put(encode_command(command))
+
+    def _recorded(self, error: StorageError | None) -> None:
+        if error is None:
+            self.outbox.release()
+        else:
+            self.outbox.cut_off()
 
     def in_flight_bytes(self) -> int:
         """Published bytes that no producer of this session has answered yet."""

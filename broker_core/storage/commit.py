@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Group commit: the one place that makes appended bytes durable and says so.
 
-Writers put bytes into the ``WriteQueue`` of their file. ``GroupCommit.take`` cuts all queues into one ``CommitJob``; a
-worker thread runs it (all writes, then one sync of each file, then the commit marks), and ``finish``, back on the
-thread of everything else, tells the writers. While a job is in flight the next group collects, so a busy broker pays
-one sync for many entries and an idle one waits for nothing.
+Writers put bytes into the ``WriteQueue`` of their file, and change the catalogue. ``GroupCommit.take`` cuts all that
+into one ``CommitJob``; a worker thread runs it (the catalogue, all writes, then one sync of each file, then the commit
+marks), and ``finish``, back on the thread of everything else, tells the writers. While a job is in flight the next
+group collects, so a busy broker pays one sync for many entries and an idle one waits for nothing.
 
 Invariants:
 - At most one job is in flight, so at most the last group of a file can be torn by a crash.
@@ -12,6 +12,9 @@ Invariants:
 - The callbacks of one queue are called in the order of its bytes, each exactly once.
 - Queues are written and reported in the order in which they were woken. So a topic's next ledger never becomes durable
   before the last group of the one before it, nor a new cursor log before the old one's.
+- Changes of the catalogue become durable in their order, and before everything that was appended or submitted after
+  them. A change that says what a group has written is made in ``GroupOwner.vouch``: it becomes durable after the
+  group's sync and before its callbacks.
 - After the first error nothing is ever reported durable again: the kernel may have dropped the unwritten pages and a
   second sync would lie (PostgreSQL learned this in 2018). Every callback, waiting or later, gets the error.
 """
@@ -25,7 +28,7 @@ from broker_core.base.errors import StorageError
 from broker_core.base.invariants import invariant
 from broker_core.base.settings import Durability
 from broker_core.storage.disk import Disk, File, disk_failed, write_fully
-from broker_core.storage.handles import HandlePool
+from broker_core.storage.handles import TOO_MANY_FILES, HandlePool
 from broker_core.storage.page_cache import CachedRange, PageCache
 
 OnDurable = Callable[[StorageError | None], None]
@@ -49,12 +52,31 @@ class GroupOwner(Protocol):
         """The commit mark to be written at ``offset`` that covers everything before it."""
         ...
 
+    def vouch(self) -> None:
+        """A group is about to be written. Change the catalogue here if it is to say what holds after that."""
+        ...
+
     def group_durable(self, end: int) -> None:
         """Everything before ``end`` of the file is durable. Called before the callbacks of the group."""
         ...
 
     def group_told(self) -> None:
         """All callbacks of the group were called."""
+        ...
+
+
+class Catalogue(Protocol):
+    """Whose changes are committed along. Called on the thread of everything else."""
+
+    on_change: Callable[[], None] | None
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to take."""
+        ...
+
+    def take_changes(self) -> Callable[[], None] | None:
+        """What the worker calls to make the changes since the last call durable; it may raise StorageError."""
         ...
 
 
@@ -99,11 +121,11 @@ class WriteQueue:
 
 
 class _Group:
-    """One queue's part of a job."""
+    """One queue's part of a job. ``file`` is None until the worker has made it."""
 
     __slots__ = ("buffers", "callbacks", "end", "file", "mark", "queue", "start", "sync", "sync_dir")
 
-    def __init__(self, queue: WriteQueue, file: File, *, sync: bool) -> None:
+    def __init__(self, queue: WriteQueue, file: File | None, *, sync: bool) -> None:
         self.queue = queue
         self.file = file
         unsynced = queue.end - queue.synced
@@ -125,22 +147,40 @@ class _Group:
 
 
 class CommitJob:
-    """One group commit. ``run`` is the only code of storage that another thread executes; it touches nothing else."""
+    """One group commit. ``run`` is the only code of storage that another thread executes; it touches nothing else.
 
-    def __init__(self, disk: Disk, groups: list[_Group], tasks: list[_Task], drops: list[_Drop]) -> None:
+    Attributes:
+        lent: Open files that nobody needs now: closed if there are too many open ones to make a new one.
+        recorders: Told when the changes of the catalogue are durable.
+    """
+
+    def __init__(self, disk: Disk, before: Step | None, groups: list[_Group], after: Step | None) -> None:
         self._disk = disk
+        self._before = before
+        self._after = after
         self.groups: Final = groups
-        self.tasks: Final = tasks
-        self.drops: Final = drops
+        self.tasks: list[_Task] = []
+        self.drops: list[_Drop] = []
+        self.lent: list[tuple[str, File]] = []
+        self.recorders: list[OnDurable] = []
+
+    @property
+    def records(self) -> bool:
+        """Whether changes of the catalogue are in it."""
+        return self._before is not None or self._after is not None
 
     def run(self) -> None:
         """Write, sync, mark. Blocks for as long as the disk needs.
 
         Raises:
-            DiskFailedError: the disk refused something; hand it to ``GroupCommit.finish``.
+            StorageError: the disk refused something; hand it to ``GroupCommit.finish``.
         """
         try:
+            if self._before is not None:
+                self._before()
             self._write()
+            if self._after is not None:
+                self._after()
             for file, (_, start, end) in self.drops:
                 file.drop_cached(start, end)
             for task, _ in self.tasks:
@@ -149,24 +189,39 @@ class CommitJob:
             raise disk_failed(e) from e
 
     def _write(self) -> None:
-        for group in self.groups:
+        files = [group.file or self._make_file(group) for group in self.groups]
+        for group, file in zip(self.groups, files, strict=True):
             if group.buffers:
-                write_fully(group.file, group.start, _join_small(group.buffers, group.end - group.start))
-        for group in self.groups:
+                write_fully(file, group.start, _join_small(group.buffers, group.end - group.start))
+        for group, file in zip(self.groups, files, strict=True):
             if group.sync:
-                group.file.sync()
+                file.sync()
         for directory in {group.sync_dir: None for group in self.groups if group.sync_dir}:
             self._disk.sync_dir(directory)
-        for group in self.groups:
+        for group, file in zip(self.groups, files, strict=True):
             if group.mark:
-                write_fully(group.file, group.end, [group.mark])
+                write_fully(file, group.end, [group.mark])
+
+    def _make_file(self, group: _Group) -> File:
+        while True:
+            try:
+                group.file = self._disk.open(group.queue.path, create=True)
+            except OSError as e:
+                if e.errno not in TOO_MANY_FILES or not self.lent:
+                    raise
+                self.lent.pop()[1].close()
+            else:
+                return group.file
 
 
 def _join_small(buffers: list[bytes], size: int) -> list[bytes]:
     return [b"".join(buffers)] if size < _JOIN_BELOW_BYTES * len(buffers) else buffers
 
 
-_Task = tuple[Callable[[], None], Callable[[], None]]
+Step = Callable[[], None]
+"""What the worker does. Raises OSError or StorageError."""
+
+_Task = tuple[Step, Callable[[], None]]
 _Drop = tuple[File, CachedRange]
 
 
@@ -182,11 +237,15 @@ class GroupCommit:
         error: That error, or None.
     """
 
-    def __init__(self, disk: Disk, handles: HandlePool, durability: Durability, page_cache: PageCache) -> None:
+    def __init__(
+        self, disk: Disk, handles: HandlePool, durability: Durability, page_cache: PageCache, catalogue: Catalogue
+    ) -> None:
         self._disk = disk
         self._handles = handles
         self._durability = durability
         self._page_cache = page_cache
+        self._catalogue = catalogue
+        self._recorders: list[OnDurable] = []
         self._waiting: list[WriteQueue] = []
         self._tasks: list[_Task] = []
         self._unsynced: dict[str, WriteQueue] = {}
@@ -197,6 +256,7 @@ class GroupCommit:
         self.on_pending: Callable[[], None] | None = None
         self.on_failure: Callable[[StorageError], None] | None = None
         self.error: StorageError | None = None
+        catalogue.on_change = self._announce
 
     # -- for writers
 
@@ -217,6 +277,23 @@ class GroupCommit:
             raise self.error
         self._tasks.append((task, done))
         self._announce()
+
+    def when_recorded(self, on_durable: OnDurable) -> None:
+        """Tell ``on_durable`` when all changes of the catalogue up to now are durable; at once if they are."""
+        job = self._in_flight
+        if self.error is not None:
+            on_durable(self.error)
+        elif self._catalogue.changed:
+            self._recorders.append(on_durable)
+        elif job is not None and job.records:
+            job.recorders.append(on_durable)
+        else:
+            on_durable(None)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether all changes of the catalogue up to now are durable."""
+        return not self._catalogue.changed and (self._in_flight is None or not self._in_flight.records)
 
     def cancel(self, queue: WriteQueue, error: StorageError) -> None:
         """Drop what ``queue`` has not yet handed to a job; its callbacks get ``error``."""
@@ -242,7 +319,7 @@ class GroupCommit:
     @property
     def pending(self) -> bool:
         """Whether ``take`` would find something once nothing is in flight."""
-        return bool(self._waiting or self._tasks or self._sync_asked)
+        return bool(self._waiting or self._tasks or self._sync_asked or self._catalogue.changed)
 
     @property
     def unsynced_files(self) -> int:
@@ -250,10 +327,9 @@ class GroupCommit:
         return len(self._unsynced)
 
     def _announce(self) -> None:
-        if self._in_flight is None and not self._announced and not self._finishing:
+        if self.on_pending is not None and self._in_flight is None and not self._announced and not self._finishing:
             self._announced = True
-            if self.on_pending is not None:
-                self.on_pending()
+            self.on_pending()
 
     # -- for the owner of the loop
 
@@ -262,21 +338,41 @@ class GroupCommit:
         self._announced = False
         if self._in_flight is not None or self.error is not None or not self.pending:
             return None
-        sync = self._durability == "sync" or self._sync_asked
-        queues, postponed = self._choose()
+        self._announced = True  # what is changed while the job is being made is part of it
         try:
-            files = [self._handles.pin(queue.path, create=queue.fresh) for queue in queues]
-            drops = [(self._handles.pin(due.path), due) for due in self._page_cache.take_due()]
+            job = self._in_flight = self._make_job()
         except OSError as e:
             self.fail(disk_failed(e))
             return None
+        finally:
+            self._announced = False
+        return job
+
+    def _make_job(self) -> CommitJob:
+        sync = self._durability == "sync" or self._sync_asked
+        queues, postponed = self._choose()
+        before = self._catalogue.take_changes()
+        files = [self._file_of(queue) for queue in queues]
+        drops = [(self._handles.pin(due.path), due) for due in self._page_cache.take_due()]
         groups = [_Group(queue, file, sync=sync) for queue, file in zip(queues, files, strict=True)]
         if self._durability == "async":
             self._track_unsynced(groups)
-        self._in_flight = job = CommitJob(self._disk, groups, self._tasks, drops)
-        self._waiting = postponed
-        self._tasks = []
+        job = CommitJob(self._disk, before, groups, self._vouched(queues))
+        job.tasks, job.drops, job.recorders = self._tasks, drops, self._recorders
+        job.lent = self._handles.lend(files.count(None))
+        self._waiting, self._tasks, self._recorders = postponed, [], []
         return job
+
+    def _file_of(self, queue: WriteQueue) -> File | None:
+        if not queue.fresh:
+            return self._handles.pin(queue.path)
+        self._handles.expect(queue.path)  # the worker makes it, once the catalogue's row of it is durable
+        return None
+
+    def _vouched(self, queues: list[WriteQueue]) -> Step | None:
+        for queue in queues:
+            queue.owner.vouch()
+        return self._catalogue.take_changes()
 
     def _choose(self) -> tuple[list[WriteQueue], list[WriteQueue]]:
         """The queues of the next job, and those that must wait for a later one."""
@@ -302,26 +398,35 @@ class GroupCommit:
         invariant(job is self._in_flight, "this job is not in flight")
         self._in_flight = None
         self._finishing = True
-        for group in job.groups:
-            group.queue.in_flight = False
-            self._handles.unpin(group.queue.path)
-        for _, dropped in job.drops:
-            self._handles.unpin(dropped.path)
+        self._take_back_files(job)
         error = error or self.error or self._report_durable(job)
         if error is not None:
             self._finishing = False
             self.fail(error)
-            _tell([callback for group in job.groups for callback in group.callbacks], error)
+            _tell([callback for group in job.groups for callback in group.callbacks] + job.recorders, error)
             return
         for group in job.groups:
             for callback in group.callbacks:
                 callback(None)
+        for recorder in job.recorders:
+            recorder(None)
         for group in job.groups:
             group.queue.owner.group_told()
         self._run_done(job)
         self._finishing = False
         if self.pending:
             self._announce()
+
+    def _take_back_files(self, job: CommitJob) -> None:
+        for group in job.groups:
+            group.queue.in_flight = False
+            if group.file is not None:
+                self._handles.adopt(group.queue.path, group.file)
+            self._handles.unpin(group.queue.path)
+        for _, dropped in job.drops:
+            self._handles.unpin(dropped.path)
+        for path, file in job.lent:
+            self._handles.adopt(path, file)
 
     def _report_durable(self, job: CommitJob) -> StorageError | None:
         """Owners may commit to the catalogue here, which can fail like any other write."""
@@ -348,7 +453,7 @@ class GroupCommit:
             return
         self.error = error
         waiting, self._waiting, self._tasks = self._waiting, [], []
-        callbacks: list[OnDurable] = []
+        callbacks, self._recorders = self._recorders, []
         for queue in waiting:
             callbacks += queue.callbacks
             queue.callbacks = []

@@ -47,15 +47,21 @@ class CursorLog:
         *,
         resume_at: int = 0,
         on_group: Callable[[], None],
+        on_starting: Callable[[], None],
         on_started: Callable[[], None],
     ) -> None:
-        """Continue the file at offset ``resume_at``, or begin a new one if that is 0."""
+        """Continue the file at offset ``resume_at``, or begin a new one if that is 0.
+
+        Of a new one: ``on_starting`` is called when its first group is taken (to say so in the catalogue, see
+        ``GroupOwner.vouch``), ``on_started`` when that is durable.
+        """
         self.number: Final = header.id
         self.path: Final = path
         self.started = resume_at > 0
         self._commits = commits
         self._seed = header.seed
         self._on_group = on_group
+        self._on_starting = on_starting
         self._on_started = on_started
         self.queue: Final = WriteQueue(path, self, start=resume_at, fresh=not self.started)
         if not self.started:
@@ -82,6 +88,10 @@ class CursorLog:
 
     def mark(self, offset: int) -> bytes:
         return encode_mark(self._seed, offset, offset, 0, 0)
+
+    def vouch(self) -> None:
+        if not self.started:
+            self._on_starting()
 
     def group_durable(self, end: int) -> None:
         if not self.started:

@@ -2,7 +2,7 @@
 """What every durable subscription has acknowledged: a log of changes shared by all cursors, compacted by snapshots.
 
 The log goes through the same group commit as the entries, so acknowledgements and entries share their syncs. When it
-has grown, a new file is begun with a snapshot of every cursor; it becomes current by a commit to the catalogue, after
+has grown, a new file is begun with a snapshot of every cursor; it becomes current by a change of the catalogue, after
 its first group (snapshots included) is durable and before any change in it is confirmed; then the old file is removed.
 
 Invariants (semantics I3.7): after any crash the recovered acknowledgements contain all that were confirmed and nothing
@@ -198,7 +198,8 @@ class CursorStore:
             self._header(number),
             resume_at=resume_at,
             on_group=self._compact_if_due,
-            on_started=lambda: self._switch(number, replaces),
+            on_starting=lambda: self._context.metadata.set_number(CURRENT_LOG, number),
+            on_started=lambda: self._remove([replaces.path]) if replaces is not None else None,
         )
 
     def _begin_log(self, replaces: CursorLog | None = None) -> CursorLog:
@@ -211,12 +212,6 @@ class CursorStore:
             self._context.commits.wake(log.queue)
         self._compacted_bytes = log.size_bytes
         return log
-
-    def _switch(self, number: int, replaces: CursorLog | None) -> None:
-        """The new log is durable, confirmations of its changes come next: make it the current one."""
-        self._context.metadata.set_number(CURRENT_LOG, number)
-        if replaces is not None:
-            self._remove([replaces.path])
 
     def _files(self) -> list[int]:
         try:

@@ -19,6 +19,10 @@ HANDLES_MAX: Final = 512
 """Open log files. Leaves room for connections under the common limit of 1024 descriptors."""
 
 
+TOO_MANY_FILES: Final = (errno.EMFILE, errno.ENFILE)
+"""Errors of opening a file that closing another one helps against."""
+
+
 class HandlePool:
     """Open files by path."""
 
@@ -28,29 +32,44 @@ class HandlePool:
         self._files: OrderedDict[str, File] = OrderedDict()
         self._pins: dict[str, int] = {}
 
-    def get(self, path: str, *, create: bool = False) -> File:
-        """The open file; with ``create`` it must not exist yet. OSError as the disk raises it."""
+    def get(self, path: str) -> File:
+        """The open file. OSError as the disk raises it."""
         file = self._files.get(path)
         if file is not None:
-            invariant(not create, "%s was created before", path)
             self._files.move_to_end(path)
             return file
         self._evict(self._handles_max - 1)
         try:
-            file = self._disk.open(path, create=create)
+            file = self._disk.open(path)
         except OSError as e:
-            if e.errno not in (errno.EMFILE, errno.ENFILE):
+            if e.errno not in TOO_MANY_FILES:
                 raise
             self._evict(0)
-            file = self._disk.open(path, create=create)
+            file = self._disk.open(path)
         self._files[path] = file
         return file
 
-    def pin(self, path: str, *, create: bool = False) -> File:
+    def pin(self, path: str) -> File:
         """``get``, and keep it open until ``unpin``."""
-        file = self.get(path, create=create)
+        file = self.get(path)
         self._pins[path] = self._pins.get(path, 0) + 1
         return file
+
+    def expect(self, path: str) -> None:
+        """Make room for a new file that somebody else makes and hands over (``adopt``); it counts as pinned."""
+        invariant(path not in self._files, "%s was created before", path)
+        self._evict(self._handles_max - 1)
+        self._pins[path] = 1
+
+    def adopt(self, path: str, file: File) -> None:
+        """Take over an open file; it is closed if it was opened once more meanwhile."""
+        if self._files.setdefault(path, file) is not file:
+            file.close()
+
+    def lend(self, count: int) -> list[tuple[str, File]]:
+        """Give up to ``count`` files that nobody works on, least recently used first; ``adopt`` takes them back."""
+        idle = [path for path in self._files if path not in self._pins][:count] if count else []
+        return [(path, self._files.pop(path)) for path in idle]
 
     def unpin(self, path: str) -> None:
         left = self._pins.pop(path) - 1

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Appends to the open ledger of a topic, and closes it.
 
-Order of a ledger's life, so that a crash at any point leaves nothing ambiguous:
+Order of a ledger's life on disk, so that a crash at any point leaves nothing ambiguous:
 1. The catalogue gets a row LEDGER_CREATING.
 2. The first group writes file header and first entries, syncs the file and its directory.
 3. The row becomes LEDGER_OPEN; only then are the first entries reported durable.
-4. Closing appends the footer like another entry; when it is durable the row becomes LEDGER_CLOSED with the summary.
+4. Closing appends the footer like another entry; after that is durable the row becomes LEDGER_CLOSED with the summary.
 
-Header and first entries share one sync, which is why the file is made by the commit worker and not beforehand: opening
-a ledger then costs the thread of everything else two small transactions and no file operation.
+The commit worker does steps 1 to 3 in one job; opening a ledger costs the thread of everything else no file operation.
 """
 
 from __future__ import annotations
@@ -166,13 +165,16 @@ class LedgerWriter:
         distance = offset - self._part_at if self._part_at else 0
         return encode_mark(self.ledger.seed, offset, offset, self.entries, self.next_index, index_distance=distance)
 
+    def vouch(self) -> None:
+        ledger = self.ledger
+        if ledger.row.state == LEDGER_CREATING and not self._abandoned:
+            self._context.metadata.open_ledger(ledger.id)
+            ledger.row = ledger.row._replace(state=LEDGER_OPEN)
+
     def group_durable(self, end: int) -> None:
         if self._abandoned:
             return
         ledger = self.ledger
-        if ledger.row.state == LEDGER_CREATING:
-            self._context.metadata.open_ledger(ledger.id)
-            ledger.row = ledger.row._replace(state=LEDGER_OPEN)
         sealed = 0 <= self._footer_at < end
         first = ledger.entries
         durable = bisect_left(self._index.offsets, end, lo=first)

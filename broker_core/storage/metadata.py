@@ -1,26 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogue: what exists. Tenants, namespaces, topics, ledgers, subscriptions and durable counters, in SQLite.
+"""The catalogue: what exists. Tenants, namespaces, topics, ledgers, subscriptions and durable counters, as SQL tables.
 
-Every change is durable when its call returns (``synchronous=FULL``), or when the surrounding ``transaction()`` ends.
-One connection, locked exclusively, so that no second one can meet SQLite's bugs of several writers. The catalogue does
-not know what names mean, nor of entries; ledger rows are written by ``topic_log`` only.
+They are in memory, where every question is answered and every change is made at once; ``catalogue_file`` keeps them.
+What was changed goes there with the next group commit, before the writes of its files (``take_changes``). So whatever a
+receipt stands for, the changes before it are durable as well; any other answer waits (``GroupCommit.when_recorded``).
+The catalogue does not know what names mean, nor of entries; ledger rows are written by ``topic_log`` only.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, NamedTuple
 
-import apsw
-
-from broker_core.base.errors import DataFormatError, DiskFailedError, StorageError
 from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position
-from broker_core.storage import catalogue_schema as schema
-from broker_core.storage.disk import Disk, RealDisk, disk_failed
-from broker_core.storage.sqlite_vfs import DiskVFS
+from broker_core.storage.catalogue_file import CatalogueFile, Change
+from broker_core.storage.disk import Disk
 
 Json = dict[str, Any]
 """A JSON object; its meaning belongs to whoever stores it."""
@@ -30,14 +28,10 @@ LEDGER_OPEN: Final = 1
 LEDGER_CLOSED: Final = 2
 LEDGER_DELETING: Final = 3
 
-_CHECKPOINT_PAGES: Final = 128
-"""The write-ahead log is merged into the file when it has this many pages (half a MiB): start-up reads it all."""
-
 INTERNAL_PREFIX: Final = "pulsar."
 """What names of properties and cursors begin with that are the broker's own (semantics 1.1.6)."""
 
 _NUMBERS_RESERVED_AT_ONCE: Final = 100
-_HINT_DAMAGED: Final = "restore meta.db from a backup; the entries themselves are in ledgers/ and were not touched"
 
 
 class TopicRow(NamedTuple):
@@ -82,7 +76,8 @@ class Metadata:
     """The catalogue of one data directory.
 
     Attributes:
-        on_failure: Called with the error when SQLite could not write; nothing may be confirmed after that.
+        on_change: Called after each change; what was changed can be taken.
+        problems: A thorough look at the file, for the doctor.
     """
 
     def __init__(self, disk: Disk, path: str, *, create: bool, migrate: bool = True) -> None:
@@ -92,132 +87,94 @@ class Metadata:
             DataFormatError: it is missing (unless ``create``), damaged, or not ours.
             DiskFailedError: the disk refused.
         """
-        self.on_failure: Callable[[StorageError], None] | None = None
+        self.on_change: Callable[[], None] | None = None
         self._depth = 0
-        self._migrate = migrate
-        self._vfs = None if isinstance(disk, RealDisk) else DiskVFS(disk)
-        if not create and not disk.exists(path):
-            self._unregister()
-            raise DataFormatError(f"{path} is missing, so what the data directory holds is unknown", hint=_HINT_DAMAGED)
-        flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
-        with self._translated():
-            self._db = apsw.Connection(path, flags=flags, vfs=self._vfs.vfs_name if self._vfs else None)
+        self._changes: list[Change] = []
+        self._file = CatalogueFile(disk, path, create=create, migrate=migrate)
+        self.problems: Final = self._file.problems
         try:
-            with self._translated():
-                self._prepare(path, create=create)
-        except StorageError:
-            self.close(write=False)
+            self._db = self._file.load()
+        except BaseException:
+            self._file.close(write=False)
             raise
 
-    def _prepare(self, path: str, *, create: bool) -> None:
-        self._db.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
-        self._db.execute("PRAGMA journal_mode = WAL").fetchall()
-        self._db.execute("PRAGMA synchronous = FULL")
-        self._db.wal_autocheckpoint(_CHECKPOINT_PAGES)
-        version, ours = self._one("PRAGMA user_version"), self._one("PRAGMA application_id")
-        if create and version == 0 and ours == 0:
-            with self.transaction():
-                self._db.execute(schema.TABLES)
-                self._db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
-                self._db.execute(f"PRAGMA user_version = {schema.VERSION}")
-            return
-        if ours != schema.APPLICATION_ID:
-            raise DataFormatError(f"{path} is not a catalogue of this broker", hint=_HINT_DAMAGED)
-        if version != schema.VERSION and version not in schema.MIGRATIONS:
-            raise DataFormatError(
-                f"{path} has schema version {version}, this broker reads {schema.VERSION}",
-                hint="use the broker version that wrote it, or a newer one",
-            )
-        found = self._one("PRAGMA quick_check(1)")
-        if found != "ok":
-            raise DataFormatError(f"{path} is damaged: {found}", hint=_HINT_DAMAGED)
-        if self._migrate and version != schema.VERSION:
-            with self.transaction():
-                self._db.execute(schema.upgrade_from(version))
-
-    def problems(self) -> list[str]:
-        """A thorough look, for the doctor: damage of the file, and rows that contradict each other."""
-        with self._translated():
-            found = [row[0] for row in self._db.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
-        if self._one("PRAGMA user_version") != schema.VERSION:
-            return found  # the next start of a broker brings it up to date; the queries know that version only
-        for what, sql in schema.CONTRADICTIONS.items():
-            found += [f"{what}: {row[0]}" for row in self._rows(sql)]
-        return found
-
     def close(self, *, write: bool = True) -> None:
-        """Close; unless ``write`` is false, the write-ahead log is merged into the file first."""
-        # SQLite would merge on closing by itself, but then it could not say that the disk failed.
-        self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        """Close; unless ``write`` is false, what was changed is made durable first. StorageError: that failed."""
         try:
             if write:
-                with self._translated():
-                    self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        finally:
-            # Closing may still try to remove a journal; what it would say matters to nobody, the next start recovers.
-            with suppress(apsw.Error, OSError):
-                self._db.close()
-            self._unregister()
+                self.flush()
+        except BaseException:
+            self._file.close(write=False)
+            raise
+        self._file.close(write=write)
+        self._db.close()
 
-    def _unregister(self) -> None:
-        if self._vfs is not None:
-            self._vfs.unregister()
-            self._vfs = None
+    # -- changes
 
-    # -- transactions and errors
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to take."""
+        return bool(self._changes)
+
+    def take_changes(self) -> Callable[[], None] | None:
+        """What makes the changes since the last call durable, all or none, on any one thread; None if there are none.
+
+        The results of several calls must be run in that order. They raise StorageError.
+        """
+        invariant(self._depth == 0, "changes are taken inside of a transaction")
+        changes, self._changes = self._changes, []
+        return partial(self._file.apply, changes) if changes else None
+
+    def flush(self) -> None:
+        """Make all changes durable here and now: for start and end, while no commit is in flight. StorageError."""
+        apply = self.take_changes()
+        if apply is not None:
+            apply()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Make all changes inside one: all of them or none. May be nested; only the outermost commits."""
-        with self._translated():
-            if self._depth == 0:
-                self._db.execute("BEGIN IMMEDIATE")
-            self._depth += 1
-            try:
-                yield
-            except BaseException:
-                self._depth -= 1
-                if self._depth == 0 and self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
-            self._depth -= 1
-            if self._depth == 0:
-                self._db.execute("COMMIT")
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
+        made = len(self._changes)
+        if self._depth == 0:
+            self._db.execute("BEGIN")
+        self._depth += 1
         try:
             yield
-        except (apsw.CorruptError, apsw.NotADBError, apsw.FormatError) as e:
-            self._failed(DataFormatError(f"the catalogue meta.db is damaged: {e}", hint=_HINT_DAMAGED), e)
-        except OSError as e:  # from the Disk seam, through the VFS
-            self._failed(disk_failed(e), e)
-        except (apsw.IOError, apsw.FullError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.BusyError) as e:
-            hint = "free space on the disk" if isinstance(e, apsw.FullError) else "check the disk and its permissions"
-            self._failed(DiskFailedError(f"the catalogue meta.db cannot be read or written: {e}", hint=hint), e)
+        except BaseException:
+            self._depth -= 1
+            if self._depth == 0:
+                self._db.execute("ROLLBACK")
+                del self._changes[made:]
+            raise
+        self._depth -= 1
+        if self._depth == 0:
+            self._db.execute("COMMIT")
+            if len(self._changes) > made:
+                self._tell()
 
-    def _failed(self, error: StorageError, cause: Exception) -> None:
-        if self.on_failure is not None:
-            self.on_failure(error)
-        raise error from cause
+    def _change(self, sql: str, values: tuple[Any, ...] = ()) -> int:
+        """Make a change; how many rows it touched."""
+        self._db.execute(sql, values)
+        rows = self._db.changes()
+        if rows:
+            self._changes.append(Change(sql, values, rows))
+            if self._depth == 0:
+                self._tell()
+        return rows
 
-    def _one(self, sql: str, values: tuple[object, ...] = ()) -> Any:
+    def _tell(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
+
+    def _one(self, sql: str, values: tuple[Any, ...] = ()) -> Any:
         row = self._row(sql, values)
         return None if row is None else row[0]
 
-    def _row(self, sql: str, values: tuple[object, ...] = ()) -> tuple[Any, ...] | None:
-        with self._translated():
-            return self._db.execute(sql, values).fetchone()
+    def _row(self, sql: str, values: tuple[Any, ...] = ()) -> tuple[Any, ...] | None:
+        return self._db.execute(sql, values).fetchone()
 
-    def _rows(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-        with self._translated():
-            return self._db.execute(sql, values).fetchall()
-
-    def _change(self, sql: str, values: tuple[object, ...] = ()) -> int:
-        """Run a change; how many rows it touched."""
-        with self._translated():
-            self._db.execute(sql, values)
-            return self._db.changes()
+    def _rows(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        return self._db.execute(sql, values).fetchall()
 
     # -- counters
 
@@ -230,7 +187,10 @@ class Metadata:
         self._change("INSERT OR REPLACE INTO values_by_name (name, value) VALUES (?, ?)", (name, value))
 
     def reserve_numbers(self, name: str, count: int = _NUMBERS_RESERVED_AT_ONCE) -> range:
-        """``count`` numbers of the counter ``name`` that nobody was or will be given, also after a crash. From 1 on."""
+        """``count`` numbers of the counter ``name`` that nobody was or will be given. From 1 on.
+
+        A crash may give out again what was not yet durable; nobody has heard of that, nor is it in any file.
+        """
         with self.transaction():
             first = self.number(name, 1)
             self.set_number(name, first + count)
@@ -339,7 +299,7 @@ class Metadata:
         return self._topic_properties(topic_id).get(name)
 
     def set_topic_property(self, topic_id: int, name: str, value: Any) -> None:
-        """Set one property of a topic and leave the others alone; durable when this returns."""
+        """Set one property of a topic and leave the others alone."""
         with self.transaction():
             self._put_topic_properties(topic_id, {**self._topic_properties(topic_id), name: value})
 

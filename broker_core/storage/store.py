@@ -57,7 +57,6 @@ class Store:
         self.metadata: Final = context.metadata
         self.commits: Final = context.commits
         self.recovery: Final = context.quarantine.report
-        context.metadata.on_failure = context.commits.fail
         self._clean_up_ledgers()
         self.cursors: Final = CursorStore(context, context.metadata.number(STORE_CREATED))
         self.buckets: Final = BucketStore(context)
@@ -84,7 +83,7 @@ class Store:
                 settings=settings,
                 handles=handles,
                 commits=GroupCommit(
-                    disk, handles, settings.durability, PageCache(settings.page_cache_keep_mbytes * _MIB)
+                    disk, handles, settings.durability, PageCache(settings.page_cache_keep_mbytes * _MIB), metadata
                 ),
                 metadata=metadata,
                 tail_cache=TailCache(settings.managed_ledger_cache_size_mbytes * _MIB),
@@ -258,8 +257,8 @@ def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> Metadata:
     if ready:
         return metadata
     try:
-        with metadata.transaction():
-            metadata.set_number(STORE_CREATED, metadata.number(STORE_CREATED) or clock.now_ms())
+        metadata.set_number(STORE_CREATED, metadata.number(STORE_CREATED) or clock.now_ms())
+        metadata.flush()
         disk.mkdir(layout.quarantine_dir(directory))
         disk.mkdir(layout.cursors_dir(directory))
         disk.mkdir(layout.ledgers_dir(directory))

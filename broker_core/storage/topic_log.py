@@ -269,7 +269,7 @@ class TopicLog:
     def trim(self, before: Position) -> list[int]:
         """Delete the ledgers that are closed and hold nothing at or after ``before``, oldest first; their ids.
 
-        The deletion is decided durably when this returns; the files go away in the background.
+        The files go away in the background, after that is durable.
         """
         if self.error is not None:
             return []

@@ -294,12 +294,14 @@ class TestUnloading:
         assert mailbox.positions == kept
 
 
-def test_a_broker_that_cannot_start_says_why() -> None:
+def test_nobody_hears_of_a_start_whose_number_is_not_durable() -> None:
     """1.7.1 The number of this start must be durable before anybody gets a name from it."""
     world = World()
-    world.broker.close()
-    world.settle()
-    world.store.close()
+    world.restart()
+    answers: list[StorageError | None] = []
+    world.store.commits.when_recorded(answers.append)
+    assert answers == []
     world.disk.fail(1, forever=True)
     with pytest.raises(StorageError):
-        world.open()
+        world.settle()
+    assert isinstance(answers[0], StorageError)

@@ -180,15 +180,21 @@ def test_a_namespace_is_deleted_when_it_is_empty_or_by_force() -> None:
     assert world.broker.policies.of_namespace(other) == NO_POLICIES
 
 
+def make_version_1(metadata: Metadata) -> None:
+    """Turn the file of a catalogue into what the first version of the broker left."""
+    metadata._file._db.execute("DROP TABLE topic_policies")
+    metadata._file._db.execute("PRAGMA user_version = 1")
+
+
 def test_a_catalogue_of_the_first_version_is_brought_up_to_date() -> None:
     """1.1.5: it had no policies of topics, and kept for a namespace whatever was sent; that is not acted on now."""
     world = World()
     world.topic()
     world.restart()
     metadata = world.store.metadata
-    metadata._db.execute("DROP TABLE topic_policies")
     metadata.put_namespace("public/default", {"message_ttl_in_seconds": 1, "anything": []})
-    metadata._db.execute("PRAGMA user_version = 1")
+    metadata.flush()
+    make_version_1(metadata)
     world.restart()
     assert world.broker.policies.of_namespace(NAMESPACE) == NO_POLICIES
     world.broker.set_topic_policies(NAME, Policies(message_ttl_in_seconds=5))
@@ -199,16 +205,14 @@ def test_a_catalogue_of_the_first_version_is_brought_up_to_date() -> None:
 def test_the_doctor_leaves_an_old_catalogue_as_it_is() -> None:
     """1.1.5: looking changes nothing; a catalogue of a version to come is refused."""
     world = World()
-    metadata = world.store.metadata
-    metadata._db.execute("DROP TABLE topic_policies")
-    metadata._db.execute("PRAGMA user_version = 1")
+    make_version_1(world.store.metadata)
     world.broker.close()
     world.settle()
     world.store.close()
     looked = Metadata(world.disk, "/data/meta.db", create=False, migrate=False)
     assert looked.problems() == []
     assert looked._one("PRAGMA user_version") == 1
-    looked._db.execute("PRAGMA user_version = 99")
+    looked._file._db.execute("PRAGMA user_version = 99")
     looked.close()
     with pytest.raises(DataFormatError, match="schema version 99"):
         Metadata(world.disk, "/data/meta.db", create=False)

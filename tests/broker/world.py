@@ -158,7 +158,11 @@ class World:
         self.open()
 
     def crash(self, seed: int = 0, policy: Policy = "random") -> None:
-        """Lose power, and start again on what the disk has kept. Clients of before hear nothing any more."""
+        """Lose power, and start again on what the disk has kept. Clients of before hear nothing any more.
+
+        What calls have returned counts as answered, and answers wait until the catalogue's changes are durable.
+        """
+        self.store.metadata.flush()
         image = self.disk.crash(seed, policy)
         self.abandon()
         self.disk, self.clock = image, self.clock.stopped()

@@ -24,6 +24,7 @@ class ServerThread:
         self.failures: list[StorageError] = []
         self.failed = threading.Event()
         self.service_url = ""
+        self.http_url = ""
         self._disk = disk
         self._settings = settings
         self._ready = threading.Event()
@@ -45,7 +46,7 @@ class ServerThread:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         server = BrokerServer(self._settings, DATA_DIR, on_disk_failure=self._on_failure, disk=self._disk)
         await server.start("127.0.0.1", 0, 0)
-        self.service_url = server.node.service_url
+        self.service_url, self.http_url = server.node.service_url, server.node.http_url
         self._ready.set()
         await self._stop.wait()
         await server.stop()

@@ -60,7 +60,7 @@ class Account:
     topics: dict[str, TopicAccount] = field(default_factory=dict)
     cursors: dict[int, CursorAccount] = field(default_factory=dict)
     tenants: dict[str, int] = field(default_factory=dict)
-    tenants_asked: dict[str, int] = field(default_factory=dict)
+    tenants_asked: dict[str, list[int]] = field(default_factory=dict)
 
 
 def open_store(disk: SimDisk, settings: Settings = SMALL_LEDGERS) -> Store:
@@ -149,8 +149,13 @@ class Workload:
         name = f"topic-{self._serial}"
         topic = self.account.topics[name] = TopicAccount()
         topic.topic_id = self.store.metadata.create_topic(name, 1).id
-        topic.created = True
+        self._once_recorded(lambda: setattr(topic, "created", True))
         self.logs[name] = self.store.open_log(topic.topic_id)
+
+    def _once_recorded(self, safe: Callable[[], None]) -> None:
+        """Call ``safe`` when the changes of the catalogue so far are durable."""
+        assert self.store is not None
+        self.store.commits.when_recorded(lambda error: safe() if error is None else None)
 
     def _append(self) -> None:
         if not self._live():
@@ -220,7 +225,8 @@ class Workload:
         self._serial += 1
         topic_id = self.account.topics[name].topic_id
         row = self.store.metadata.create_subscription(topic_id, f"sub-{self._serial}", initial, 1)
-        self.account.cursors[row.id] = CursorAccount(name, [CursorState(initial)], created=True)
+        cursor = self.account.cursors[row.id] = CursorAccount(name, [CursorState(initial)])
+        self._once_recorded(lambda: setattr(cursor, "created", True))
         if self.chance.random() < 0.7:
             self._attach(row.id)
 
@@ -297,9 +303,11 @@ class Workload:
     def _change_catalogue(self) -> None:
         assert self.store is not None
         tenant, number = f"tenant-{self.chance.randint(0, 3)}", self.chance.randint(0, 99)
-        self.account.tenants_asked[tenant] = number
+        asked = self.account.tenants_asked.setdefault(tenant, [])
+        asked.append(number)
         self.store.metadata.put_tenant(tenant, {"number": number})
-        self.account.tenants[tenant] = number
+        safe = len(asked)
+        self._once_recorded(lambda: self.account.tenants.update({tenant: safe}))
 
     def _delete_topic(self) -> None:
         assert self.store is not None
@@ -312,7 +320,7 @@ class Workload:
         for cursor_id in cursors:
             self.account.cursors[cursor_id].drop_asked = True
         self.logs.pop(name).delete()
-        topic.deleted = True
+        self._once_recorded(lambda: setattr(topic, "deleted", True))
         for cursor_id in cursors:
             self.store.cursors.drop(cursor_id)
 
@@ -328,17 +336,17 @@ def verify(account: Account, store: Store) -> None:
     """Compare an opened store with the account; AssertionError says what is wrong."""
     rows = {row.name: row for row in store.metadata.topics()}
     for name, topic in account.topics.items():
-        if topic.created and not topic.delete_asked:
+        if (topic.created or topic.safe) and not topic.delete_asked:
             assert name in rows, f"{name} was created and is lost"
         if topic.deleted:
             assert name not in rows, f"{name} was deleted and is back"
-        if name in rows and not topic.delete_asked and topic.created:
+        if name in rows and not topic.delete_asked:
             _verify_log(topic, store.open_log(rows[name].id))
     for cursor_id, cursor in account.cursors.items():
         _verify_cursor(cursor_id, cursor, store)
     tenants = {name: config["number"] for name, config in store.metadata.tenants().items()}
-    for tenant, number in account.tenants.items():
-        assert tenants.get(tenant) in (number, account.tenants_asked[tenant])
+    for tenant, safe in account.tenants.items():
+        assert tenants.get(tenant) in account.tenants_asked[tenant][safe - 1 :]
     assert store.recovery.clean, f"damage after a mere crash: {store.recovery}"
 
 
@@ -376,7 +384,7 @@ def _verify_density(found: list[StoredEntry]) -> None:
 def _verify_cursor(cursor_id: int, cursor: CursorAccount, store: Store) -> None:
     state = store.cursors.recover(cursor_id)
     if state is None:
-        assert cursor.drop_asked, f"cursor {cursor_id} is lost"
+        assert cursor.drop_asked or not (cursor.created or cursor.safe), f"cursor {cursor_id} is lost"
         return
     allowed = [acked(each) for each in cursor.states[cursor.safe :]]
     assert acked(state) in allowed, f"cursor {cursor_id} has {acked(state)}, allowed {allowed}"

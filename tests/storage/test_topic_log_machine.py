@@ -37,8 +37,11 @@ class TopicLogMachine(RuleBasedStateMachine):
         self.messages = 0
         self.told: list[Position] = []
         self.highest = POSITION_EARLIEST
+        self.confirmed = POSITION_EARLIEST
         self._open()
+        self.trimmed: list[StoredEntry] = []
         self.topic_id = self.store.metadata.create_topic("t", 1).id
+        self.store.commits.commit_now()
         self._load()
 
     def _open(self) -> None:
@@ -62,6 +65,7 @@ class TopicLogMachine(RuleBasedStateMachine):
             assert error is None
             self.answers += 1
             assert self.answers == number, "answers out of order"
+            self.confirmed = position
 
         position = self.log.append(body, messages, answer)
         assert position > self.highest, "I1.1: ids strictly increase"
@@ -95,7 +99,9 @@ class TopicLogMachine(RuleBasedStateMachine):
         kept = [e for e in self.entries if e.position.ledger not in gone]
         assert all(e.position < before for e in self.entries if e.position.ledger in gone)
         self.durable -= len(self.entries) - len(kept)
+        self.trimmed += [e for e in self.entries if e.position.ledger in gone]
         self.entries = kept
+        self.store.commits.when_recorded(lambda error: self.trimmed.clear())
 
     @rule()
     def restart(self) -> None:
@@ -112,6 +118,11 @@ class TopicLogMachine(RuleBasedStateMachine):
         self._open()
         self._load()
         found = self.log.count_entries(POSITION_EARLIEST, POSITION_LATEST)
+        # A deletion that was not durable yet did not happen.
+        back = [e for e in self.trimmed if e.position > self.log.first_position]
+        self.trimmed.clear()
+        self.entries[:0] = back
+        self.durable += len(back)
         assert self.durable <= found <= len(self.entries)
         self.entries = self.entries[:found]
         self.durable = found
@@ -119,6 +130,8 @@ class TopicLogMachine(RuleBasedStateMachine):
         if self.entries:
             assert self.messages == self.entries[-1].index + 1
         self.asked = self.answers = found
+        # A ledger of which nothing had reached the disk may be begun again under its id: nobody has heard of it.
+        self.highest = self.confirmed = max([self.confirmed, *(e.position for e in self.entries[-1:])])
 
     @rule()
     def close_and_open_the_log_alone(self) -> None:

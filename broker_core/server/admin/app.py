@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from broker_core.base.errors import PulsarishError
 from broker_core.server.admin import brokers, delayed, messages, policies, subscriptions, tenants, topics
 from broker_core.server.admin.answers import RefusedError, refusal, status_of
+from broker_core.server.admin.durable_answers import DurableAnswers
 from broker_core.server.admin.guard import Guard, TooLargeError
 from broker_core.server.session import Node
 
@@ -43,7 +44,7 @@ def build_app(node: Node) -> ASGIApp:
         },
     )
     app.state.node = node
-    return Guard(app)
+    return Guard(DurableAnswers(app, node.commits))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers that speak of the catalogue: they wait for its durability, and nothing else on the event loop does."""
+
+from __future__ import annotations
+
+import threading
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from broker_core.base.errors import OperationTimeoutError
+from broker_core.base.settings import Settings
+from broker_core.testing.raw_client import RawClient, must_succeed
+from broker_core.testing.sim_disk import SimDisk
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from tests.server.server_thread import ServerThread
+
+PING = BaseCommand(type=BaseCommand.PING)
+PING.ping.SetInParent()
+
+
+@contextmanager
+def stuck_disk(disk: SimDisk) -> Iterator[threading.Event]:
+    """The next sync waits until the block ends; the event says that it has begun."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def before(kind: str, path: str) -> None:
+        if kind == "sync":
+            begun.set()
+            go_on.wait(30)
+
+    disk.before = before
+    try:
+        yield begun
+    finally:
+        disk.before = None
+        go_on.set()
+
+
+def test_a_subscription_is_confirmed_after_its_sync_and_nobody_else_waits_for_it() -> None:
+    """2.4 A1, reliability row 13: a slow disk delays the answer to SUBSCRIBE, not the broker's other conversations."""
+    disk = SimDisk()
+    with (
+        ServerThread(disk, Settings()) as server,
+        RawClient(server.service_url, timeout_s=0.3) as client,
+        RawClient(server.service_url) as other,
+    ):
+        with stuck_disk(disk) as begun:
+            with pytest.raises(OperationTimeoutError):
+                client.subscribe("t", "s")
+            assert begun.wait(10)
+            survivors = disk.crash(1, "none")
+            assert other.ask(PING).type == BaseCommand.PONG
+        client.socket.settimeout(10)
+        assert client.next_command().type == BaseCommand.SUCCESS
+        kept = disk.crash(1, "none")
+    assert not has_subscription(survivors)
+    assert has_subscription(kept)
+
+
+def has_subscription(disk: SimDisk) -> bool:
+    """Whether what a crash has left knows subscription s of topic t."""
+    with ServerThread(disk, Settings()) as server:
+        topics = f"{server.http_url}/admin/v2/persistent/public/default"
+        return b"default/t" in get(topics) and b'"s"' in get(f"{topics}/t/subscriptions")
+
+
+def get(url: str) -> bytes:
+    """The body of an answer."""
+    with urllib.request.urlopen(url) as answer:
+        content: bytes = answer.read()
+        return content
+
+
+def test_an_admin_answer_waits_for_the_durability_of_the_change() -> None:
+    """2.4 A1: a topic whose creation was confirmed survives the worst crash right after."""
+    disk = SimDisk()
+    with ServerThread(disk, Settings()) as server, ThreadPoolExecutor(1) as pool:
+        url = f"{server.http_url}/admin/v2/persistent/public/default/made"
+        with stuck_disk(disk) as begun:
+            asked = pool.submit(urllib.request.urlopen, urllib.request.Request(url, method="PUT"))
+            assert begun.wait(10)
+            assert not asked.done()
+        asked.result(30).close()
+        kept = disk.crash(1, "none")
+    with ServerThread(kept, Settings()) as server:
+        assert b"default/made" in get(f"{server.http_url}/admin/v2/persistent/public/default")
+
+
+def test_what_a_connection_says_keeps_its_order_while_an_answer_waits() -> None:
+    """An answer that needs no durability does not overtake one of the same connection that does."""
+    disk = SimDisk()
+    with ServerThread(disk, Settings()) as server, RawClient(server.service_url, timeout_s=0.3) as client:
+        must_succeed(client.subscribe("t", "first"))
+        with stuck_disk(disk) as begun:
+            with pytest.raises(OperationTimeoutError):
+                client.subscribe("t", "second", consumer_id=2)
+            assert begun.wait(10)
+            client.tell(PING)
+        client.socket.settimeout(10)
+        assert client.next_command().type == BaseCommand.SUCCESS
+        assert client.next_command().type == BaseCommand.PONG

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Power loss at any disk operation while names come and go: the catalogue is whole, in order, and nothing told is lost.
+
+``PULSARISH_CATALOGUE_IMAGES`` sets how many images are looked at (default 4,000).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from broker_core.base.errors import StorageError
+from broker_core.base.positions import POSITION_EARLIEST
+from broker_core.storage import Metadata
+from broker_core.testing.sim_disk import SimDisk
+from tests.storage.entries import entry
+from tests.storage.model import discard, open_store
+
+IMAGES: Final = int(os.environ.get("PULSARISH_CATALOGUE_IMAGES", "4000"))
+STEPS: Final = 60
+
+Picture = dict[str, tuple[object, ...]]
+"""All that a catalogue says of topics, subscriptions, tenants and policies."""
+
+
+def picture(metadata: Metadata) -> Picture:
+    """What ``metadata`` says now."""
+    topics = metadata.topics()
+    return {
+        "topics": tuple((row.id, row.name, str(row.properties)) for row in topics),
+        "subscriptions": tuple(row for topic in topics for row in map(str, metadata.subscriptions(topic.id))),
+        "tenants": tuple(map(str, metadata.tenants().items())),
+        "policies": tuple(map(str, metadata.topic_policies().items())),
+        "partitioned": tuple(metadata.partitioned_topics().items()),
+    }
+
+
+class Names:
+    """Random changes of names, sometimes several in one transaction, beside appends.
+
+    Attributes:
+        pictures: The catalogue after each change, the first before any.
+        told: So many changes were reported durable.
+        receipts: Name of each topic that has a confirmed entry and was not deleted.
+    """
+
+    def __init__(self, disk: SimDisk, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.store = open_store(disk)
+        self.store.commits.commit_now()
+        self.pictures = [picture(self.store.metadata)]
+        self.told = 0
+        self.receipts: set[str] = set()
+        self._serial = 0
+
+    def step(self) -> None:
+        """One change, or one commit."""
+        if self.chance.random() < 0.3:
+            self.store.commits.commit_now()
+            return
+        change = self.chance.choice((self._create, self._create, self._several, self._policies, self._append))
+        change = self._delete if self.chance.random() < 0.15 else change
+        change()
+        self.pictures.append(picture(self.store.metadata))
+        number = len(self.pictures) - 1
+        self.store.commits.when_recorded(self._told(number))
+
+    def _told(self, number: int) -> Callable[[StorageError | None], None]:
+        def tell(error: StorageError | None) -> None:
+            assert error is None
+            self.told = max(self.told, number)
+
+        return tell
+
+    def _name(self) -> str:
+        self._serial += 1
+        return f"topic-{self._serial}"
+
+    def _create(self) -> None:
+        topic = self.store.metadata.create_topic(self._name(), 1, {"made": self._serial})
+        self.store.metadata.create_subscription(topic.id, "s", POSITION_EARLIEST, 1)
+
+    def _several(self) -> None:
+        with self.store.metadata.transaction():
+            self._create()
+            self.store.metadata.put_partitioned_topic(f"partitioned-{self._serial}", self._serial)
+            self.store.metadata.put_tenant(f"tenant-{self._serial % 3}", {"number": self._serial})
+
+    def _policies(self) -> None:
+        self._serial += 1
+        self.store.metadata.put_topic_policies(f"topic-{self._serial % 5}", {"number": self._serial})
+
+    def _append(self) -> None:
+        topics = self.store.metadata.topics()
+        if topics:
+            chosen = self.chance.choice(topics)
+            log = self.store.open_log(chosen.id)
+            log.append(entry(b"x"), 1, lambda error: self.receipts.add(chosen.name) if error is None else None)
+
+    def _delete(self) -> None:
+        topics = self.store.metadata.topics()
+        if topics:
+            chosen = self.chance.choice(topics)
+            self.store.open_log(chosen.id).delete()
+            self.receipts.discard(chosen.name)
+
+
+def look(image: SimDisk, names: Names) -> None:
+    """The catalogue is as it was after one of the changes, and not before the last that was told."""
+    store = open_store(image)
+    found = picture(store.metadata)
+    # While a change is being made it has no picture yet; it cannot be on the disk either.
+    assert found in names.pictures[names.told :], "a change that was told is lost, or what is there is half a change"
+    assert store.metadata.problems() == []
+    assert store.recovery.clean
+    rows = {row.name: row for row in store.metadata.topics()}
+    for name in names.receipts & rows.keys():
+        assert store.open_log(rows[name].id).entries_count
+    discard(store)
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_a_crash_leaves_a_prefix_of_all_changes_with_every_one_that_was_told(part: int) -> None:
+    """2.4 A1, reliability rows 2, 9: changes are whole, none overtakes another, none is told before it is safe."""
+    images = 0
+    seed = part
+    while images < IMAGES / 2:
+        disk = SimDisk()
+        names = Names(disk, seed)
+        chance = random.Random(seed)
+
+        def before(
+            kind: str, path: str, disk: SimDisk = disk, names: Names = names, chance: random.Random = chance
+        ) -> None:
+            nonlocal images
+            if kind not in ("read", "open", "list") and chance.random() < 0.15:
+                for image in disk.crashes(chance.getrandbits(32), 5):
+                    images += 1
+                    look(image, names)
+
+        disk.before = before
+        try:
+            for _ in range(STEPS):
+                names.step()
+        except BaseException as e:
+            e.add_note(f"seed {seed}")
+            raise
+        disk.before = None
+        discard(names.store)
+        seed += 2
+
+
+def test_one_group_commits_the_changes_of_many_together() -> None:
+    """A hundred changes that come together cost one sync of the catalogue, not a hundred; reading costs none."""
+    disk = SimDisk()
+    store = open_store(disk)
+    store.commits.commit_now()
+    operations: list[str] = []
+    disk.before = lambda kind, path: operations.append(kind)
+    for number in range(100):
+        store.metadata.create_topic(f"topic-{number}", 1)
+    assert len(store.metadata.topics()) == 100
+    assert operations == []
+    store.commits.commit_now()
+    assert operations.count("sync") == 1
+
+
+def test_a_change_that_is_taken_back_in_memory_never_reaches_the_file() -> None:
+    """A transaction that fails leaves nothing behind, neither now nor after a restart."""
+    disk = SimDisk()
+    store = open_store(disk)
+    store.metadata.put_tenant("kept", {})
+
+    def fail() -> None:
+        with store.metadata.transaction():
+            store.metadata.put_tenant("taken back", {})
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert list(store.metadata.tenants()) == ["kept"]
+    store.close()
+    again = open_store(disk)
+    assert list(again.metadata.tenants()) == ["kept"]
+    discard(again)
+
+
+def test_a_file_that_does_not_hold_what_was_read_from_it_stops_the_store() -> None:
+    """Reliability row 9: somebody else changed meta.db; nothing is confirmed on top of that."""
+    store = open_store(SimDisk())
+    topic = store.metadata.create_topic("t", 1)
+    store.commits.commit_now()
+    store.metadata._file._db.execute("DELETE FROM topics")
+    store.metadata.set_topic_properties(topic.id, {"a": "b"})
+    answers: list[StorageError | None] = []
+    store.commits.when_recorded(answers.append)
+    with pytest.raises(StorageError, match=r"not what was read from it.*restart"):
+        store.commits.commit_now()
+    assert isinstance(answers[0], StorageError)
+    discard(store)
