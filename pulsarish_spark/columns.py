@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from broker_core.wire.batch.columns import booleans, numbers, values_of
 from pulsarish_spark.id_text import id_texts
 from pulsarish_spark.schema import arrow_schema
 from pulsarish_spark.topics import TopicPartition
@@ -50,8 +51,8 @@ class ColumnMaker:
         if rows > self._constant_rows:
             self._constants = {
                 "topic": _repeated(self._key.topic.encode(), rows),
-                "partition": pa.array(np.full(rows, self._key.partition, np.int32)),
-                "timestampType": pa.array(np.zeros(rows, np.int32)),
+                "partition": numbers(np.full(rows, self._key.partition, np.int32)),
+                "timestampType": numbers(np.zeros(rows, np.int32)),
             }
             self._constant_rows = rows
         return self._constants[name].slice(0, rows)
@@ -73,7 +74,7 @@ class ColumnMaker:
         entries = pa.StructArray.from_arrays(
             [column.keys, column.items.cast(pa.binary())], fields=list(wanted.value_type.fields)
         )
-        return pa.ListArray.from_arrays(offsets, entries, type=wanted, mask=pa.array(np.diff(offsets.to_numpy()) == 0))
+        return pa.ListArray.from_arrays(offsets, entries, type=wanted, mask=booleans(np.diff(values_of(offsets)) == 0))
 
 
 def _microseconds(milliseconds: pa.Array) -> pa.Array:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from broker_core.wire.batch.columns import values_of
 from broker_core.wire.batch.compiled import ZERO, helper, int64, kernel
 
 ID_BYTES_MAX: Final = 20 + 1 + 20 + 1 + 11 + 1 + 11
@@ -27,13 +28,8 @@ def id_texts(ledger: pa.Array, entry: pa.Array, batch_index: pa.Array, partition
     rows = len(ledger)
     offsets = np.empty(rows + 1, np.int32)
     data = np.empty(rows * ID_BYTES_MAX, np.uint8)
-    used = write_ids(_numbers(ledger), _numbers(entry), _numbers(batch_index), np.int64(partition), offsets, data)
+    used = write_ids(values_of(ledger), values_of(entry), values_of(batch_index), np.int64(partition), offsets, data)
     return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(data[: int(used)]))
-
-
-def _numbers(column: pa.Array) -> NDArray[Any]:
-    numbers: NDArray[Any] = column.to_numpy(zero_copy_only=True)
-    return numbers
 
 
 @helper

@@ -135,7 +135,7 @@ apt_install() {
 # -- kernels
 
 warm_kernels() {
-    say "setup: compiling the batch kernels once (numba keeps them for later runs)"
+    say "setup: compiling the batch kernels once (they are kept for later runs)"
     .venv/bin/python -c 'from broker_core.wire.batch import warm_up; warm_up()'
 }
 

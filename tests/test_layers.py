@@ -51,10 +51,14 @@ ALLOWED_IO: Final[dict[str, tuple[set[str], str]]] = {
         {"fcntl", "os", "pathlib"},
         "the disk seam: the only place that touches files",
     ),
+    "broker_core/wire/batch/kernel_store.py": (
+        {"os", "pathlib"},
+        "compiled kernels are kept on disk beside Python's bytecode; no data goes there",
+    ),
 }
 """Pure files that need one of IO_MODULES after all, with the reason."""
 
-HEAVY: Final = frozenset({"numpy", "pyarrow", "numba", "pandas", "pyspark"})
+HEAVY: Final = frozenset({"numpy", "pyarrow", "numba", "llvmlite", "pandas", "pyspark"})
 BATCH_CODEC: Final = "broker_core/wire/batch/"
 BROKER_PROCESS: Final = ("base", "storage", "broker", "server")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bulk writing: Arrow record batches in, entries out, over all partitions of a topic.
+"""Bulk writing: Arrow record batches in, entries out, over all partitions that a topic has when the writer is made.
 
 Owns routing, encoding and the bookkeeping of which rows are in flight. ``encode`` is heavy and may run on any one
 thread; everything else runs on the event loop's. Invariants: rows of one partition are stored in the order written,
@@ -23,7 +23,7 @@ from broker_core.client.network import Network
 from broker_core.client.retrying import retrying
 from broker_core.client.send_lane import OutgoingEntry, SendLane
 from broker_core.client.send_window import SendWindow
-from broker_core.wire.batch import EncodedEntry, encode_entries, route_rows
+from broker_core.wire.batch import EncodedEntry, columns, encode_entries, route_rows
 from broker_core.wire.compression import codec_of_name
 
 WINDOW_BYTES_DEFAULT: Final = 32 * 1024 * 1024
@@ -109,7 +109,7 @@ class AsyncEntryWriter:
         for lane, numbers in enumerate(self._route(rows)):
             if not len(numbers):
                 continue
-            part = rows if len(numbers) == rows.num_rows else rows.take(pa.array(numbers))
+            part = rows if len(numbers) == rows.num_rows else rows.take(columns.numbers(numbers))
             at = 0
             for entry in self._encode_part(part, lane, sequence_ids[lane]):
                 taken = numbers[at : at + entry.messages]
@@ -191,7 +191,7 @@ class AsyncEntryWriter:
             return [np.arange(count)]
         keys = rows.column("key") if "key" in rows.schema.names else None
         routed = route_rows(keys, len(self._lanes), rows=count, keyless_first=self._keyless_turn)
-        return [part.to_numpy() for part in routed]
+        return [columns.values_of(part) for part in routed]
 
     def _encode_part(self, rows: pa.RecordBatch, lane: int, first_sequence_id: int) -> list[EncodedEntry]:
         return encode_entries(

@@ -6,15 +6,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from types import ModuleType, SimpleNamespace
-from typing import Any
-
-import pytest
+from types import ModuleType
 
 from broker_core.testing.reference_codec import decode_reference, encode_reference_batch
 from broker_core.wire import batch as compiled_batch
-from broker_core.wire.batch import compiled
+from broker_core.wire.batch.compiled import Kernel
 from broker_core.wire.entry import EntryRef
 
 
@@ -42,29 +38,46 @@ def test_without_numba_the_codec_works_uncompiled(plain_batch: ModuleType) -> No
     assert [{**row, "properties": dict(row["properties"])} for row in found.to_pylist()] == decode_reference(source)
 
 
-def test_warming_up_compiles_every_kernel() -> None:
-    """After it no first use pays for compilation, and none is compiled for two sets of types."""
+def test_warming_up_loads_every_kernel() -> None:
+    """After it no first use pays for compilation or loading."""
     compiled_batch.warm_up()
     from broker_core.wire.batch import keys, repeats, route, walk, write
 
     for module in (keys, repeats, route, walk, write):
-        kernels = {name: part for name, part in vars(module).items() if hasattr(part, "signatures") and name[0] != "_"}
+        kernels = {name: part for name, part in vars(module).items() if isinstance(part, Kernel)}
         assert kernels
-        for name, kernel in kernels.items():
-            assert len(kernel.signatures) == 1, name
+        assert all(kernel.is_loaded for kernel in kernels.values()), kernels
 
 
-def test_without_a_place_for_the_cache_kernels_are_compiled_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read-only installation for a user without a home is slow to start, but works."""
-    asked: list[bool] = []
+def test_a_process_that_finds_compiled_kernels_loads_neither_numba_nor_pandas() -> None:
+    """Both take longer to import than a small task takes; pyarrow imports pandas for what looks harmless."""
+    compiled_batch.warm_up()
+    code = """
+import sys
+import numpy as np, pyarrow as pa
+from broker_core.wire.batch import decode_entries, encode_entries, route_rows
+from broker_core.wire.entry import EntryRef
+from pulsarish_spark.columns import ColumnMaker
+from pulsarish_spark.schema import ALL_COLUMNS
+from pulsarish_spark.topics import TopicPartition
 
-    def njit(*, cache: bool = False, **_: Any) -> Callable[[Any], Any]:
-        asked.append(cache)
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return lambda function: function
+text = pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(np.array([0, 1, 2], np.int32)), pa.py_buffer(b"kl")])
+times = pa.Array.from_buffers(pa.int64(), 2, [pa.py_buffer(b"\\x01"), pa.py_buffer(np.array([7, 0]))])
+lists = pa.Array.from_buffers(pa.int32(), 3, [None, pa.py_buffer(np.array([0, 1, 2], np.int32))])
+properties = pa.MapArray.from_arrays(lists, text, text)
+rows = pa.RecordBatch.from_arrays([text, text, properties, times], ["key", "value", "properties", "event_time"])
+for part in route_rows(text, 2, rows=2):
+    rows.take(part)
+entries = encode_entries(rows, producer_name="p", first_sequence_id=0, publish_time_ms=1)
+found = decode_entries([EntryRef(0, at, entry.body, at, 0) for at, entry in enumerate(entries)])
+ColumnMaker(TopicPartition("t", 0), ALL_COLUMNS, partitioned=True).make(found)
+print(found.num_rows, sorted({"numba", "pandas"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "2 []\n", done.stderr
 
-    monkeypatch.setattr(compiled, "_numba", SimpleNamespace(njit=njit))
-    monkeypatch.setattr(compiled, "COMPILED", True)
-    assert compiled.kernel(len) is len
-    assert asked == [True, False]
+
+def test_without_numba_kernels_stay_as_they_are_written(plain_batch: ModuleType) -> None:
+    """What is marked then is the function itself."""
+    assert not isinstance(plain_batch.walk.walk_rows, Kernel)
+    assert isinstance(compiled_batch.walk.walk_rows, Kernel)

@@ -71,7 +71,8 @@ def presence(array: pa.Array) -> NDArray[np.uint8]:
     """1 for each row that is not null."""
     if array.null_count == 0:
         return readonly(np.ones(len(array), np.uint8))
-    return readonly(array.is_valid().to_numpy(zero_copy_only=False).view(np.uint8))
+    bits = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")
+    return readonly(bits[array.offset : array.offset + len(array)])
 
 
 def readonly(array: NDArray[_Number]) -> NDArray[_Number]:

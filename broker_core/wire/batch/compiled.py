@@ -1,40 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one place that knows numba: ``@kernel`` and ``@helper`` mark the short loops over bytes that get compiled.
+"""``@kernel`` and ``@helper`` mark the short loops over bytes that get compiled; how is decided here, at a first call.
 
-A kernel takes and returns numpy arrays and integers, allocates nothing, never raises, and calls helpers of its own
-file only: numba's cache notices a change of the file that defines a kernel, not of those it calls into. Arithmetic is
-on np.int64 throughout, so that the same source runs uncompiled where numba cannot be installed, just slowly.
+A kernel takes C-contiguous numpy arrays and integers, always of the same types, and returns nothing, an integer or a
+tuple of integers. It allocates nothing, never raises, and calls helpers of its own file only, because what was
+compiled is found again by the bytes of that file. Arithmetic is on np.int64 throughout, so that the same source runs
+uncompiled where numba cannot be installed, just slowly; ``NUMBA_DISABLE_JIT=1`` asks for that.
 
-Reference counting of arrays is switched off for kernels: they only borrow what the caller holds, and counting at every
-call of a helper made them three times slower.
-
-The compiled code is kept next to the source, else (read-only installation) in the user's cache directory, else in
-``NUMBA_CACHE_DIR`` if that is set; where nothing can be written each process compiles anew, which takes seconds.
+numba compiles (``kernel_compiler``) once on a machine; what comes out is kept on disk (``kernel_store``), and from then
+on a process loads it without numba (``machine_code``): the first call of a kernel costs milliseconds. Through numba's
+own cache it took half a second of processor time, which every cold worker of Spark paid.
 """
 
 from __future__ import annotations
 
-import importlib
+import functools
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from importlib.util import find_spec
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
+from broker_core.wire.batch import kernel_store
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-
-def _find_numba() -> Any:
-    try:
-        return importlib.import_module("numba")
-    except ImportError:
-        return None
-
-
-_numba: Final = _find_numba()
-
-COMPILED: Final = _numba is not None
+COMPILED: Final = not kernel_store.compiling_is_off() and find_spec("numba") is not None
 """Whether kernels are machine code in this process."""
-
 
 int64: Final[Any] = np.int64
 """For kernels: widens what is read from an array. Untyped, for kernels take int and int64 alike."""
@@ -42,29 +33,53 @@ int64: Final[Any] = np.int64
 ZERO: Final[Any] = np.int64(0)
 """For kernels: a plain 0 would be a type of its own to the compiler, and every helper compiled twice."""
 
+_helpers: Final[set[Callable[..., Any]]] = set()
+
+
+class Kernel:
+    """A function that is machine code from its first call on. It runs without holding the interpreter lock."""
+
+    def __init__(self, plain: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, plain)
+        self.plain = plain
+        """The function as it is written."""
+        self._native: Callable[..., Any] | None = None
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the machine code is in memory, so that the next call is quick."""
+        return self._native is not None
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._native is None:
+            self._native = _native(self.plain, arguments)
+        return self._native(*arguments)
+
 
 def kernel(function: _Function) -> _Function:
-    """Compile ``function`` at its first call with given types. It runs without holding the interpreter lock."""
-    return _compile(function, inline=False)
+    """Compile ``function`` at its first call, or load what was compiled before."""
+    return cast("_Function", Kernel(function)) if COMPILED else function
 
 
 def helper(function: _Function) -> _Function:
     """Compile ``function`` as a part of the kernels that call it."""
-    return _compile(function, inline=True)
+    _helpers.add(function)
+    return function
 
 
 def uncompiled(function: _Function) -> _Function:
     """The plain Python function behind a kernel, for tests that check every array index."""
-    plain: _Function = getattr(function, "py_func", function)
-    return plain
+    return cast("_Function", function.plain) if isinstance(function, Kernel) else function
 
 
-def _compile(function: _Function, *, inline: bool) -> _Function:
-    if not COMPILED:
-        return function
-    options = {"nogil": True, "error_model": "numpy", "forceinline": inline, "_nrt": False}
-    try:
-        compiled: _Function = _numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # there is no place for the cache
-        compiled = _numba.njit(**options)(function)
-    return compiled
+def _native(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[..., Any]:
+    from broker_core.wire.batch import machine_code
+
+    parameters = machine_code.parameters_of(arguments)
+    code = kernel_store.find(function, parameters)
+    if code is None:
+        from broker_core.wire.batch.kernel_compiler import compile_kernel
+
+        code = compile_kernel(function, _helpers, parameters)
+        kernel_store.keep(function, parameters, code)
+    return machine_code.load(code, function.__name__, parameters)

@@ -52,12 +52,12 @@ def decode_entries(
     """
     schema = select_columns(columns)
     if not entries:
-        return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+        return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
     joined = _join(entries, message_bytes_max)
     rows = _walk(joined)
     batch = pa.RecordBatch.from_arrays([_BUILDERS[name](joined, rows) for name in schema.names], schema=schema)
     if joined.heads[walk.HEAD_HAS_HOLES].any():
-        return batch.filter(pa.array(_outside_holes(joined, rows)))
+        return batch.filter(cols.booleans(_outside_holes(joined, rows)))
     return batch
 
 
@@ -280,7 +280,7 @@ def _producer_names(joined: _Joined, rows: _Rows) -> pa.Array:
     spans = np.zeros(2 * entries + 1, np.int32)
     spans[1::2] = joined.heads[walk.HEAD_PRODUCER_START]
     spans[2::2] = joined.heads[walk.HEAD_PRODUCER_END]
-    return cols.text(cols.gather(joined.arrow, spans, entries)).take(pa.array(rows.entry))
+    return cols.text(cols.gather(joined.arrow, spans, entries)).take(cols.numbers(rows.entry))
 
 
 _BUILDERS: Final[dict[str, Callable[[_Joined, _Rows], pa.Array]]] = {

@@ -3,22 +3,26 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import numpy as np
 from numpy.typing import NDArray
 
-from broker_core.wire.batch.compiled import kernel
+from broker_core.wire.batch.compiled import ZERO, int64, kernel
 
 Bytes = NDArray[np.uint8]
 Int32s = NDArray[np.int32]
 
+_ONE: Final = int64(1)
+
 
 @kernel
-def has_repeated_keys(buf: Bytes, keys: Int32s, property_offsets: Int32s, rows: int, compared_max: int) -> bool:
-    """Whether some message has two properties of one key, or more than ``compared_max`` properties at all."""
+def has_repeated_keys(buf: Bytes, keys: Int32s, property_offsets: Int32s, rows: int, compared_max: int) -> Any:
+    """1 if some message has two properties of one key, or more than ``compared_max`` properties at all, else 0."""
     for row in range(rows):
         first, last = property_offsets[row], property_offsets[row + 1]
         if last - first > compared_max:
-            return True
+            return _ONE
         for a in range(first, last):
             start, size = keys[2 * a + 1], keys[2 * a + 2] - keys[2 * a + 1]
             for b in range(a + 1, last):
@@ -31,5 +35,5 @@ def has_repeated_keys(buf: Bytes, keys: Int32s, property_offsets: Int32s, rows: 
                         same = False
                         break
                 if same:
-                    return True
-    return False
+                    return _ONE
+    return ZERO

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from broker_core.wire.batch.arrays import ByteColumn
+from broker_core.wire.batch.columns import numbers
 from broker_core.wire.batch.compiled import ZERO, helper, int64, kernel
 from broker_core.wire.batch.rows import key_column
 
@@ -109,4 +110,4 @@ def route_rows(keys: pa.Array | None, partitions: int, *, rows: int, keyless_fir
     sorted_rows = np.empty(rows, np.int64)
     ends = np.cumsum(counts)
     sort_rows(partition_of_row, ends - counts, sorted_rows)
-    return [pa.array(part) for part in np.split(sorted_rows, ends[:-1])]
+    return [numbers(part) for part in np.split(sorted_rows, ends[:-1])]

@@ -14,7 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from broker_core.base.errors import UsageError
-from broker_core.wire.batch.arrays import ByteColumn, readonly
+from broker_core.wire.batch.arrays import ByteColumn, presence, readonly
+from broker_core.wire.batch.columns import values_of
 from broker_core.wire.batch.keys import encode_base64
 
 ENCODED_COLUMNS: Final = ("key", "value", "ordering_key", "properties", "event_time", "deliver_at")
@@ -118,7 +119,7 @@ def _properties(array: pa.Array | None, rows: int) -> tuple[NDArray[np.int32], B
         raise _bad_type("properties", kind, wanted)
     if not _is_text(names.type) or not _is_text(values.type):
         raise _bad_type("properties", kind, wanted)
-    offsets = array.offsets.to_numpy()
+    offsets = values_of(array.offsets)
     if array.null_count:
         # A null list may own elements; Arrow's own flatten leaves them out, and so the offsets must be made anew.
         return _properties(_without_nulls(array), rows)
@@ -152,5 +153,5 @@ def _times(batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:
         array = array.cast(pa.timestamp("ms", array.type.tz), safe=False).cast(pa.int64())
     elif not pa.types.is_integer(array.type):
         raise _bad_type(name, array.type, "timestamp, or integer milliseconds")
-    times: NDArray[np.int64] = array.cast(pa.int64()).fill_null(0).to_numpy()
-    return readonly(times)
+    times = values_of(array := array.cast(pa.int64()))
+    return readonly(np.where(presence(array), times, 0) if array.null_count else times)
