@@ -9,8 +9,9 @@ MAKEFLAGS += --no-print-directory
 # Spark starts the Java that set-up found, and its workers run in the same environment as the driver.
 RUN = JAVA_HOME="$$(cat .venv/.java-home)" PATH="$$PWD/.venv/bin:$$PATH"
 
-# Two workers: tests of one file stay together, everything that needs Spark shares one session in one worker.
-PYTEST = $(RUN) .venv/bin/python -m pytest -n 2 --dist loadgroup
+# Four workers, also on two cores, since much of a test is waiting. tests/conftest.py says what stays together in one
+# worker and what begins first; xdist would begin with the groups that have the most tests.
+PYTEST = $(RUN) .venv/bin/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder
 
 ##@ On a fresh machine
 demo: setup  ## run the flights job end to end: Spark, our broker, a chart (DEMO_ARGS=--chaos kills both half-way)

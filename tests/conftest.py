@@ -1,35 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of several folders share: how they are spread over worker processes, and a real Apache Pulsar."""
+"""What tests of several folders share: how they are spread over worker processes, Java's options, a real Apache Pulsar.
 
+Owns the order in which groups start: the long ones first, so that no worker is left with one at the end.
+"""
+
+import os
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 from hypothesis import settings
 
-from tests.apache_pulsar.start import ApachePulsar, UnavailableError, running
+from tests.apache_pulsar.start import SHORT_LIVED, ApachePulsar, UnavailableError, running
 
-# How long an example takes says more about the machine's other work than about the code.
-settings.register_profile("without_deadline", deadline=None)
-settings.load_profile("without_deadline")
+# How long an example takes says more about the machine's other work than about the code. The same code gets the same
+# examples, so that a run fails for what was changed; ``make soak`` and ``make sim`` look for what nobody has seen.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.load_profile("repeatable")
+
+LONGEST_FIRST: Final = ("spark-programs", "pulsar", "spark")
+"""Groups of minutes. Those behind them fill the gaps; the slow ones of them begin too."""
+
+
+def pytest_configure() -> None:
+    """Every Spark that is started by a test, or by a program that a test starts, compiles as little as it can."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(SHORT_LIVED))
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep together what shares something expensive, for ``pytest -n 2 --dist loadgroup``.
+    """Keep together what shares something expensive, for ``--dist loadgroup --no-loadscope-reorder``.
 
-    Everything with Spark runs in one worker on one session, everything with a real Pulsar on one Pulsar; other tests
-    stay with their file, whose fixtures then start once.
+    Everything on the shared Spark session runs in one worker, everything that starts a Spark of its own in another, so
+    that there is one of these at a time; everything with a real Pulsar on one Pulsar. Other tests stay with their file,
+    whose fixtures then start once.
     """
     for item in items:
-        shared = next((name for name in ("spark", "pulsar") if item.get_closest_marker(name)), None)
-        item.add_marker(pytest.mark.xdist_group(shared or item.nodeid.partition("::")[0]))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=_turn)
+
+
+def _group(item: pytest.Item) -> str:
+    if item.get_closest_marker("spark"):
+        return "spark" if "spark" in getattr(item, "fixturenames", ()) else "spark-programs"
+    return "pulsar" if item.get_closest_marker("pulsar") else item.nodeid.partition("::")[0]
+
+
+def _turn(item: pytest.Item) -> int:
+    group = _group(item)
+    if group in LONGEST_FIRST:
+        return LONGEST_FIRST.index(group)
+    return len(LONGEST_FIRST) + (item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture(scope="session")
 def apache_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApachePulsar]:
     """A real Apache Pulsar; tests that use it have the marker ``pulsar``. Skips where there is no Java or Maven."""
     try:
-        with running(tmp_path_factory.mktemp("apache-pulsar")) as pulsar:
+        with running(tmp_path_factory.mktemp("apache-pulsar"), java_options=SHORT_LIVED) as pulsar:
             yield pulsar
     except UnavailableError as missing:
         pytest.skip(str(missing))

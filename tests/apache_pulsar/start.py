@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,7 +27,11 @@ HERE: Final = Path(__file__).resolve().parent
 START_SECONDS_MAX: Final = 120.0
 """Ready takes 8 s with warm files; a busy two-core machine with cold ones has needed a minute."""
 
-MEMORY: Final = ("-Xms256m", "-Xmx2g", "-XX:MaxDirectMemorySize=2g", "-XX:+UseG1GC")
+MEMORY: Final = ("-Xms256m", "-Xmx2g", "-XX:MaxDirectMemorySize=2g")
+
+LONG_LIVED: Final = ("-XX:+UseG1GC",)
+SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For a Java that lives for minutes and is not measured: optimised code would not earn back what compiling it costs."""
 
 # Netty and BookKeeper reach into packages that Java 17 keeps closed.
 OPENED: Final = (
@@ -125,7 +129,7 @@ def _free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def _command(directory: Path, bookie_port: int) -> list[str]:
+def _command(directory: Path, bookie_port: int, java_options: Sequence[str]) -> list[str]:
     opened = [flag for module in OPENED for flag in ("--add-opens", f"{module}=ALL-UNNAMED")]
     properties = {
         "log4j.configurationFile": str(HERE / "log4j2.xml"),
@@ -135,7 +139,7 @@ def _command(directory: Path, bookie_port: int) -> list[str]:
         **METADATA_DRIVERS,
     }
     return [
-        java(), *MEMORY, *opened, *(f"-D{name}={value}" for name, value in properties.items()),
+        java(), *MEMORY, *java_options, *opened, *(f"-D{name}={value}" for name, value in properties.items()),
         "-cp", class_path(), "org.apache.pulsar.PulsarStandaloneStarter",
         "--config", str(directory / "broker.conf"), "--no-functions-worker", "--no-stream-storage", "-a", "127.0.0.1",
         "--metadata-dir", str(directory / "metadata"), "--bookkeeper-dir", str(directory / "bookkeeper"),
@@ -172,7 +176,9 @@ def _wait_until_ready(process: subprocess.Popen[bytes], web_port: int, log: Path
 
 
 @contextlib.contextmanager
-def running(directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[ApachePulsar]:
+def running(
+    directory: Path, settings: Mapping[str, str] | None = None, java_options: Sequence[str] = LONG_LIVED
+) -> Iterator[ApachePulsar]:
     """Run one in ``directory`` on free ports; UnavailableError where this machine cannot, RuntimeError if it fails."""
     directory.mkdir(parents=True, exist_ok=True)
     broker_port, web_port, bookie_port = _free_ports(3)
@@ -188,7 +194,7 @@ def running(directory: Path, settings: Mapping[str, str] | None = None) -> Itera
     log = directory / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            _command(directory, bookie_port),
+            _command(directory, bookie_port, java_options),
             cwd=directory,
             env={**os.environ, "PULSAR_STANDALONE_USE_ZOOKEEPER": "0"},
             stdin=subprocess.DEVNULL,

@@ -22,7 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from tests.apache_pulsar.start import UnavailableError, class_path, java
+from tests.apache_pulsar.start import SHORT_LIVED, UnavailableError, class_path, java
 from tests.behaviour.interface import (
     PATIENCE_MS,
     ConsumerChoice,
@@ -61,8 +61,7 @@ class Driver:
 
     def __init__(self, log: Path) -> None:
         classes, jars = compiled()
-        # One small heap and the plain compiler: it is started often, runs for a minute, and is not measured.
-        command = [java(), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        command = [java(), "-Xmx512m", *SHORT_LIVED]
         command += ["--add-opens", "java.base/java.nio=ALL-UNNAMED", "--add-opens", "java.base/sun.net=ALL-UNNAMED"]
         command += ["-cp", os.pathsep.join([str(classes), jars]), "Driver"]
         self._log = log.open("wb")
