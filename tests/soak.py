@@ -1,6 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """All state machines of the tests for as long as wanted: ``python -m tests.soak [--steps N] [--seed S] [--only NAME]``.
 
+Which machine checks which of the invariants that tests cite (after every step, at every delivery, at every start, or
+when nothing more happens by itself):
+
+========================================  ==========================================================================
+machine                                   invariants
+========================================  ==========================================================================
+TopicLog, UncachedTopicLog                I1.1, I1.2
+Publishers                                I1.1, I1.5, I7.3 and all of WholeBroker
+Access                                    epochs and access modes (1.7.4)
+Shared                                    I2.1, I2.2, I2.6, I2.7, I3.1, I3.2, I3.7 to I3.9, I4.5, I4.6, I7.1
+Failover, Partition, Exclusive            I2.1, I2.3 to I2.5, I2.7, I3.1, I3.2, I3.4, I3.7, I3.9, I7.1
+Ring, Split, Classic, OutOfOrder, Sticky  as Shared, and I2.10 to I2.15
+WholeBroker                               I2.1 to I2.7, I2.11 to I2.13, I3.1 to I3.4, I3.7 to I3.9, I4.5, I4.6, I7.1
+Delays, Merging, InMemory                 I6.1, I6.3, I6.5 to I6.8, I6.10 to I6.12 and all of WholeBroker
+Chunks                                    I5.8 and all of WholeBroker
+StickyBroker                              I2.10 and all of WholeBroker
+Policies                                  I7.1, I7.2 and all of WholeBroker
+Queue, Redelivery                         I4.1 to I4.5 at the client
+========================================  ==========================================================================
+
+What needs no history is a property of one function, in the tests of its file: I1.3, I1.4, I1.6, I2.8, I2.9, I3.5, I3.6,
+I5.1 to I5.7, I6.2, I6.4, I6.9. Real clients and brokers show I4.7 to I4.10. I7.4 and I7.5 are not built.
+
 Owns: finding the machines, sharing them out over processes, counting steps, telling how to see a failure again. Every
 piece of work is one machine with one seed, a few thousand steps long, and always does the same; a failure prints the
 shrunk case and the command that repeats it. Exit code 1 if there was any.

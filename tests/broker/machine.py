@@ -11,72 +11,19 @@ at every crash I3.7; at every retention I7.1. What is special to a type is in th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core.base.errors import ServerError
 from broker_core.base.positions import POSITION_EARLIEST, Position
-from broker_core.base.settings import Settings
-from broker_core.broker import AckId, AckKind, Consumer, Delivery, SubscribeRequest, Subscription, SubscriptionType
+from broker_core.broker import AckId, AckKind, Delivery, SubscribeRequest, Subscription, SubscriptionType
 from broker_core.broker.ack_sets import all_bits, bits_of_words, words_of_bits
 from broker_core.testing.sim_disk import POLICIES
-from tests.broker.world import EARLIEST, TOPIC, Answers, World, ack, body
-
-SETTINGS = Settings(
-    managed_ledger_max_entries_per_ledger=4,
-    managed_ledger_min_ledger_rollover_time_minutes=0,
-    managed_ledger_cache_size_mbytes=1,
-    dispatcher_max_read_batch_size=5,
-    dispatcher_max_round_robin_batch_size=3,
-    max_unacked_messages_per_consumer=8,
-    max_unacked_messages_per_subscription=14,
-    active_consumer_failover_delay_time_millis=300,
-)
-"""Everything small, so that every limit and border is met often."""
+from tests.broker.clients import Client
+from tests.broker.world import EARLIEST, TINY, TOPIC, Answers, World, ack, body
 
 SIZES = st.lists(st.integers(1, 4), min_size=1, max_size=6)
 PICK = st.integers(0, 10_000)
-
-
-@dataclass(eq=False)
-class Client:
-    """One consumer as its client sees it. ``granted`` and ``spent`` are permits, in messages."""
-
-    machine: SubscriptionMachine
-    name: str
-    priority: int
-    writable: bool = True
-    closed: bool = False
-    granted: int = 0
-    spent: int = 0
-    active: bool | None = None
-    seen: list[Position] = field(default_factory=list)
-    consumer: Consumer = None  # type: ignore[assignment] # set right after subscribing
-
-    @property
-    def permits(self) -> int:
-        return self.granted - self.spent
-
-    def deliver(self, deliveries: list[Delivery]) -> None:
-        assert deliveries
-        self.machine.learn_receipts()
-        assert not self.closed, "delivered to a closed consumer"
-        assert self.writable, "delivered to a connection that takes nothing"
-        for delivery in deliveries:
-            self.machine.on_delivery(self, delivery)
-        self.machine.after_deliveries(self)
-
-    def active_changed(self, active: bool) -> None:
-        assert self.active is not active, "told the same twice"
-        self.active = active
-
-    def end_of_topic(self) -> None:
-        raise AssertionError("nobody terminates the topic")
-
-    def closed_by_broker(self) -> None:
-        self.closed = True
 
 
 class SubscriptionMachine(RuleBasedStateMachine):
@@ -84,7 +31,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
 
     kind: SubscriptionType
     topic = TOPIC
-    world_settings = SETTINGS
+    world_settings = TINY
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,6 +50,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         self.prepare()
         self.world.topic(self.topic).create_subscription("s", EARLIEST)
+        self.world.settle()
         self.connect_producer()
 
     def prepare(self) -> None:
@@ -115,6 +63,10 @@ class SubscriptionMachine(RuleBasedStateMachine):
         World.running.remove(self.world)
 
     # -- for subclasses
+
+    def delivered_to(self, client: Client, delivery: Delivery) -> None:
+        self.learn_receipts()
+        self.on_delivery(client, delivery)
 
     def on_delivery(self, client: Client, delivery: Delivery) -> None:
         """Check one delivery against the model; common to all types."""
@@ -129,8 +81,8 @@ class SubscriptionMachine(RuleBasedStateMachine):
         client.spent += left.bit_count()
         client.seen.append(position)
 
-    def after_deliveries(self, client: Client) -> None:
-        """One call of ``deliver`` is over."""
+    def ended(self, client: Client) -> None:
+        raise AssertionError("nobody terminates the topic")
 
     def on_acked(self, position: Position) -> None:
         """An entry is wholly acknowledged now."""
@@ -189,12 +141,8 @@ class SubscriptionMachine(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         """One group commit, without anything else."""
-        commits = self.world.store.commits
-        job = commits.take()
-        if job is not None:
-            job.run()
-            commits.finish(job, None)
-            self.learn_receipts()
+        self.world.commit_once()
+        self.learn_receipts()
 
     @rule()
     def turn(self) -> None:
@@ -217,8 +165,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
         client.consumer = self.world.topic(self.topic).subscribe(self.request(client), client)
         self.clients.append(client)
         self.on_joined(client)
-        client.granted += permits
-        client.consumer.flow(permits)
+        client.flow(permits)
 
     def request(self, client: Client) -> SubscribeRequest:
         return SubscribeRequest(subscription="s", kind=self.kind, consumer_name=client.name, priority=client.priority)
@@ -238,17 +185,12 @@ class SubscriptionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.clients)
     @rule(who=PICK, permits=st.sampled_from([1, 2, 5, 20]))
     def flow(self, who: int, permits: int) -> None:
-        client = self.pick(who)
-        client.granted += permits
-        client.consumer.flow(permits)
+        self.pick(who).flow(permits)
 
     @precondition(lambda self: self.clients)
     @rule(who=PICK)
     def pause_or_resume_writing(self, who: int) -> None:
-        client = self.pick(who)
-        client.writable = not client.writable
-        if client.writable:
-            client.consumer.writable_again()
+        self.pick(who).pause_or_resume()
 
     @precondition(lambda self: self.clients and self.entries)
     @rule(who=PICK, which=st.lists(PICK, min_size=1, max_size=4), answer=st.booleans())
@@ -305,7 +247,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
     @rule()
     def retain(self) -> None:
         """The retention check: only a prefix that was wholly acknowledged may go (I7.1)."""
-        self.world.clock.advance(SETTINGS.retention_check_interval_in_seconds * 1000)
+        self.world.clock.advance(TINY.retention_check_interval_in_seconds * 1000)
         self.settle()
         stored = self.stored_entries()
         gone = [position for position in self.entries if position not in stored]

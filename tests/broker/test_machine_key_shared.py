@@ -20,14 +20,17 @@ from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
 from broker_core.testing.sim_disk import POLICIES
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
-from tests.broker.machine import PICK, SETTINGS, SIZES, Client, SubscriptionMachine
+from tests.broker.clients import Client
+from tests.broker.machine import PICK, SIZES
+from tests.broker.sharing_machine import SharingMachine
+from tests.broker.world import TINY
 
 KEYS = [f"key-{number}" for number in range(6)]
 
 LUCK = st.integers(0, 9)
 
 KEY_SETTINGS = msgspec.structs.replace(
-    SETTINGS,
+    TINY,
     key_shared_look_ahead_msg_in_replay_threshold_per_consumer=4,
     key_shared_look_ahead_msg_in_replay_threshold_per_subscription=9,
 )
@@ -36,9 +39,8 @@ BOUNDS = (0, 8192, 21000, 24000, 40000, 60000, 65536)
 """Sticky consumers bring the slots between two of these: some keys are in each."""
 
 
-class KeySharedMachine(SubscriptionMachine):
-    """``owner``: which client was given an entry and has not acknowledged it; ``counts``: how often it came again;
-    ``fresh``: entries that nobody was ever given; ``keys``: the key of each entry."""
+class KeySharedMachine(SharingMachine):
+    """``delivered``: entries that somebody was given since consumers came; ``keys``: the key of each entry."""
 
     kind = SubscriptionType.KEY_SHARED
     policy: ClassVar[KeySharedPolicy] = KeySharedPolicy()
@@ -46,8 +48,6 @@ class KeySharedMachine(SubscriptionMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.owner: dict[Position, Client] = {}
-        self.counts: dict[Position, int] = {}
         self.delivered: set[Position] = set()
         self.keys: dict[Position, str] = {}
 
@@ -77,9 +77,6 @@ class KeySharedMachine(SubscriptionMachine):
     def on_delivery(self, client: Client, delivery: Delivery) -> None:
         position = delivery.entry.position
         key = self.keys[position]
-        assert position not in self.owner, f"{position} is with two consumers (I2.2)"
-        assert delivery.redelivery_count == self.counts.get(position, 0), "I4.5"
-        assert self.unacked(client) < KEY_SETTINGS.max_unacked_messages_per_consumer, "I2.6"
         if self.in_order:
             holders = {id(holder) for p, holder in self.owner.items() if self.keys[p] == key}
             assert holders <= {id(client)}, f"{key} is with two consumers (I2.11)"
@@ -90,38 +87,11 @@ class KeySharedMachine(SubscriptionMachine):
         selector = self.dispatcher.selector
         assert selector.select(selector.hash_of(key.encode())) is client.consumer, "not its key"
         super().on_delivery(client, delivery)
-        self.owner[position] = client
         self.delivered.add(position)
 
-    def unacked(self, client: Client) -> int:
-        return sum(self.open[position].bit_count() for position, owner in self.owner.items() if owner is client)
-
-    def available(self, client: Client) -> bool:
-        return client.permits > 0 and client.writable and not client.consumer.blocked
-
-    def on_acked(self, position: Position) -> None:
-        self.owner.pop(position, None)
-        self.counts.pop(position, None)
-
-    def on_gone(self, client: Client) -> None:
-        self.take_back(client, [position for position, owner in self.owner.items() if owner is client])
-        if not self.clients:
-            self.start_anew()
-
-    def take_back(self, client: Client, positions: list[Position]) -> None:
-        for position in positions:
-            if self.owner.get(position) is client:
-                del self.owner[position]
-                self.counts[position] = self.counts.get(position, 0) + 1
-
     def start_anew(self) -> None:
-        self.counts.clear()
-        self.owner.clear()
+        super().start_anew()
         self.delivered.clear()
-
-    def forget_consumers(self) -> None:
-        super().forget_consumers()
-        self.start_anew()
 
     @property
     def dispatcher(self) -> KeySharedDispatcher | None:
@@ -130,23 +100,6 @@ class KeySharedMachine(SubscriptionMachine):
         return found
 
     # -- actions
-
-    @precondition(lambda self: self.clients and self.entries)
-    @rule(who=PICK, which=st.lists(PICK, max_size=5))
-    def redeliver(self, who: int, which: list[int]) -> None:
-        """4.4.1 Ids of its own, of others, acknowledged ones and doubles."""
-        client = self.pick(who)
-        positions = [self.pick_entry(number) for number in which]
-        self.take_back(client, list(dict.fromkeys(positions)))
-        client.consumer.redeliver(positions)
-
-    @precondition(lambda self: self.clients)
-    @rule(who=PICK)
-    def redeliver_all(self, who: int) -> None:
-        """4.4.2"""
-        client = self.pick(who)
-        self.take_back(client, [position for position, owner in self.owner.items() if owner is client])
-        client.consumer.redeliver(None)
 
     @rule(keys=st.lists(st.sampled_from(KEYS), min_size=4, max_size=12))
     def publish_and_send(self, keys: list[str]) -> None:
@@ -196,10 +149,7 @@ class KeySharedMachine(SubscriptionMachine):
             assert sum(places) == 1 or (not bits and sum(places) == 0), (position, places)
             assert bits or places[:2] == [False, False], position
         assert set(dispatcher._hashes) == {*pending, *waiting, *stalled}
-        for client in self.clients:
-            assert client.consumer.pending.unacked == self.unacked(client)
-            assert client.consumer.pending.unacked <= KEY_SETTINGS.max_unacked_messages_per_consumer + 3, "I2.6"
-        assert dispatcher.unacked_messages == sum(self.unacked(client) for client in self.clients)
+        self.check_unacked(dispatcher.unacked_messages)
 
     @invariant()
     def waiting_has_a_limit(self) -> None:
@@ -247,11 +197,11 @@ class KeySharedMachine(SubscriptionMachine):
             client = next(client for client in self.clients if client.consumer is owner)
             drains = dispatcher._hashes.get(position, -1) in dispatcher.draining
             gated = client.consumer in dispatcher.recorded
-            assert drains or gated or not self.available(client) or position in dispatcher._unrouted, position
+            assert drains or gated or not client.is_available or position in dispatcher._unrouted, position
         unread = [p for p, bits in self.open.items() if bits and p >= dispatcher.read_position]
-        if unread and any(self.available(client) for client in self.clients):
+        if unread and self.somebody_is_available:
             assert len(dispatcher._waiting) >= dispatcher._look_ahead_max(), "nothing is read though it could be"
-        if any(self.available(client) for client in self.clients) and dispatcher._unrouted:
+        if self.somebody_is_available and dispatcher._unrouted:
             assert len(dispatcher._waiting) >= dispatcher._look_ahead_max()
 
 
@@ -324,6 +274,7 @@ class StickyMachine(KeySharedMachine):
         permits = [client.consumer.permits for client in self.clients]
         return dispatcher.selector.ranges(), permits, dispatcher.consumers, list(dispatcher._replay)
 
+    @rule()
     def settle_down(self) -> None:
         """I2.10: no entry of a hole is lost, and none of an owned slot is in a hole."""
         super().settle_down()

@@ -12,8 +12,9 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.broker import AckId, AckKind, Delivery
 from broker_core.broker.ack_sets import all_bits, words_of_bits
-from tests.broker.machine import PICK, SETTINGS, Client, SubscriptionMachine
-from tests.broker.world import EXCLUSIVE, FAILOVER
+from tests.broker.clients import Client
+from tests.broker.machine import PICK, SubscriptionMachine
+from tests.broker.world import EXCLUSIVE, FAILOVER, TINY
 
 
 class OrderedMachine(SubscriptionMachine):
@@ -49,7 +50,7 @@ class OrderedMachine(SubscriptionMachine):
         if former is None:
             self.served_from_ms = 0
         elif self.served_from_ms <= now:
-            self.served_from_ms = now + SETTINGS.active_consumer_failover_delay_time_millis
+            self.served_from_ms = now + TINY.active_consumer_failover_delay_time_millis
 
     def choose(self) -> Client | None:
         best = min((client.priority for client in self.clients), default=0)
@@ -170,3 +171,4 @@ TestPartition = PartitionMachine.TestCase
 TestExclusive = ExclusiveMachine.TestCase
 for case in (TestFailover, TestPartition, TestExclusive):
     case.settings = settings(max_examples=70, stateful_step_count=40, deadline=None, derandomize=True, print_blob=True)
+del case

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import ClassVar
 
 import msgspec
@@ -45,7 +46,20 @@ SMALL = Settings(
 )
 """Small ledgers, so that every test crosses their borders, and no pause at takeover."""
 
+TINY = Settings(
+    managed_ledger_max_entries_per_ledger=4,
+    managed_ledger_min_ledger_rollover_time_minutes=0,
+    managed_ledger_cache_size_mbytes=1,
+    dispatcher_max_read_batch_size=5,
+    dispatcher_max_round_robin_batch_size=3,
+    max_unacked_messages_per_consumer=8,
+    max_unacked_messages_per_subscription=14,
+    active_consumer_failover_delay_time_millis=300,
+)
+"""For random histories: everything so small that every limit and border is met often."""
+
 TOPIC = "persistent://public/default/t"
+_parsed = cache(TopicName.parse)
 
 
 def body(text: str = "x", *, messages: int = 1, publish_time_ms: int = 1, batch: bool = False) -> bytes:
@@ -150,6 +164,15 @@ class World:
             self.store.commits.commit_now()
             self.clock.run_due()
 
+    def commit_once(self) -> bool:
+        """One group commit, without anything else; whether there was anything to commit."""
+        job = self.store.commits.take()
+        if job is None:
+            return False
+        job.run()
+        self.store.commits.finish(job, None)
+        return True
+
     def restart(self) -> None:
         """Stop in good order and start again."""
         self.broker.close()
@@ -177,7 +200,7 @@ class World:
     # -- shorthands
 
     def topic(self, name: str = TOPIC) -> Topic:
-        return self.broker.topic(TopicName.parse(name), create=True)
+        return self.broker.topic(_parsed(name), create=True)
 
     def subscription(self, name: str = "s", topic: str = TOPIC) -> Subscription:
         return self.topic(topic).subscriptions[name]

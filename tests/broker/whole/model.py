@@ -8,94 +8,40 @@ position -> bits of messages that nobody has acknowledged; ``safe``: the same, a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.broker import Consumer, Delivery, SubscriptionType
+from broker_core.broker import Delivery, SubscriptionType
 from broker_core.broker.ack_sets import all_bits, words_of_bits
 from broker_core.testing.virtual_timers import VirtualTimers
-
-LIMITS = Settings(
-    managed_ledger_max_entries_per_ledger=4,
-    managed_ledger_min_ledger_rollover_time_minutes=0,
-    managed_ledger_cache_size_mbytes=1,
-    dispatcher_max_read_batch_size=5,
-    dispatcher_max_round_robin_batch_size=3,
-    max_unacked_messages_per_consumer=8,
-    max_unacked_messages_per_subscription=14,
-    active_consumer_failover_delay_time_millis=300,
-)
-"""Everything small, so that every limit and border is met often."""
+from tests.broker.clients import Client
+from tests.broker.whole.chunks import ChunkModel
+from tests.broker.whole.entry import Entry
 
 SINGLE_ACTIVE = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
-
-
-class Entry(NamedTuple):
-    """What the log holds at a position."""
-
-    messages: int
-    key: str
-
-
-@dataclass(eq=False)
-class Client:
-    """One consumer as its client sees it. ``granted`` and ``spent`` are permits, in messages."""
-
-    model: SubscriptionModel
-    name: str
-    priority: int
-    writable: bool = True
-    closed: bool = False
-    granted: int = 0
-    spent: int = 0
-    active: bool | None = None
-    seen: list[Position] = field(default_factory=list)
-    consumer: Consumer = None  # type: ignore[assignment] # set right after subscribing
-
-    @property
-    def permits(self) -> int:
-        return self.granted - self.spent
-
-    @property
-    def is_available(self) -> bool:
-        return self.permits > 0 and self.writable and not self.consumer.blocked
-
-    def deliver(self, deliveries: list[Delivery]) -> None:
-        assert deliveries
-        self.model.learn_receipts()
-        assert not self.closed, "delivered to a closed consumer"
-        assert self.writable, "delivered to a connection that takes nothing"
-        for delivery in deliveries:
-            self.model.delivered_to(self, delivery)
-
-    def active_changed(self, active: bool) -> None:
-        assert self.active is not active, "told the same twice (2.3.4.2)"
-        self.active = active
-
-    def closed_by_broker(self) -> None:
-        self.closed = True
-
-    def end_of_topic(self) -> None:
-        raise AssertionError("the topic is never terminated")
 
 
 class SubscriptionModel:
     """One subscription. ``owner``: which client of Shared or Key_Shared holds an entry; ``counts``: its redeliveries.
 
     ``first_sent``: entries that were delivered since consumers came, for the order of keys; ``passed``: how far a
-    single active consumer has been served since the last rewind, None right after one. ``learn_receipts`` brings the
-    log up to date before a delivery is judged.
+    single active consumer has been served since the last rewind, None right after one. ``is_ending``: somebody has
+    terminated the topic; ``told_end``: who has heard of it. ``catch_up`` brings the log up to date.
     """
 
     def __init__(
-        self, name: str, log: dict[Position, Entry], clock: VirtualTimers, learn_receipts: Callable[[], None]
+        self,
+        name: str,
+        log: dict[Position, Entry],
+        clock: VirtualTimers,
+        settings: Settings,
+        catch_up: Callable[[], None],
     ) -> None:
-        self.learn_receipts = learn_receipts
         self.name = name
+        self.catch_up = catch_up
         self.log = log
         self.clock = clock
+        self.settings = settings
         self.open: dict[Position, int] = {}
         self.safe: dict[Position, int] = {}
         self.kind: SubscriptionType | None = None
@@ -106,12 +52,17 @@ class SubscriptionModel:
         self.leader: Client | None = None
         self.passed: Position | None = None
         self.served_from_ms = 0
+        self.chunks = ChunkModel()
+        self.is_ending = False
+        self.told_end: set[Client] = set()
 
     # -- what a delivery must be
 
     def delivered_to(self, client: Client, delivery: Delivery) -> None:
         """Check one delivery and take note of it."""
         position = delivery.entry.position
+        if position not in self.log:
+            self.catch_up()
         assert position in self.log, "not durable"
         assert delivery.entry.messages == self.log[position].messages
         left = self.open[position]
@@ -129,17 +80,21 @@ class SubscriptionModel:
     def _in_line(self, client: Client, position: Position, count: int) -> None:
         assert client is self.leader, "I2.3: only the active consumer is served"
         assert count == 0, "2.3.5.4"
-        assert self.clock.now_ms() >= self.served_from_ms, "2.3.4.1: served before the pause was over"
+        assert self.passed_ms >= self.served_from_ms, "2.3.4.1: served before the pause was over"
         expected = next((each for each in self.unacked() if self.passed is None or each > self.passed), None)
         assert position == expected, f"{position} instead of {expected} (I2.3, I2.5)"
         self.passed = position
 
     def _shared_out(self, client: Client, position: Position, count: int) -> None:
-        assert position not in self.owner, f"{position} is with two consumers (I2.2)"
+        entry, now_ms = self.log[position], self.clock.now_ms()
+        assert position not in self.owner, f"{position} is with two consumers (I2.2, I6.5)"
         assert count == self.counts.get(position, 0), "I4.5"
-        assert self.unacked_of(client) < LIMITS.max_unacked_messages_per_consumer, "I2.6: more than limit + one slice"
+        assert self.unacked_of(client) < self.settings.max_unacked_messages_per_consumer, "I2.6: limit + one slice"
+        assert now_ms >= entry.due_ms, f"{position} came {entry.due_ms - now_ms} ms early (I6.1)"
         if self.kind is SubscriptionType.KEY_SHARED:
             self._of_its_key(client, position)
+        elif self.chunks.delivered(entry.chunk, client):
+            assert not self._overtaken(position), f"I5.8: {entry.chunk} overtook {self._overtaken(position)}"
         else:
             better = [each for each in self.clients if each.priority < client.priority and each.is_available]
             assert not better, "I2.6: a better priority waits"
@@ -147,12 +102,33 @@ class SubscriptionModel:
         self.first_sent.add(position)
 
     def _of_its_key(self, client: Client, position: Position) -> None:
-        key = self.log[position].key
-        same = [each for each, entry in self.log.items() if entry.key == key and self.open[each]]
-        assert all(self.owner.get(each, client) is client for each in same), f"key {key} is with two consumers (I2.11)"
-        if position not in self.first_sent:
-            skipped = [each for each in same if each < position and each not in self.first_sent]
-            assert not skipped, f"{position} of key {key} before {skipped} (I2.12)"
+        entry = self.log[position]
+        same = [each for each, other in self.log.items() if other.key == entry.key and self.open[each]]
+        assert all(self.owner.get(each, client) is client for each in same), (
+            f"key {entry.key} is with two consumers (I2.11)"
+        )
+        if self._is_unsent(position) and not entry.due_ms:
+            skipped = [each for each in same if each < position and self._is_unsent(each) and not self.log[each].due_ms]
+            assert not skipped, f"{position} of key {entry.key} before {skipped} (I2.12)"
+
+    def _overtaken(self, position: Position) -> list[Position]:
+        """Earlier chunks of the same message that were never sent, if this one is sent for the first time."""
+        chunk = self.log[position].chunk
+        return [
+            each
+            for each, entry in self.log.items()
+            if self._is_unsent(position) and self._is_unsent(each) and self.open[each] and each < position
+            if chunk is not None and entry.chunk is not None and entry.chunk.uuid == chunk.uuid
+        ]
+
+    def _is_unsent(self, position: Position) -> bool:
+        return position not in self.first_sent
+
+    def ended(self, client: Client) -> None:
+        assert self.is_ending, "the topic goes on"
+        assert not self.unacked(), "7.5: told of the end before the last acknowledgement"
+        assert client not in self.told_end, "told twice"
+        self.told_end.add(client)
 
     # -- what happened
 
@@ -174,6 +150,7 @@ class SubscriptionModel:
     def left(self, client: Client) -> None:
         self.clients.remove(client)
         client.closed = True
+        self.chunks.left(client)
         self.taken_back(client, [position for position, owner in self.owner.items() if owner is client])
         if not self.clients:
             self.abandoned()
@@ -189,6 +166,7 @@ class SubscriptionModel:
         self.owner.clear()
         self.counts.clear()
         self.first_sent.clear()
+        self.chunks.holder.clear()
 
     def taken_back(self, client: Client, positions: list[Position]) -> None:
         for position in positions:
@@ -231,13 +209,17 @@ class SubscriptionModel:
         if self.leader is None or self.leader is former:
             return
         self.passed = None
-        now = self.clock.now_ms()
         if former is None:
             self.served_from_ms = 0
-        elif self.served_from_ms <= now:
-            self.served_from_ms = now + LIMITS.active_consumer_failover_delay_time_millis
+        elif self.served_from_ms <= self.passed_ms:
+            self.served_from_ms = self.passed_ms + self.settings.active_consumer_failover_delay_time_millis
 
     # -- questions
+
+    @property
+    def passed_ms(self) -> int:
+        """Time that does not jump when somebody sets the clock."""
+        return round(self.clock.monotonic() * 1000)
 
     def unacked(self) -> list[Position]:
         return [position for position, bits in self.open.items() if bits]
@@ -245,15 +227,24 @@ class SubscriptionModel:
     def unacked_of(self, client: Client) -> int:
         return sum(self.open[position].bit_count() for position, owner in self.owner.items() if owner is client)
 
-    def overdue(self, *, is_blocked: bool) -> list[Position]:
-        """What should have been delivered, once nothing more happens by itself (I2.7)."""
+    def overdue(self, *, is_blocked: bool, due_by_ms: int = 0) -> list[Position]:
+        """What should have been delivered, once nothing more happens by itself (I2.7, I6.1).
+
+        Of delayed entries those that were due at ``due_by_ms``: a timer may have to be waited for.
+        """
         if self.kind is None:
             return []
         if self.kind in SINGLE_ACTIVE:
             assert self.leader is not None
-            ready = self.leader.writable and self.leader.permits > 0 and self.clock.now_ms() >= self.served_from_ms
+            ready = self.leader.writable and self.leader.permits > 0 and self.passed_ms >= self.served_from_ms
             return [each for each in self.unacked() if ready and (self.passed is None or each > self.passed)]
         enough = self.clients if self.kind is SubscriptionType.SHARED or len(self.clients) == 1 else []
         if is_blocked or not any(client.is_available for client in enough):
             return []
-        return [position for position in self.unacked() if position not in self.owner]
+        return [
+            position
+            for position in self.unacked()
+            if position not in self.owner
+            and self.log[position].due_ms <= due_by_ms
+            and self.chunks.may_go(self.log[position].chunk)
+        ]
