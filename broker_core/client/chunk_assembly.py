@@ -109,6 +109,11 @@ class ChunkAssembly:
         """Where the incomplete messages begin."""
         return [context.positions[0] for context in self._contexts.values()]
 
+    @property
+    def positions(self) -> list[Position]:
+        """All chunks of the incomplete messages."""
+        return [position for context in self._contexts.values() for position in context.positions]
+
     def receive(self, info: ChunkInfo, position: Position, part: BytesLike, now_s: float, now_ms: int) -> Outcome:
         """Take one chunk. ``now_s``: monotonic time, ``now_ms``: the wall clock, to be held against publish times."""
         if info.chunk_id == 0 and info.chunks > 1:

@@ -56,6 +56,7 @@ class ChunkReceiving:
         self._orphans: deque[tuple[float, Position]] = deque()
         self._chunks_of: OrderedDict[Position, tuple[Position, ...]] = OrderedDict()
         self._awaited: Position | None = None
+        self._coming: set[Position] = set()
         self._timer: TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -93,6 +94,24 @@ class ChunkReceiving:
         self._chunks_of[chunk.position] = outcome.joined.positions
         return [chunked_message(self._owner, chunk, outcome.joined)]
 
+    @property
+    def in_use(self) -> bool:
+        """Whether something is here of a message that is not complete, or not acknowledged."""
+        return bool(self._assembly or self._chunks_of or self._coming)
+
+    def arriving(self, position: Position) -> None:
+        """An entry is being delivered, and what was to come again before it has come. Where entries are in order."""
+        if self._coming:
+            self._coming = {each for each in self._coming if each > position}
+
+    def spared(self, through: Position) -> set[Position]:
+        """Chunks up to ``through`` of messages that end behind it: acknowledging that much is not about them."""
+        chunks = {each for each in (*self._assembly.positions, *self._coming) if each <= through}
+        for last, positions in self._chunks_of.items():
+            if last > through:
+                chunks.update(each for each in positions if each <= through)
+        return chunks
+
     def with_chunks(self, positions: Iterable[Position]) -> list[Position]:
         """``positions`` of messages, with the entries of all chunks of those that travelled in chunks."""
         return [each for position in positions for each in self._chunks_of.get(position, (position,))]
@@ -119,6 +138,7 @@ class ChunkReceiving:
         """Everything that is not acknowledged comes again, from its first chunk (semantics 5.3.9)."""
         # Until it has come, it is still needed: the next attachment may be lost as well.
         self._awaited = self.earliest_needed(taken)
+        self._coming.update(self._assembly.positions)
         self._assembly.clear()
         self._orphans.clear()
         if self._timer is not None:
@@ -129,6 +149,7 @@ class ChunkReceiving:
         """After a seek or a rewind, or at the end: nothing that was delivered counts any more."""
         self.reattached(None)
         self._chunks_of.clear()
+        self._coming.clear()
         self._awaited = None
 
     def _abandon(self, positions: tuple[Position, ...], now_s: float) -> None:

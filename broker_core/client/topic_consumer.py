@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from broker_core.base.errors import PulsarishError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, ChunkMessageId, MessageId, Position
+from broker_core.client.ack_around import DeliveredEntries
 from broker_core.client.ack_sender import AckSender, Receipt
 from broker_core.client.acks import words_of
 from broker_core.client.attachment import Attachment
@@ -139,6 +140,7 @@ class TopicConsumer:
         self._acks = AckSender(network, config, self._id, self.partition, self._attachment)
         self._redelivery = Redelivery(self, config, network.clock, network.timers, self._dead_letters(letters))
         self._chunks = ChunkReceiving(self, config, network.clock, network.timers)
+        self._between_chunks = DeliveredEntries() if durable and not config.is_shared else None
 
     def _dead_letters(self, letters: Letters | None) -> Callable[[Callable[[Position], None]], DeadLetters] | None:
         if letters is None or not self._config.is_shared:
@@ -181,10 +183,29 @@ class TopicConsumer:
         self.counters.acks += 1
         if self._interceptors:
             self._interceptors.told(lambda each: each.on_acknowledge_cumulative, message_id)
+        if not self._acknowledge_around_chunks(message_id, receipt):
+            self._acks.cumulative(message_id, receipt)
         self._chunks.acknowledged_through(message_id.position)
-        self._acks.cumulative(message_id, receipt)
         whole = message_id.batch_index < 0 or message_id.batch_index == message_id.batch_size - 1
         self._redelivery.acknowledged_through(message_id, whole=whole)
+
+    def _acknowledge_around_chunks(self, message_id: MessageId, receipt: Receipt | None) -> bool:
+        """The same, sparing chunks of messages that end behind it; false, and nothing done, if there are none."""
+        position, delivered = message_id.position, self._between_chunks
+        if delivered is None or not self._chunks.in_use or not delivered.knows(position):
+            return False
+        spared = self._chunks.spared(position)
+        if not spared:
+            return False
+        first = min(spared)
+        self._acks.cumulative(MessageId(first.ledger, first.entry - 1, self.partition), None)
+        for each in delivered.take_through(position):
+            if each not in spared and each != position:
+                self._acks.individual(MessageId(each.ledger, each.entry, self.partition), None)
+        for index in range(message_id.batch_index):
+            self._acks.individual(message_id._replace(batch_index=index), None)
+        self._acks.individual(message_id, receipt)
+        return True
 
     def negative_acknowledge(self, message_id: MessageId, redelivery_count: int = 0) -> None:
         """Have the message's entry delivered again after the configured delay."""
@@ -451,6 +472,8 @@ class TopicConsumer:
         """Queue the messages of one entry, except those that must not be shown."""
         self.counters.entries += 1
         self.counters.bytes += len(body)
+        if self._between_chunks is not None:
+            self._note_between_chunks(self._between_chunks, Position(head.ledger, head.entry))
         try:
             entry = unpack(self, head, body)
         except PulsarishError as failure:
@@ -473,6 +496,13 @@ class TopicConsumer:
         shown = self._redelivery.arrived(self._filter(entry))
         self.counters.messages += len(shown)
         self.queue.put(self, shown, entry.charged, entry.charged - len(shown))
+
+    def _note_between_chunks(self, delivered: DeliveredEntries, position: Position) -> None:
+        self._chunks.arriving(position)
+        if self._chunks.in_use:
+            delivered.note(position)
+        else:
+            delivered.clear()
 
     def _undeliverable(self, failure: PulsarishError, charged: int) -> None:
         self.counters.failures += 1

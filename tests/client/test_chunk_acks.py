@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cumulative acknowledgement while messages in chunks are under way, on both servers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from broker_core.base.positions import MESSAGE_ID_EARLIEST, Position
+from broker_core.client import Client, Consumer, Producer
+from broker_core.client.ack_around import DeliveredEntries
+from tests.client.conftest import Service, admin_path
+from tests.client.helpers import WAIT_S, assert_nothing_comes, eventually, take, values
+from tests.client.raw_chunks import RawChunks
+
+PART = b"abcdefghij"
+WHOLE = PART.decode() * 3
+
+
+@pytest.fixture(params=["exclusive", "failover"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def consumer(client: Client, topic: str, kind: str) -> Consumer:
+    return client.subscribe(topic, "s", type=kind)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def raw(service: Service, topic: str, consumer: Consumer) -> Iterator[RawChunks]:
+    """Sends the chunks of a message one by one."""
+    made = RawChunks(service.service_url, topic)
+    with made.connection:
+        yield made
+
+
+@pytest.fixture
+def producer(client: Client, topic: str, consumer: Consumer) -> Producer:
+    return client.create_producer(topic, batching_max_messages=3, batching_max_publish_delay_s=1.0)
+
+
+def again(client: Client, topic: str, kind: str, before: Consumer) -> Consumer:
+    """The next consumer of the subscription, when ``before`` has left."""
+    before.close()
+    return client.subscribe(topic, "s", type=kind)  # type: ignore[arg-type]
+
+
+def test_a_message_that_is_not_complete_outlives_its_consumer(
+    client: Client, topic: str, kind: str, consumer: Consumer, raw: RawChunks, producer: Producer
+) -> None:
+    """3.1.7, 5.1.5 its first chunks lie before what is acknowledged, it does not."""
+    raw.send("A0", 3)
+    producer.send("b")
+    raw.send("A1", 3)
+    for value in ("c", "d"):
+        producer.send(value)
+    messages = take(consumer, 3)
+    consumer.acknowledge_cumulative(messages[1], wait=True)
+    later = again(client, topic, kind, consumer)
+    raw.send("A2", 3)
+    got = take(later, 2)
+    assert values(got) == ["d", WHOLE]
+    later.acknowledge_cumulative(got[1], wait=True)
+    assert_nothing_comes(again(client, topic, kind, later))
+
+
+def test_a_complete_message_is_acknowledged_by_itself(
+    client: Client, topic: str, kind: str, consumer: Consumer, raw: RawChunks, producer: Producer
+) -> None:
+    """3.1.7, 5.1.5 the same while it waits for its own acknowledgement."""
+    raw.send("A0", 3)
+    producer.send("b")
+    for name in ("A1", "A2"):
+        raw.send(name, 3)
+    first, whole = take(consumer, 2)
+    assert values([first, whole]) == ["b", WHOLE]
+    consumer.acknowledge_cumulative(first, wait=True)
+    consumer.acknowledge_cumulative(first, wait=True)
+    later = again(client, topic, kind, consumer)
+    got = take(later, 1)
+    assert values(got) == [WHOLE]
+    later.acknowledge(got[0], wait=True)
+    assert_nothing_comes(again(client, topic, kind, later))
+
+
+def test_the_middle_of_a_batch_is_acknowledged_beside_chunks(
+    client: Client, topic: str, kind: str, consumer: Consumer, raw: RawChunks, producer: Producer
+) -> None:
+    """3.1.6, 3.1.7, 3.5.2 what is behind it in the batch comes again, and the message is completed."""
+    raw.send("A0", 3)
+    for value in ("b0", "b1", "b2", "c0", "c1", "c2"):
+        producer.send_async(value)
+    messages = take(consumer, 6)
+    consumer.acknowledge_cumulative(messages[4], wait=True)
+    later = again(client, topic, kind, consumer)
+    for name in ("A1", "A2"):
+        raw.send(name, 3)
+    got = take(later, 2)
+    assert values(got) == ["c2", WHOLE]
+    later.acknowledge_cumulative(got[1], wait=True)
+    assert_nothing_comes(again(client, topic, kind, later))
+
+
+def test_a_lost_connection_does_not_lose_the_beginning(
+    client: Client, service: Service, topic: str, consumer: Consumer, raw: RawChunks, producer: Producer
+) -> None:
+    """3.1.7, 3.1.12, 5.3.9 what was received before it is acknowledged after it, before anything has come again."""
+    part = consumer._inner.children[0]
+    raw.send("A0", 3)
+    producer.send("b")
+    (before,) = take(consumer, 1)
+    consumer.pause()
+    for _ in range(2):
+        attachments = part.attachments
+        service.admin("PUT", f"{admin_path(topic)}/unload")
+        eventually(lambda seen=attachments: part.attachments > seen, "the consumer is attached again")  # type: ignore[misc]
+        consumer.acknowledge_cumulative(before)
+    consumer.resume()
+    producer.send("c")
+    assert values(take(consumer, 1)) == ["c"]
+    tail = RawChunks(service.service_url, topic)
+    with tail.connection:
+        for name in ("A1", "A2"):
+            tail.send(name, 3)
+        assert values(take(consumer, 1)) == [WHOLE]
+
+
+def test_a_seek_brings_everything_back(consumer: Consumer, raw: RawChunks, producer: Producer) -> None:
+    """1.4.6, 3.1.11 what was acknowledged around chunks too."""
+    raw.send("A0", 3)
+    producer.send("b")
+    (message,) = take(consumer, 1)
+    consumer.acknowledge_cumulative(message, wait=True)
+    consumer.seek(MESSAGE_ID_EARLIEST)
+    for name in ("A1", "A2"):
+        raw.send(name, 3)
+    assert values([consumer.receive(WAIT_S) for _ in range(2)]) == ["b", WHOLE]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_delivered_entries_are_given_once(seed: int) -> None:
+    """3.1.7 runs of entries hold what a set would."""
+    draw = random.Random(seed)
+    delivered, expected = DeliveredEntries(), set[Position]()
+    entries = [Position(ledger, entry) for ledger in (3, 5, 6) for entry in range(12)]
+    at = 0
+    for _ in range(60):
+        if draw.random() < 0.7:
+            position = entries[min(at, len(entries) - 1)]
+            at += draw.choice([-1, 0, 1, 1, 1, 3]) if at else 1
+            at = max(at, 0)
+            if not delivered.knows(position):
+                expected.add(position)
+            delivered.note(position)
+        else:
+            through = draw.choice(entries)
+            taken = delivered.take_through(through)
+            assert taken == sorted(each for each in expected if each <= through)
+            expected.difference_update(taken)
