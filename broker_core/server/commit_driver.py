@@ -5,12 +5,14 @@ The group forms by itself. While one job is on the disk, appends collect; when i
 dispatch) and what has collected becomes the next job. On an idle broker the first append is committed at the end of
 the current turn of the loop, so that all frames of one read share one sync.
 
-The store stops itself after a failed write or sync (``GroupCommit.on_failure``); then nothing more is started here.
+The store stops itself after a failed write or sync (``GroupCommit.on_failure``), and is stopped if the end of a commit
+fails; then nothing more is started here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 from collections.abc import Callable
@@ -18,6 +20,8 @@ from typing import Final
 
 from broker_core.base.errors import DiskFailedError, StorageError
 from broker_core.storage.commit import CommitJob, GroupCommit
+
+_log = logging.getLogger(__name__)
 
 _SYNC_SECONDS: Final = 1.0
 """With ``durability=async``: how long written bytes may wait for their sync."""
@@ -92,7 +96,11 @@ class CommitDriver:
 
     def _finish_job(self, job: CommitJob, error: StorageError | None) -> None:
         self._in_flight = False
-        self._commits.finish(job, error)
+        try:
+            self._commits.finish(job, error)
+        except Exception as bug:  # noqa: BLE001 - whatever it was, some of the group were told and some were not
+            _log.exception("a commit could not be finished")
+            self._commits.fail(DiskFailedError(f"a commit could not be finished: {bug!r}"))
         self._start_job()
         self._on_committed()
 

@@ -4,8 +4,11 @@
 import itertools
 from contextlib import suppress
 
+import pytest
+
 from broker_core.base.errors import ConnectionLostError
 from broker_core.base.settings import Settings
+from broker_core.storage.commit import GroupCommit
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.sim_disk import SimDisk
 from broker_core.wire.entry import seal_entry
@@ -58,3 +61,17 @@ def test_no_failure_of_the_disk_leads_to_a_receipt_that_a_crash_takes_back() -> 
         assert stored(survivors, len(confirmed)) == [body(number) for number in confirmed]
     assert confirmed == list(range(SENDS))
     assert at > SENDS
+
+
+def test_a_commit_that_cannot_be_finished_stops_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 10: a bug behind the sync must not leave a broker that listens, confirms nothing and says nothing."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    with ServerThread(SimDisk(), Settings()) as server, RawClient(server.service_url) as client:
+        must_succeed(client.open_producer("t"))
+        monkeypatch.setattr(GroupCommit, "_report_durable", fail)
+        client.send_entry(0, 0, body(0))
+        assert server.failed.wait(5)
+        assert "a bug" in str(server.failures[0])
