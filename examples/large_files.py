@@ -23,7 +23,11 @@ from broker_core.client import Client, Consumer, Message
 
 SENDERS = 3
 SIZES_MIB = (1, 7, 16)
+QUEUE = 20
+"""Whole files that the client may hold for us: with large messages the default of 1000 would be much memory."""
+
 LAST_WAIT_S = 60.0
+"""How long the next file may take before the example fails."""
 
 
 def run(service_url: str) -> int:
@@ -33,7 +37,7 @@ def run(service_url: str) -> int:
     with (
         Client(service_url) as client,
         client.subscribe(
-            topic, "archive", type="shared", receiver_queue_size=20, negative_ack_redelivery_delay_s=0.1
+            topic, "archive", type="shared", receiver_queue_size=QUEUE, negative_ack_redelivery_delay_s=0.1
         ) as archive,
     ):
         names = [f"sender-{number}" for number in range(SENDERS)]

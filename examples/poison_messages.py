@@ -25,6 +25,7 @@ ORDERS = 60
 REDELIVERIES = 2
 BANK_PAUSE_S = 0.2
 LAST_WAIT_S = 20.0
+"""How long the next message may take before the example fails."""
 
 
 class BankBusyError(Exception):
@@ -56,13 +57,16 @@ def send_orders(client: Client, topic: str) -> int:
     with client.create_producer(topic) as producer:
         for number in range(ORDERS):
             order = json.dumps({"order": number, "amount": 10 + number})
-            producer.send_async(order[:-5] if number % 10 == 3 else order, key=f"customer-{number % 7}")
+            is_broken = number % 10 == 3
+            # Cut off in the middle, it is no JSON any more: nobody will ever read it.
+            producer.send_async(order[:-5] if is_broken else order, key=f"customer-{number % 7}")
     return len(range(3, ORDERS, 10))
 
 
 def process(consumer: Consumer, poison: int) -> Counter[str]:
     """Work until every order is paid or given up; counts what happened on the way."""
     shown: Counter[str] = Counter()
+    # A broken order is shown once and then as often as it is redelivered, before it leaves for the dead letter topic.
     while shown["paid"] < ORDERS - poison or shown["could not be read"] < poison * (REDELIVERIES + 1):
         message = consumer.receive(LAST_WAIT_S)
         try:

@@ -30,6 +30,7 @@ EARLY_S = 1.6
 """A tick of a second and the step to which the broker rounds times, with the default settings."""
 
 LAST_WAIT_S = 20.0
+"""How long the next reminder may take before the example fails."""
 
 
 class Came(NamedTuple):
