@@ -8,7 +8,7 @@ from typing import Final
 
 from starlette.routing import Route
 
-from broker_core.server.admin import brokers, delayed, messages, policies, subscriptions, tenants, topics
+from broker_core.server.admin import backlog, brokers, delayed, messages, policies, subscriptions, tenants, topics
 
 _INTRO: Final = (
     "# Admin REST",
@@ -28,6 +28,7 @@ _SECTIONS: Final = (
     ("Topics", topics.ROUTES),
     ("Subscriptions", subscriptions.ROUTES),
     ("Messages", messages.ROUTES),
+    ("Backlogs", backlog.ROUTES),
     ("Delayed messages (paths of our own)", delayed.ROUTES),
 )
 
@@ -36,9 +37,9 @@ _POLICIES: Final = (
     "",
     "Each is a path of its own under `/admin/v2/namespaces/{tenant}/{namespace}/` and under",
     "`/admin/v2/persistent/{tenant}/{namespace}/{topic}/`: GET reads it (empty if it is not set), POST sets it, DELETE",
-    "removes it. A topic's value goes before its namespace's, that before the broker's setting; `?applied=true` on a",
-    "topic asks for what is in force, where the last column says so. Of a partitioned topic they are set under its own",
-    "name.",
+    "removes it; DELETE of `policies` removes all that a topic has. A topic's value goes before its namespace's, that",
+    "before the broker's setting; `?applied=true` on a topic asks for what is in force, where the last column says so.",
+    "Of a partitioned topic they are set under its own name.",
     "",
     "| of a namespace | of a topic | applied |",
     "|---|---|---|",

@@ -20,28 +20,31 @@ from broker_core.broker.topic import Topic
 logger = logging.getLogger(__name__)
 
 
-def trim(topic: Topic) -> None:
-    """Start deleting what may go; it happens once the acknowledgements that allow it are known to be durable."""
+def trim(topic: Topic, *, retained: bool = True) -> None:
+    """Start deleting what may go; it happens once the acknowledgements that allow it are known to be durable.
+
+    ``retained``: what is acknowledged is kept as long as the policy says; otherwise it goes at once.
+    """
     topic.log.roll_if_due()
     durable = [each for each in topic.subscriptions.values() if each.journal is not None]
     if durable:
         acked = min(each.cursor.mark_delete for each in durable)
-    elif topic.settings.retain_without_subscription and retention_of(topic.settings).nothing:
+    elif retained and topic.settings.retain_without_subscription and retention_of(topic.settings).nothing:
         return
     else:
         acked = topic.log.last_confirmed
     if topic.deduplication is not None:
         acked = min(acked, topic.deduplication.position)  # what is behind it must be there to be replayed
-    if _deletable_through(topic, acked) is None:
+    if _deletable_through(topic, acked, retained) is None:
         return
-    barrier = _Barrier(len(durable), lambda: _delete(topic, acked))
+    barrier = _Barrier(len(durable), lambda: _delete(topic, acked, retained))
     for each in durable:
         if each.journal is not None:
             each.journal.flush(barrier.passed)
     barrier.passed(None)
 
 
-def _deletable_through(topic: Topic, acked: Position) -> Position | None:
+def _deletable_through(topic: Topic, acked: Position, retained: bool) -> Position | None:
     """The last entry of the newest ledger that may go, all older ones included; None if not even the oldest may."""
     retention = retention_of(topic.settings)
     now_ms = topic.clock.now_ms()
@@ -51,18 +54,18 @@ def _deletable_through(topic: Topic, acked: Position) -> Position | None:
         end = Position(ledger.id, ledger.entries - 1)
         left_bytes -= ledger.size_bytes
         age_ms = now_ms - (ledger.last_ms or ledger.created_ms)
-        if not ledger.closed or end > acked or not retention.allows_deletion(age_ms, left_bytes):
+        if not ledger.closed or end > acked or (retained and not retention.allows_deletion(age_ms, left_bytes)):
             break
         through = end
     return through
 
 
-def _delete(topic: Topic, acked: Position) -> None:
+def _delete(topic: Topic, acked: Position, retained: bool) -> None:
     """Delete, unless a seek or a new subscription has meanwhile gone back behind ``acked``."""
     if topic.closed:
         return
     needed = [each.cursor.mark_delete for each in topic.subscriptions.values() if each.durable]
-    through = _deletable_through(topic, min([acked, *needed]))
+    through = _deletable_through(topic, min([acked, *needed]), retained)
     if through is None:
         return
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,6 +21,7 @@ from broker_core.broker.key_shared.selector import HashRange
 if TYPE_CHECKING:
     from broker_core.broker.consumer import Consumer
     from broker_core.broker.producer import Producer
+    from broker_core.broker.rates import Traffic
     from broker_core.broker.subscription import Subscription
     from broker_core.broker.topic import Topic
 
@@ -54,7 +55,10 @@ class ConsumerStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SubscriptionStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One subscription. ``msg_backlog`` counts entries, as in Pulsar; ``backlog_messages`` counts messages."""
+    """One subscription. ``msg_backlog`` counts entries, as in Pulsar; ``backlog_messages`` counts messages.
+
+    Sums over draining hashes, and when something was last consumed or acknowledged, are of the consumers connected now.
+    """
 
     type: str
     key_shared_mode: str | None
@@ -70,11 +74,19 @@ class SubscriptionStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     msg_rate_redeliver: float
     unacked_messages: int
     msg_delayed: int
+    msg_backlog_no_delayed: int
+    draining_hashes_count: int
+    draining_hashes_unacked_messages: int
+    draining_hashes_cleared_total: int
+    last_acked_timestamp: int
+    last_consumed_timestamp: int
     blocked_subscription_on_unacked_msgs: bool
     active_consumer_name: str
     consumers: list[ConsumerStats]
     total_msg_expired: int
     last_expire_timestamp: int
+    durable: bool
+    replicated: bool
     is_durable: bool
     is_replicated: bool
     subscription_properties: Mapping[str, str]
@@ -100,8 +112,8 @@ class PublisherStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     connected_since: str
 
 
-class TopicStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One topic or partition. Counters start when the topic is loaded."""
+class TopicTraffic(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What came into a topic and went out of it, stored or not. Counters start when the topic is loaded."""
 
     msg_rate_in: float
     msg_throughput_in: float
@@ -112,11 +124,20 @@ class TopicStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     bytes_out_counter: int
     msg_out_counter: int
     average_msg_size: float
+
+
+class TopicStats(TopicTraffic, frozen=True, kw_only=True, rename="camel"):
+    """One topic or partition."""
+
     storage_size: int
     backlog_size: int
     backlog_quota_limit_size: int
     backlog_quota_limit_time: int
     oldest_backlog_message_age_seconds: int
+    topic_creation_time_stamp: int
+    last_publish_time_stamp: int
+    waiting_publishers: int
+    non_contiguous_deleted_messages_ranges: int
     entries_stored: int  # [ours]
     last_confirmed_entry: str  # [ours], in Pulsar among the internal statistics
     publishers: list[PublisherStats]
@@ -162,12 +183,14 @@ def subscription_stats(subscription: Subscription) -> SubscriptionStats:
     stopped_at = subscription.reader.stopped_at
     by_key = dispatcher if isinstance(dispatcher, KeySharedDispatcher) else None
     keys = key_stats(by_key) if by_key is not None else {}
+    consumers = [consumer_stats(consumer, keys.get(consumer)) for consumer in subscription.consumers]
+    backlog = cursor.backlog_entries()
     return SubscriptionStats(
         type=dispatcher.kind.label if dispatcher is not None else "None",
         key_shared_mode=by_key.policy.mode.name if by_key is not None else None,
         allow_out_of_order_delivery=by_key is not None and by_key.policy.allow_out_of_order,
         msg_in_replay=dispatcher.replay_entries if dispatcher is not None else 0,
-        msg_backlog=cursor.backlog_entries(),
+        msg_backlog=backlog,
         backlog_size=subscription.backlog_bytes(),
         backlog_messages=subscription.backlog_messages(),
         msg_rate_out=rate,
@@ -177,11 +200,19 @@ def subscription_stats(subscription: Subscription) -> SubscriptionStats:
         msg_rate_redeliver=sum(consumer.redelivered.rates()[0] for consumer in subscription.consumers),
         unacked_messages=dispatcher.unacked_messages if dispatcher is not None else 0,
         msg_delayed=subscription.delayed_entries,
+        msg_backlog_no_delayed=max(backlog - subscription.delayed_entries, 0),
+        draining_hashes_count=sum(each.draining_hashes_count for each in consumers),
+        draining_hashes_unacked_messages=sum(each.draining_hashes_unacked_messages for each in consumers),
+        draining_hashes_cleared_total=sum(each.draining_hashes_cleared_total for each in consumers),
+        last_acked_timestamp=max((each.last_acked_timestamp for each in consumers), default=0),
+        last_consumed_timestamp=max((each.last_consumed_timestamp for each in consumers), default=0),
         blocked_subscription_on_unacked_msgs=dispatcher.blocked if dispatcher is not None else False,
         active_consumer_name=active.name if active is not None else "",
-        consumers=[consumer_stats(consumer, keys.get(consumer)) for consumer in subscription.consumers],
+        consumers=consumers,
         total_msg_expired=subscription.expiry.expired_entries,
         last_expire_timestamp=subscription.expiry.expired_ms,
+        durable=subscription.durable,
+        replicated=False,
         is_durable=subscription.durable,
         is_replicated=False,
         subscription_properties=dict(subscription.properties),
@@ -210,24 +241,35 @@ def publisher_stats(producer: Producer) -> PublisherStats:
     )
 
 
+def traffic_fields(came: Traffic, went: Traffic) -> dict[str, Any]:
+    """The fields of ``TopicTraffic``."""
+    rate_in, throughput_in = came.rates()
+    rate_out, throughput_out = went.rates()
+    return {
+        "msg_rate_in": rate_in,
+        "msg_throughput_in": throughput_in,
+        "msg_rate_out": rate_out,
+        "msg_throughput_out": throughput_out,
+        "bytes_in_counter": came.bytes,
+        "msg_in_counter": came.messages,
+        "bytes_out_counter": went.bytes,
+        "msg_out_counter": went.messages,
+        "average_msg_size": came.bytes_per_message,
+    }
+
+
 def topic_stats(topic: Topic) -> TopicStats:
-    rate_in, throughput_in = topic.traffic_in.rates()
-    rate_out, throughput_out = topic.traffic_out.rates()
     return TopicStats(
-        msg_rate_in=rate_in,
-        msg_throughput_in=throughput_in,
-        msg_rate_out=rate_out,
-        msg_throughput_out=throughput_out,
-        bytes_in_counter=topic.traffic_in.bytes,
-        msg_in_counter=topic.traffic_in.messages,
-        bytes_out_counter=topic.traffic_out.bytes,
-        msg_out_counter=topic.traffic_out.messages,
-        average_msg_size=topic.traffic_in.bytes_per_message,
+        **traffic_fields(topic.traffic_in, topic.traffic_out),
         storage_size=topic.log.size_bytes,
         backlog_size=backlog_bytes(topic),
         backlog_quota_limit_size=topic.quotas.size.limit_bytes,
         backlog_quota_limit_time=topic.quotas.age.limit_s,
         oldest_backlog_message_age_seconds=_age_s(oldest_publish_ms(topic), topic.clock.now_ms()),
+        topic_creation_time_stamp=topic.created_ms,
+        last_publish_time_stamp=max((each.last_ms for each in topic.log.ledgers()), default=0),
+        waiting_publishers=topic.producers.waiting,
+        non_contiguous_deleted_messages_ranges=sum(each.cursor.deleted_runs() for each in topic.subscriptions.values()),
         entries_stored=topic.log.entries_count,
         last_confirmed_entry=str(topic.log.last_confirmed),
         publishers=[publisher_stats(producer) for producer in topic.producers],

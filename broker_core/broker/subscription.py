@@ -25,6 +25,7 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import Position, positions_of
 from broker_core.base.settings import Settings
 from broker_core.broker.ack_sets import all_bits, bits_of_words
+from broker_core.broker.backlog_count import unacked_messages
 from broker_core.broker.consumer import Consumer, LastMessage, OnDone
 from broker_core.broker.cursor import Cursor
 from broker_core.broker.cursor_journal import CursorJournal
@@ -41,9 +42,6 @@ from broker_core.broker.sinks import ConsumerSink
 from broker_core.storage.topic_log import TopicLog
 
 logger = logging.getLogger(__name__)
-
-HOLES_COUNTED_MAX = 10_000
-"""Runs of acknowledged entries of which the messages are counted one by one for statistics; it takes some 30 ms."""
 
 RESUBSCRIBE_S = 60.0
 """How long a non-durable subscription waits for its client to come back after a seek; clients need about 0.1 s."""
@@ -370,18 +368,8 @@ class Subscription:
         return self.cursor.backlog_entries()
 
     def backlog_messages(self) -> int:
-        """Messages that are not acknowledged. Exact up to HOLES_COUNTED_MAX holes, beyond that by mean entry size."""
-        log, cursor = self._log, self.cursor
-        messages = log.count_messages(cursor.mark_delete, log.last_confirmed)
-        if cursor.deleted_runs() > HOLES_COUNTED_MAX:
-            entries = log.count_entries(cursor.mark_delete, log.last_confirmed)
-            return messages - messages * len(cursor.deleted) // entries
-        for ledger, first, last in cursor.deleted.runs():
-            messages -= log.count_messages(Position(ledger, first - 1), Position(ledger, last))
-        for position, bits in cursor.partial.items():
-            held = log.count_messages(Position(position.ledger, position.entry - 1), position)
-            messages -= held - min(held, bits.bit_count())
-        return messages
+        """Messages that are not acknowledged, as ``backlog_count`` counts them."""
+        return unacked_messages(self._log, self.cursor, self.cursor.mark_delete)
 
     def backlog_bytes(self) -> int:
         """About how many bytes on disk lie behind mark-delete."""

@@ -2,12 +2,16 @@
 """One broker process for the tests of a file, and a new topic name for each test."""
 
 import itertools
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from broker_core.testing.running_broker import RunningBroker
+from tests.apache_pulsar.start import ApachePulsar
+from tests.server.oracle import Both
 
 _numbers = itertools.count()
 
@@ -18,6 +22,26 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     with RunningBroker(tmp_path_factory.mktemp("broker") / "data") as running:
         yield running
         assert "Traceback" not in running.stderr
+
+
+@pytest.fixture(scope="module")
+def both(broker: RunningBroker, apache_pulsar: ApachePulsar) -> Both:
+    """Our broker and a real Pulsar, for the tests of a file, which make their namespace on both."""
+    urls = (broker.service_url, apache_pulsar.service_url)
+    return Both(broker.http_url, apache_pulsar.http_url, urls, f"public/o{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def http(broker: RunningBroker) -> Iterator[httpx.Client]:
+    """A client of the admin REST."""
+    with httpx.Client(base_url=f"{broker.http_url}/admin/v2", timeout=20) as client:
+        yield client
+
+
+@pytest.fixture
+def path(topic: str) -> str:
+    """The path of the topic of this test in the admin REST."""
+    return "/" + topic.replace("://", "/")
 
 
 @pytest.fixture

@@ -115,7 +115,7 @@ def test_a_topic_is_created_listed_and_deleted(http: httpx.Client, topic: str, p
     assert http.put(path, content="null").status_code == 204
     assert http.put(path, json={"owner": "me"}).status_code == 409
     assert topic in http.get("/admin/v2/persistent/public/default").json()
-    assert http.get(f"{path}/partitions").json() == {"partitions": 0}
+    assert http.get(f"{path}/partitions").json()["partitions"] == 0
     assert http.delete(path).status_code == 204
     assert http.delete(path).status_code == 404
     assert topic not in http.get("/admin/v2/persistent/public/default").json()
@@ -125,16 +125,16 @@ def test_partitions_are_created_grown_and_deleted(http: httpx.Client, topic: str
     """1.2: the count can only grow; bodies come in two forms."""
     assert http.put(f"{path}/partitions", content="2").status_code == 204
     assert http.put(f"{path}/partitions", content="2").status_code == 409
-    assert http.get(f"{path}/partitions").json() == {"partitions": 2}
+    assert http.get(f"{path}/partitions").json()["partitions"] == 2
     assert topic in http.get("/admin/v2/persistent/public/default/partitioned").json()
     assert f"{topic}-partition-1" in http.get("/admin/v2/persistent/public/default").json()
     assert http.post(f"{path}/partitions", content="4").status_code == 204
-    assert http.get(f"{path}/partitions").json() == {"partitions": 4}
+    assert http.get(f"{path}/partitions").json()["partitions"] == 4
     assert http.post(f"{path}/partitions", content="3").status_code == 422
     assert http.delete(f"{path}/partitions").status_code == 204
     assert http.delete(f"{path}/partitions").status_code == 404
     assert http.put(f"{path}/partitions", json={"properties": {}, "partitions": 3}).status_code == 204
-    assert http.get(f"{path}/partitions").json() == {"partitions": 3}
+    assert http.get(f"{path}/partitions").json()["partitions"] == 3
 
 
 @pytest.mark.parametrize("body", ["0", "-1", "10001", "true", "1.5", '"3"', "{}", "[1]", "", "null", "{", "[" * 10_000])

@@ -7,29 +7,14 @@ says why. Values that depend on a broker's storage (ledger ids, times, sizes) ar
 
 from __future__ import annotations
 
-import json
-import time
-import uuid
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-import httpx
 import pytest
 
 from broker_core.client import Client
-from broker_core.testing.running_broker import RunningBroker
-from tests.apache_pulsar.start import ApachePulsar
+from tests.server.oracle import Ask, Both, compare
 
 pytestmark = pytest.mark.pulsar
-
-
-class Ask(NamedTuple):
-    """One request. ``same``: the JSON must be equal, else only the names and types of ``fields`` (all if empty)."""
-
-    method: str
-    path: str
-    body: str | None = None
-    same: bool = True
-    fields: tuple[str, ...] = ()
 
 
 N: Final = "namespaces/{}"
@@ -230,68 +215,9 @@ STRICTER: Final = {
 """Requests whose answers differ on purpose."""
 
 
-class Both(NamedTuple):
-    """The two brokers, and the namespace that this test has on both."""
-
-    ours: str
-    theirs: str
-    service_urls: tuple[str, str]
-    namespace: str
-
-
-@pytest.fixture(scope="module")
-def both(broker: RunningBroker, apache_pulsar: ApachePulsar) -> Both:
-    urls = (broker.service_url, apache_pulsar.service_url)
-    return Both(broker.http_url, apache_pulsar.http_url, urls, f"public/o{uuid.uuid4().hex[:8]}")
-
-
-def answers(base: str, asks: list[Ask], namespace: str) -> list[tuple[int, Any]]:
-    """What one broker says: status, and the JSON, or the text if it is none."""
-    found = []
-    with httpx.Client(base_url=f"{base}/admin/v2/", timeout=30) as client:
-        for ask in asks:
-            headers = {} if ask.body is None else {"Content-Type": "application/json"}
-            answer = client.request(ask.method, ask.path.format(namespace), content=ask.body, headers=headers)
-            if ask.method != "GET" and ask.path.startswith("persistent"):
-                time.sleep(0.15)  # Pulsar reads the policies of topics back from a topic of their own
-            try:
-                found.append((answer.status_code, answer.json()))
-            except json.JSONDecodeError:
-                found.append((answer.status_code, answer.text if answer.status_code < 300 else ""))
-    return found
-
-
-def shape(value: Any, path: str) -> str:
-    """The type of the field that a dotted path names."""
-    for name in path.split("."):
-        if not isinstance(value, dict) or name not in value:
-            return "missing"
-        value = value[name]
-    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
-
-
-def difference(ask: Ask, ours: tuple[int, Any], theirs: tuple[int, Any]) -> str:
-    if ours[0] != theirs[0]:
-        return f"status {ours[0]}, Pulsar's {theirs[0]}: {ours[1]} | {theirs[1]}"
-    if ask.same and ours[1] != theirs[1]:
-        return f"{ours[1]}, Pulsar's {theirs[1]}"
-    apart = [field for field in ask.fields if shape(ours[1], field) != shape(theirs[1], field)]
-    return f"fields {apart}" if apart else ""
-
-
-def compare(both: Both, asks: list[Ask]) -> list[str]:
-    ours, theirs = (answers(base, asks, both.namespace) for base in (both.ours, both.theirs))
-    found = []
-    for ask, one, other in zip(asks, ours, theirs, strict=True):
-        apart = difference(ask, one, other)
-        if apart and (ask.method, ask.path) not in STRICTER:
-            found.append(f"{ask.method} {ask.path} {ask.body or ''}: {apart}")
-    return found
-
-
 def test_policies_answer_as_pulsars(both: Both) -> None:
     """1.1.5, 7.1, 7.2, 7.3: paths, bodies and status codes of policies at both levels."""
-    assert compare(both, POLICIES) == []
+    assert compare(both, POLICIES, STRICTER) == []
 
 
 def test_subscriptions_answer_as_pulsars(both: Both) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -38,12 +37,6 @@ LEVELS = [
     for level in ("namespace", "topic")
     if getattr(policy, level)
 ]
-
-
-@pytest.fixture
-def http(broker: RunningBroker) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"{broker.http_url}/admin/v2", timeout=20) as client:
-        yield client
 
 
 @pytest.fixture

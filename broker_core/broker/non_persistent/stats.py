@@ -12,7 +12,14 @@ import msgspec
 
 from broker_core.broker.non_persistent.subscription import NonPersistentSubscription
 from broker_core.broker.non_persistent.topic import NonPersistentTopic
-from broker_core.broker.stats import ConsumerStats, PublisherStats, consumer_stats, publisher_stats
+from broker_core.broker.stats import (
+    ConsumerStats,
+    PublisherStats,
+    TopicTraffic,
+    consumer_stats,
+    publisher_stats,
+    traffic_fields,
+)
 
 
 class NonPersistentSubscriptionStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -29,18 +36,9 @@ class NonPersistentSubscriptionStats(msgspec.Struct, frozen=True, kw_only=True, 
     subscription_properties: Mapping[str, str]
 
 
-class NonPersistentTopicStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class NonPersistentTopicStats(TopicTraffic, frozen=True, kw_only=True, rename="camel"):
     """One topic or partition. ``msg_drop_*`` of the topic: messages that no subscription took."""
 
-    msg_rate_in: float
-    msg_throughput_in: float
-    msg_rate_out: float
-    msg_throughput_out: float
-    bytes_in_counter: int
-    msg_in_counter: int
-    bytes_out_counter: int
-    msg_out_counter: int
-    average_msg_size: float
     msg_drop_rate: float
     msg_drop_counter: int  # [ours]
     publishers: list[PublisherStats]
@@ -48,18 +46,8 @@ class NonPersistentTopicStats(msgspec.Struct, frozen=True, kw_only=True, rename=
 
 
 def non_persistent_topic_stats(topic: NonPersistentTopic) -> NonPersistentTopicStats:
-    rate_in, throughput_in = topic.traffic_in.rates()
-    rate_out, throughput_out = topic.traffic_out.rates()
     return NonPersistentTopicStats(
-        msg_rate_in=rate_in,
-        msg_throughput_in=throughput_in,
-        msg_rate_out=rate_out,
-        msg_throughput_out=throughput_out,
-        bytes_in_counter=topic.traffic_in.bytes,
-        msg_in_counter=topic.traffic_in.messages,
-        bytes_out_counter=topic.traffic_out.bytes,
-        msg_out_counter=topic.traffic_out.messages,
-        average_msg_size=topic.traffic_in.bytes_per_message,
+        **traffic_fields(topic.traffic_in, topic.traffic_out),
         msg_drop_rate=topic.dropped.rates()[0],
         msg_drop_counter=topic.dropped.messages,
         publishers=[publisher_stats(producer) for producer in topic.producers],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single messages over HTTP: peek into a backlog, read an entry, find one by time, the last one.
+"""Single messages over HTTP: peek into a backlog, examine a topic, read an entry, find one by time or index, the last.
 
 The body is the payload, decompressed; of a batch it is the whole batch, and a header says how many messages it holds.
 What the entry says of itself is in headers. Looking changes nothing for anybody.
@@ -17,13 +17,21 @@ from starlette.routing import Route
 
 from broker_core.base.errors import PulsarishError, SubscriptionNotFoundError
 from broker_core.base.positions import Position
-from broker_core.broker.seeking import before_time, nth_unacked
+from broker_core.broker.seeking import Places, before_time, nth_unacked
 from broker_core.broker.stats import iso_time
 from broker_core.broker.topic import Topic
-from broker_core.server.admin.answers import MissingError, RefusedError, json_answer
-from broker_core.server.admin.requests import message_id, number, plain_topic, subscription_name
+from broker_core.server.admin.answers import BadRequestError, MissingError, RefusedError, json_answer
+from broker_core.server.admin.requests import (
+    WORDS,
+    message_id,
+    number,
+    plain_topic,
+    query_number,
+    single_topic,
+    subscription_name,
+)
 from broker_core.storage.ledger import StoredEntry
-from broker_core.wire.entry import read_metadata, split_entry
+from broker_core.wire.entry import read_metadata, split_entry, text_of
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 
 _HEADER_CHARACTERS_MAX: Final = 8192
@@ -46,6 +54,19 @@ async def peek(request: Request) -> Response:
     return _message(topic, position)
 
 
+async def examine(request: Request) -> Response:
+    """The n-th entry that is stored, `?messagePosition=` from 1 on, from `?initialPosition=` earliest or latest."""
+    topic = plain_topic(request, "examining messages")
+    origin = request.query_params.get("initialPosition", "latest")
+    if origin not in WORDS:
+        raise BadRequestError(f"initialPosition {origin[:80]!r} is not known; it is earliest or latest")
+    places = Places(topic.log)
+    if not places.count:
+        raise RefusedError(412, f"{topic.name} has no messages to examine")
+    nth = min(max(query_number(request, "messagePosition", 1), 1), places.count)
+    return _message(topic, places.position(nth - 1 if origin == "earliest" else places.count - nth))
+
+
 async def read_entry(request: Request) -> Response:
     """The entry of a ledger and entry id."""
     topic = plain_topic(request, "reading an entry")
@@ -61,9 +82,20 @@ async def message_id_at(request: Request) -> Response:
     return json_answer(message_id(topic, topic.log.next_valid(before_time(topic.log, number(request, "timestamp")))))
 
 
+async def message_id_by_index(request: Request) -> Response:
+    """The id of the entry that holds message number `?index=` of the topic, counted from 0 on."""
+    topic = plain_topic(request, "finding a message by index")
+    index = query_number(request, "index", -1)
+    position = topic.log.position_of_index(max(index, 0))
+    oldest = topic.log.next_index - topic.log.count_messages(topic.log.first_position, topic.log.last_confirmed)
+    if index < oldest or not topic.log.contains(position):
+        raise MissingError(f"{topic.name} has no message number {index}")
+    return json_answer(message_id(topic, position))
+
+
 async def last_message_id(request: Request) -> Response:
     """The id of the last message."""
-    topic = plain_topic(request, "asking for the last message")
+    topic = single_topic(request)
     return json_answer(message_id(topic, topic.log.last_confirmed))
 
 
@@ -91,7 +123,7 @@ def _headers(entry: StoredEntry, metadata: MessageMetadata) -> dict[str, str]:
     headers = {
         "X-Pulsar-Message-ID": str(entry.position),
         "X-Pulsar-publish-time": _time(metadata.publish_time),
-        "X-Pulsar-producer-name": metadata.producer_name,
+        "X-Pulsar-producer-name": text_of(metadata.producer_name),
         "X-Pulsar-sequence-id": str(metadata.sequence_id),
         "X-Pulsar-Is-Encrypted": str(bool(metadata.encryption_keys)).lower(),
         "X-Pulsar-txn-uncommitted": "false",
@@ -99,11 +131,12 @@ def _headers(entry: StoredEntry, metadata: MessageMetadata) -> dict[str, str]:
     if metadata.HasField("num_messages_in_batch"):
         headers["X-Pulsar-num-batch-message"] = str(metadata.num_messages_in_batch)
     if metadata.HasField("partition_key"):
-        headers["X-Pulsar-partition-key"] = metadata.partition_key
+        headers["X-Pulsar-partition-key"] = text_of(metadata.partition_key)
     if metadata.HasField("event_time"):
         headers["X-Pulsar-event-time"] = _time(metadata.event_time)
     if metadata.properties:
-        headers["X-Pulsar-PROPERTY"] = json.dumps({pair.key: pair.value for pair in metadata.properties})
+        properties = {text_of(pair.key): text_of(pair.value) for pair in metadata.properties}
+        headers["X-Pulsar-PROPERTY"] = json.dumps(properties)
     return {name: value for name, value in headers.items() if _fits(value)}
 
 
@@ -125,6 +158,8 @@ _T = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 ROUTES = [
     Route(f"{_T}/subscription/{{subscription}}/position/{{place}}", peek),
     Route(f"{_T}/ledger/{{ledger}}/entry/{{entry}}", read_entry),
+    Route(f"{_T}/examinemessage", examine),
     Route(f"{_T}/messageid/{{timestamp}}", message_id_at),
+    Route(f"{_T}/getMessageIdByIndex", message_id_by_index),
     Route(f"{_T}/lastMessageId", last_message_id),
 ]

@@ -19,7 +19,12 @@ Json = dict[str, Any]
 _PER_PARTITION_ONLY = frozenset({"lastConfirmedEntry", "markDeletePosition", "readPosition", "stoppedAtDamagedEntry"})
 """Positions mean nothing outside their own partition."""
 
-_LARGEST = frozenset({"backlogQuotaLimitSize", "backlogQuotaLimitTime", "oldestBacklogMessageAgeSeconds"})
+_LARGEST = frozenset(
+    {
+        *("backlogQuotaLimitSize", "backlogQuotaLimitTime", "oldestBacklogMessageAgeSeconds"),
+        *("topicCreationTimeStamp", "lastPublishTimeStamp", "lastAckedTimestamp", "lastConsumedTimestamp"),
+    }
+)
 """The same for every partition, or meaningful only for the worst of them."""
 
 

@@ -22,6 +22,7 @@ from starlette.routing import Route
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.settings import Settings
 from broker_core.broker.policies import (
+    NO_POLICIES,
     AutoSubscriptionCreation,
     AutoTopicCreation,
     BacklogQuota,
@@ -289,6 +290,12 @@ def _quota_kind(request: Request) -> str:
     return kind
 
 
+async def remove_all(request: Request) -> Response:
+    """Remove everything that is set for a topic: what its namespace or the broker says holds again."""
+    broker_of(request).set_topic_policies(existing_topic(request), NO_POLICIES)
+    return done()
+
+
 async def get_properties(request: Request) -> Response:
     """The properties of a namespace."""
     return json_answer(_Level(request).read().properties or {})
@@ -313,6 +320,7 @@ def _routes() -> list[Route]:
         Route(f"{_T}/messageTTL", get_topic_ttl),
         Route(f"{_T}/messageTTL", set_topic_ttl, methods=["POST"]),
         Route(f"{_T}/messageTTL", remove_topic_ttl, methods=["DELETE"]),
+        Route(f"{_T}/policies", remove_all, methods=["DELETE"]),
         Route(f"{_N}/properties", get_properties),
     ]
 

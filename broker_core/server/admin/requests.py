@@ -98,6 +98,16 @@ def plain_topic(request: Request, what: str) -> Topic:
     return broker.topic(name)
 
 
+def single_topic(request: Request) -> Topic:
+    """The topic in the path, loaded; as in Pulsar a partitioned one is not found here, only its partitions are."""
+    broker, name = broker_of(request), existing_topic(request)
+    if broker.partitions_of(name):
+        raise TopicNotFoundError(
+            f"{name} is partitioned", hint="ask for one of its partitions, or for partitioned-stats"
+        )
+    return broker.topic(name)
+
+
 def subscription_name(request: Request) -> str:
     """The subscription in the path."""
     return check_subscription_name(part(request, "subscription"))
@@ -108,6 +118,16 @@ def number(request: Request, name: str) -> int:
     text = part(request, name)
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
         raise BadRequestError(f"{text[:80]!r} in the path is not a number")
+    return int(text)
+
+
+def query_number(request: Request, name: str, absent: int) -> int:
+    """A query parameter that is a number; ``absent`` if it is not given."""
+    text = request.query_params.get(name)
+    if text is None:
+        return absent
+    if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= _DIGITS_MAX):
+        raise BadRequestError(f"{text[:80]!r} is no number for {name}")
     return int(text)
 
 

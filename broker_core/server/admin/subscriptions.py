@@ -199,6 +199,19 @@ async def clear_namespace(request: Request) -> Response:
     return done()
 
 
+async def unsubscribe_namespace(request: Request) -> Response:
+    """Delete the subscription from all topics of a namespace that have it; refused while one of them has consumers."""
+    broker, name = broker_of(request), subscription_name(request)
+    topics = [broker.topic(TopicName.parse(text)) for text in broker.topics_of(namespace_name(request))]
+    found = [topic for topic in topics if name in topic.subscriptions]
+    for topic in found:
+        if topic.subscriptions[name].consumers:
+            raise RefusedError(412, f"subscription {name!r} of {topic.name} has connected consumers; close them first")
+    for topic in found:
+        topic.delete_subscription(name)
+    return done()
+
+
 # ------------------------------------------------------------------------------------------------------------- reset
 
 
@@ -247,5 +260,6 @@ ROUTES = [
     Route(f"{_S}/resetcursor", reset_to_position, methods=["POST"]),
     Route(f"{_S}/resetcursor/{{timestamp}}", reset_to_time, methods=["POST"]),
     Route(f"{_N}/clearBacklog", clear_namespace, methods=["POST"]),
+    Route(f"{_N}/unsubscribe/{{subscription}}", unsubscribe_namespace, methods=["POST"]),
     Route(f"{_N}/clearBacklog/{{subscription}}", clear_namespace, methods=["POST"]),
 ]

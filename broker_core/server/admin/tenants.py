@@ -42,6 +42,22 @@ async def list_clusters(request: Request) -> Response:
     return json_answer([node_of(request).settings.cluster_name])
 
 
+async def get_cluster(request: Request) -> Response:
+    """Where the one cluster is reached."""
+    node = node_of(request)
+    if part(request, "cluster") != node.settings.cluster_name:
+        raise MissingError(f"cluster {part(request, 'cluster')!r} does not exist")
+    return json_answer({"serviceUrl": node.http_url, "brokerServiceUrl": node.service_url})
+
+
+async def put_cluster(request: Request) -> Response:
+    """Refused: the one that there is exists (409), and there can be no other (405)."""
+    cluster = part(request, "cluster")
+    if cluster == node_of(request).settings.cluster_name:
+        raise ConflictError(f"cluster {cluster!r} exists already")
+    raise RefusedError(405, f"cluster {cluster!r} cannot be made: this broker is a cluster by itself")
+
+
 async def list_tenants(request: Request) -> Response:
     """The names of all tenants."""
     return json_answer(broker_of(request).namespaces.tenants())
@@ -159,6 +175,8 @@ _N = "/admin/v2/namespaces/{tenant}/{namespace}"
 
 ROUTES = [
     Route("/admin/v2/clusters", list_clusters),
+    Route("/admin/v2/clusters/{cluster}", get_cluster),
+    Route("/admin/v2/clusters/{cluster}", put_cluster, methods=["PUT"]),
     Route("/admin/v2/tenants", list_tenants),
     Route("/admin/v2/tenants/{tenant}", get_tenant),
     Route("/admin/v2/tenants/{tenant}", put_tenant, methods=["PUT"]),

@@ -15,9 +15,10 @@ from broker_core.base.errors import NotAllowedError, ServerError, TopicNotFoundE
 from broker_core.base.positions import Position
 from broker_core.broker.broker import TopicsMode, check_topic_properties
 from broker_core.broker.non_persistent.stats import non_persistent_topic_stats
+from broker_core.broker.retention import trim
 from broker_core.broker.stats import topic_stats
 from broker_core.broker.topic import Topic
-from broker_core.server.admin.answers import ConflictError, RefusedError, done, json_answer
+from broker_core.server.admin.answers import ConflictError, Outcome, RefusedError, done, json_answer
 from broker_core.server.admin.internal_stats import internal_stats
 from broker_core.server.admin.partitioned_stats import merged_stats
 from broker_core.server.admin.requests import (
@@ -28,6 +29,7 @@ from broker_core.server.admin.requests import (
     message_id,
     namespace_name,
     plain_topic,
+    single_topic,
     topic_name,
     topics_behind,
 )
@@ -82,7 +84,7 @@ async def get_partitions(request: Request) -> Response:
     """How many partitions a topic has; 0 if it is not partitioned."""
     name = topic_name(request)
     partitions = broker_of(request).partitions_of(name, create=flag(request, "checkAllowAutoCreation"))
-    return json_answer({"partitions": partitions})
+    return json_answer({"partitions": partitions, "deleted": False})
 
 
 async def create_partitions(request: Request) -> Response:
@@ -142,7 +144,7 @@ async def get_stats(request: Request) -> Response:
     """Statistics of a topic or partition."""
     name = existing_topic(request)
     if name.persistent:
-        return json_answer(topic_stats(_with_one_log(request)))
+        return json_answer(topic_stats(single_topic(request)))
     found = broker_of(request).non_persistent.get(name)
     if found is None:
         raise TopicNotFoundError(f"{name} is partitioned, or nobody uses it", hint="ask for one of its partitions")
@@ -151,15 +153,7 @@ async def get_stats(request: Request) -> Response:
 
 async def get_internal_stats(request: Request) -> Response:
     """Ledgers and cursors of a topic or partition."""
-    return json_answer(internal_stats(_with_one_log(request)))
-
-
-def _with_one_log(request: Request) -> Topic:
-    """The topic in the path, loaded; as in Pulsar a partitioned one is not found here, only its partitions are."""
-    broker, name = broker_of(request), existing_topic(request)
-    if broker.partitions_of(name):
-        raise TopicNotFoundError(f"{name} is partitioned", hint="ask for its partitioned-stats or for one partition")
-    return broker.topic(name)
+    return json_answer(internal_stats(single_topic(request)))
 
 
 def _partitions(request: Request) -> list[Topic]:
@@ -206,6 +200,33 @@ async def _terminated(topic: Topic) -> dict[str, int]:
 
     topic.terminate(on_done)
     return message_id(topic, await answer)
+
+
+async def truncate(request: Request) -> Response:
+    """Pass over everything for all subscriptions and delete it, whatever the retention; the open ledger stays."""
+    for topic in topics_behind(broker_of(request), existing_topic(request)):
+        for subscription in list(topic.subscriptions.values()):
+            answer = Outcome()
+            subscription.pass_over(topic.log.last_confirmed, answer.on_done)
+            await answer.done
+        trim(topic, retained=False)
+    return done()
+
+
+async def trim_topic(request: Request) -> Response:
+    """Delete what every subscription has acknowledged and the retention lets go, without waiting for the next check."""
+    for topic in topics_behind(broker_of(request), existing_topic(request)):
+        trim(topic)
+    return Response(status_code=200)
+
+
+async def create_missed_partitions(request: Request) -> Response:
+    """Make the partitions that nobody has used yet."""
+    broker, name = broker_of(request), existing_topic(request)
+    if not broker.partitions_of(name):
+        raise TopicNotFoundError(f"{name} is not a partitioned topic")
+    topics_behind(broker, name)
+    return done()
 
 
 async def get_properties(request: Request) -> Response:
@@ -260,6 +281,7 @@ def _of_any_domain(base: str) -> list[Route]:
         Route(f"{topic}/partitions", grow_partitions, methods=["POST"]),
         Route(f"{topic}/partitions", delete_partitions, methods=["DELETE"]),
         Route(f"{topic}/stats", get_stats),
+        Route(f"{topic}/unload", unload, methods=["PUT"]),
     ]
 
 
@@ -271,8 +293,10 @@ ROUTES = [
     Route(f"{_T}/partitioned-internalStats", get_partitioned_internal_stats),
     Route(f"{_T}/terminate", terminate, methods=["POST"]),
     Route(f"{_T}/terminate/partitions", terminate_partitions, methods=["POST"]),
+    Route(f"{_T}/truncate", truncate, methods=["DELETE"]),
+    Route(f"{_T}/trim", trim_topic, methods=["POST"]),
+    Route(f"{_T}/createMissedPartitions", create_missed_partitions, methods=["POST"]),
     Route(f"{_T}/properties", get_properties),
     Route(f"{_T}/properties", set_properties, methods=["PUT"]),
     Route(f"{_T}/properties", remove_property, methods=["DELETE"]),
-    Route(f"{_T}/unload", unload, methods=["PUT"]),
 ]

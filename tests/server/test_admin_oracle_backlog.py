@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests about backlogs, single messages and what is deleted, to our broker and to a real Apache Pulsar.
+
+Beside status and JSON of each request: the names of all fields of statistics, where LEFT_OUT says which of Pulsar's a
+single node without its other features does not have.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from broker_core.client import Client
+from tests.server.oracle import Ask, Both, compare
+
+pytestmark = pytest.mark.pulsar
+
+N: Final = "namespaces/{}"
+T: Final = "persistent/{}/t"
+Q: Final = "persistent/{}/q"
+NOTHING: Final = "persistent/{}/nothing"
+FIRST: Final = '{"ledgerId":-1,"entryId":-1}'
+
+ANALYSIS: Final = (
+    *("entries", "messages", "markerMessages", "aborted", "firstMessageId", "lastMessageId"),
+    *(f"filter{what}{of}" for what in ("Accepted", "Rejected", "Rescheduled") for of in ("Entries", "Messages")),
+)
+
+NAMES: Final = [
+    *(Ask("GET", f"{topic}/partitions") for topic in (T, Q)),
+    *(Ask("GET", f"{topic}/partitions?checkAllowAutoCreation=true") for topic in (T, Q)),
+    Ask("GET", f"{NOTHING}/partitions", same=False),
+    Ask("GET", f"{N}/topics"),
+    Ask("GET", f"{N}/topics?mode=ALL"),
+    Ask("GET", "namespaces/public/nowhere/topics", same=False),
+    Ask("GET", "persistent/{}"),
+    Ask("GET", "persistent/{}/partitioned"),
+    Ask("GET", "persistent/public/nowhere", same=False),
+    Ask("GET", "non-persistent/{}"),
+    Ask("GET", "tenants/public"),
+    Ask("GET", "tenants/nope", same=False),
+    Ask("PUT", "tenants/public", '{"allowedClusters":["standalone"]}', same=False),
+    Ask("GET", "namespaces/nope", same=False),
+    Ask("GET", "clusters"),
+    Ask("GET", "clusters/standalone", same=False, fields=("serviceUrl", "brokerServiceUrl")),
+    Ask("GET", "clusters/nope", same=False),
+    Ask("PUT", "clusters/standalone", '{"serviceUrl":"http://localhost:8080"}', same=False),
+    Ask("GET", "brokers/health"),
+    Ask("PUT", "persistent/{}/q-partition-1", "{}", same=False),
+    Ask("PUT", "persistent/{}/q-partition-7", "{}", same=False),
+    Ask("PUT", f"{N}/unload"),
+    Ask("GET", f"{N}/properties"),
+]
+
+MESSAGES: Final = [
+    *(
+        Ask("GET", f"{T}/examinemessage?initialPosition={origin}&messagePosition={place}")
+        for origin in ("earliest", "latest")
+        for place in (1, 3, 10, 11, 0, -1)
+    ),
+    Ask("GET", f"{T}/examinemessage"),
+    Ask("GET", f"{T}/examinemessage?messagePosition=x", same=False),
+    Ask("GET", f"{T}/examinemessage?initialPosition=nope", same=False),
+    Ask("GET", "persistent/{}/empty/examinemessage", same=False),
+    Ask("GET", f"{Q}/examinemessage", same=False),
+    Ask("GET", f"{NOTHING}/examinemessage", same=False),
+    Ask("GET", f"{T}/messageid/0", same=False, fields=("ledgerId", "entryId", "partitionIndex")),
+    Ask("GET", f"{T}/lastMessageId", same=False, fields=("ledgerId", "entryId", "partitionIndex")),
+    Ask("GET", f"{Q}/lastMessageId", same=False),
+    Ask("GET", f"{T}/subscription/s/position/1"),
+    Ask("GET", f"{T}/subscription/s/position/10"),
+    Ask("GET", f"{T}/subscription/nope/position/1", same=False),
+]
+
+BACKLOGS: Final = [
+    Ask("POST", f"{T}/subscription/s/analyzeBacklog", same=False, fields=ANALYSIS),
+    Ask("POST", f"{T}/subscription/s/analyzeBacklog", FIRST, same=False, fields=ANALYSIS),
+    Ask("POST", f"{T}/subscription/s/analyzeBacklog", "[1]", same=False),
+    Ask("POST", f"{T}/subscription/absent/analyzeBacklog", same=False),
+    Ask("POST", f"{Q}/subscription/s/analyzeBacklog", same=False),
+    Ask("POST", f"{NOTHING}/subscription/s/analyzeBacklog", same=False),
+    Ask("PUT", f"{T}/backlogSize", FIRST, same=False),
+    Ask("PUT", f"{T}/backlogSize", same=False),
+    Ask("PUT", f"{Q}/backlogSize", FIRST, same=False),
+    Ask("PUT", f"{NOTHING}/backlogSize", FIRST, same=False),
+    *(
+        Ask("POST", f"{topic}/all_subscription/expireMessages/100000", same=False)
+        for topic in (T, Q, "persistent/{}/empty", NOTHING)
+    ),
+    *(
+        Ask("POST", f"{topic}/subscription/s/{what}", same=False)
+        for topic in (T, Q, NOTHING)
+        for what in ("skip/0", "skip_all", "expireMessages/100000", "resetcursor/0")
+    ),
+    Ask("POST", f"{N}/clearBacklog"),
+    Ask("POST", f"{N}/clearBacklog/s"),
+    Ask("POST", f"{N}/clearBacklog/nope"),
+    Ask("POST", "namespaces/public/nowhere/clearBacklog", same=False),
+    Ask("GET", f"{T}/stats", same=False, fields=("subscriptions.s.msgBacklog",)),
+]
+
+DELETING: Final = [
+    *(Ask("POST", f"{topic}/createMissedPartitions", same=False) for topic in (T, Q, NOTHING)),
+    *(Ask("POST", f"{topic}/trim", same=False) for topic in (T, Q, NOTHING)),
+    *(Ask("DELETE", f"{topic}/truncate", same=False) for topic in (T, Q, NOTHING)),
+    *(Ask("PUT", f"{topic}/unload", same=False) for topic in (T, Q, NOTHING)),
+    Ask("POST", f"{T}/messageTTL?messageTTL=7"),
+    Ask("DELETE", f"{T}/policies", same=False),
+    Ask("GET", f"{T}/messageTTL"),
+    Ask("DELETE", f"{NOTHING}/policies", same=False),
+    Ask("POST", f"{N}/unsubscribe/nope"),
+    Ask("POST", f"{N}/unsubscribe/s"),
+    Ask("GET", f"{T}/subscriptions"),
+    Ask("GET", f"{Q}/subscriptions"),
+    Ask("POST", "namespaces/public/nowhere/unsubscribe/s", same=False),
+]
+
+_EXPIRED: Final = "Pulsar says that an empty backlog is being expired already; it is as it should be"
+_BROKEN_DOWN: Final = "Pulsar answers 500"
+STRICTER: Final = {
+    ("GET", f"{T}/examinemessage?initialPosition=latest&messagePosition=11"): _BROKEN_DOWN,
+    ("GET", f"{T}/examinemessage?messagePosition=x"): "Pulsar does not find the path",
+    ("GET", f"{T}/examinemessage?initialPosition=nope"): "Pulsar takes every word but earliest for latest",
+    ("GET", f"{T}/subscription/nope/position/1"): "Pulsar makes the subscription by looking at it",
+    ("PUT", f"{T}/backlogSize"): _BROKEN_DOWN,
+    ("POST", f"{Q}/all_subscription/expireMessages/100000"): _EXPIRED,
+    ("POST", f"{T}/subscription/s/expireMessages/100000"): _EXPIRED,
+    ("POST", f"{Q}/subscription/s/expireMessages/100000"): _EXPIRED,
+    ("POST", f"{N}/clearBacklog/s"): _BROKEN_DOWN,
+    ("POST", f"{N}/clearBacklog/nope"): _BROKEN_DOWN,
+    ("DELETE", f"{NOTHING}/policies"): "Pulsar says that it removed what there never was",
+}
+"""Requests whose answers differ on purpose."""
+
+_OF_OTHER_FEATURES: Final = {
+    *("abortedTxnCount", "committedTxnCount", "ongoingTxnCount", "compaction", "replication", "ownerBroker"),
+    *("offloadedStorageSize", "lastOffloadFailureTimeStamp", "lastOffloadLedgerId", "lastOffloadSuccessTimeStamp"),
+    *("publishRateLimitedTimes", "systemTopicBytesInCounter", "bytesOutInternalCounter"),
+}
+"""Transactions, compaction, replication, offloading, limits of rates."""
+
+_NOT_COUNTED: Final = {
+    *("delayedMessageIndexSizeInBytes", "msgChunkPublished", "earliestMsgPublishTimeInBacklogs"),
+    "nonContiguousDeletedMessagesRangesSerializedSize",
+}
+
+LEFT_OUT: Final = {
+    "stats": {*_OF_OTHER_FEATURES, *_NOT_COUNTED, "oldestBacklogMessageSubscriptionName"},
+    "partitioned-stats": (_OF_OTHER_FEATURES | _NOT_COUNTED) - {"ownerBroker"},
+    "subscription": {
+        *(f"dispatchThrottled{what}EventsBy{by}Limit" for what in ("Bytes", "Msg") for by in
+          ("Broker", "Subscription", "Topic")),
+        *(f"filter{what}MsgCount" for what in ("Accepted", "Processed", "Rejected", "Rescheduled")),
+        *("chunkedMessageRate", "messageAckRate", "msgRateExpired", "msgExpired", "lastConsumedFlowTimestamp"),
+        *("lastMarkDeleteAdvancedTimestamp", "consumersAfterMarkDeletePosition", "delayedMessageIndexSizeInBytes"),
+        *("earliestMsgPublishTimeInBacklog", "nonContiguousDeletedMessagesRangesSerializedSize"),
+    },
+    "consumer": {
+        *("avgMessagesPerEntry", "chunkedMessageRate", "messageAckRate", "lastAckedTime", "lastConsumedTime"),
+        *("firstConsumedFlowTimestamp", "firstMessagesSentTimestamp", "lastConsumedFlowTimestamp"),
+    },
+    "publisher": {"chunkedMessageRate", "producerId", "supportsPartialProducer"},
+    "internalStats": {
+        *("compactedLedger", "pendingAddEntriesCount", "properties", "schemaLedgers", "waitingCursorsCount"),
+    },
+    "cursor": {
+        *("cursorLedger", "cursorLedgerLastEntry", "lastLedgerSwitchTimestamp", "messagesConsumedCounter"),
+        *("pendingReadOps", "properties", "subscriptionHavePendingRead", "subscriptionHavePendingReplayRead"),
+        "waitingReadOp",
+    },
+    "ledger": set(),
+}  # fmt: skip
+"""Fields of Pulsar's that this broker has not, by the object that they are in: of features that it has not, of the way
+in which Pulsar stores, or that nobody here counts."""
+
+
+@pytest.fixture(scope="module")
+def filled(both: Both) -> Both:
+    """Ten messages in ``t``, none in ``empty``, three partitions of ``q``; a subscription ``s`` of each."""
+    asks = [Ask("PUT", N), Ask("PUT", "persistent/{}/empty", "{}"), Ask("PUT", f"{Q}/partitions", "3")]
+    assert compare(both, asks) == []
+    for url in both.service_urls:
+        with Client(url) as client, client.create_producer(f"{both.namespace}/t", batching_enabled=False) as producer:
+            for number in range(10):
+                producer.send(b"%d" % number)
+    assert compare(both, [Ask("PUT", f"{topic}/subscription/s", '"earliest"') for topic in (T, Q)]) == []
+    return both
+
+
+def test_names_answer_as_pulsars(filled: Both) -> None:
+    """1.1.1, 1.2.2: what there is: clusters, tenants, namespaces, topics and their partitions."""
+    assert compare(filled, NAMES, STRICTER) == []
+
+
+def test_messages_answer_as_pulsars(filled: Both) -> None:
+    """1.4.6: looking at messages by place, time and id; of a partitioned topic by its partitions only."""
+    assert compare(filled, MESSAGES, STRICTER) == []
+
+
+def test_statistics_have_pulsars_fields(filled: Both) -> None:
+    """1.4, 7: every field of Pulsar's statistics is there, but for those that are left out by name."""
+    ours, theirs = (_field_names(base, url, filled.namespace) for base, url in _sides(filled))
+    assert {name: theirs[name] - ours[name] for name in theirs} == LEFT_OUT
+
+
+def test_backlogs_answer_as_pulsars(filled: Both) -> None:
+    """1.4.6, 7.2, 7.15: what is counted, passed over and expired, of one topic, its partitions and a namespace."""
+    assert compare(filled, BACKLOGS, STRICTER) == []
+
+
+def test_deleting_answers_as_pulsars(filled: Both) -> None:
+    """7.1, 7.15: trimming, truncating, unloading, removing policies and subscriptions."""
+    assert compare(filled, DELETING, STRICTER) == []
+
+
+def _sides(both: Both) -> list[tuple[str, str]]:
+    return list(zip((both.ours, both.theirs), both.service_urls, strict=True))
+
+
+def _field_names(base: str, service_url: str, namespace: str) -> dict[str, set[str]]:
+    """The names of all fields, by the object that they are in, while somebody produces and consumes."""
+    topic = f"{namespace}/t"
+    with (
+        Client(service_url) as client,
+        client.create_producer(topic),
+        client.subscribe(topic, "s", type="key_shared"),
+        httpx.Client(base_url=f"{base}/admin/v2/persistent/{namespace}/", timeout=30) as admin,
+    ):
+        stats: dict[str, Any] = admin.get("t/stats").json()
+        internal: dict[str, Any] = admin.get("t/internalStats").json()
+        of_partitions: dict[str, Any] = admin.get("q/partitioned-stats").json()
+    subscription = stats["subscriptions"]["s"]
+    objects = {
+        "stats": stats,
+        "subscription": subscription,
+        "consumer": subscription["consumers"][0],
+        "publisher": stats["publishers"][0],
+        "internalStats": internal,
+        "cursor": internal["cursors"]["s"],
+        "ledger": internal["ledgers"][0],
+        "partitioned-stats": of_partitions,
+    }
+    return {name: set(value) for name, value in objects.items()}
