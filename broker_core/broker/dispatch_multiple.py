@@ -17,6 +17,7 @@ from functools import partial
 from itertools import repeat, takewhile
 
 from broker_core.base.positions import Position
+from broker_core.base.settings import Settings
 from broker_core.broker.ack_sets import words_of_bits
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.dispatcher import DispatchContext
@@ -177,6 +178,17 @@ class MultipleConsumersDispatcher(ABC):
         if self._woken:
             self._passes.kick()
 
+    def settings_changed(self, settings: Settings) -> None:
+        self._consumer_limit = settings.max_unacked_messages_per_consumer
+        self._subscription_limit = settings.max_unacked_messages_per_subscription
+        for consumer in self._crowd:
+            self._block_if_full(consumer)
+            self._unblock_if_room(consumer)
+            self._refresh(consumer)
+        self._stop_if_full()
+        self._resume_if_room()
+        self._passes.kick()
+
     def passed_over(self, mark_delete: Position) -> None:
         """What consumers hold or what waits of it is acknowledged for all (semantics 7.2)."""
         for position, owner in [each for each in self._owners.items() if each[0] <= mark_delete]:
@@ -197,15 +209,25 @@ class MultipleConsumersDispatcher(ABC):
 
     # -- limits of unacknowledged messages (semantics 2.4.7)
 
+    def _block_if_full(self, consumer: Consumer) -> None:
+        if self._consumer_limit and consumer.pending.unacked >= self._consumer_limit:
+            consumer.blocked = True
+
+    def _stop_if_full(self) -> None:
+        if self._subscription_limit and self.unacked_messages >= self._subscription_limit:
+            self.blocked = True
+
     def _unblock_if_room(self, consumer: Consumer) -> None:
-        if consumer.blocked and consumer.pending.unacked <= self._consumer_limit // 2:
+        limit = self._consumer_limit
+        if consumer.blocked and (not limit or consumer.pending.unacked <= limit // 2):
             consumer.blocked = False
             consumer.release_parked_permits()
             self._refresh(consumer)
             self._woken = True
 
     def _resume_if_room(self) -> None:
-        if self.blocked and self.unacked_messages < self._subscription_limit / 2:
+        limit = self._subscription_limit
+        if self.blocked and (not limit or self.unacked_messages < limit / 2):
             self.blocked = False
             self._woken = True
 
@@ -326,8 +348,7 @@ class MultipleConsumersDispatcher(ABC):
 
     def _send(self, consumer: Consumer, deliveries: list[Delivery], messages: int, size_bytes: int) -> None:
         """Send what is booked in ``consumer.pending`` and in ``_owners`` already; call ``_sent`` afterwards."""
-        if self._consumer_limit and consumer.pending.unacked >= self._consumer_limit:
-            consumer.blocked = True
+        self._block_if_full(consumer)
         consumer.send(deliveries, messages, size_bytes, self._pass_ms)
         if consumer.permits <= 0 or consumer.blocked:
             self._refresh(consumer)
@@ -335,8 +356,7 @@ class MultipleConsumersDispatcher(ABC):
     def _sent(self, messages: int, size_bytes: int) -> None:
         """Book what was sent, to one consumer or to many."""
         self.unacked_messages += messages
-        if self._subscription_limit and self.unacked_messages >= self._subscription_limit:
-            self.blocked = True
+        self._stop_if_full()
         for traffic in self._traffic:
             traffic.messages += messages
             traffic.bytes += size_bytes

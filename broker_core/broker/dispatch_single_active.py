@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from broker_core.base.clock import TimerHandle
 from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.positions import Position
+from broker_core.base.settings import Settings
 from broker_core.broker.ack_sets import words_of_bits
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.dispatcher import DispatchContext
@@ -136,6 +137,9 @@ class SingleActiveDispatcher:
 
     def acks_settled(self) -> None:
         """Acks never hold up an ordered subscription."""
+
+    def settings_changed(self, settings: Settings) -> None:
+        """None of what a policy may change limits an ordered subscription."""
 
     def passed_over(self, mark_delete: Position) -> None:
         """Reading goes on behind it by itself."""

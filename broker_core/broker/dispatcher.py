@@ -156,6 +156,10 @@ class Dispatcher(Protocol):
         """All acks of one request are in."""
         ...
 
+    def settings_changed(self, settings: Settings) -> None:
+        """A policy was changed: these settings are in force from now on."""
+        ...
+
     def passed_over(self, mark_delete: Position) -> None:
         """Nobody wants anything up to ``mark_delete`` any more: it expired, was skipped or evicted."""
         ...

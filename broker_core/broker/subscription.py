@@ -219,6 +219,10 @@ class Subscription:
         if self.dispatcher is not None:
             self.dispatcher.entries_came()
 
+    def settings_changed(self) -> None:
+        if self.dispatcher is not None:
+            self.dispatcher.settings_changed(self._host.settings)
+
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
         if self.dispatcher is not None:
             self.dispatcher.redeliver(consumer, positions)

@@ -320,6 +320,8 @@ class Topic:
         self.settings = settings
         self.quotas = quotas
         self._switch_deduplication()
+        for subscription in list(self.subscriptions.values()):
+            subscription.settings_changed()
         for producer in self.producers:
             producer.delays = self.delays if self.delays.limited else None
 

@@ -6,9 +6,12 @@ from __future__ import annotations
 import pytest
 
 from broker_core.base.errors import NotAllowedError, ServerError
+from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
+from broker_core.broker import SubscriptionType
 from broker_core.broker.dispatch_shared import SharedDispatcher
-from tests.broker.world import SHARED, Mailbox, World, ack, ack_batch, ack_through
+from broker_core.broker.policies import Policies
+from tests.broker.world import SHARED, TOPIC, Mailbox, World, ack, ack_batch, ack_through
 
 
 def dispatcher(world: World) -> SharedDispatcher:
@@ -121,6 +124,33 @@ def test_a_consumer_that_cannot_be_written_to_is_passed_over() -> None:
     stuck.writable_again()
     world.settle()
     assert stucks.take() == positions[3:]
+
+
+@pytest.mark.parametrize("kind", [SHARED, SubscriptionType.KEY_SHARED])
+@pytest.mark.parametrize("policy", ["max_unacked_messages_per_consumer", "max_unacked_messages_per_subscription"])
+def test_another_limit_of_unacknowledged_messages_holds_at_once(kind: SubscriptionType, policy: str) -> None:
+    """2.4.7, 1.1.5: also for consumers that are connected, be it lower, higher or none at all."""
+    world = World(dispatcher_max_round_robin_batch_size=1)
+    consumer, mailbox = world.subscribe(kind)
+    positions = world.publish(4)
+
+    def limit(messages: int) -> None:
+        world.broker.set_topic_policies(TopicName.parse(TOPIC), Policies(**{policy: messages}))
+        world.settle()
+
+    limit(3)
+    more = world.publish(10)
+    assert mailbox.take() == positions
+    ack(consumer, *positions[:2])
+    world.settle()
+    assert mailbox.take() == []  # it goes on below the half of the limit
+    ack(consumer, positions[2], positions[3])
+    world.settle()
+    assert mailbox.take() == more[:3]
+    limit(8)
+    assert mailbox.take() == more[3:8]
+    limit(0)
+    assert mailbox.take() == more[8:]
 
 
 def test_cumulative_acks_are_refused() -> None:
