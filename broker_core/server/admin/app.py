@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from broker_core.base.errors import PulsarishError
-from broker_core.server.admin import brokers, delayed, messages, policies, subscriptions, tenants, topics
+from broker_core.server.admin import backlog, brokers, delayed, messages, policies, subscriptions, tenants, topics
 from broker_core.server.admin.answers import RefusedError, refusal, status_of
 from broker_core.server.admin.durable_answers import DurableAnswers
 from broker_core.server.admin.guard import Guard, TooLargeError
@@ -32,6 +32,7 @@ def build_app(node: Node) -> ASGIApp:
             *policies.ROUTES,
             *subscriptions.ROUTES,
             *messages.ROUTES,
+            *backlog.ROUTES,
             *delayed.ROUTES,
         ],
         exception_handlers={
