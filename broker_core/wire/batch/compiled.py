@@ -78,8 +78,11 @@ def _native(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Callabl
     parameters = machine_code.parameters_of(arguments)
     code = kernel_store.find(function, parameters)
     if code is None:
-        from broker_core.wire.batch.kernel_compiler import compile_kernel
+        from broker_core.wire.batch.kernel_compiler import CallingConventionError, compile_kernel, through_numba
 
-        code = compile_kernel(function, _helpers, parameters)
+        try:
+            code = compile_kernel(function, _helpers, parameters)
+        except CallingConventionError:
+            return through_numba(function, _helpers)
         kernel_store.keep(function, parameters, code)
     return machine_code.load(code, function.__name__, parameters)

@@ -3,7 +3,7 @@
 
 Slow, and needed once on a machine. numba gives optimised LLVM code with all helpers inside; llvmlite turns that into
 an object file. What is made is checked against the calling convention of ``machine_code``, so that a numba that passes
-arguments in another way is noticed here and not by wrong results.
+arguments in another way is noticed here and not by wrong results; with such a one kernels are called through numba.
 """
 
 from __future__ import annotations
@@ -32,10 +32,8 @@ _OPTIONS: Final = {
     # No counting of references to arrays: kernels only borrow what the caller holds, and counting at every call of a
     # helper made them three times slower.
     "_nrt": False,
-    "no_cpython_wrapper": True,
-    "no_cfunc_wrapper": True,
 }
-
+_BARE: Final = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 _njit: Final[Any] = numba.njit  # its overloads do not know all of these options
 
@@ -47,18 +45,32 @@ class CallingConventionError(RuntimeError):
 def compile_kernel(
     function: Callable[..., Any], helpers: Collection[Callable[..., Any]], parameters: Sequence[Parameter]
 ) -> ObjectCode:
-    """Compile ``function``, of which those of its module's functions that are in ``helpers`` become a part."""
-    assert isinstance(function, FunctionType)
-    names = dict(function.__globals__)
-    for name, value in names.items():
-        if isinstance(value, FunctionType) and value in helpers:
-            names[name] = _njit(forceinline=True, **_OPTIONS)(_with_globals(value, names))
+    """Compile ``function``, of which those of its module's functions that are in ``helpers`` become a part.
+
+    Raises ``CallingConventionError`` where ``through_numba`` is the only way to call it.
+    """
     signature = tuple(_numba_type(parameter) for parameter in parameters)
-    compiled = _njit(signature, **_OPTIONS)(_with_globals(function, names))
+    compiled = _njit(signature, **_BARE)(_with_helpers(function, helpers))
     module = llvm.parse_assembly(compiled.inspect_llvm(signature))
     _entry_point(module, function.__name__, parameters).name = ENTRY_POINT
     returns = _returns(compiled.nopython_signatures[0].return_type)
     return ObjectCode(returns, target_machine().emit_object(module))
+
+
+def through_numba(function: Callable[..., Any], helpers: Collection[Callable[..., Any]]) -> Callable[..., Any]:
+    """``function``, compiled and called by numba itself: the same results, and a slow start in each process."""
+    called: Callable[..., Any] = _njit(**_OPTIONS)(_with_helpers(function, helpers))
+    return called
+
+
+def _with_helpers(function: Callable[..., Any], helpers: Collection[Callable[..., Any]]) -> FunctionType:
+    """``function`` with those names of its module compiled that are in ``helpers``."""
+    assert isinstance(function, FunctionType)
+    names = dict(function.__globals__)
+    for name, value in names.items():
+        if isinstance(value, FunctionType) and value in helpers:
+            names[name] = _njit(forceinline=True, **_BARE)(_with_globals(value, names))
+    return _with_globals(function, names)
 
 
 def _with_globals(function: FunctionType, names: dict[str, Any]) -> FunctionType:
@@ -94,4 +106,4 @@ def _returns(kind: Any) -> int:
         return ONE_NUMBER
     if isinstance(kind, numba.types.UniTuple) and kind.dtype == numba.types.int64:
         return int(kind.count)
-    raise CallingConventionError(f"a kernel returns integers of 64 bits, not {kind}")
+    raise TypeError(f"a kernel returns integers of 64 bits, not {kind}")
