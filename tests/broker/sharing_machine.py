@@ -12,6 +12,7 @@ from hypothesis.stateful import precondition, rule
 
 from broker_core.base.positions import Position
 from broker_core.broker import Delivery
+from broker_core.broker.dispatch_multiple import MultipleConsumersDispatcher
 from tests.broker.clients import Client
 from tests.broker.machine import PICK, SubscriptionMachine
 from tests.broker.world import TINY
@@ -73,13 +74,17 @@ class SharingMachine(SubscriptionMachine):
         super().forget_consumers()
         self.start_anew()
 
-    def check_unacked(self, dispatcher_unacked: int) -> None:
-        """I3.8, I2.6: what consumers hold, in messages."""
+    def check_unacked(self, dispatcher: MultipleConsumersDispatcher) -> None:
+        """I3.8, I2.6, 2.4.7: what consumers hold, in messages, and who has to stop for it."""
+        most = TINY.max_unacked_messages_per_consumer
         for client in self.clients:
             unacked = self.unacked(client)
             assert client.consumer.pending.unacked == unacked
-            assert unacked <= TINY.max_unacked_messages_per_consumer + 3, "I2.6"
-        assert dispatcher_unacked == sum(self.unacked(client) for client in self.clients)
+            assert unacked <= most + 3, "I2.6"
+            assert not client.consumer.blocked or unacked > most // 2, "it may go on"
+        in_all = sum(self.unacked(client) for client in self.clients)
+        assert dispatcher.unacked_messages == in_all
+        assert not dispatcher.blocked or in_all >= TINY.max_unacked_messages_per_subscription / 2, "all may go on"
 
     # -- actions
 

@@ -17,17 +17,14 @@ from broker_core.base.positions import Position
 from broker_core.broker import Delivery, SubscribeRequest, SubscriptionType
 from broker_core.broker.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
-from broker_core.testing.sim_disk import POLICIES
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.clients import Client
-from tests.broker.machine import PICK, SIZES
+from tests.broker.machine import SIZES
 from tests.broker.sharing_machine import SharingMachine
 from tests.broker.world import TINY
 
 KEYS = [f"key-{number}" for number in range(6)]
-
-LUCK = st.integers(0, 9)
 
 KEY_SETTINGS = msgspec.structs.replace(
     TINY,
@@ -109,24 +106,6 @@ class KeySharedMachine(SharingMachine):
             self.publish([1] * len(part), part)
         self.settle_down()
 
-    # What sends all consumers away is rare here, as keys only meet each other while consumers stay.
-
-    @precondition(lambda self: self.clients and self.entries)
-    @rule(who=PICK, which=PICK, bits=st.integers(0, 15), luck=LUCK)
-    def seek(self, who: int, which: int, bits: int, luck: int) -> None:
-        if not luck:
-            super().seek(who, which, bits)
-
-    @rule(luck=LUCK)
-    def restart(self, luck: int) -> None:
-        if not luck:
-            super().restart()
-
-    @rule(seed=st.integers(0, 1000), policy=st.sampled_from(POLICIES), luck=LUCK)
-    def crash(self, seed: int, policy: str, luck: int) -> None:
-        if not luck:
-            super().crash(seed, policy)
-
     # -- after every step
 
     @invariant()
@@ -149,7 +128,7 @@ class KeySharedMachine(SharingMachine):
             assert sum(places) == 1 or (not bits and sum(places) == 0), (position, places)
             assert bits or places[:2] == [False, False], position
         assert set(dispatcher._hashes) == {*pending, *waiting, *stalled}
-        self.check_unacked(dispatcher.unacked_messages)
+        self.check_unacked(dispatcher)
 
     @invariant()
     def waiting_has_a_limit(self) -> None:

@@ -81,6 +81,16 @@ class OrderedMachine(SubscriptionMachine):
             self.passed = None
         client.consumer.redeliver([self.pick_entry(number) for number in which] if self.entries and which else None)
 
+    @precondition(lambda self: len(self.clients) > 1)
+    @rule(permits=st.sampled_from([1, 10]))
+    def hand_over(self, permits: int) -> None:
+        """2.3.4.1, 2.3.5: the active one leaves; after the pause its successor gets what was not acknowledged."""
+        self.leave(next(number for number, client in enumerate(self.clients) if client is self.active))
+        self.wait(TINY.active_consumer_failover_delay_time_millis)
+        assert self.active is not None
+        self.active.flow(permits)
+        self.settle_down()
+
     @precondition(lambda self: self.clients and self.entries)
     @rule(who=PICK, which=PICK, bits=st.none() | st.integers(0, 15), answer=st.booleans())
     def ack_through(self, who: int, which: int, bits: int | None, answer: bool) -> None:

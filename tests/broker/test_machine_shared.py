@@ -70,7 +70,7 @@ class SharedMachine(SharingMachine):
             places = [position in pending, position in dispatcher._replay, position >= dispatcher.read_position]
             assert sum(places) == 1 or (not bits and sum(places) == 0), (position, places)
             assert bits or places[:2] == [False, False], position
-        self.check_unacked(dispatcher.unacked_messages)
+        self.check_unacked(dispatcher)
 
     @rule()
     def settle_down(self) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from broker_core.base.errors import ConsumerAssignError, ConsumerBusyError, ServerError
+from broker_core.base.positions import Position
 from broker_core.broker import AckId, AckKind, SubscribeRequest, SubscriptionType
 from broker_core.broker.ack_sets import all_bits, words_of_bits
 from broker_core.testing.sim_disk import SimDisk
@@ -51,32 +52,29 @@ class WholeBrokerMachine(TopicMachine):
         """Messages come, and somebody wants them."""
         self.publish(entries, wait=False)
         self.flow(name, who, permits)
-        self.settle()
+        self.settle_down()
 
     @rule(name=WHICH, kind=KIND, permits=st.integers(3, 12))
     def somebody_comes(self, name: str, kind: SubscriptionType, permits: int) -> None:
         """With room, and let in if possible."""
         self.subscribe(name, kind, 0, permits, 0)
-        self.settle()
+        self.settle_down()
 
     @rule(name=WHICH, who=PICK, count=st.integers(1, 10), permits=st.integers(3, 12))
     def work(self, name: str, who: int, count: int, permits: int) -> None:
         """Acknowledge some of what came, and want more."""
         self.ack_what_was_seen(name, who, count)
         self.flow(name, who, permits)
-        self.settle()
+        self.settle_down()
 
     @rule(name=WHICH, who=PICK, count=st.integers(1, 3))
     def refuse(self, name: str, who: int, count: int) -> None:
         """4.4.1: what came last is asked for again."""
         model, client = self.client(name, who)
         if client is not None and client.seen:
-            positions = client.seen[-count:]
-            model.taken_back(client, list(dict.fromkeys(positions)))
-            model.rewound(client)
-            client.consumer.redeliver(positions)
+            self.ask_again(model, client, client.seen[-count:])
             self.flow(name, who, 5)
-            self.settle()
+            self.settle_down()
 
     @rule()
     def settle_down(self) -> None:
@@ -86,7 +84,11 @@ class WholeBrokerMachine(TopicMachine):
             assert model.overdue(is_blocked=self.is_held_up(name)) == []
 
     def is_held_up(self, name: str) -> bool:
-        """The subscription has reached a limit, so that nothing goes out now (2.4.7)."""
+        """Nothing goes out now, for a good reason."""
+        return self.is_held_up_by_limit(name)
+
+    def is_held_up_by_limit(self, name: str) -> bool:
+        """The whole subscription has too much that is unacknowledged (2.4.7)."""
         return bool(getattr(self.world.subscription(name).dispatcher, "blocked", False))
 
     # -- consumers
@@ -133,6 +135,17 @@ class WholeBrokerMachine(TopicMachine):
         if client is not None:
             model.left(client)
             client.consumer.close()
+
+    @rule(name=WHICH, permits=st.integers(3, 12))
+    def hand_over(self, name: str, permits: int) -> None:
+        """2.3.4.1, 2.3.5: the active one leaves; after the pause its successor gets what was not acknowledged."""
+        model = self.models[name]
+        if model.kind in SINGLE_ACTIVE and len(model.clients) > 1:
+            assert model.leader is not None
+            self.leave(name, model.clients.index(model.leader))
+            self.wait(self.rest_ms)
+            model.leader.flow(permits)
+            self.settle_down()
 
     @rule(name=WHICH, who=PICK, permits=st.sampled_from([1, 2, 5, 20]))
     def flow(self, name: str, who: int, permits: int) -> None:
@@ -194,15 +207,18 @@ class WholeBrokerMachine(TopicMachine):
         words = None if left is None else words_of_bits(left)
         client.consumer.ack(AckKind.CUMULATIVE, [AckId(target, words)], self.refusals.append)
 
+    @precondition(lambda self: self.log)
     @rule(name=WHICH, who=PICK, which=st.none() | st.lists(PICK, max_size=5))
     def redeliver(self, name: str, who: int, which: list[int] | None) -> None:
         """4.4.1, 4.4.2, 2.3.5.2 (I4.6): any ids, or all."""
         model, client = self.client(name, who)
         if client is None:
             return
-        positions = None if which is None or not self.log else [self.pick_entry(number) for number in which]
-        mine = [position for position, owner in model.owner.items() if owner is client]
-        model.taken_back(client, mine if positions is None else list(dict.fromkeys(positions)))
+        self.ask_again(model, client, None if which is None else [self.pick_entry(number) for number in which])
+
+    def ask_again(self, model: SubscriptionModel, client: Client, positions: list[Position] | None) -> None:
+        taken = [position for position, owner in model.owner.items() if owner is client]
+        model.taken_back(client, taken if positions is None else list(dict.fromkeys(positions)))
         model.rewound(client)
         client.consumer.redeliver(positions)
 
@@ -263,16 +279,21 @@ class WholeBrokerMachine(TopicMachine):
 
     @invariant()
     def consumers_hold_what_the_model_says(self) -> None:
-        """2.4.8 (I2.2, I2.6, I3.8, I4.1): permits and pending messages."""
-        for model in self.models.values():
+        """2.4.7, 2.4.8 (I2.2, I2.6, I3.8, I4.1): permits, pending messages, and who has to stop for them."""
+        for name, model in self.models.items():
             for client in model.clients:
                 consumer = client.consumer
                 assert consumer.permits + consumer.parked_permits == client.permits
                 assert client.permits >= -3
                 if model.kind not in SINGLE_ACTIVE:
                     held = {position for position, owner in model.owner.items() if owner is client}
+                    unacked = model.unacked_of(client)
                     assert set(consumer.pending) == held
-                    assert consumer.pending.unacked == model.unacked_of(client)
+                    assert consumer.pending.unacked == unacked
+                    assert not consumer.blocked or unacked > self.tuning.max_unacked_messages_per_consumer // 2
+            if model.clients and self.is_held_up_by_limit(name):
+                unacked = sum(model.unacked_of(client) for client in model.clients)
+                assert unacked >= self.tuning.max_unacked_messages_per_subscription / 2, "all may go on"
 
     @invariant()
     def nobody_was_refused(self) -> None:

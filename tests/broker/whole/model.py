@@ -173,10 +173,14 @@ class SubscriptionModel:
             if self.owner.get(position) is client:
                 del self.owner[position]
                 self.counts[position] = self.counts.get(position, 0) + 1
+        if self.kind not in SINGLE_ACTIVE:
+            client.seen = [each for each in client.seen if self.owner.get(each) is client]
 
     def rewound(self, client: Client) -> None:
+        """All that is unacknowledged comes again, if it is the active one that asks."""
         if client is self.leader:
             self.passed = None
+            client.seen.clear()
 
     def acked(self, position: Position, left: int) -> None:
         before = self.open[position]

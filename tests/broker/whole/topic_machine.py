@@ -8,6 +8,7 @@ subclass's; sisters of it add what else a topic can do.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -32,7 +33,7 @@ NAMES = ("one", "two")
 
 KEYS = "abc"
 SIZES = st.lists(st.tuples(st.integers(1, 4), st.sampled_from(KEYS)), min_size=2, max_size=8)
-PICK = st.integers(0, 10_000)
+PICK = st.integers(0, 100)
 CALM_STEPS = 20
 """Between two actions that end all consumers, so that something happens in between."""
 
@@ -64,7 +65,7 @@ class TopicMachine(RuleBasedStateMachine):
         self.connect_senders()
 
     def teardown(self) -> None:
-        if not self.world.store.commits.error:
+        if sys.exc_info()[0] is None:  # else the history has failed, or was given up
             self.finish()
         self.world.abandon()
         World.running.remove(self.world)
