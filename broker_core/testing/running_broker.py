@@ -4,7 +4,7 @@
     with RunningBroker(tmp_path) as broker:
         client = pulsar.Client(broker.service_url)
 
-The port stays the same over restarts, so connected clients find the broker again. Whatever happens, the process ends
+The ports stay the same over restarts, so connected clients find the broker again. Whatever happens, the process ends
 with the ``with`` block.
 """
 
@@ -23,6 +23,7 @@ from typing import IO, Final, Self
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import OperationTimeoutError, PulsarishError
+from broker_core.testing.held_port import HeldPort
 
 _START_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 20.0
@@ -46,6 +47,7 @@ class RunningBroker:
         self.service_url = ""
         self.http_url = ""
         self._process: subprocess.Popen[bytes] | None = None
+        self._held: list[HeldPort] = []
         self._log_path = data_dir.with_name(data_dir.name + ".stderr")
 
     def __enter__(self) -> Self:
@@ -57,6 +59,7 @@ class RunningBroker:
     ) -> None:
         if self._process is not None:
             self.kill()
+        self._release_ports()
 
     @property
     def pid(self) -> int:
@@ -69,6 +72,7 @@ class RunningBroker:
 
     def start(self) -> None:
         """Start the process and return when it is ready. BrokerExitedError if it ends instead."""
+        self._hold_ports()
         command = [sys.executable, "-m", "broker_core.server", "--data-dir", str(self.data_dir)]
         command += ["--port", str(self.port), "--http-port", str(self.http_port)]
         command += ["--settings", json.dumps(self.settings)]
@@ -79,6 +83,7 @@ class RunningBroker:
         if len(ready) != 3:
             code = process.wait(_STOP_SECONDS)
             self._forget()
+            self._release_ports()
             raise BrokerExitedError(f"the broker ended with exit code {code} before it was ready: {self.stderr}")
         self.service_url, self.http_url = ready[1], ready[2]
         self.port = int(self.service_url.rpartition(":")[2])
@@ -108,6 +113,22 @@ class RunningBroker:
         """Stop gracefully, start again on the same data and ports."""
         self.stop()
         self.start()
+
+    def _hold_ports(self) -> None:
+        """Those that nobody chose are chosen now."""
+        if not self.port:
+            self.port = self._hold_one()
+        if not self.http_port:
+            self.http_port = self._hold_one()
+
+    def _hold_one(self) -> int:
+        self._held.append(HeldPort())
+        return self._held[-1].number
+
+    def _release_ports(self) -> None:
+        for each in self._held:
+            each.release()
+        self._held.clear()
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
 
+from broker_core.testing.held_port import HeldPort
+
 PULSARISH: Final = str(Path(sys.executable).with_name("pulsarish"))
 """The command line tool of this environment."""
 
@@ -25,7 +27,7 @@ _END_TIMEOUT_S: Final = 30.0
 
 
 class BrokerSeries:
-    """``start``, ``wait_ready``, then ``kill`` or ``stop``; and again. The ports of the first ready line are kept."""
+    """``start``, ``wait_ready``, then ``kill`` or ``stop``; and again, on ports that are held for them."""
 
     def __init__(self, data_dir: Path, settings: dict[str, str], liars: tuple[str, ...] = ()) -> None:
         """``liars``: modules that make the brokers misbehave, cold starts excepted."""
@@ -36,8 +38,9 @@ class BrokerSeries:
         self._cold: subprocess.Popen[bytes] | None = None
         self._pid = 0
         self._pidfd = -1
-        self.service_url = "pulsar://127.0.0.1:0"
-        self.http_url = "http://127.0.0.1:0"
+        self._ports = HeldPort(), HeldPort()
+        self.service_url = f"pulsar://127.0.0.1:{self._ports[0].number}"
+        self.http_url = f"http://127.0.0.1:{self._ports[1].number}"
 
     def __enter__(self) -> Self:
         return self
@@ -49,6 +52,8 @@ class BrokerSeries:
             self.kill()
         self._zygote.kill()
         self._zygote.wait()
+        for each in self._ports:
+            each.release()
         self._log.close()
 
     def start(self, *, cold: bool = False) -> None:
