@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds and reads the INDEX records of a ledger that a crash left open, from its end backwards.
+"""Reads the INDEX records of a ledger that a crash left open, from the newest that the catalogue knows backwards.
 
+Nothing is searched for: bodies are users' bytes, and whoever knows the numbers of a ledger could write one that holds
+what looks like a record at its place. The catalogue says where the newest record is, and each where the one before is.
 Whatever is not exactly as it was written makes the answer "none", and the caller reads the whole file instead: a chain
 with a hole would be worse than none. Knows nothing of damage or of what to do about it.
 """
@@ -8,17 +10,11 @@ with a hole would be worse than none. Knows nothing of damage or of what to do a
 from __future__ import annotations
 
 from array import array
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from broker_core.storage.disk import File
 from broker_core.storage.ledger_index import decode_part
-from broker_core.storage.records import FILE_HEADER_BYTES, HEAD_BYTES, TAG_MARK, Head, decode_head
-
-_WINDOW_BYTES: Final = 1 << 20
-"""Bytes searched at once for the last mark. Most files end with it; otherwise it is a group away from the end."""
-
-_SEARCH_BYTES: Final = 256 << 20
-"""How far back the last mark is looked for: more than any group holds (``maxMessagePublishBufferSizeInMB``)."""
+from broker_core.storage.records import FILE_HEADER_BYTES, HEAD_BYTES, Head, decode_head
 
 
 class Parts(NamedTuple):
@@ -27,24 +23,6 @@ class Parts(NamedTuple):
     offsets: array[int]
     indexes: array[int]
     end: int
-
-
-def find_last_mark(file: File, seed: int, size: int) -> tuple[int, Head] | None:
-    """The last valid commit mark and its offset. OSError as the disk raises it."""
-    stop = max(size - _SEARCH_BYTES, 0)
-    end = size
-    while end > stop:
-        base = max(end - _WINDOW_BYTES, stop)
-        # A head may stick out of the window at its end.
-        window = file.read(base, min(end + HEAD_BYTES - 1, size) - base)
-        at = len(window)
-        while (at := window.rfind(TAG_MARK, 0, at)) >= 0:
-            head = decode_head(seed, base + at, window, at)
-            if head is not None and not head.length:
-                return base + at, head
-            at += len(TAG_MARK) - 1
-        end = base
-    return None
 
 
 def read_part(file: File, seed: int, offset: int) -> tuple[Head, array[int], array[int]] | None:

@@ -30,7 +30,7 @@ def recover_ledger(context: StoreContext, row: LedgerRow) -> LedgerRow:
     seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
     try:
         with closing(context.disk.open(path)) as file:
-            scanned = scan_open_ledger(file, seed, row.first_index)
+            scanned = scan_open_ledger(file, seed, row.first_index, row.footer_offset)
             for damage in scanned.damages:
                 context.quarantine.note(path, row.id, damage, "record")
             context.quarantine.report.truncated_bytes += file.size() - scanned.end

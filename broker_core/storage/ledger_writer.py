@@ -42,7 +42,10 @@ INDEX_EVERY_ENTRIES: Final = 64 * 1024
 group, one by one: some 0.1 s."""
 
 INDEX_EVERY_BYTES: Final = 128 << 20
-"""The same by size, for large entries. Far below 4 GiB: marks say in 32 bits how far back the INDEX record is."""
+"""The same by size, for large entries."""
+
+INDEX_ENTRIES_MAX: Final = 1 << 20
+"""A ledger with so many entries is closed however young it is: its index is in memory while it is open, 16 MiB then."""
 
 _MS_PER_MINUTE: Final = 60_000
 _MIB: Final = 1024 * 1024
@@ -66,7 +69,7 @@ class LedgerWriter:
     Attributes:
         ledger: The reading side, which shows what is durable.
         queue: Where the bytes wait.
-        roll_after_ms: Before this time the ledger is too young to be closed for its size.
+        roll_after_ms: Before this time the ledger is too young to be closed for its size; 0 once its index is full.
         next_index: Message index that the next append begins with.
     """
 
@@ -124,18 +127,24 @@ class LedgerWriter:
         self._bodies.append(body)
         self._times.append(now_ms)
         self.next_index = next_index
+        if entry >= INDEX_ENTRIES_MAX - 1:
+            self.roll_after_ms = 0
         if not queue.waiting:
             self._commits.wake(queue)
         return Position(self.ledger.id, entry)
 
     def due(self, now_ms: int) -> bool:
-        """Whether the ledger is to be closed (semantics 1.3.2: by entries, size or age, but never a young one)."""
+        """Whether the ledger is to be closed (semantics 1.3.2: by entries, size or age, but not a young one).
+
+        One whose index is full is closed at any age.
+        """
         settings = self._context.settings
         if now_ms < self.roll_after_ms or not self.entries:
             return False
         age_ms = now_ms - self.ledger.created_ms
         return (
-            self.entries >= settings.managed_ledger_max_entries_per_ledger
+            self.entries >= INDEX_ENTRIES_MAX
+            or self.entries >= settings.managed_ledger_max_entries_per_ledger
             or self.queue.end >= settings.managed_ledger_max_size_per_ledger_mbytes * _MIB
             or age_ms >= settings.managed_ledger_max_ledger_rollover_time_minutes * _MS_PER_MINUTE
         )
@@ -162,8 +171,7 @@ class LedgerWriter:
     # -- GroupOwner
 
     def mark(self, offset: int) -> bytes:
-        distance = offset - self._part_at if self._part_at else 0
-        return encode_mark(self.ledger.seed, offset, offset, self.entries, self.next_index, index_distance=distance)
+        return encode_mark(self.ledger.seed, offset, offset, self.entries, self.next_index)
 
     def vouch(self) -> None:
         ledger = self.ledger
@@ -184,7 +192,15 @@ class LedgerWriter:
         if sealed:
             self._close(end)
         elif self._footer_at < 0:
+            self._note_part()
             self._write_part_if_due()
+
+    def _note_part(self) -> None:
+        """Tell the catalogue of the newest INDEX record once it was synced: recovery relies on that place."""
+        row, at = self.ledger.row, self._part_at
+        if row.footer_offset < at < self.queue.synced:
+            self._context.metadata.note_index_record(row.id, at)
+            self.ledger.row = row._replace(footer_offset=at)
 
     def _write_part_if_due(self) -> None:
         queue = self.queue

@@ -46,7 +46,8 @@ class TopicRow(NamedTuple):
 
 
 class LedgerRow(NamedTuple):
-    """One ledger. What follows ``first_index`` is known when ``state`` is LEDGER_CLOSED, else 0."""
+    """One ledger. What follows ``first_index`` is known when ``state`` is LEDGER_CLOSED, else 0; but ``footer_offset``
+    of an open ledger is where its newest synced INDEX record is."""
 
     id: int
     topic_id: int
@@ -402,6 +403,10 @@ class Metadata:
             "UPDATE ledgers SET state = ? WHERE id = ? AND state = ?", (LEDGER_OPEN, ledger, LEDGER_CREATING)
         )
         invariant(changed == 1, "ledger %s was not being created", ledger)
+
+    def note_index_record(self, ledger: int, offset: int) -> None:
+        """The INDEX record at ``offset`` of an open ledger is durable."""
+        self._change("UPDATE ledgers SET footer_offset = ? WHERE id = ? AND state = ?", (offset, ledger, LEDGER_OPEN))
 
     def close_ledger(self, row: LedgerRow) -> None:
         """The ledger's footer is durable now; ``row`` has the summary."""

@@ -7,7 +7,7 @@ A log file is one 64-byte file header, then records back to back. Every record i
 
     tag      detail    a          b            c                   body
     ENTRY    messages  entry id   last index   broker time, ms     the entry as it travelled
-    MARK     see below entries    next index   covered offset      none
+    MARK     0         entries    next index   covered offset      none
     INDEX    0         entries    next index   see below           offsets and indexes of some entries
     FOOTER   0         entries    next index   first index         offsets and indexes of all entries
     CHANGE   kind      cursor id  serial       epoch               a change of one cursor
@@ -22,14 +22,14 @@ entry's own checksum proves the whole record.
 
 *Commit marks.* A mark says: all bytes before ``covered offset`` of this file were synced. It takes the 44 bytes that
 were left free behind its group, and is written after the sync of that group without a sync of its own; the next group's
-sync carries it along. Its detail is how many bytes before it the newest INDEX record begins, 0 if there is none.
+sync carries it along.
 (Beginning the next group with the mark would leave an idle file unmarked; this way a file that
 rests is always marked, at the price of one small write.) Recovery may drop bytes only beyond the last mark.
 
 *Index records.* Each holds what a footer would, of the entries since the INDEX record before it; ``c`` is the offset of
-that one, 0 for none. So recovery goes from the last mark to the last INDEX record and back along the chain, and reads
-only what is behind, however much the ledger holds. A file without them is read from its beginning. (They came with
-version 2 of the catalogue, which keeps brokers away that do not know them.)
+that one, 0 for none. The catalogue is told of each once it is synced. So recovery goes from there back along the chain,
+and reads only what is behind, however much the ledger holds. A file without them is read from its beginning. (They came
+with version 2 of the catalogue, which keeps brokers away that do not know them.)
 """
 
 from __future__ import annotations
@@ -154,11 +154,9 @@ def encode_record(seed: int, offset: int, tag: bytes, detail: int, fields: tuple
     return encode_head(seed, offset, Head(tag, len(body), detail, check, *fields)) + body
 
 
-def encode_mark(
-    seed: int, offset: int, covered: int, entries: int, next_index: int, *, index_distance: int = 0
-) -> bytes:
-    """The mark at ``offset`` that covers all bytes before ``covered``; the INDEX record begins so far before it."""
-    return encode_head(seed, offset, Head(TAG_MARK, 0, index_distance, NO_BODY_CHECK, entries, next_index, covered))
+def encode_mark(seed: int, offset: int, covered: int, entries: int, next_index: int) -> bytes:
+    """The mark at ``offset`` that covers all bytes before ``covered``."""
+    return encode_head(seed, offset, Head(TAG_MARK, 0, 0, NO_BODY_CHECK, entries, next_index, covered))
 
 
 def body_holds(head: Head, body: bytes) -> bool:

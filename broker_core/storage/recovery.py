@@ -6,7 +6,10 @@ Truth is what the scan finds, judged by the commit marks:
   damaged: the entries there keep their ids and become unreadable, everything behind stays readable.
 - Bytes behind it belong to the last groups, of which a crash may have torn the last. The first invalid record there is
   where the ledger ends; it and all behind were never confirmed.
-- The entries of INDEX records that a mark covers need not be looked at; damage there is found by whoever reads it.
+- The entries of the INDEX records that the catalogue knows of need not be looked at, they were synced; damage there is
+  found by whoever reads it.
+- Behind damage the next record is searched for, and what is found may be a forgery in a body. It can waste ids of the
+  bytes that it stands behind, and only so many as entries could have been there.
 - A ledger that the catalogue knows as closed is covered up to its footer.
 """
 
@@ -17,10 +20,11 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from broker_core.storage.disk import File
-from broker_core.storage.index_records import find_last_mark, load_parts, read_part
+from broker_core.storage.index_records import load_parts, read_part
 from broker_core.storage.ledger_index import DAMAGED, LedgerIndex
 from broker_core.storage.metadata import LedgerRow
 from broker_core.storage.records import (
+    ENTRY_BODY_BYTES_MIN,
     FILE_HEADER_BYTES,
     HEAD_BYTES,
     TAG_ENTRY,
@@ -65,12 +69,15 @@ class ScannedLedger:
     damages: list[DamagedRange] = field(default_factory=list)
 
 
-def scan_open_ledger(file: File, seed: int, first_index: int) -> ScannedLedger:
-    """Scan a ledger that was not closed. OSError as the disk raises it."""
+def scan_open_ledger(file: File, seed: int, first_index: int, index_at: int) -> ScannedLedger:
+    """Scan a ledger that was not closed, whose newest synced INDEX record is at ``index_at`` (0: there is none).
+
+    OSError as the disk raises it.
+    """
     scan = _Scan(file, seed, first_index)
     size = file.size()
     end = size
-    start = scan.from_index_records(size) or min(FILE_HEADER_BYTES, size)
+    start = scan.from_index_records(index_at) or min(FILE_HEADER_BYTES, size)
     for found in walk(file, seed, scan.undisturbed(start, size), size):
         if isinstance(found, Gap):
             scan.gap(found)
@@ -112,18 +119,14 @@ class _Scan:
         self._gap: Gap | None = None
         self._parts: list[int] = []
 
-    def from_index_records(self, size: int) -> int:
+    def from_index_records(self, index_at: int) -> int:
         """Take over what the INDEX records hold; the offset behind the last of them, 0 if there is none to rely on."""
-        mark = find_last_mark(self._file, self._seed, size)
-        if mark is None or not mark[1].detail:
+        parts = load_parts(self._file, self._seed, index_at) if index_at else None
+        if parts is None:
             return 0
-        offset, head = mark
-        parts = load_parts(self._file, self._seed, offset - head.detail)
         index = self.result.index
-        if parts is None or head.c > offset or parts.end > head.c:
-            return 0
         index.offsets, index.indexes = parts.offsets, parts.indexes
-        self.result.covered = head.c
+        self.result.covered = parts.end
         return parts.end
 
     def undisturbed(self, offset: int, end: int) -> int:
@@ -181,7 +184,8 @@ class _Scan:
         index = self.result.index
         if self._gap is None:
             return entry == index.entries and first_index == index.next_index
-        return entry >= index.entries and first_index >= index.next_index
+        swallowed_max = (self._gap.end - self._gap.start) // (HEAD_BYTES + ENTRY_BODY_BYTES_MIN)
+        return 0 <= entry - index.entries <= swallowed_max and first_index >= index.next_index
 
     def missing_until(self, entries: int, next_index: int) -> None:
         """Entry ``entries`` comes next: whatever lies between was in the gap."""

@@ -10,6 +10,7 @@ import pytest
 
 from broker_core.base.errors import DiskFailedError, StorageError
 from broker_core.base.positions import POSITION_EARLIEST, Position
+from broker_core.storage import ledger_writer
 from broker_core.storage.commit import FILES_PER_GROUP
 from broker_core.testing.sim_disk import SimDisk
 from tests.storage.entries import entry
@@ -114,6 +115,20 @@ def test_with_async_durability_only_sync_due_syncs() -> None:
     kept = open_store(disk.crash(0, "none"))
     assert kept.open_log(1).entries_count == 2
     discard(kept)
+
+
+def test_a_ledger_whose_index_is_full_is_closed_however_young(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1.3.2: the ten minutes that a ledger lives at least must not let its index grow without bound in memory."""
+    monkeypatch.setattr(ledger_writer, "INDEX_ENTRIES_MAX", 6)
+    store = open_store(
+        SimDisk(), msgspec.structs.replace(SMALL_LEDGERS, managed_ledger_min_ledger_rollover_time_minutes=10)
+    )
+    log = store.open_log(store.metadata.create_topic("t", 1).id)
+    for number in range(15):
+        log.append(entry(b"%d" % number), 1, lambda error: None)
+    store.commits.commit_now()
+    assert [ledger.entries for ledger in log.ledgers()] == [6, 6, 3]
+    discard(store)
 
 
 def test_deleting_a_topic_answers_what_waits_and_removes_its_files() -> None:

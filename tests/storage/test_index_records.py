@@ -12,7 +12,18 @@ from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
 from broker_core.storage import Store, StoredEntry, TopicLog, UnreadableEntryError, ledger_writer
 from broker_core.storage.check import verify_directory
-from broker_core.storage.records import HEAD_BYTES, KIND_LEDGER, TAG_INDEX, file_seed
+from broker_core.storage.ledger_index import LedgerIndex, encode_part
+from broker_core.storage.records import (
+    FILE_HEADER_BYTES,
+    HEAD_BYTES,
+    KIND_LEDGER,
+    NO_BODY_CHECK,
+    TAG_INDEX,
+    TAG_MARK,
+    Head,
+    encode_head,
+    file_seed,
+)
 from broker_core.storage.scan import Gap, walk
 from broker_core.testing.sim_disk import POLICIES, SimDisk
 from tests.storage.entries import entry
@@ -136,6 +147,68 @@ def test_damage_in_front_of_an_index_record_is_found_by_whoever_reads_it() -> No
         log.read(position, 1, 1 << 20)
     assert caught.value.position == position
     assert log.read(Position(1, 3), 100, 1 << 20) == expected[3:]
+    assert store.recovery.damages
+    discard(store)
+
+
+def forged_records(seed: int, offset: int) -> bytes:
+    """An INDEX record of one entry and a commit mark, as the broker would write them from ``offset`` on."""
+    index = LedgerIndex(0, 0)
+    index.add(FILE_HEADER_BYTES, 0)
+    part = encode_part(seed, offset, index, 0, 0)
+    after = offset + len(part)
+    mark = Head(TAG_MARK, 0, len(part), NO_BODY_CHECK, 1, 1, after)
+    return part + encode_head(seed, after, mark)
+
+
+def test_records_that_a_user_wrote_into_a_body_are_never_taken_for_ours() -> None:
+    """Rows 3 and 6: a body made for its very place, a crash before the mark behind it; nothing confirmed is lost."""
+    disk = SimDisk()
+    store = open_store(disk, LARGE)
+    log = write(store, 9)
+    expected = everything(log)
+    row = store.metadata.all_ledgers()[0]
+    seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
+    begin = len(disk.contents(PATH)) + HEAD_BYTES
+    hostile = entry(forged_records(seed, begin + len(entry(b""))))
+    assert hostile.endswith(forged_records(seed, begin + len(entry(b""))))
+    images: list[SimDisk] = []
+
+    def before(kind: str, path: str) -> None:
+        if (kind, path) == ("sync", PATH):
+            images.append(disk.crash(0, "all"))
+
+    disk.before = before
+    log.append(hostile, 1, lambda error: None)
+    store.commits.commit_now()
+    discard(store)
+    assert images
+    for image in images:
+        store = open_store(image, LARGE)
+        assert everything(store.open_log(1))[: len(expected)] == expected
+        assert store.recovery.clean
+        discard(store)
+
+
+def test_a_forged_head_behind_damage_cannot_claim_more_entries_than_there_was_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows 5 and 6: recovery ends in time and memory, however high the number is that it finds."""
+    monkeypatch.setattr(ledger_writer, "INDEX_EVERY_ENTRIES", 1 << 30)
+    disk = SimDisk()
+    store = open_store(disk, LARGE)
+    log = write(store, 3)
+    row = store.metadata.all_ledgers()[0]
+    seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
+    begin = len(disk.contents(PATH)) + HEAD_BYTES + len(entry(b""))
+    far = encode_head(seed, begin, Head(TAG_MARK, 0, 0, NO_BODY_CHECK, 1 << 60, 1 << 61, begin))
+    log.append(entry(far), 1, lambda error: None)
+    store.commits.commit_now()
+    discard(store)
+    image = disk.crash(0, "all")
+    image.flip_bit(PATH, (begin - HEAD_BYTES) * 8)
+    store = open_store(image, LARGE)
+    assert store.open_log(1).entries_count == 4
     assert store.recovery.damages
     discard(store)
 
