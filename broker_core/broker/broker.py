@@ -180,7 +180,9 @@ class Broker:
             return loaded
         self._check_holds_messages(name)
         self._check_auto_creation(name, create=create)
-        return self.non_persistent.make(name, self.policies.settings_of(name))
+        made = self.non_persistent.make(name, self.policies.settings_of(name))
+        self.non_persistent.forget_when_idle(name)  # the client for which it is made may be refused
+        return made
 
     def _check_holds_messages(self, name: TopicName) -> None:
         if name in self._partitions:

@@ -6,7 +6,8 @@ stored. An id at or below ``persisted`` is a duplicate; one between the two is u
 Pure: where the numbers are kept over a restart is ``deduplication_cursor``'s business.
 
 Invariants (semantics I1.5): ``persisted`` <= ``pushed`` for each name; while a name is known each of its ids is
-accepted at most once, in rising order, unless storing it failed. Forgotten are only names whose producer is gone.
+accepted at most once, in rising order, unless storing it failed. Forgotten are only names whose producer is not
+connected; one that was never here itself, for a replicator brings its messages, counts as gone since the last of them.
 Source: Pulsar docs, "Message deduplication"; PIP-6; semantics 1.8.
 """
 
@@ -31,12 +32,14 @@ UNKNOWN: Final = 2
 class Deduplication:
     """The sequence ids of one topic. Times are monotonic seconds."""
 
-    def __init__(self, producers_max: int) -> None:
+    def __init__(self, producers_max: int, now_s: float) -> None:
         """``producers_max``: of how many names the ids are kept; those whose producer left first go first."""
         self.pushed: dict[str, int] = {}
         self.persisted: dict[str, int] = {}
         self._producers_max = producers_max
+        self._here: set[str] = set()
         self._left: dict[str, float] = {}
+        self._now_s = now_s
 
     # -- for each entry
 
@@ -57,6 +60,8 @@ class Deduplication:
         self.persisted[name] = last_id
         if last_id > self.pushed.get(name, -1):
             self.pushed[name] = last_id
+        if name not in self._here:
+            self._note_left(name)
 
     def failed(self) -> None:
         """An entry could not be stored, and nothing that is in flight will be: it may all be sent again."""
@@ -70,21 +75,28 @@ class Deduplication:
 
     def came(self, name: str) -> None:
         """A producer of that name has connected."""
+        self._here.add(name)
         self._left.pop(name, None)
 
     def left(self, name: str, now_s: float) -> None:
         """It has gone; its ids are kept for a while."""
+        self._here.discard(name)
+        self._now_s = now_s
+        self._note_left(name)
+
+    def _note_left(self, name: str) -> None:
         self._left.pop(name, None)
         if name in self.pushed:
-            self._left[name] = now_s
+            self._left[name] = self._now_s
         while len(self.pushed) > self._producers_max and self._left:
             self._forget(next(iter(self._left)))
 
-    def forget_left_before(self, before_s: float) -> int:
-        """Forget the names whose producer left before that time; how many there were."""
+    def forget_inactive(self, now_s: float, timeout_s: float) -> int:
+        """Forget the names whose producer left longer ago; how many there were. Call it now and then."""
+        self._now_s = now_s
         gone = []
         for name, left_s in self._left.items():  # in the order of leaving
-            if left_s >= before_s:
+            if left_s >= now_s - timeout_s:
                 break
             gone.append(name)
         for name in gone:

@@ -51,7 +51,7 @@ class DeduplicationCursor:
         ``traffic`` counts what is published. Entries that wait to be written must come from producers that are still
         connected, for those of a former life of the topic would be missed.
         """
-        self.ids = Deduplication(settings.broker_deduplication_max_number_of_producers)
+        self.ids = Deduplication(settings.broker_deduplication_max_number_of_producers, clock.monotonic())
         self.settings = settings
         """May be replaced; what is different holds from the next snapshot on."""
         self._log = log
@@ -98,7 +98,7 @@ class DeduplicationCursor:
     def _tick(self) -> None:
         self._timer = self._arm()
         timeout_s = self.settings.broker_deduplication_producer_inactivity_timeout_minutes * 60
-        forgotten = self.ids.forget_left_before(self._clock.monotonic() - timeout_s)
+        forgotten = self.ids.forget_inactive(self._clock.monotonic(), timeout_s)
         interval_s = self.settings.broker_deduplication_snapshot_interval_seconds
         if forgotten or (interval_s and self._begun < self._log.last_confirmed):
             self._take()

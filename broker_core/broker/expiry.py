@@ -50,6 +50,7 @@ class Expiry:
         self._timers = timers
         self._turn: TimerHandle | None = None
         self._before_ms = 0
+        self._looked: tuple[Position, Position] | None = None
         self.expired_entries = 0
         self.expired_ms = 0
 
@@ -74,6 +75,7 @@ class Expiry:
 
     def stop(self) -> None:
         """Give up a run that is under way."""
+        self._looked = None
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
@@ -81,8 +83,11 @@ class Expiry:
     def _step(self) -> None:
         self._turn = None
         cursor = self._subscription.cursor
-        start = cursor.skip_acked(cursor.first_unacked())
-        old_through, more = self._look(start)
+        head = cursor.skip_acked(cursor.first_unacked())
+        # What was looked at and cannot be read counts for nothing by itself; but only in front of the same head.
+        start = self._looked[1] if self._looked is not None and self._looked[0] == head else head
+        old_through, start, more = self._look(start)
+        self._looked = (head, start) if more and old_through is None else None
         if old_through is not None:
             before = cursor.backlog_entries()
             self._subscription.pass_over(old_through)
@@ -91,8 +96,9 @@ class Expiry:
         if more:
             self._turn = self._timers.call_later(0, self._step)
 
-    def _look(self, start: Position) -> tuple[Position | None, bool]:
-        """The last of the old entries from ``start`` on within one slice, and whether the slice ended before them."""
+    def _look(self, start: Position) -> tuple[Position | None, Position, bool]:
+        """The last of the old entries from ``start`` on within one slice, where the slice ended, and whether before
+        all old ones were seen."""
         last = self._log.last_confirmed
         old_through: Position | None = None
         looked = 0
@@ -109,12 +115,11 @@ class Expiry:
                 if self._subscription.cursor.is_acked(entry.position):
                     continue
                 if publish_time_ms(entry) >= self._before_ms:
-                    return old_through, False
+                    return old_through, start, False
                 old_through = entry.position
             looked += len(entries)
             start = self._log.next_valid(entries[-1].position)
-        # Without progress (only damage, or acknowledged entries far apart) another look would find the same.
-        return old_through, old_through is not None and start <= last
+        return old_through, start, looked >= _SLICE_ENTRIES and start <= last
 
 
 def publish_time_ms(entry: StoredEntry) -> int:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from broker_core.base.errors import (
     NotAllowedError,
@@ -30,6 +31,9 @@ from broker_core.base.errors import (
 from broker_core.base.limits import PRODUCER_NAME_BYTES_MAX
 from broker_core.broker.producer import Producer
 from broker_core.broker.requests import AccessMode, ProducerRequest
+
+WAITING_MAX: Final = 1000
+"""Producers that may wait for one topic. Each is some KiB; only one of them gets its turn when another one leaves."""
 
 
 class Producers:
@@ -158,6 +162,11 @@ class Producers:
                 f"{self._topic} was taken by another exclusive producer: its epoch is {self.epoch}, "
                 f"that of producer {request.name!r} is {request.topic_epoch}",
                 hint="make a new producer if this one is to write again",
+            )
+        if mode is AccessMode.WAIT_FOR_EXCLUSIVE and len(self._waiting) >= WAITING_MAX:
+            raise ProducerBusyError(
+                f"{WAITING_MAX} producers wait for exclusive access to {self._topic} already",
+                hint="close some of them, or try again later",
             )
         if mode is AccessMode.EXCLUSIVE and not succeeds and (self._by_name or self._waiting):
             raise ProducerFencedError(

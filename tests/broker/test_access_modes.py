@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker_core.base.errors import ProducerBusyError, ProducerFencedError, ServerError, ServiceNotReadyError
-from broker_core.broker import AccessMode, Producer
+from broker_core.broker import AccessMode, Producer, producers
 from tests.broker.world import TOPIC, Answers, World, body
 
 SHARED, EXCLUSIVE = AccessMode.SHARED, AccessMode.EXCLUSIVE
@@ -169,6 +169,19 @@ def test_an_unloaded_topic_sends_those_away_that_wait() -> None:
     world.broker.unload(world.topic().name)
     assert connected.closed
     assert isinstance(waiting.refusal, ServiceNotReadyError)
+
+
+def test_not_more_producers_wait_than_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1.7.4: one more is refused with the number; one that leaves makes room."""
+    monkeypatch.setattr(producers, "WAITING_MAX", 2)
+    world = World()
+    world.produce(access_mode=EXCLUSIVE)
+    waiting, _ = world.produce(access_mode=WAIT)
+    world.produce(access_mode=WAIT)
+    with pytest.raises(ProducerBusyError, match="2 producers wait for exclusive access"):
+        world.produce(access_mode=WAIT)
+    waiting.abandon()
+    world.produce(access_mode=WAIT)
 
 
 class AccessMachine(RuleBasedStateMachine):

@@ -127,6 +127,23 @@ def test_a_producer_name_that_is_no_text_stops_no_snapshot() -> None:
     assert world.produce(name="p")[0].last_sequence_id == 9
 
 
+def test_names_that_only_a_replicator_brings_are_forgotten_like_others() -> None:
+    """1.8.2: not more names than allowed, none for longer than the timeout; one that is connected itself stays."""
+    world = World(DEDUPLICATED, broker_deduplication_max_number_of_producers=3)
+    replicator, _ = world.produce(name="pulsar.repl.west")
+    here, _ = world.produce(name="far-0")
+    for number in range(10):
+        replicator.send(number, -1, 1, entry(f"far-{number}", 0), False)
+        world.settle()
+    ids = world.topic().deduplication
+    assert ids is not None
+    assert sorted(ids.ids.pushed) == ["far-0", "far-8", "far-9"]
+    world.clock.advance(7 * 3600 * 1000)
+    world.settle()
+    assert sorted(ids.ids.pushed) == ["far-0"]
+    here.close()
+
+
 def test_a_replicator_is_judged_by_the_first_producer() -> None:
     """1.8.2: name and ids are those of the metadata, live and after a crash; the replicator's own do not count."""
     world = World(DEDUPLICATED)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from broker_core.base.errors import ProducerBlockedQuotaError, ProducerBlockedQuotaException, SubscriptionNotFoundError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.positions import Position
-from broker_core.broker import ProducerRequest
+from broker_core.broker import ProducerRequest, expiry
 from broker_core.broker.policies import BacklogQuota, Policies, Retention
 from tests.broker.world import EARLIEST, EXCLUSIVE, SHARED, TOPIC, Answers, World, ack, ack_through, body
 
@@ -324,6 +324,24 @@ def test_retention_takes_a_prefix_that_everybody_has_acknowledged(
             slowest = world.subscription(name).cursor.mark_delete
             assert all(position in left for position in published if position > slowest)
     world.abandon()
+
+
+def test_a_long_run_of_damage_does_not_stop_expiry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """7.2: entries that cannot be read count as the one after them, however many slices they fill."""
+    monkeypatch.setattr(expiry, "_SLICE_ENTRIES", 2)
+    world = World(ttl_duration_default_in_seconds=60)
+    world.topic().create_subscription("s", EARLIEST)
+    positions = publish_at(world, *([1] * 8))
+    world.restart()
+    path = f"/data/ledgers/{positions[0].ledger}.log"
+    at = -1
+    for _ in range(5):
+        at = world.disk.contents(path).index(b"\x0e\x01", at + 1)
+        world.disk.flip_bit(path, 8 * (at + 8))
+    world.topic()
+    wait(world, EXPIRY_MS)
+    assert world.topic().log.contains(positions[7])
+    assert backlog(world) == 0
 
 
 def test_a_visited_topic_that_somebody_uses_stays() -> None:

@@ -249,6 +249,30 @@ def test_an_unused_one_is_forgotten_after_a_while() -> None:
     assert not world.broker.exists(NAME)
 
 
+def test_one_whose_first_client_was_refused_is_forgotten_too() -> None:
+    """1.1.8: what nobody uses stays for the same while, whether somebody was let in or not."""
+    world = World()
+    name = TopicName.parse("non-persistent://public/default/refused")
+    topic = world.broker.any_topic(name, create=True)
+    with pytest.raises(NotAllowedError):
+        topic.add_producer(ProducerRequest(name="x" * 2000), Answers())
+    world.clock.advance(60_000)
+    world.settle()
+    assert not world.broker.exists(name)
+
+
+def test_the_while_begins_anew_with_each_client_that_leaves() -> None:
+    """7.6: a minute after the last one has left, not after an earlier one."""
+    world = World()
+    produce(world)[0].close()
+    world.clock.advance(50_000)
+    produce(world)[0].close()
+    world.clock.advance(50_000)
+    assert world.broker.exists(NAME)
+    world.clock.advance(11_000)
+    assert not world.broker.exists(NAME)
+
+
 def test_deleting_and_unloading_sends_clients_away() -> None:
     """1.1.8: deleting is refused while it is in use, unless forced; both end with the topic gone."""
     world = World()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``NonPersistentTopics``: the non-persistent topics of a broker. They are known nowhere else and end with the process.
 
-One that had clients is forgotten some time after the last of them has left. Which may be made, and how many partitions
-a name has, is the broker's to know. Source: Pulsar docs, "Non-persistent topics"; semantics 1.1.8, 7.6.
+One that was made by being used is forgotten some time after its last client has left, or if none was let in. Which may
+be made, and how many partitions a name has, is the broker's to know.
+Source: Pulsar docs, "Non-persistent topics"; semantics 1.1.8, 7.6.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class NonPersistentTopics:
     def make(self, name: TopicName, settings: Settings) -> NonPersistentTopic:
         """A new topic of a name that is free."""
         topic = NonPersistentTopic(
-            name, self._clock, self._timers, settings, self._producer_name, lambda: self._forget_later(name)
+            name, self._clock, self._timers, settings, self._producer_name, lambda: self.forget_when_idle(name)
         )
         self._topics[name] = topic
         return topic
@@ -60,8 +61,12 @@ class NonPersistentTopics:
         for name in self.names():
             self.remove(name)
 
-    def _forget_later(self, name: TopicName) -> None:
-        if name in self._topics and name not in self._forgetting:
+    def forget_when_idle(self, name: TopicName) -> None:
+        """Forget a topic a while from now, unless it has clients then."""
+        timer = self._forgetting.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+        if name in self._topics:
             self._forgetting[name] = self._timers.call_later(IDLE_S, lambda: self._forget(name))
 
     def _forget(self, name: TopicName) -> None:
