@@ -308,8 +308,9 @@ class TopicLog:
         return not self._undrained()
 
     def reopen(self) -> None:
-        """Undo ``close``; the next append begins a new ledger."""
+        """Undo ``close``, and ``terminate``, which the caller remembers; the next append begins a new ledger."""
         self._closed = False
+        self._terminated = False
 
     def delete(self) -> None:
         """Delete the topic: its entries, its row, its subscriptions, in one step. Entries not yet durable get an error.
