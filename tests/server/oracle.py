@@ -12,7 +12,7 @@ import httpx
 
 
 class Ask(NamedTuple):
-    """One request. ``same``: the JSON must be equal, else only the names and types of ``fields`` (all if empty)."""
+    """One request. ``same``: the JSON must be equal, else only the status, and the names and types of ``fields``."""
 
     method: str
     path: str

@@ -108,6 +108,8 @@ def test_a_topic_is_truncated_whatever_is_unread_or_retained(
     assert http.get(f"{path}/stats").json()["subscriptions"]["s"]["msgBacklog"] == 0
     publish(broker, topic, 1)
     assert http.get(f"{path}/stats").json()["subscriptions"]["s"]["msgBacklog"] == 1
+    found = [http.get(f"{path}/getMessageIdByIndex?index={index}").status_code for index in (0, 4, 5, 6)]
+    assert found == [404, 404, 200, 404]
 
 
 def test_what_is_acknowledged_is_trimmed_on_demand(

@@ -87,7 +87,7 @@ async def message_id_by_index(request: Request) -> Response:
     topic = plain_topic(request, "finding a message by index")
     index = query_number(request, "index", -1)
     position = topic.log.position_of_index(max(index, 0))
-    oldest = topic.log.next_index - topic.log.count_messages(topic.log.first_position, topic.log.last_confirmed)
+    oldest = next((ledger.first_index for ledger in topic.log.ledgers()), 0)
     if index < oldest or not topic.log.contains(position):
         raise MissingError(f"{topic.name} has no message number {index}")
     return json_answer(message_id(topic, position))
