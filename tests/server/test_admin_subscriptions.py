@@ -169,6 +169,22 @@ def test_what_an_entry_says_cannot_break_the_answer(
     assert http.get(f"{path}/subscription/s/position/2").json()["reason"]
 
 
+def test_text_that_is_none_cannot_break_it_either(
+    broker: RunningBroker, http: httpx.Client, topic: str, path: str
+) -> None:
+    """1.5: name, key and properties of an entry may be any bytes."""
+    bad = b"\xff\xfe"
+    metadata = b"\x0a\x02%b\x10\x00\x18\x01\x22\x08\x0a\x02%b\x12\x02%b\x32\x02%b" % (bad, bad, bad, bad)
+    with RawClient(broker.service_url) as client:
+        must_succeed(client.open_producer(topic))
+        client.send_entry(0, 0, seal_entry(metadata, b"x"))
+        client.next_command()
+    http.put(f"{path}/subscription/s", json="earliest")
+    seen = http.get(f"{path}/subscription/s/position/1")
+    assert (seen.status_code, seen.content) == (200, b"x")
+    assert seen.headers["X-Pulsar-PROPERTY"] == r'{"\ufffd\ufffd": "\ufffd\ufffd"}'
+
+
 def test_message_ids_are_found_by_time(broker: RunningBroker, http: httpx.Client, topic: str, path: str) -> None:
     """1.4.6: the first one published at or after it; behind the last one when there is none."""
     places = publish(broker, topic, 3)
