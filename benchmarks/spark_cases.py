@@ -66,6 +66,7 @@ def new_session(jars: list[Path], memory: str = "4g") -> Any:
     """A session on two cores without the web interface; workers find this repository."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     use_this_python()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # workers load bytecode, as from any package that was installed
     os.environ["PYTHONPATH"] = os.pathsep.join([str(_REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
     builder: Any = SparkSession.builder.master("local[2]").appName("benchmarks").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.driver.memory", memory)

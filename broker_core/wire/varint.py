@@ -24,8 +24,11 @@ def _encode(value: int) -> bytes:
     return bytes(out)
 
 
-VARINTS: Final = tuple(_encode(value) for value in range(_TABLE_SIZE))
-_LOW_14_BITS: Final = tuple(bytes((value & 0x7F | 0x80, value >> 7 | 0x80)) for value in range(_TABLE_SIZE))
+_LAST: Final = tuple(bytes((value,)) for value in range(0x80))
+_NOT_LAST: Final = tuple(bytes((value | 0x80,)) for value in range(0x80))
+# Put together from single bytes: encoding each number would be a good part of what importing a client takes.
+VARINTS: Final = _LAST + tuple(low + high for high in _LAST[1:] for low in _NOT_LAST)
+_LOW_14_BITS: Final = tuple(low + high for high in _NOT_LAST for low in _NOT_LAST)
 
 
 def varint(value: int) -> bytes:
