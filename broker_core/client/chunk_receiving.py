@@ -116,9 +116,17 @@ class ChunkReceiving:
         """``positions`` of messages, with the entries of all chunks of those that travelled in chunks."""
         return [each for position in positions for each in self._chunks_of.get(position, (position,))]
 
-    def acknowledged(self, position: Position) -> None:
-        """The message that ends with this entry was acknowledged."""
-        self._chunks_of.pop(position, None)
+    @property
+    def unacknowledged(self) -> int:
+        """Messages that were put together and not acknowledged."""
+        return len(self._chunks_of)
+
+    def acknowledged(self, message_id: MessageId) -> tuple[Position, ...]:
+        """This message was acknowledged; the entries of its chunks before the last one.
+
+        What was received says more than the id, which knows only the ends of the message if it was written down.
+        """
+        return (self._chunks_of.pop(message_id.position, None) or message_id.positions)[:-1]
 
     def acknowledged_through(self, position: Position) -> None:
         """Every message that ends with this entry or before it was acknowledged."""

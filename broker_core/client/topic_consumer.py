@@ -169,9 +169,8 @@ class TopicConsumer:
 
     def acknowledge(self, message_id: MessageId, receipt: Receipt | None = None) -> None:
         """Acknowledge one message; ``receipt`` gets the broker's answer."""
-        if isinstance(message_id, ChunkMessageId):
-            self._chunks.acknowledged(message_id.position)
-            self.acknowledge_chunks(message_id.positions[:-1])
+        if self._chunks.unacknowledged or isinstance(message_id, ChunkMessageId):
+            self.acknowledge_chunks(self._chunks.acknowledged(message_id))
         self.counters.acks += 1
         if self._interceptors:
             self._interceptors.told(lambda each: each.on_acknowledge, message_id)

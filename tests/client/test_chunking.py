@@ -143,21 +143,33 @@ def test_twenty_producers_interleave(client: Client, topic: str) -> None:
         assert ends == sorted(ends)
 
 
-def test_an_ack_acks_all_chunks(client: Client, topic: str) -> None:
-    """5.3.5, 3.1.7 (I5.6): acknowledged by its id, a chunked message never comes again, in no part."""
+@pytest.mark.parametrize(
+    "named",
+    [
+        lambda message: message,
+        lambda message: message.message_id,
+        lambda message: MessageId.parse(str(message.message_id)),
+        lambda message: MessageId(*message.message_id),
+    ],
+    ids=["message", "id", "text", "last chunk"],
+)
+def test_an_ack_acks_all_chunks(client: Client, topic: str, named: Callable[[Message], Message | MessageId]) -> None:
+    """5.3.5, 3.1.7 (I5.6): acknowledged, in whatever form it is named, a chunked message comes again in no part."""
     with chunking(client, topic) as producer:
         with client.subscribe(topic, "s", type="shared") as consumer:
             producer.send(large("a", 3))
             producer.send(large("b", 3))
             first, _second = take(consumer, 2)
-            consumer.acknowledge(first, wait=True)
+            consumer.acknowledge(named(first), wait=True)
         with client.subscribe(topic, "s", type="shared") as consumer:
             again = consumer.receive(WAIT_S)
             assert again.value == large("b", 3)
-            consumer.acknowledge(again, wait=True)
+            assert consumer.stats().entries_received == 3
+            consumer.acknowledge(named(again), wait=True)
             assert_nothing_comes(consumer)
         with client.subscribe(topic, "s") as consumer:
             assert_nothing_comes(consumer)
+            assert consumer.stats().entries_received == 0
 
 
 def test_a_cumulative_ack_uses_the_last_chunk(client: Client, topic: str) -> None:
