@@ -221,7 +221,7 @@ class TopicConsumer:
             self.last_taken = None
         self._redelivery.clear()
         self._chunks.clear()
-        self._send_redeliver([])
+        self._send_redeliver([], self._attachment.connection)
 
     rewind = redeliver_unacknowledged
 
@@ -239,7 +239,7 @@ class TopicConsumer:
         positions = self._chunks.with_chunks(positions)
         self._acks.redelivering(positions)
         for at in range(0, len(positions), REDELIVER_IDS_MAX):
-            self._send_redeliver(positions[at : at + REDELIVER_IDS_MAX])
+            self._send_redeliver(positions[at : at + REDELIVER_IDS_MAX], self._attachment.connection)
 
     def copying(self, message_id: MessageId) -> None:
         """A copy of the message is being written, which then takes its acknowledgement."""
@@ -257,8 +257,7 @@ class TopicConsumer:
         self.counters.taken += 1
         self._redelivery.taken(message)
 
-    def _send_redeliver(self, positions: list[Position]) -> None:
-        connection = self._attachment.connection
+    def _send_redeliver(self, positions: list[Position], connection: Connection | None) -> None:
         if connection is None:
             return  # A new attachment gets everything again anyway.
         asked = pb.CommandRedeliverUnacknowledgedMessages(
@@ -418,6 +417,9 @@ class TopicConsumer:
             # chunks that are needed again.
             self._acks.forget()
         self._acks.reattached(connection, by_broker=self._detached_by_broker)
+        if self._epoch != request.epoch:
+            # A rewind fell between: the broker must hear of its epoch, or all that it sends would pass for older.
+            self._send_redeliver([], connection)
         if self._flow_due:
             connection.send(flow(self._id, self._flow_due))
             self._flow_due = 0

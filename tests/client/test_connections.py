@@ -420,6 +420,26 @@ def test_permits_that_fall_due_while_a_consumer_attaches_are_sent_then() -> None
     run(play)
 
 
+def test_a_rewind_while_a_consumer_attaches_is_told_then() -> None:
+    """2.3.5.3, 4.2.5: otherwise the broker would go on in the former epoch, and all that it sends would be dropped."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s")
+        await broker.until(lambda: bool(flows(broker)))
+        held: list[tuple[Peer, BaseCommand]] = []
+        broker.handlers[BaseCommand.SUBSCRIBE] = lambda peer, command: held.append((peer, command))
+        broker.peers[0].transport.abort()
+        await broker.until(lambda: bool(held))
+        consumer.redeliver_unacknowledged()
+        peer, subscribing = held[0]
+        peer.send(success(subscribing.subscribe.request_id))
+        await broker.until(lambda: peer.count(BaseCommand.FLOW) == 1)
+        rewind = next(each for each in peer.received if each.type == BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+        assert subscribing.subscribe.consumer_epoch < rewind.redeliverUnacknowledgedMessages.consumer_epoch
+
+    run(play)
+
+
 def test_an_ack_is_not_lost_with_the_connection() -> None:
     """3.1.12 acks that wait are sent on the next connection; one that wants an answer fails with the connection."""
 
