@@ -171,6 +171,11 @@ class Broker:
         self._topics[name] = topic
         return topic
 
+    def used_topics(self, name: TopicName) -> list[Topic]:
+        """The topic of that name, loaded; of a partitioned one those of its partitions that were ever used."""
+        names = [name.partition(index) for index in range(self._partitions.get(name, 0))] or [name]
+        return [self.topic(each) for each in names if self._row(each) is not None]
+
     def any_topic(self, name: TopicName, *, create: bool = False) -> AnyTopic:
         """As ``topic``, also for names of the other domain, of which nothing is stored."""
         if name.persistent:

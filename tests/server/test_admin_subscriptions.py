@@ -302,6 +302,17 @@ def test_topics_of_which_nothing_is_stored_have_paths_of_their_own(broker: Runni
     assert http.delete(f"{path}p/partitions").status_code == 204
 
 
+def test_looking_makes_no_partitions(http: httpx.Client, path: str) -> None:
+    """1.2.1: a partition comes into being when it is used, not when somebody asks about the topic or clears it."""
+    assert http.put(f"{path}/partitions", content="5").status_code == 204
+    assert http.get(f"{path}/subscriptions").json() == []
+    assert http.get(f"{path}/partitioned-stats").json()["metadata"] == {"partitions": 5}
+    assert http.post("/namespaces/public/default/clearBacklog").status_code == 204
+    assert http.get(f"{path}/partitioned-internalStats").json() == {"metadata": {"partitions": 5}, "partitions": {}}
+    assert http.put(f"{path}/subscription/s").status_code == 204
+    assert len(http.get(f"{path}/partitioned-internalStats").json()["partitions"]) == 5
+
+
 def test_a_topic_property_is_not_taken_for_what_the_broker_remembers(http: httpx.Client, path: str) -> None:
     """7.5, 1.7.4: the end of a topic and its epoch are kept among its properties, under names that nobody may use."""
     for name in ("pulsar.terminated", "pulsar.topic.epoch"):

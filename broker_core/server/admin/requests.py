@@ -147,8 +147,14 @@ async def body(request: Request, kind: type[T], empty: T) -> T:
         raise BadRequestError(f"the request body cannot be read: {error}") from error
 
 
-def topics_behind(broker: Broker, name: TopicName) -> list[Topic]:
-    """The topic of that name, loaded; of a partitioned one all partitions."""
+def used_topics(request: Request) -> list[Topic]:
+    """The topic in the path, loaded; of a partitioned one the partitions that were ever used: looking makes none."""
+    return broker_of(request).used_topics(existing_topic(request))
+
+
+def all_topics(request: Request) -> list[Topic]:
+    """The topic in the path, loaded; of a partitioned one all partitions, which are made where they are not there."""
+    broker, name = broker_of(request), existing_topic(request)
     partitions = broker.partitions_of(name)
     if not partitions:
         return [broker.topic(name)]

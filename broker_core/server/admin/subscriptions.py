@@ -26,6 +26,7 @@ from broker_core.server.admin.answers import BadRequestError, ConflictError, Out
 from broker_core.server.admin.requests import (
     WORDS,
     MessageIdBody,
+    all_topics,
     body,
     broker_of,
     existing_topic,
@@ -35,7 +36,7 @@ from broker_core.server.admin.requests import (
     part,
     plain_topic,
     subscription_name,
-    topics_behind,
+    used_topics,
 )
 
 
@@ -45,14 +46,10 @@ class _NewSubscription(MessageIdBody, frozen=True, rename="camel"):
     properties: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-def _topics(request: Request) -> list[Topic]:
-    return topics_behind(broker_of(request), existing_topic(request))
-
-
 def _subscriptions(request: Request) -> list[tuple[Topic, Subscription]]:
     """Those of the name in the path, one for each partition that has it; SubscriptionNotFoundError if none has."""
     name = subscription_name(request)
-    found = [(topic, topic.subscriptions[name]) for topic in _topics(request) if name in topic.subscriptions]
+    found = [(topic, topic.subscriptions[name]) for topic in used_topics(request) if name in topic.subscriptions]
     if not found:
         raise _missing(request)
     return found
@@ -77,7 +74,7 @@ def _missing(request: Request) -> SubscriptionNotFoundError:
 
 async def list_subscriptions(request: Request) -> Response:
     """The names of the subscriptions."""
-    return json_answer(sorted({name for topic in _topics(request) for name in topic.subscriptions}))
+    return json_answer(sorted({name for topic in used_topics(request) for name in topic.subscriptions}))
 
 
 async def create_subscription(request: Request) -> Response:
@@ -86,7 +83,7 @@ async def create_subscription(request: Request) -> Response:
     wish: Any = await body(request, _NewSubscription | str | None, None)  # type: ignore[arg-type] # a type to msgspec
     position = _position(wish)
     properties = wish.properties if isinstance(wish, _NewSubscription) else {}
-    topics = _topics(request)
+    topics = all_topics(request)
     if any(name in topic.subscriptions for topic in topics):
         raise ConflictError(f"subscription {name!r} of {existing_topic(request)} exists already")
     start = InitialPosition.LATEST if position == POSITION_LATEST else position
@@ -164,7 +161,7 @@ async def expire(request: Request) -> Response:
 async def expire_everywhere(request: Request) -> Response:
     """The same for every subscription of the topic."""
     seconds = number(request, "seconds")
-    _expire([(topic, each) for topic in _topics(request) for each in topic.subscriptions.values()], seconds)
+    _expire([(topic, each) for topic in used_topics(request) for each in topic.subscriptions.values()], seconds)
     return done()
 
 
@@ -192,18 +189,18 @@ async def clear_namespace(request: Request) -> Response:
     broker = broker_of(request)
     name = part(request, "subscription") if "subscription" in request.path_params else None
     for text in broker.topics_of(namespace_name(request)):
-        topic = broker.topic(TopicName.parse(text))
-        for subscription in list(topic.subscriptions.values()):
-            if name in (None, subscription.name):
-                await _pass_over(subscription, topic.log.last_confirmed)
+        for topic in broker.used_topics(TopicName.parse(text)):
+            for subscription in list(topic.subscriptions.values()):
+                if name in (None, subscription.name):
+                    await _pass_over(subscription, topic.log.last_confirmed)
     return done()
 
 
 async def unsubscribe_namespace(request: Request) -> Response:
     """Delete the subscription from all topics of a namespace that have it; refused while one of them has consumers."""
     broker, name = broker_of(request), subscription_name(request)
-    topics = [broker.topic(TopicName.parse(text)) for text in broker.topics_of(namespace_name(request))]
-    found = [topic for topic in topics if name in topic.subscriptions]
+    names = [TopicName.parse(text) for text in broker.topics_of(namespace_name(request))]
+    found = [topic for each in names for topic in broker.used_topics(each) if name in topic.subscriptions]
     for topic in found:
         if topic.subscriptions[name].consumers:
             raise RefusedError(412, f"subscription {name!r} of {topic.name} has connected consumers; close them first")

@@ -22,6 +22,7 @@ from broker_core.server.admin.answers import ConflictError, Outcome, RefusedErro
 from broker_core.server.admin.internal_stats import internal_stats
 from broker_core.server.admin.partitioned_stats import merged_stats
 from broker_core.server.admin.requests import (
+    all_topics,
     body,
     broker_of,
     existing_topic,
@@ -31,7 +32,7 @@ from broker_core.server.admin.requests import (
     plain_topic,
     single_topic,
     topic_name,
-    topics_behind,
+    used_topics,
 )
 
 
@@ -156,25 +157,28 @@ async def get_internal_stats(request: Request) -> Response:
     return json_answer(internal_stats(single_topic(request)))
 
 
-def _partitions(request: Request) -> list[Topic]:
-    """The partitions of the topic in the path, loaded."""
-    broker, name = broker_of(request), existing_topic(request)
-    if not broker.partitions_of(name):
+def _partitions_count(request: Request) -> int:
+    """How many partitions the topic in the path has; TopicNotFoundError if it is not partitioned."""
+    name = existing_topic(request)
+    count = broker_of(request).partitions_of(name)
+    if not count:
         raise TopicNotFoundError(f"{name} is not a partitioned topic")
-    return topics_behind(broker, name)
+    return count
 
 
 async def get_partitioned_internal_stats(request: Request) -> Response:
-    """Those of every partition."""
-    parts = {str(topic.name): internal_stats(topic) for topic in _partitions(request)}
-    return json_answer({"metadata": {"partitions": len(parts)}, "partitions": parts})
+    """Those of every partition that was ever used."""
+    count = _partitions_count(request)
+    parts = {str(topic.name): internal_stats(topic) for topic in used_topics(request)}
+    return json_answer({"metadata": {"partitions": count}, "partitions": parts})
 
 
 async def get_partitioned_stats(request: Request) -> Response:
     """Statistics of all partitions added up; `?perPartition=false` leaves out those of each."""
-    parts = {str(topic.name): topic_stats(topic) for topic in _partitions(request)}
+    count = _partitions_count(request)
+    parts = {str(topic.name): topic_stats(topic) for topic in used_topics(request)}
     keep_parts = request.query_params.get("perPartition", "true").lower() != "false"
-    return json_answer(merged_stats(parts, keep_parts=keep_parts))
+    return json_answer(merged_stats(parts, count, keep_parts=keep_parts))
 
 
 async def terminate(request: Request) -> Response:
@@ -184,7 +188,8 @@ async def terminate(request: Request) -> Response:
 
 async def terminate_partitions(request: Request) -> Response:
     """End all partitions; the id of each one's last message, by its number."""
-    return json_answer({topic.name.partition_index: await _terminated(topic) for topic in _partitions(request)})
+    _partitions_count(request)
+    return json_answer({topic.name.partition_index: await _terminated(topic) for topic in all_topics(request)})
 
 
 async def _terminated(topic: Topic) -> dict[str, int]:
@@ -204,7 +209,7 @@ async def _terminated(topic: Topic) -> dict[str, int]:
 
 async def truncate(request: Request) -> Response:
     """Pass over everything for all subscriptions and delete it, whatever the retention; the open ledger stays."""
-    for topic in topics_behind(broker_of(request), existing_topic(request)):
+    for topic in used_topics(request):
         for subscription in list(topic.subscriptions.values()):
             answer = Outcome()
             subscription.pass_over(topic.log.last_confirmed, answer.on_done)
@@ -215,17 +220,15 @@ async def truncate(request: Request) -> Response:
 
 async def trim_topic(request: Request) -> Response:
     """Delete what every subscription has acknowledged and the retention lets go, without waiting for the next check."""
-    for topic in topics_behind(broker_of(request), existing_topic(request)):
+    for topic in used_topics(request):
         trim(topic)
     return Response(status_code=200)
 
 
 async def create_missed_partitions(request: Request) -> Response:
     """Make the partitions that nobody has used yet."""
-    broker, name = broker_of(request), existing_topic(request)
-    if not broker.partitions_of(name):
-        raise TopicNotFoundError(f"{name} is not a partitioned topic")
-    topics_behind(broker, name)
+    _partitions_count(request)
+    all_topics(request)
     return done()
 
 
