@@ -25,6 +25,12 @@ class RecordingTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.closing
 
+    def close(self) -> None:
+        self.closing = True
+
+    def abort(self) -> None:
+        self.closing = True
+
     def get_write_buffer_size(self) -> int:
         return self.held_bytes
 
@@ -119,3 +125,53 @@ def test_a_transport_that_is_closing_is_not_written_to() -> None:
     outbox.put(b"y")
     turn.end()
     assert transport.writes == []
+
+
+def test_what_is_held_back_leaves_in_order_with_all_that_came_behind_it() -> None:
+    """2.4 A1: an answer that waits for its durability is not overtaken, and each hold must be released."""
+    outbox, transport, turn, _ = attached()
+    outbox.hold()
+    outbox.put(b"answer")
+    outbox.hold()
+    outbox.put(b"another")
+    outbox.put_all([bytes(HAND_OVER_BYTES)], HAND_OVER_BYTES)
+    turn.end()
+    outbox.release()
+    assert transport.writes == []
+    outbox.release()
+    assert [len(each) for each in transport.writes[0]] == [6, 7, HAND_OVER_BYTES]
+    outbox.put(b"later")
+    turn.end()
+    assert transport.writes[1] == [b"later"]
+
+
+def test_dispatch_pauses_while_much_is_held_back() -> None:
+    """Reliability row 20: a slow disk does not fill the memory with messages for those who wait for it."""
+    outbox, transport, _, heard = attached()
+    outbox.hold()
+    for _ in range(9):
+        outbox.put_all([bytes(1024 * 1024)], 1024 * 1024)
+    assert not outbox.writable
+    assert heard == []
+    outbox.release()
+    assert outbox.writable
+    assert heard == ["writable"]
+    assert len(transport.writes) == 1
+
+
+def test_a_connection_that_ends_says_first_what_is_held_back() -> None:
+    """Closing waits for the release; one that must not speak is cut off instead."""
+    outbox, transport, _, _ = attached()
+    outbox.hold()
+    outbox.put(b"answer")
+    outbox.end()
+    assert not transport.closing
+    outbox.release()
+    assert transport.writes == [[b"answer"]]
+    assert transport.closing
+    outbox, transport, _, _ = attached()
+    outbox.hold()
+    outbox.put(b"a lie")
+    outbox.cut_off()
+    assert transport.writes == []
+    assert transport.closing
