@@ -14,6 +14,7 @@ Source: Pulsar docs, "Binary protocol - Framing".
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import Final, NamedTuple
 
 from google.protobuf.message import EncodeError
@@ -41,6 +42,9 @@ class Frame(NamedTuple):
 
     command: bytes
     body: bytes
+
+
+_frame_of_parts = partial(tuple.__new__, Frame)
 
 
 class FrameReader:
@@ -92,7 +96,7 @@ class FrameReader:
                 break
             body_start = command_start + command_size
             body = view[body_start:frame_end].tobytes() if body_start != frame_end else b""
-            frames.append(Frame(view[command_start:body_start].tobytes(), body))
+            frames.append(_frame_of_parts((view[command_start:body_start].tobytes(), body)))
             start = frame_end
         self._start = start
         if end == len(view):

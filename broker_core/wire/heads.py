@@ -10,7 +10,7 @@ Ids are signed numbers carried in unsigned fields (``base.positions``). Source: 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -24,6 +24,12 @@ from broker_core.wire.varint import varint
 _INT64_MAX: Final = 2**63 - 1
 _SHORT: Final = 0x80
 """Lengths below this take one byte."""
+
+_COLUMNS_FROM: Final = 16
+"""Message ids from which on reading them by columns is worth it."""
+
+_ID_BYTES_MAX: Final = 8
+"""Longer entry ids are left to protobuf."""
 
 _pack_sizes = struct.Struct(">II").pack
 _new_tuple = tuple.__new__
@@ -383,12 +389,12 @@ def _usual_ack(command: bytes) -> AckHead:
         if value >= 0x80:
             value, at = _varint_rest(command, value, at)
         if tag == 0x1A:
-            found, entry, _partition = _message_id(command, at, at + value)
+            found, entry, partition = _message_id(command, at, at + value)
             if found != ledger and entries:
                 raise _UnusualError
             ledger = found
             entries.append(entry)
-            at = _entries_alike(command, at + value, value, ledger, entries)
+            at = _entries_alike(command, at + value, value, ledger, partition, entries)
         elif tag == 0x08:
             consumer_id = value
         elif tag == 0x10:
@@ -402,21 +408,47 @@ def _usual_ack(command: bytes) -> AckHead:
     return AckHead(consumer_id, ledger, entries, request_id)
 
 
-def _entries_alike(data: bytes, at: int, size: int, ledger: int, entries: list[int]) -> int:
-    """Read on while message ids are ``size`` bytes long and of ``ledger``; where that ends."""
+def _entries_alike(data: bytes, at: int, size: int, ledger: int, partition: int, entries: list[int]) -> int:
+    """Read on while message ids are ``size`` bytes long, of ``ledger`` and of ``partition``; where that ends."""
     start = b"\x1a%b\x08%b\x10" % (varint(size), varint(ledger))
-    start_bytes, all_bytes = len(start), size + 1 + len(varint(size))
+    tail = b"\x18" + varint(partition) if partition >= 0 else b""
+    all_bytes = 1 + len(varint(size)) + size
+    if len(entries) == 1 and len(data) - at >= _COLUMNS_FROM * all_bytes:
+        # Tried once in a command: it looks at all of it, and hostile ids could make it look again after each.
+        at = _entries_by_columns(data, at, all_bytes, start, tail, entries)
     while data.startswith(start, at):
-        place, end = at + start_bytes, at + all_bytes
+        place, end = at + len(start), at + all_bytes
         entry = data[place]
         place += 1
         if entry >= 0x80:
             entry, place = _varint_rest(data, entry, place)
-        if place != end:
-            break  # there is more in it than an entry id
+        if place + len(tail) != end or data[place:end] != tail:
+            break  # there is something else in it than an entry id
         entries.append(entry)
         at = end
     return at
+
+
+def _entries_by_columns(data: bytes, at: int, all_bytes: int, start: bytes, tail: bytes, entries: list[int]) -> int:
+    """Read what is left of ``data`` if it is message ids of ``all_bytes`` that differ in nothing but the entry.
+
+    That is the usual case, and to read all first bytes, then all second ones and so on costs a tenth. Where it ends.
+    """
+    count = (len(data) - at) // all_bytes
+    end = at + count * all_bytes
+    columns = [data[at + place : end : all_bytes] for place in range(all_bytes)]
+    id_end = all_bytes - len(tail)
+    alike = [*zip(columns, start, strict=False), *zip(columns[id_end:], tail, strict=True)]
+    *lower, highest = columns[len(start) : id_end]
+    if len(lower) >= _ID_BYTES_MAX or any(column != bytes((byte,)) * count for column, byte in alike):
+        return at
+    if max(highest) >= 0x80 or any(min(column) < 0x80 for column in lower):
+        return at  # the ids are not all of that length
+    values: Iterable[int] = highest
+    for column in reversed(lower):
+        values = [value << 7 | byte & 0x7F for value, byte in zip(values, column, strict=True)]
+    entries += values
+    return end
 
 
 # -------------------------------------------------------------------------------------------------- parts of all

@@ -164,10 +164,13 @@ def ack_command(consumer_id: int, ids: list[tuple[int, int]], index: int, reques
 
 
 entry_ids = st.lists(st.integers(0, 2**14) | st.integers(0, 2**40), min_size=1, max_size=60)
+ids_of_one_length = st.sampled_from((0, 7, 14, 21, 56)).flatmap(
+    lambda bits: st.lists(st.integers(2**bits if bits else 0, 2 ** (bits + 7) - 1), min_size=15, max_size=60)
+)
 
 
 @SETTINGS
-@given(small, st.integers(0, 2**63 - 1), entry_ids, partition, optional)
+@given(small, st.integers(0, 2**63 - 1), entry_ids | ids_of_one_length, partition, optional)
 def test_an_ack_of_whole_entries_is_read_as_by_protobuf(
     consumer_id: int, ledger: int, entries: list[int], index: int, request_id: int
 ) -> None:
@@ -194,7 +197,8 @@ def test_other_acks_are_left_to_protobuf() -> None:
 @given(st.data())
 def test_damaged_acks_are_read_as_protobuf_reads_them_or_left_to_it(data: st.DataObject) -> None:
     """A fast path may give up, but what it reports is what protobuf reports."""
-    ids = [(7, entry) for entry in data.draw(st.lists(st.integers(100, 300), min_size=1, max_size=5))]
+    entries = st.lists(st.integers(100, 300), min_size=1, max_size=5) | st.lists(st.integers(128, 300), min_size=20)
+    ids = [(7, entry) for entry in data.draw(entries)]
     command = bytearray(ack_command(3, ids, data.draw(st.sampled_from((-1, 2))), 9).SerializeToString())
     for _ in range(data.draw(st.integers(1, 3))):
         command[data.draw(st.integers(2, len(command) - 1))] = data.draw(st.integers(0, 255))
