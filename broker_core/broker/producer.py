@@ -8,8 +8,9 @@ which entry it is for. Names and who may hold them are ``producers``'. Source: s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from broker_core.base.errors import (
     NotAllowedError,
@@ -30,11 +31,25 @@ from broker_core.storage.topic_log import LogTerminatedError
 from broker_core.wire.entry import read_metadata, split_entry
 
 
+class Send(NamedTuple):
+    """One entry as a client sends it; ``Producer.send`` says what each part is."""
+
+    sequence_id: int
+    highest_sequence_id: int
+    messages: int
+    body: bytes
+    is_chunk: bool
+
+
 class EntryLog(Protocol):
     """What takes the entries of a topic: ``TopicLog``, or a topic that stores nothing."""
 
     def append(self, body: bytes, messages: int, on_durable: OnDurable) -> Position:
         """Take an entry and give it its position; ``on_durable`` is called later, in the order of appends."""
+        ...
+
+    def append_all(self, bodies: Sequence[bytes], messages: Sequence[int], on_durable: OnDurable) -> list[Position]:
+        """``append`` of entries that came together; ``on_durable`` is called once for all of them."""
         ...
 
 
@@ -145,6 +160,35 @@ class Producer:
         traffic.messages += messages
         traffic.bytes += size
 
+    def send_all(self, sends: Sequence[Send]) -> None:
+        """``send`` of entries that came together, at least one; all of them at a time if nothing about them is unusual.
+
+        Invariant: what is appended together lies together in ``_in_flight``, so it can be answered together.
+        """
+        sequence_ids, highest_ids, messages, bodies, _chunks = zip(*sends, strict=True)
+        sizes = list(map(len, bodies))
+        usual = self.accepting and self.delays is None and self.deduplication is None
+        if (
+            not usual
+            or max(sizes) > self.message_bytes_max
+            or not 0 < min(messages) <= max(messages) <= BATCH_MESSAGES_MAX
+        ):
+            for each in sends:
+                self.send(*each)
+            return
+        try:
+            positions = self._log.append_all(bodies, messages, partial(self._all_durable, len(sends)))
+        except StorageError as error:
+            for sequence_id in sequence_ids:
+                self.refuse(sequence_id, _not_stored(error))
+            return
+        self._in_flight.extend(zip(sequence_ids, highest_ids, positions, sizes, strict=True))
+        size = sum(sizes)
+        self.pending_bytes += size
+        for traffic in (self.traffic, self._traffic):
+            traffic.messages += sum(messages)
+            traffic.bytes += size
+
     def refuse(self, sequence_id: int, error: ServerError) -> None:
         """Answer a send that is not worth appending. It waits for the sends before it, as their receipts do."""
         if self.accepting:
@@ -241,10 +285,16 @@ class Producer:
         self._durable(error)
 
     def _durable(self, error: StorageError | None) -> None:
-        sequence_id, highest_sequence_id, position, size = self._in_flight.popleft()
-        self.pending_bytes -= size
-        sink = self._sink
-        if sink is not None:
+        self._all_durable(1, error)
+
+    def _all_durable(self, count: int, error: StorageError | None) -> None:
+        """The outcome of the ``count`` oldest entries in flight, which were appended together."""
+        take, sink = self._in_flight.popleft, self._sink
+        for _ in range(count):
+            sequence_id, highest_sequence_id, position, size = take()
+            self.pending_bytes -= size
+            if sink is None:
+                continue
             if error is None:
                 sink.receipt(sequence_id, highest_sequence_id, position)  # type: ignore[arg-type] # a stored one
             else:

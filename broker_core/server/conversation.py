@@ -66,32 +66,42 @@ def receive(session: Session, frames: list[Frame]) -> int:
 
     Stops early while the client has far too many answers unread, for one small request can have a large answer.
     """
-    producers, outbox = session.producers, session.outbox
-    for number, (command, body) in enumerate(frames):
+    outbox, number = session.outbox, 0
+    while number < len(frames):
+        command, body = frames[number]
         head = parse_send(command)
-        if head is None:
-            if outbox.flooded:
-                return number
-            if body:
-                raise RemoteProtocolError("a command that takes no message came with one")
-            acks = parse_ack(command)
-            if acks is not None and session.state is SessionState.CONNECTED:
-                consuming.handle_acks(session, acks)
-            else:
-                _handle(session, commands.parse_command(command))
+        if head is not None:
+            number = _receive_sends(session, frames, number, head)
             continue
-        channel = producers.get(head.producer_id)
-        if channel is None:
-            _check_send_allowed(session, head)
+        if outbox.flooded:
+            return number
+        if body:
+            raise RemoteProtocolError("a command that takes no message came with one")
+        acks = parse_ack(command)
+        if acks is not None and session.state is SessionState.CONNECTED:
+            consuming.handle_acks(session, acks)
         else:
-            channel.send(head, body)
-    return len(frames)
+            _handle(session, commands.parse_command(command))
+        number += 1
+    return number
 
 
-def _check_send_allowed(session: Session, head: SendHead) -> None:
-    """A SEND for an unknown producer: dropped, as in Pulsar, for it crosses with the broker's CLOSE_PRODUCER."""
-    if session.state is not SessionState.CONNECTED:
-        raise RemoteProtocolError(f"SEND of producer {head.producer_id} came before CONNECT")
+def _receive_sends(session: Session, frames: list[Frame], start: int, first: SendHead) -> int:
+    """Act at once on all SENDs of one producer that follow ``first``, which is number ``start``; where they end."""
+    producer_id, heads = first.producer_id, [first]
+    for number in range(start + 1, len(frames)):
+        head = parse_send(frames[number].command)
+        if head is None or head.producer_id != producer_id:
+            break
+        heads.append(head)
+    end = start + len(heads)
+    channel = session.producers.get(producer_id)
+    if channel is not None:
+        channel.send_all(heads, [body for _command, body in frames[start:end]])
+    elif session.state is not SessionState.CONNECTED:
+        raise RemoteProtocolError(f"SEND of producer {producer_id} came before CONNECT")
+    # Else dropped, as in Pulsar, for it crosses with the broker's CLOSE_PRODUCER.
+    return end
 
 
 def _handle(session: Session, command: BaseCommand) -> None:

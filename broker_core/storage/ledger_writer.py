@@ -13,11 +13,12 @@ The commit worker does steps 1 to 3 in one job; opening a ledger costs the threa
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from broker_core.base.errors import StorageError
-from broker_core.base.invariants import InvariantError, invariant
-from broker_core.base.positions import Position
+from broker_core.base.invariants import invariant
+from broker_core.base.positions import Position, positions_of
 from broker_core.storage.commit import OnDurable, WriteQueue
 from broker_core.storage.context import StoreContext
 from broker_core.storage.ledger import Ledger
@@ -107,31 +108,36 @@ class LedgerWriter:
         """Entries appended, durable or not."""
         return len(self._index.offsets)
 
-    def append(self, body: bytes, messages: int, now_ms: int, on_durable: OnDurable) -> Position:
-        """Queue one entry. This runs for every entry that is published: keep it flat."""
-        if body[:2] != ENTRY_MAGIC or len(body) < ENTRY_BODY_BYTES_MIN or messages < 1:
-            raise InvariantError("an entry must bring its checksum and at least one message")
+    def append_all(
+        self, bodies: Sequence[bytes], messages: Sequence[int], now_ms: int, on_durable: OnDurable
+    ) -> list[Position]:
+        """Queue entries that become durable together. The loop runs for every entry that is published: keep it flat."""
+        sealed = {body[:2] for body in bodies} == {ENTRY_MAGIC} and min(map(len, bodies)) >= ENTRY_BODY_BYTES_MIN
+        invariant(sealed and min(messages) >= 1, "an entry must bring its checksum and at least one message")
         if self._commits.error is not None:
             raise self._commits.error
-        queue = self.queue
-        offset = queue.end
-        entry = len(self._index.offsets)
-        next_index = self.next_index + messages
-        head = pack_head(TAG_ENTRY, len(body), messages, body[2:6], entry, next_index - 1, now_ms)
-        crc = crc32c_from(self.ledger.seed ^ (offset & 0xFFFFFFFF) ^ (offset >> 32), head)
-        queue.buffers += (head, pack_crc(crc), body)
+        queue, index, seed = self.queue, self._index, self.ledger.seed
+        buffers, offsets, indexes = queue.buffers, index.offsets, index.indexes
+        offset, last_index = queue.end, self.next_index - 1
+        first = entry = len(offsets)
+        for body, count in zip(bodies, messages, strict=True):
+            size = len(body)
+            last_index += count
+            head = pack_head(TAG_ENTRY, size, count, body[2:6], entry, last_index, now_ms)
+            buffers += (head, pack_crc(crc32c_from(seed ^ (offset & 0xFFFFFFFF) ^ (offset >> 32), head)), body)
+            offsets.append(offset)
+            indexes.append(last_index)
+            offset += HEAD_BYTES + size
+            entry += 1
         queue.callbacks.append(on_durable)
-        queue.end = offset + HEAD_BYTES + len(body)
-        self._index.offsets.append(offset)
-        self._index.indexes.append(next_index - 1)
-        self._bodies.append(body)
-        self._times.append(now_ms)
-        self.next_index = next_index
-        if entry >= INDEX_ENTRIES_MAX - 1:
+        queue.end, self.next_index = offset, last_index + 1
+        self._bodies += bodies
+        self._times += [now_ms] * len(bodies)
+        if entry >= INDEX_ENTRIES_MAX:
             self.roll_after_ms = 0
         if not queue.waiting:
             self._commits.wake(queue)
-        return Position(self.ledger.id, entry)
+        return positions_of(self.ledger.id, range(first, entry))
 
     def due(self, now_ms: int) -> bool:
         """Whether the ledger is to be closed (semantics 1.3.2: by entries, size or age, but not a young one).

@@ -13,7 +13,7 @@ Invariants:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker_core.base.errors import AlreadyClosedError, StorageError
@@ -80,11 +80,18 @@ class TopicLog:
             StorageError: this topic is read-only, see ``error``.
             AlreadyClosedError: the log was closed or deleted.
         """
+        return self.append_all((body,), (messages,), on_durable)[0]
+
+    def append_all(self, bodies: Sequence[bytes], messages: Sequence[int], on_durable: OnDurable) -> list[Position]:
+        """``append`` of entries that came together; ``on_durable`` is called once for all of them.
+
+        They share a ledger, which may go beyond its limits by them.
+        """
         now_ms = self._clock.now_ms()
         writer = self._writer
         if writer is None or (now_ms >= writer.roll_after_ms and writer.due(now_ms)):
             writer = self._next_writer()
-        return writer.append(body, messages, now_ms, on_durable)
+        return writer.append_all(bodies, messages, now_ms, on_durable)
 
     def _next_writer(self) -> LedgerWriter:
         if self._closed:

@@ -26,6 +26,7 @@ from broker_core.broker import (
     TopicsMode,
 )
 from broker_core.broker.non_persistent import NonPersistentTopic, non_persistent_topic_stats
+from broker_core.broker.producer import Send
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.world import EXCLUSIVE, FAILOVER, SHARED, Answers, Mailbox, World, body
@@ -298,3 +299,14 @@ def test_a_consumer_limit_holds_without_storage_too() -> None:
         subscribe(world, SHARED, name="c")
     second.close()
     subscribe(world, SHARED, name="c")
+
+
+def test_entries_that_come_together_are_passed_on_in_order() -> None:
+    """1.1.8: each is offered, and all are confirmed in order."""
+    world = World()
+    _, mailbox = subscribe(world)
+    producer, answers = produce(world)
+    producer.send_all([Send(number, -1, 1, body(str(number)), False) for number in range(3)])
+    world.settle()
+    assert [delivery.entry.body for delivery in mailbox.deliveries] == [body(str(number)) for number in range(3)]
+    assert answers.order == [0, 1, 2]

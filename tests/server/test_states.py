@@ -8,6 +8,7 @@ from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.wire import commands
 from broker_core.wire.entry import seal_entry
+from broker_core.wire.heads import send_frame_head
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageMetadata
 
@@ -208,3 +209,17 @@ def test_what_a_connection_had_is_redelivered_once_when_it_is_hung_up(broker: Ru
             assert client.ended_by_broker()
         heir.flow(0, 10)
         assert heir.next_command().message.redelivery_count == 1
+
+
+def test_sends_of_two_producers_in_one_write_are_stored_as_they_were_sent(broker: RunningBroker, topic: str) -> None:
+    """1.7.7 Sends of one producer that follow each other are taken together, which nobody can tell."""
+    turns = [0, 0, 1, 0, 1, 1, 1, 0]
+    with RawClient(broker.service_url) as client:
+        for producer_id in (0, 1):
+            must_succeed(client.open_producer(topic, producer_id=producer_id))
+        entry = seal_entry(MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString(), b"x")
+        heads = [send_frame_head(turn, number, 1, len(entry)) for number, turn in enumerate(turns)]
+        client.socket.sendall(b"".join(head + entry for head in heads))
+        receipts = [client.next_command().send_receipt for _ in turns]
+    places = [(each.message_id.entryId, each.producer_id, each.sequence_id) for each in receipts]
+    assert places == [(number, turn, number) for number, turn in enumerate(turns)]

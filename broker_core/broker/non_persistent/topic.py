@@ -8,7 +8,7 @@ as the topic does. Source: Pulsar docs, "Non-persistent topics"; semantics 1.1.8
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from broker_core.base.clock import Clock, Timers
@@ -87,6 +87,17 @@ class NonPersistentTopic:
 
     def append(self, body: bytes, messages: int, on_durable: OnDurable) -> Position:
         """Offer an entry to every subscription. ``on_durable`` is called soon, though nothing is."""
+        return self.append_all((body,), (messages,), on_durable)[0]
+
+    def append_all(self, bodies: Sequence[bytes], messages: Sequence[int], on_durable: OnDurable) -> list[Position]:
+        """``append`` of entries that came together; ``on_durable`` is called once for all of them."""
+        positions = [self._offer(*entry) for entry in zip(bodies, messages, strict=True)]
+        if not self._unconfirmed:
+            self._timers.call_later(0, self._confirm)
+        self._unconfirmed.append(on_durable)
+        return positions
+
+    def _offer(self, body: bytes, messages: int) -> Position:
         position = Position(LEDGER, self._entries)
         self._entries += 1
         self._messages += messages
@@ -97,9 +108,6 @@ class NonPersistentTopic:
         counted = self.traffic_out if taken else self.dropped
         counted.messages += messages * max(taken, 1)
         counted.bytes += len(body) * max(taken, 1)
-        if not self._unconfirmed:
-            self._timers.call_later(0, self._confirm)
-        self._unconfirmed.append(on_durable)
         return position
 
     def _confirm(self) -> None:

@@ -8,6 +8,8 @@ Producer".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from broker_core.base.errors import NotAllowedError, ServerError
@@ -15,7 +17,7 @@ from broker_core.base.limits import PRODUCER_NAME_BYTES_MAX
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position, to_signed64
 from broker_core.broker.broker import AnyTopic
-from broker_core.broker.producer import Producer
+from broker_core.broker.producer import Producer, Send
 from broker_core.broker.requests import AccessMode, InitialPosition, Peer, ProducerRequest
 from broker_core.server.admission import admit
 from broker_core.server.session import NO_REQUEST, Session
@@ -26,6 +28,9 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 _ENTRY_OVERHEAD_BYTES: Final = 2048
 """What an entry in flight counts beside its body. The objects around it take a third of that; the rest stands for the
 time that its answer takes: some thousands answered in one go are a few milliseconds in which nobody else is served."""
+
+
+_send_of_fields = partial(tuple.__new__, Send)
 
 
 class ProducerChannel:
@@ -50,23 +55,29 @@ class ProducerChannel:
         producer = self.producer
         return producer.pending_bytes + _ENTRY_OVERHEAD_BYTES * producer.pending_entries
 
-    def send(self, head: SendHead, body: bytes) -> None:
-        """One SEND. Raises RemoteProtocolError if ``body`` is not an entry at all."""
-        if head.in_transaction:
-            self.producer.refuse(
-                head.sequence_id,
-                NotAllowedError(
-                    f"message {head.sequence_id} belongs to a transaction, which this broker does not have",
-                    hint="send it outside of any transaction",
-                ),
-            )
-            return
+    def send_all(self, heads: Sequence[SendHead], bodies: Sequence[bytes]) -> None:
+        """SENDs that came together. Raises RemoteProtocolError if one of ``bodies`` is not an entry at all."""
+        admitted: list[Send] = []
         try:
-            body = admit(body, head.num_messages)
-        except ServerError as error:
-            self.producer.refuse(head.sequence_id, error)
-            return
-        self.producer.send(head.sequence_id, head.highest_sequence_id, head.num_messages, body, head.is_chunk)
+            for head, body in zip(heads, bodies, strict=True):
+                _producer_id, sequence_id, messages, highest_sequence_id, is_chunk, in_transaction = head
+                try:
+                    if in_transaction:
+                        raise _no_transactions(sequence_id)
+                    checked = admit(body, messages)
+                except ServerError as error:
+                    self._send_admitted(admitted)
+                    self.producer.refuse(sequence_id, error)
+                else:
+                    admitted.append(_send_of_fields((sequence_id, highest_sequence_id, messages, checked, is_chunk)))
+        finally:
+            self._send_admitted(admitted)
+
+    def _send_admitted(self, admitted: list[Send]) -> None:
+        """Hand over what was admitted so far, before anything else is said about what came after it."""
+        if admitted:
+            self.producer.send_all(admitted)
+            admitted.clear()
 
     def confirm(self, request_id: int) -> None:
         """Answer PRODUCER: it may send, or must wait for exclusive access and will be told under the same id."""
@@ -114,6 +125,13 @@ class ProducerChannel:
     def abandon(self) -> None:
         """The connection is gone."""
         self.producer.abandon()
+
+
+def _no_transactions(sequence_id: int) -> NotAllowedError:
+    return NotAllowedError(
+        f"message {sequence_id} belongs to a transaction, which this broker does not have",
+        hint="send it outside of any transaction",
+    )
 
 
 def handle_producer(session: Session, command: BaseCommand) -> None:
