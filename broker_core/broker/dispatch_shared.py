@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import accumulate, repeat
+from itertools import accumulate
 
 from broker_core.base.positions import Position
 from broker_core.broker.chunk_affinity import ChunkAffinity
@@ -61,18 +61,9 @@ class SharedDispatcher(MultipleConsumersDispatcher):
             spent = list(accumulate(costs[dealt : dealt + most]))
             end = dealt + min(bisect_left(spent, room) + 1, most)  # the last one may go beyond the room
             messages = spent[end - dealt - 1]
-            self._hand_out(consumer, deliveries[dealt:end], costs[dealt:end], messages)
+            self._sent(messages, self._send(consumer, deliveries[dealt:end], costs[dealt:end], messages))
             dealt, left = end, left - messages
         return deliveries[dealt:]
-
-    def _hand_out(self, consumer: Consumer, deliveries: list[Delivery], costs: Sequence[int], messages: int) -> None:
-        """Send ``deliveries``, which cost ``messages`` together."""
-        positions = [delivery.entry.position for delivery in deliveries]
-        consumer.pending.add_all(positions, costs)
-        self._owners.update(zip(positions, repeat(consumer), strict=False))
-        size = sum([len(delivery.entry.body) for delivery in deliveries])
-        self._send(consumer, deliveries, messages, size)
-        self._sent(messages, size)
 
     def _next_consumer(self) -> Consumer | None:
         while (consumer := self._crowd.next()) is not None:
@@ -106,7 +97,7 @@ class SharedDispatcher(MultipleConsumersDispatcher):
                 return deliveries[number:]
             if chunk is not None:
                 self._affinity.sent(chunk, consumer)
-            self._hand_out(consumer, [delivery], (cost,), cost)
+            self._sent(cost, self._send(consumer, [delivery], (cost,), cost))
         return []
 
     def _can_take(self, consumer: Consumer) -> bool:

@@ -8,6 +8,7 @@ entries here and never negative (semantics I3.8). Entries stay in the order in w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 
 from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position
@@ -51,16 +52,11 @@ class PendingAcks:
 
     def remove_all(self, positions: Sequence[Position]) -> list[Position]:
         """``remove`` of many; those that were not here."""
-        take, gone = self._messages.pop, 0
-        others = []
-        for position in positions:
-            messages = take(position, 0)
-            if messages:
-                gone += messages
-            else:
-                others.append(position)
-        self.unacked -= gone
-        return others
+        gone = list(map(self._messages.pop, positions, repeat(0)))
+        self.unacked -= sum(gone)
+        if all(gone):
+            return []
+        return [position for position, messages in zip(positions, gone, strict=True) if not messages]
 
     def reduce(self, position: Position, remaining: int) -> int:
         """Of the entry, which is here, only ``remaining`` (> 0) messages are still open; how many are not any more."""

@@ -232,7 +232,7 @@ class Ledger:
         body = data[start : start + length]
         if body[:2] != ENTRY_MAGIC or body[2:6] != check or crc32c(body[6:]) != int.from_bytes(check, "big"):
             return None
-        return StoredEntry(Position(self.id, entry), body, messages, index, time_ms)
+        return _entry_of_fields((Position(self.id, entry), body, messages, index, time_ms))
 
     def _note_damage(self, entry: int, start: int, end: int) -> None:
         self._context.quarantine.note(self.path, self.id, DamagedRange(start, end & ~DAMAGED, entry, entry), "record")

@@ -37,15 +37,19 @@ _HASHES_KNOWN_MAX: Final = 1 << 16
 
 
 class _Share:
-    """What one consumer gets in one pass. ``room``: messages that it may still be given."""
+    """What one consumer gets in one pass, and what that costs. ``room``: messages that it may still be given."""
 
-    __slots__ = ("deliveries", "messages", "room", "size_bytes")
+    __slots__ = ("costs", "deliveries", "room")
 
     def __init__(self, room: int) -> None:
         self.room = room
-        self.messages = 0
-        self.size_bytes = 0
         self.deliveries: list[Delivery] = []
+        self.costs: list[int] = []
+
+    def add(self, delivery: Delivery, cost: int) -> None:
+        self.room -= cost
+        self.deliveries.append(delivery)
+        self.costs.append(cost)
 
 
 class KeySharedDispatcher(MultipleConsumersDispatcher):
@@ -250,12 +254,12 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             for delivery in self._read_waiting(queue, min(room, entries_max)):
                 if share.room <= 0 or (limit is not None and delivery.entry.position >= limit):
                     break
-                self._give(consumer, share, delivery)
+                share.add(delivery, self._cost(delivery))
             for delivery in share.deliveries:
                 self._unqueue(delivery.entry.position)
             if share.deliveries:
-                self._send(consumer, share.deliveries, share.messages, share.size_bytes)
-                self._sent(share.messages, share.size_bytes)
+                messages = sum(share.costs)
+                self._sent(messages, self._send(consumer, share.deliveries, share.costs, messages))
             done = True
         return done
 
@@ -264,18 +268,6 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
         if consumer.permits <= 0 or consumer.blocked or not consumer.sink.writable:
             return 0
         return self._room(consumer)
-
-    def _give(self, consumer: Consumer, share: _Share, delivery: Delivery) -> int:
-        """Put ``delivery`` into ``share``; returns its messages."""
-        entry = delivery.entry
-        cost = entry.messages if delivery.ack_set is None else self._cost(delivery)
-        consumer.pending.add(entry.position, cost)
-        self._owners[entry.position] = consumer
-        share.room -= cost
-        share.messages += cost
-        share.size_bytes += len(entry.body)
-        share.deliveries.append(delivery)
-        return cost
 
     def _owner_of(self, hash_: int) -> Consumer | None:
         """Whose ``hash_`` is; found again without asking the selector until the mapping changes."""
@@ -316,7 +308,9 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
                 self._wait(entry.position, hash_, owner, stalled=stalled)
                 continue
             self._hashes[entry.position] = hash_
-            budget -= self._give(owner, share, delivery)
+            cost = self._cost(delivery)
+            share.add(delivery, cost)
+            budget -= cost
             if share.room <= 0:
                 hungry -= 1
         self._hand_out_all(shares)
@@ -332,10 +326,10 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
                 for delivery in share.deliveries:
                     self._unrouted.discard(delivery.entry.position)
                     self._replay.discard(delivery.entry.position)
+            cost = sum(share.costs)
+            size_bytes += self._send(consumer, share.deliveries, share.costs, cost)
             entries += len(share.deliveries)
-            messages += share.messages
-            size_bytes += share.size_bytes
-            self._send(consumer, share.deliveries, share.messages, share.size_bytes)
+            messages += cost
         if entries:
             self._sent(messages, size_bytes)
             self._average_messages = max(1.0, messages / entries)
