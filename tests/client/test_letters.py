@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Retry topics and dead letter topics, on both servers."""
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from broker_core.base.errors import ConfigError, PulsarishError, UsageError
 from broker_core.client import Client, Consumer, DeadLetterPolicy, Message
-from tests.client.conftest import Service
+from tests.client.conftest import Service, admin_path
 from tests.client.helpers import EARLY_S, WAIT_S, assert_nothing_comes, eventually, numbered, send, take, values
 
 
@@ -364,6 +366,24 @@ def test_a_retried_message_waits_for_its_delay(client: Client, topic: str) -> No
     copy = take(consumer, 1)[0]
     assert (copy.value, copy.properties["DELAY_TIME"]) == (b"m0", "3000")
     assert time.monotonic() - asked_at >= 3 - EARLY_S
+
+
+def test_copies_have_one_producer_made_at_the_first_of_them(client: Client, service: Service, topic: str) -> None:
+    """4.6.5 however many are asked for at a time; each copy is an entry of its own."""
+    consumer = client.subscribe(topic, "s", type="shared", initial_position="earliest", retry_enabled=True)
+
+    def publishers() -> int:
+        return len(json.loads(service.admin("GET", f"{admin_path(topic)}-s-RETRY/stats"))["publishers"])
+
+    send(client, topic, 6)
+    messages = take(consumer, 6)
+    assert publishers() == 0
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(lambda message: consumer.reconsume_later(message, 0), messages))
+    copies = take(consumer, 6)
+    assert publishers() == 1
+    assert len({copy.producer_name for copy in copies}) == 1
+    assert len({copy.message_id.position for copy in copies}) == 6
 
 
 def test_a_large_message_is_copied_in_chunks(client: Client, topic: str) -> None:
