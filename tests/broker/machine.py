@@ -155,10 +155,21 @@ class SubscriptionMachine(RuleBasedStateMachine):
     def settle_down(self) -> None:
         self.settle()
 
+    # What most of a subscription's life is.
+
     @rule(sizes=SIZES)
     def publish_and_send(self, sizes: list[int]) -> None:
-        """What most of a subscription's life is."""
+        """Messages come, and time for all that follows from them."""
         self.publish(sizes)
+        self.settle_down()
+
+    @precondition(lambda self: self.clients)
+    @rule(who=PICK, count=st.integers(0, 8), permits=st.integers(3, 12))
+    def work(self, who: int, count: int, permits: int) -> None:
+        """Somebody acknowledges some of what came, and wants more."""
+        if self.pick(who).seen:
+            self.ack_what_was_seen(who, count)
+        self.flow(who, permits)
         self.settle_down()
 
     @rule(ms=st.sampled_from([1, 150, 300, 1000]))
@@ -225,7 +236,8 @@ class SubscriptionMachine(RuleBasedStateMachine):
         seen = [position for position in seen if position in self.entries]
         for position in seen:
             self.note_ack(position, 0)
-        ack(client.consumer, *seen)
+        if seen:
+            ack(client.consumer, *seen)
 
     def note_ack(self, position: Position, left: int) -> None:
         before = self.open[position]

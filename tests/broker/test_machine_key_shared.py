@@ -269,7 +269,7 @@ TestSplit = SplitMachine.TestCase
 TestClassic = ClassicMachine.TestCase
 TestOutOfOrder = OutOfOrderMachine.TestCase
 TestSticky = StickyMachine.TestCase
-for machine, examples in ((TestRing, 100), (TestSplit, 100), (TestClassic, 60), (TestOutOfOrder, 40), (TestSticky, 60)):
+for machine, examples in ((TestRing, 60), (TestSplit, 60), (TestClassic, 40), (TestOutOfOrder, 25), (TestSticky, 40)):
     machine.settings = settings(
         max_examples=examples, stateful_step_count=50, deadline=None, derandomize=True, print_blob=True
     )

@@ -180,5 +180,5 @@ TestFailover = FailoverMachine.TestCase
 TestPartition = PartitionMachine.TestCase
 TestExclusive = ExclusiveMachine.TestCase
 for case in (TestFailover, TestPartition, TestExclusive):
-    case.settings = settings(max_examples=70, stateful_step_count=40, deadline=None, derandomize=True, print_blob=True)
+    case.settings = settings(max_examples=45, stateful_step_count=40, deadline=None, derandomize=True, print_blob=True)
 del case

@@ -83,5 +83,5 @@ class SharedMachine(SharingMachine):
 
 TestShared = SharedMachine.TestCase
 TestShared.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, derandomize=True, print_blob=True
+    max_examples=90, stateful_step_count=40, deadline=None, derandomize=True, print_blob=True
 )

@@ -16,7 +16,7 @@ from broker_core.base.errors import ConsumerAssignError, ConsumerBusyError, Serv
 from broker_core.base.positions import Position
 from broker_core.broker import AckId, AckKind, SubscribeRequest, SubscriptionType
 from broker_core.broker.ack_sets import all_bits, words_of_bits
-from broker_core.testing.sim_disk import SimDisk
+from broker_core.testing.sim_disk import POLICIES, Policy, SimDisk
 from tests.broker.clients import Client
 from tests.broker.whole.model import SINGLE_ACTIVE, SubscriptionModel
 from tests.broker.whole.topic_machine import NAMES, PICK, SIZES, TopicMachine, calm
@@ -24,6 +24,7 @@ from tests.broker.world import TINY, ack
 
 KIND = st.sampled_from([*SubscriptionType, SubscriptionType.KEY_SHARED, SubscriptionType.KEY_SHARED])
 WHICH = st.sampled_from(NAMES)
+SEVERAL = st.lists(PICK, min_size=2, max_size=5)
 IDLE_ROUNDS_MAX = 3
 """Of the drain at the end: after so many in which nothing came, nothing will."""
 
@@ -224,12 +225,16 @@ class WholeBrokerMachine(TopicMachine):
 
     @calm
     @precondition(lambda self: self.log)
-    @rule(name=WHICH, who=PICK, which=PICK, bits=st.integers(0, 15))
-    def seek(self, name: str, who: int, which: int, bits: int) -> None:
-        """1.4.6: to an entry or into its batch; all consumers of this subscription are disconnected."""
+    @rule(name=WHICH, who=PICK, which=PICK, bits=st.integers(0, 15), acks=st.lists(PICK, max_size=2))
+    def seek(self, name: str, who: int, which: int, bits: int, acks: list[int]) -> None:
+        """1.4.6: to an entry or into its batch; all consumers of this subscription are disconnected.
+
+        What was acknowledged a moment before is forgotten, too.
+        """
         model, client = self.client(name, who)
         if client is None:
             return
+        self.ack_any(name, who, acks, answer=False)
         target = self.pick_entry(which)
         left = bits & all_bits(self.log[target].messages)
         gone = list(model.clients)
@@ -240,6 +245,19 @@ class WholeBrokerMachine(TopicMachine):
         assert all(each.closed for each in gone)
         self.settle()
         assert done == [None]
+
+    @calm
+    @precondition(lambda self: self.log)
+    @rule(
+        name=WHICH, who=PICK, which=st.lists(PICK, min_size=2, max_size=5), seed=PICK, policy=st.sampled_from(POLICIES)
+    )
+    def lose_power_after_acks(self, name: str, who: int, which: list[int], seed: int, policy: Policy) -> None:
+        """3.6.4 (I3.7): what was acknowledged while earlier acknowledgements were being written is durable, too."""
+        for number in which:
+            self.ack_any(name, who, [number], answer=False)
+            self.turn()
+        self.settle()
+        self.lose_power(seed, policy)
 
     # -- the end
 

@@ -50,5 +50,5 @@ class ChunksMachine(WholeBrokerMachine):
 
 TestChunks = ChunksMachine.TestCase
 TestChunks.settings = settings(
-    max_examples=60, stateful_step_count=80, deadline=None, derandomize=True, print_blob=True
+    max_examples=35, stateful_step_count=80, deadline=None, derandomize=True, print_blob=True
 )

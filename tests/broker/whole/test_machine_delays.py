@@ -81,6 +81,15 @@ class DelaysMachine(WholeBrokerMachine):
             overdue = model.overdue(is_blocked=self.is_held_up(each), due_by_ms=before_ms)
             assert overdue == [], f"{each}: not delivered, though it was due at {before_ms}"
 
+    @rule(name=WHICH, who=PICK)
+    def wait_almost_long_enough(self, name: str, who: int) -> None:
+        """6.1.3 (I6.1): a millisecond before the next one is due somebody wants more."""
+        now_ms = self.world.clock.now_ms()
+        next_ms = min((entry.due_ms for entry in self.log.values() if entry.due_ms > now_ms), default=now_ms + 1)
+        self.world.clock.advance(next_ms - now_ms - 1)
+        self.flow(name, who, 5)
+        self.settle_down()
+
     def finish(self) -> None:
         last_ms = max((entry.due_ms for entry in self.log.values()), default=0)
         self.world.clock.advance(max(0, last_ms - self.world.clock.now_ms()) + self.patience_ms)
@@ -135,5 +144,5 @@ TestDelays = DelaysMachine.TestCase
 TestMerging = MergingMachine.TestCase
 TestInMemory = InMemoryMachine.TestCase
 TestDelays.settings = TestMerging.settings = TestInMemory.settings = settings(
-    max_examples=60, stateful_step_count=60, deadline=None, derandomize=True, print_blob=True
+    max_examples=30, stateful_step_count=60, deadline=None, derandomize=True, print_blob=True
 )

@@ -143,5 +143,5 @@ class PoliciesMachine(WholeBrokerMachine):
 
 TestPolicies = PoliciesMachine.TestCase
 TestPolicies.settings = settings(
-    max_examples=60, stateful_step_count=80, deadline=None, derandomize=True, print_blob=True
+    max_examples=35, stateful_step_count=80, deadline=None, derandomize=True, print_blob=True
 )

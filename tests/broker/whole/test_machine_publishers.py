@@ -180,9 +180,7 @@ class PublishersMachine(WholeBrokerMachine):
         """7.5: nothing is stored behind what was last when it was asked for."""
         if luck:
             return
-        self.ending = True
-        for model in self.models.values():
-            model.is_ending = True
+        self.ask_to_end(asked=True)
         self.topic.terminate(self.ended)
         if settle:
             self.settle()
@@ -193,6 +191,13 @@ class PublishersMachine(WholeBrokerMachine):
             last = next(reversed(self.log), None)
             assert last is None or result == last, "7.5: not the last one"
             self.end = result
+        else:  # unloaded before it was durable
+            self.ask_to_end(asked=False)
+
+    def ask_to_end(self, *, asked: bool) -> None:
+        self.ending = asked
+        for model in self.models.values():
+            model.is_ending = asked
 
     @calm
     @precondition(lambda self: self.end is not None)
@@ -207,10 +212,10 @@ class PublishersMachine(WholeBrokerMachine):
         self.log.clear()
         for model in self.models.values():
             model.abandoned()
-            model.is_ending = False
             model.open, model.safe = {}, {}
         self.publishers = {name: Publisher(name, self.send_failed) for name in KEYS}
-        self.safe_epoch, self.ending, self.end, self.safe_end = -1, False, None, None
+        self.safe_epoch, self.end, self.safe_end = -1, None, None
+        self.ask_to_end(asked=False)
         self.steps_since_end = 0
         for name in NAMES:
             self.topic.create_subscription(name, EARLIEST)
@@ -234,9 +239,8 @@ class PublishersMachine(WholeBrokerMachine):
         found = self.topic.terminated
         assert self.safe_end in (None, found), "the end of the topic is lost"
         assert found is None or (self.ending and self.end in (None, found))
-        self.end, self.safe_end, self.ending = found, found, found is not None
-        for model in self.models.values():
-            model.is_ending = self.ending
+        self.end = self.safe_end = found
+        self.ask_to_end(asked=found is not None)
         super().after_start()
 
     def finish(self) -> None:
@@ -283,5 +287,5 @@ def _epoch(topic: Topic) -> int:
 
 TestPublishers = PublishersMachine.TestCase
 TestPublishers.settings = settings(
-    max_examples=60, stateful_step_count=80, deadline=None, derandomize=True, print_blob=True
+    max_examples=35, stateful_step_count=80, deadline=None, derandomize=True, print_blob=True
 )

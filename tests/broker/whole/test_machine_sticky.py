@@ -76,5 +76,5 @@ class StickyBrokerMachine(WholeBrokerMachine):
 
 TestStickyBroker = StickyBrokerMachine.TestCase
 TestStickyBroker.settings = settings(
-    max_examples=40, stateful_step_count=80, deadline=None, derandomize=True, print_blob=True
+    max_examples=25, stateful_step_count=80, deadline=None, derandomize=True, print_blob=True
 )

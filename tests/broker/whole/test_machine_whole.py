@@ -9,5 +9,5 @@ from tests.broker.whole.machine import WholeBrokerMachine
 
 TestWholeBroker = WholeBrokerMachine.TestCase
 TestWholeBroker.settings = settings(
-    max_examples=100, stateful_step_count=100, deadline=None, derandomize=True, print_blob=True
+    max_examples=50, stateful_step_count=100, deadline=None, derandomize=True, print_blob=True
 )
