@@ -27,6 +27,7 @@ from broker_core.broker.requests import InitialPosition
 from broker_core.broker.topic import Surroundings, Topic
 from broker_core.broker.topic_watches import TopicWatch, TopicWatches
 from broker_core.broker.upkeep import Upkeep
+from broker_core.storage.ledger_recovery import TopicRecovery
 from broker_core.storage.metadata import INTERNAL_PREFIX, TopicRow
 from broker_core.storage.store import Store
 
@@ -170,6 +171,15 @@ class Broker:
         topic = Topic(name, row.id, self._store.open_log(row.id), surroundings)
         self._topics[name] = topic
         return topic
+
+    def begin_recovery(self, name: TopicName) -> TopicRecovery | None:
+        """As ``Store.begin_recovery``; None also for a topic that is not there."""
+        row = None if name in self._topics else self._row(name)
+        return None if row is None else self._store.begin_recovery(row.id)
+
+    def finish_recovery(self, recovery: TopicRecovery) -> None:
+        """As ``Store.finish_recovery``."""
+        self._store.finish_recovery(recovery)
 
     def used_topics(self, name: TopicName) -> list[Topic]:
         """The topic of that name, loaded; of a partitioned one those of its partitions that were ever used."""

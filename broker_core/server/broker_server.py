@@ -26,6 +26,7 @@ from broker_core.server.commit_driver import CommitDriver
 from broker_core.server.endpoint import Endpoint
 from broker_core.server.loop_timers import LoopTimers
 from broker_core.server.publish_budget import PublishBudget
+from broker_core.server.recoveries import Recoveries
 from broker_core.server.session import Node
 from broker_core.storage.disk import Disk, RealDisk
 from broker_core.storage.store import Store
@@ -81,7 +82,7 @@ class BrokerServer:
         self._store.commits.on_failure = self._on_disk_failure
         budget = PublishBudget(settings.max_message_publish_buffer_size_in_mb * _MIB)
         broker = Broker(self._store, self._clock, LoopTimers(loop), settings)
-        self.node = Node(broker, settings, self._clock, budget, self._store.commits)
+        self.node = Node(broker, settings, self._clock, budget, self._store.commits, Recoveries(broker, loop))
         self.endpoint = Endpoint(self.node)
         self.http = HttpEndpoint(build_app(self.node))
         self._commits = CommitDriver(
@@ -109,6 +110,7 @@ class BrokerServer:
         await self._drain()
         await self.endpoint.close()
         await self.http.close()
+        await self.node.recoveries.stop()
         self.node.broker.close()
         await self._drain()
         await self._commits.stop()

@@ -16,6 +16,7 @@ from broker_core.base.settings import Settings
 from broker_core.broker.broker import Broker
 from broker_core.server.outbox import Outbox
 from broker_core.server.publish_budget import PublishBudget
+from broker_core.server.recoveries import Recoveries
 from broker_core.storage.commit import GroupCommit
 from broker_core.wire.frames import encode_command
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
@@ -46,6 +47,7 @@ class Node:
     clock: Clock
     publish_budget: PublishBudget
     commits: GroupCommit
+    recoveries: Recoveries
     service_url: str = ""
     http_url: str = ""
 

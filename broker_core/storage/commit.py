@@ -147,7 +147,7 @@ class _Group:
 
 
 class CommitJob:
-    """One group commit. ``run`` is the only code of storage that another thread executes; it touches nothing else.
+    """One group commit. Another thread executes ``run``, which touches nothing else.
 
     Attributes:
         lent: Open files that nobody needs now: closed if there are too many open ones to make a new one.

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 
+from broker_core.base.invariants import invariant
 from broker_core.storage import layout
 from broker_core.storage.context import StoreContext
 from broker_core.storage.disk import File, disk_failed, write_fully
@@ -20,29 +21,64 @@ from broker_core.storage.records import HEAD_BYTES, KIND_LEDGER, decode_head, fi
 from broker_core.storage.recovery import ScannedLedger, scan_open_ledger
 
 
-def recover_ledger(context: StoreContext, row: LedgerRow) -> LedgerRow:
-    """The row of the ledger once it is closed.
+class LedgerRecovery:
+    """The closing of one ledger. ``run`` reads and writes that file only, so any one thread may do it."""
 
-    Raises:
-        DiskFailedError: the disk refused.
-    """
-    path = layout.ledger_path(context.directory, row.id)
-    seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
-    try:
-        with closing(context.disk.open(path)) as file:
-            scanned = scan_open_ledger(file, seed, row.first_index, row.footer_offset)
-            for damage in scanned.damages:
-                context.quarantine.note(path, row.id, damage, "record")
-            context.quarantine.report.truncated_bytes += file.size() - scanned.end
-            row = _close_file(file, seed, scanned, row)
-    except OSError as e:
-        error = disk_failed(e)
-        context.commits.fail(error)
-        raise error from e
-    context.quarantine.report.ledgers_recovered += 1
-    context.metadata.close_ledger(row)
-    context.indexes.put(row.id, scanned.index)
-    return row
+    def __init__(self, context: StoreContext, row: LedgerRow) -> None:
+        self._context = context
+        self._row = row
+        self._path = layout.ledger_path(context.directory, row.id)
+        self._scanned: ScannedLedger | None = None
+        self._truncated_bytes = 0
+        self._error: OSError | None = None
+
+    def run(self) -> None:
+        """Scan the file and close it. Blocks for as long as the disk needs; ``finish`` tells how it went."""
+        row = self._row
+        seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
+        try:
+            with closing(self._context.disk.open(self._path)) as file:
+                scanned = scan_open_ledger(file, seed, row.first_index, row.footer_offset)
+                self._truncated_bytes = file.size() - scanned.end
+                self._row = _close_file(file, seed, scanned, row)
+        except OSError as e:
+            self._error = e
+        else:
+            self._scanned = scanned
+
+    def finish(self) -> LedgerRow:
+        """The row of the ledger, which is closed now.
+
+        Raises:
+            DiskFailedError: the disk refused.
+        """
+        context, row, scanned = self._context, self._row, self._scanned
+        if self._error is not None:
+            error = disk_failed(self._error)
+            context.commits.fail(error)
+            raise error from self._error
+        invariant(scanned is not None, "the recovery of ledger %s was not run", row.id)
+        assert scanned is not None
+        for damage in scanned.damages:
+            context.quarantine.note(self._path, row.id, damage, "record")
+        context.quarantine.report.truncated_bytes += self._truncated_bytes
+        context.quarantine.report.ledgers_recovered += 1
+        context.metadata.close_ledger(row)
+        context.indexes.put(row.id, scanned.index)
+        return row
+
+
+class TopicRecovery:
+    """The recovery of all ledgers of a topic that a crash left open, of which there is one at most as a rule."""
+
+    def __init__(self, topic_id: int, ledgers: list[LedgerRecovery]) -> None:
+        self.topic_id = topic_id
+        self.ledgers = ledgers
+
+    def run(self) -> None:
+        """On any one thread, before ``Store.finish_recovery``."""
+        for ledger in self.ledgers:
+            ledger.run()
 
 
 def _close_file(file: File, seed: int, scanned: ScannedLedger, row: LedgerRow) -> LedgerRow:

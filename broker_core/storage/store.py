@@ -3,7 +3,7 @@
 
 Order of opening, each step safe to repeat after a crash: lock, FORMAT, catalogue, clean-up of ledgers whose creation or
 deletion a crash interrupted, cursor log. Topic logs are recovered one by one when they are first opened, so the time to
-start does not depend on how much is stored.
+start does not depend on how much is stored; the slow part of that may be done beforehand on another thread.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import Final
 
 from broker_core.base.clock import Clock
-from broker_core.base.errors import DataFormatError, StorageError
+from broker_core.base.errors import DataFormatError, ServiceNotReadyError, StorageError
 from broker_core.base.invariants import invariant
 from broker_core.base.settings import Settings
 from broker_core.storage import layout
@@ -23,7 +23,7 @@ from broker_core.storage.cursors import CursorStore
 from broker_core.storage.disk import Disk, Lock, disk_failed, write_fully
 from broker_core.storage.handles import HandlePool
 from broker_core.storage.ledger import Ledger
-from broker_core.storage.ledger_recovery import recover_ledger
+from broker_core.storage.ledger_recovery import LedgerRecovery, TopicRecovery
 from broker_core.storage.metadata import LEDGER_CREATING, LEDGER_DELETING, LEDGER_OPEN, LedgerRow, Metadata
 from broker_core.storage.page_cache import PageCache
 from broker_core.storage.quarantine import Quarantine
@@ -38,7 +38,8 @@ _MIB: Final = 1024 * 1024
 
 
 class Store:
-    """Everything that is kept of one data directory. Single-threaded, but for ``CommitJob.run``.
+    """Everything that is kept of one data directory. Single-threaded, but for ``CommitJob.run`` and
+    ``TopicRecovery.run``.
 
     Attributes:
         metadata: The catalogue.
@@ -53,6 +54,7 @@ class Store:
         self._context = context
         self._lock = lock
         self._logs: dict[int, TopicLog] = {}
+        self._recoveries: dict[int, TopicRecovery] = {}
         self._closed = False
         self.metadata: Final = context.metadata
         self.commits: Final = context.commits
@@ -102,11 +104,15 @@ class Store:
     def open_log(self, topic_id: int) -> TopicLog:
         """The log of a topic of the catalogue; the same object until it is closed.
 
-        Ledgers that were open at a crash are scanned, cut to what is valid, and closed.
+        Ledgers that were open at a crash are scanned, cut to what is valid, and closed, unless that was done before
+        (``begin_recovery``).
 
         Raises:
             DiskFailedError: the disk refused.
+            ServiceNotReadyError: the topic is being recovered on another thread.
         """
+        if topic_id in self._recoveries:
+            raise ServiceNotReadyError("the topic is being recovered after a crash", hint="try again")
         log = self._logs.get(topic_id)
         if log is not None and not log.closed:
             return log
@@ -121,9 +127,36 @@ class Store:
         return log
 
     def _open_ledger(self, row: LedgerRow) -> Ledger:
-        if row.state == LEDGER_OPEN and row.id not in self._context.ledgers_missing:
-            row = recover_ledger(self._context, row)
+        if self._is_torn(row):
+            recovery = LedgerRecovery(self._context, row)
+            recovery.run()
+            row = recovery.finish()
         return Ledger(self._context, row)
+
+    def _is_torn(self, row: LedgerRow) -> bool:
+        return row.state == LEDGER_OPEN and row.id not in self._context.ledgers_missing
+
+    def begin_recovery(self, topic_id: int) -> TopicRecovery | None:
+        """What a crash has left to do before the topic's log can be opened; None if there is nothing.
+
+        The same object until it is finished. Somebody calls its ``run`` once, on whatever thread, then hands it to
+        ``finish_recovery`` here.
+        """
+        under_way = self._recoveries.get(topic_id)
+        if under_way is not None or topic_id in self._logs or self.commits.error is not None:
+            return under_way
+        torn = [row for row in self.metadata.ledgers(topic_id) if self._is_torn(row)]
+        if not torn:
+            return None
+        recovery = TopicRecovery(topic_id, [LedgerRecovery(self._context, row) for row in torn])
+        self._recoveries[topic_id] = recovery
+        return recovery
+
+    def finish_recovery(self, recovery: TopicRecovery) -> None:
+        """The log can be opened now. DiskFailedError: the disk refused."""
+        del self._recoveries[recovery.topic_id]
+        for ledger in recovery.ledgers:
+            ledger.finish()
 
     def roll_due(self) -> None:
         """Close ledgers that are full or old, in all open logs. Call it every minute or so."""

@@ -39,21 +39,22 @@ def handle_partitioned_metadata(session: Session, command: BaseCommand) -> None:
 
 
 def handle_lookup(session: Session, command: BaseCommand) -> None:
-    """Which broker serves a topic: this one, for every valid name."""
+    """Which broker serves a topic: this one, for every valid name; once the topic is recovered from a crash."""
     wish = command.lookupTopic
     answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
     result = answer.lookupTopicResponse
     result.request_id = wish.request_id
     try:
-        TopicName.parse(wish.topic)
+        name = TopicName.parse(wish.topic)
         result.brokerServiceUrl = session.node.service_url
         result.authoritative = True
         result.response = CommandLookupTopicResponse.Connect
+        session.node.recoveries.when_ready(name, lambda: session.send(answer))
     except ServerError as error:
         result.response = CommandLookupTopicResponse.Failed
         result.error = error_code(error)
         result.message = str(error)
-    session.send(answer)
+        session.send(answer)
 
 
 def handle_get_topics_of_namespace(session: Session, command: BaseCommand) -> None:
