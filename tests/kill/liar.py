@@ -17,8 +17,8 @@ LATE_S: Final = 0.02
 
 
 def lie() -> None:
-    """From now on, in children too, a commit job returns before it has written anything."""
-    write = CommitJob.run
+    """From now on, in children too, a commit job returns before it has written to any ledger or cursor log."""
+    write = CommitJob._write
     late: queue.SimpleQueue[CommitJob] = queue.SimpleQueue()
 
     def work() -> None:
@@ -30,6 +30,9 @@ def lie() -> None:
     def run(job: CommitJob) -> None:
         if not any(thread.name == "late" for thread in threading.enumerate()):
             threading.Thread(target=work, name="late", daemon=True).start()
+        for group in job.groups:
+            if group.file is None:
+                job._make_file(group)  # who reads next is to find the file, though nothing in it
         late.put(job)
 
-    setattr(CommitJob, "run", run)  # noqa: B010 - an assignment would need the type of a method
+    setattr(CommitJob, "_write", run)  # noqa: B010 - an assignment would need the type of a method
