@@ -7,11 +7,12 @@ offsets have none and counts are unknown; callers must live with that.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, Position
-from broker_core.client import Client
+from broker_core.client import Client, LastEntry
 from broker_core.client.index_search import IndexedEntry, IndexSearch
 from pulsarish_spark.entries import behind, messages_of, offset_of
 from pulsarish_spark.loss import LossPolicy, lost_start
@@ -29,6 +30,10 @@ class _Shown(NamedTuple):
     at: Offset
     behind: Offset
     messages: int
+
+
+def _behind_last(last: LastEntry) -> Offset:
+    return Offset(Position(last.position.ledger, last.position.entry + 1), last.index + 1 if last.index >= 0 else -1)
 
 
 class BrokerView:
@@ -57,10 +62,12 @@ class BrokerView:
 
     def latest(self, name: str) -> Offset:
         """Behind the last message that is durable now."""
-        last = self._client.last_entry(name)
-        return Offset(
-            Position(last.position.ledger, last.position.entry + 1), last.index + 1 if last.index >= 0 else -1
-        )
+        return self.latest_of([name])[name]
+
+    def latest_of(self, names: Collection[str]) -> dict[str, Offset]:
+        """The same for several partitions, which are asked all at once."""
+        asked = list(names)
+        return {name: _behind_last(last) for name, last in zip(asked, self._client.last_entries(asked), strict=True)}
 
     def earliest(self, name: str) -> Offset:
         """The first message that is still there; of an empty partition its end."""

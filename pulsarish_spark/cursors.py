@@ -9,6 +9,8 @@ one's data.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Final
 
 from broker_core.base.clock import SystemClock
@@ -35,6 +37,7 @@ class Cursors:
         self._subscription = subscription
         self._cursors: dict[str, CursorHandle] = {}
         self._acked: dict[str, Position] = {}
+        self._pending: dict[str, tuple[Position, Future[None]]] = {}
 
     def open(self, name: str, new_at: Word = "earliest") -> None:
         """Make sure there is a cursor on partition ``name``; a new one begins at ``new_at``, an old one stays."""
@@ -51,14 +54,21 @@ class Cursors:
             else:
                 return
 
-    def ack_before(self, name: str, offset: Offset) -> None:
-        """Acknowledge everything before ``offset``, durably. Cheap if that was done already."""
-        # Entry 0 has its predecessor in another ledger, whose length is not known here; the next ack covers it.
-        if offset.position.entry <= 0 or name not in self._cursors:
-            return
-        last = Position(offset.position.ledger, offset.position.entry - 1)
-        if self._acked.get(name, last._replace(entry=-1)) < last:
-            self._cursors[name].ack_through(last)
+    def start_acks(self, before: Mapping[str, Offset]) -> None:
+        """Begin to acknowledge everything before an offset on each partition. Cheap if that was done already."""
+        for name, offset in before.items():
+            # Entry 0 has its predecessor in another ledger, whose length is not known here; the next ack covers it.
+            if offset.position.entry <= 0 or name not in self._cursors:
+                continue
+            last = Position(offset.position.ledger, offset.position.entry - 1)
+            if self._acked.get(name, last._replace(entry=-1)) < last:
+                self._pending[name] = (last, self._cursors[name].start_ack(last))
+
+    def finish_acks(self) -> None:
+        """Return when all that was begun is durable: partitions wait for the same sync of the broker's disk."""
+        while self._pending:
+            name, (last, confirmed) = self._pending.popitem()
+            confirmed.result()
             self._acked[name] = last
 
     def close(self) -> None:

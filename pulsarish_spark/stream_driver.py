@@ -77,8 +77,9 @@ class StreamDriver:
         self._refresh_layout()
         begin = self._begin(start.offsets)
         if not first:
-            self._acknowledge(start.offsets)
+            self._start_acks(start.offsets)
         ends = self._ends(begin, wait=not first)
+        self._cursors.finish_acks()
         stop = self._stop(begin, ends, limit)
         if first:
             return SourceOffset(stop, start=start.offsets)
@@ -101,7 +102,8 @@ class StreamDriver:
 
     def commit(self, end: SourceOffset) -> None:
         """Spark will never ask for anything before ``end`` again."""
-        self._acknowledge(end.offsets)
+        self._start_acks(end.offsets)
+        self._cursors.finish_acks()
 
     def close(self) -> None:
         """Leave the subscription."""
@@ -115,7 +117,8 @@ class StreamDriver:
         if not at_end:
             # What comes before a start that is always resolved alike is never needed. ``latest`` is not: asked again
             # after a restart it may lie behind the end of a first batch that was not committed.
-            self._cursors.ack_before(name, start)
+            self._cursors.start_acks({name: start})
+            self._cursors.finish_acks()
         return start
 
     # -- partitions that come and go
@@ -145,10 +148,9 @@ class StreamDriver:
                 )
             self._policy.report(lost_partition(key, offset.text(key.partition)))
 
-    def _acknowledge(self, offsets: Offsets) -> None:
-        for key, offset in offsets.items():
-            if (name := self._layout.names.get(key)) is not None:
-                self._cursors.ack_before(name, offset)
+    def _start_acks(self, offsets: Offsets) -> None:
+        names = self._layout.names
+        self._cursors.start_acks({names[key]: offset for key, offset in offsets.items() if key in names})
 
     # -- how far
 
@@ -158,7 +160,8 @@ class StreamDriver:
             return {key: self._target[key] for key in begin}
         deadline = self._clock.monotonic() + (NEWS_WAIT_S if wait and not self._bounded else 0)
         while True:
-            self._newest = {key: self._view.latest(name) for key, name in self._layout.names.items()}
+            latest = self._view.latest_of(self._layout.names.values())
+            self._newest = {key: latest[name] for key, name in self._layout.names.items()}
             if any(self._newest[key].key != begin[key].key for key in begin) or self._clock.monotonic() >= deadline:
                 break
             self._pause.wait(_NEWS_POLL_S)

@@ -181,6 +181,10 @@ class AsyncClient:
         """The newest entry of a plain topic or one partition."""
         return await self._probes.last_entry(TopicName.parse(topic))
 
+    async def last_entries(self, topics: Sequence[str]) -> list[LastEntry]:
+        """The same for several, asked all at once."""
+        return list(await asyncio.gather(*(self.last_entry(topic) for topic in topics)))
+
     async def first_entry_at(self, topic: str, position: Position) -> EntryRef | None:
         """The first entry at or after ``position``; None if there is none."""
         return await self._probes.first_entry_at(TopicName.parse(topic), position)

@@ -167,6 +167,10 @@ class Client:
         """The newest entry of a plain topic or one partition."""
         return self._thread.run(self._client.last_entry(topic))
 
+    def last_entries(self, topics: Sequence[str]) -> list[LastEntry]:
+        """The same for several, asked all at once."""
+        return self._thread.run(self._client.last_entries(topics))
+
     def first_entry_at(self, topic: str, position: Position) -> EntryRef | None:
         """The first entry at or after ``position``; None if there is none."""
         return self._thread.run(self._client.first_entry_at(topic, position))

@@ -410,6 +410,10 @@ class CursorHandle(Handle[AsyncCursor]):
         """Acknowledge every entry up to and including ``position``; returns when the broker has confirmed it."""
         self._thread.run(self._inner.ack_through(position))
 
+    def start_ack(self, position: Position) -> Future[None]:
+        """The same without waiting: the future is done when the broker has confirmed it."""
+        return self._thread.start(self._inner.ack_through(position))
+
     def mark_delete(self) -> Position | None:
         """How far the subscription is acknowledged, None if the broker does not tell."""
         return self._thread.run(self._inner.mark_delete())

@@ -16,6 +16,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from broker_core.base.errors import AlreadyClosedError, UsageError
@@ -54,17 +55,21 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` on the loop and return its result. An interrupt in the calling thread cancels it."""
-        try:
-            self.check_caller()
-        except BaseException:
-            work.close()
-            raise
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        future = self.start(work)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin ``work`` on the loop; whoever wants to know waits for the future."""
+        try:
+            self.check_caller()
+        except BaseException:
+            work.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def post(self, call: Callable[..., object], *args: object) -> None:
         """Call ``call(*args)`` soon on the loop's thread. Its failure is logged. Cheap: the loop is woken once."""

@@ -131,6 +131,8 @@ def test_the_last_entry_tells_position_index_and_messages(service: Service, clie
     assert last.index == (24 if service.tells_indexes else -1)
     send(client, topic, 1, batched=False)
     assert (client.last_entry(topic).messages, client.last_entry(topic).position.entry) == (1, 3)
+    assert client.last_entries([topic, topic]) == [client.last_entry(topic)] * 2
+    assert client.last_entries([]) == []
 
 
 def test_an_index_is_found_between_positions(service: Service, client: Client, topic: str) -> None:
@@ -212,7 +214,9 @@ def test_a_cursor_is_acknowledged_without_being_read(client: Client, topic: str)
         assert values(take(consumer, 30)) == numbered(20, 50)
     with client.open_cursor(topic, "job", at(entries[4])) as cursor:
         assert cursor.mark_delete() == at(entries[1])
-        cursor.ack_through(at(entries[4]))
+        acks = [cursor.start_ack(at(entry)) for entry in entries[2:5]]
+        assert [ack.result() for ack in acks] == [None] * 3
+        assert cursor.mark_delete() == at(entries[4])
     assert_nothing_comes(client.subscribe(topic, "job"))
 
 
