@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import pytest
 
+from broker_core.base.positions import Position
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import RunningBroker
+from broker_core.wire.commands import message_id
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import (
     BaseCommand,
@@ -59,6 +61,13 @@ def redeliver_all(client: RawClient, epoch: int) -> None:
     command = BaseCommand(type=BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
     command.redeliverUnacknowledgedMessages.consumer_id = 0
     command.redeliverUnacknowledgedMessages.consumer_epoch = epoch
+    client.tell(command)
+
+
+def redeliver(client: RawClient, *ids: MessageIdData) -> None:
+    command = BaseCommand(type=BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+    command.redeliverUnacknowledgedMessages.consumer_id = 0
+    command.redeliverUnacknowledgedMessages.message_ids.extend(ids)
     client.tell(command)
 
 
@@ -130,3 +139,27 @@ def test_an_ack_set_of_millions_of_words_holds_up_nobody(broker: RunningBroker, 
         assert not acknowledge(client, place).ackResponse.HasField("error")
         redeliver_all(client, 0)
         assert [each.message_id.entryId for each in messages(client, 1)] == [1]
+
+
+@pytest.mark.parametrize("kind", [CommandSubscribe.Shared, CommandSubscribe.Key_Shared])
+def test_ids_that_make_no_sense_change_nothing(
+    broker: RunningBroker, topic: str, kind: CommandSubscribe.SubType
+) -> None:
+    """3.3.4, 4.4.1, 4.1.2: of no entry, of other topics, of the future; each ack has an answer, the rest is ignored."""
+    with RawClient(broker.service_url) as client:
+        place, *_ = publish(client, topic, PLAIN, PLAIN, PLAIN)
+        subscribe(client, topic, kind)
+        messages(client, 3)
+        ledger = place.ledgerId
+        nowhere = [(-1, -1), (-(2**63), 0), (0, 0), (ledger, -1), (ledger - 1, 5)]
+        future = [(ledger, 3), (ledger, 2**40), (ledger + 1, 0), (2**63 - 1, 2**63 - 1)]
+        for where in nowhere + future:
+            for ack_set in ([], [0], [-1, -1]):
+                wrong = message_id(Position(*where), ack_set=ack_set)
+                assert acknowledge(client, wrong, wrong).ackResponse.HasField("error") is (where in future), where
+                redeliver(client, wrong, wrong)
+        for consumer_id, permits in ((0, 0), (0, 2**32 - 1), (77, 1)):
+            client.flow(consumer_id, permits)
+        redeliver_all(client, 0)
+        again = sorted((each.message_id.entryId, each.redelivery_count) for each in messages(client, 3))
+        assert again == [(0, 1), (1, 1), (2, 1)]
