@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker_core.base.errors import ProtocolError
+from broker_core.base.limits import PRODUCER_NAME_BYTES_MAX
 from broker_core.base.positions import to_signed64
 from broker_core.wire.entry import BytesLike, read_metadata, text_of
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
@@ -130,6 +131,8 @@ class Deduplication:
         if metadata.marker_type or is_unfinished_chunk(metadata.chunk_id, metadata.num_chunks_from_msg):
             return
         name, first, highest = ids_of(metadata)
+        if len(name.encode()) > PRODUCER_NAME_BYTES_MAX:
+            return  # No producer was let in under it, and snapshots with many such names would be huge.
         self._restore(name, max(first, highest, self.persisted.get(name, -1)), now_s)
 
     def _restore(self, name: str, last_id: int, now_s: float) -> None:

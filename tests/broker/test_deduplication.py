@@ -144,6 +144,19 @@ def test_names_that_only_a_replicator_brings_are_forgotten_like_others() -> None
     here.close()
 
 
+def test_names_that_no_producer_may_have_are_not_remembered() -> None:
+    """1.8.6, 1.7.1: an entry may state any, of up to a MiB, and each of them would be in each snapshot."""
+    world = World(DEDUPLICATED)
+    liar, _ = world.produce(name="liar")
+    for number in range(3):
+        liar.send(number, -1, 1, entry(f"{number}" * 1000, 0), False)
+    world.settle()
+    world.crash(policy="none")
+    deduplication = world.topic().deduplication
+    assert deduplication is not None
+    assert not deduplication.ids.persisted
+
+
 def test_a_replicator_is_judged_by_the_first_producer() -> None:
     """1.8.2: name and ids are those of the metadata, live and after a crash; the replicator's own do not count."""
     world = World(DEDUPLICATED)
