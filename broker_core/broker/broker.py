@@ -28,7 +28,7 @@ from broker_core.broker.topic import Surroundings, Topic
 from broker_core.broker.topic_watches import TopicWatch, TopicWatches
 from broker_core.broker.upkeep import Upkeep
 from broker_core.storage.ledger_recovery import TopicRecovery
-from broker_core.storage.metadata import INTERNAL_PREFIX, TopicRow
+from broker_core.storage.metadata import TopicRow
 from broker_core.storage.store import Store
 
 _STARTS = "broker starts"
@@ -110,12 +110,10 @@ class Broker:
         if name in self._partitions:
             return self._metadata.partitioned_topic_properties(str(name))
         row = self._row(name)
-        properties = row.properties if row is not None else {}
-        return {key: value for key, value in properties.items() if not key.startswith(INTERNAL_PREFIX)}
+        return row.of_users if row is not None else {}
 
     def set_topic_properties(self, name: TopicName, properties: Mapping[str, str]) -> None:
-        """Replace the properties that users gave an existing topic; NotAllowedError for one of the broker's own."""
-        check_topic_properties(properties)
+        """Replace the properties that users gave an existing topic."""
         row = self._row(name)
         if name in self._partitions:
             self._metadata.put_partitioned_topic(str(name), self._partitions[name], properties)
@@ -415,16 +413,6 @@ class Broker:
             raise NotAllowedError(
                 f"namespace {name.namespace_name} has {have} topics and may have {most}, so {name} was not created",
                 hint="delete a topic, or raise maxTopicsPerNamespace",
-            )
-
-
-def check_topic_properties(properties: Mapping[str, str]) -> None:
-    """NotAllowedError if one of these names is kept for what the broker itself remembers of a topic."""
-    for name in properties:
-        if name.startswith(INTERNAL_PREFIX):
-            raise NotAllowedError(
-                f"a topic property cannot be named {name[:80]!r}",
-                hint=f"names that begin with {INTERNAL_PREFIX!r} are the broker's own, choose another one",
             )
 
 

@@ -31,11 +31,17 @@ LEDGER_DELETING: Final = 3
 INTERNAL_PREFIX: Final = "pulsar."
 """What names of properties and cursors begin with that are the broker's own (semantics 1.1.6)."""
 
+_OF_USERS: Final = "\x1b"
+"""Put before the name of a user's property that begins like the broker's own, or with this."""
+
 _NUMBERS_RESERVED_AT_ONCE: Final = 100
 
 
 class TopicRow(NamedTuple):
-    """One topic (of a partitioned topic: one partition). ``trimmed`` is the last entry that retention deleted."""
+    """One topic (of a partitioned topic: one partition). ``trimmed`` is the last entry that retention deleted.
+
+    ``properties`` are the broker's own and the users', as they are stored; ``of_users`` has the users'.
+    """
 
     id: int
     name: str
@@ -43,6 +49,12 @@ class TopicRow(NamedTuple):
     properties: Json
     trimmed: Position
     trimmed_next_index: int
+
+    @property
+    def of_users(self) -> Json:
+        """The properties that users gave the topic, whatever their names."""
+        own = INTERNAL_PREFIX
+        return {name.removeprefix(_OF_USERS): v for name, v in self.properties.items() if not name.startswith(own)}
 
 
 class LedgerRow(NamedTuple):
@@ -290,10 +302,12 @@ class Metadata:
         return TopicRow(topic_id, name, created_ms, dict(properties or {}), Position(-1, -1), 0)
 
     def set_topic_properties(self, topic_id: int, properties: Mapping[str, Any]) -> None:
-        """Replace the properties of a topic, but for those that begin with INTERNAL_PREFIX."""
+        """Replace the properties that users gave a topic; names may be any, the broker's own stay apart."""
         with self.transaction():
             internal = {k: v for k, v in self._topic_properties(topic_id).items() if k.startswith(INTERNAL_PREFIX)}
-            self._put_topic_properties(topic_id, {**properties, **internal})
+            marked = (INTERNAL_PREFIX, _OF_USERS)
+            users = {_OF_USERS + k if k.startswith(marked) else k: v for k, v in properties.items()}
+            self._put_topic_properties(topic_id, {**users, **internal})
 
     def topic_property(self, topic_id: int, name: str) -> Any:
         """One property of a topic; None if it has none of that name."""

@@ -108,6 +108,8 @@ SUBSCRIPTIONS: Final = [
     Ask("PUT", f"{T}/properties", '{"a":"1","b":"2"}'),
     Ask("DELETE", f"{T}/properties?key=a"),
     Ask("GET", f"{T}/properties"),
+    Ask("PUT", f"{T}/properties", '{"pulsar.mine":"3"}'),
+    Ask("GET", f"{T}/properties"),
     Ask("PUT", S, '"earliest"'),
     Ask("PUT", S, '"earliest"', same=False),
     Ask("PUT", f"{T}/subscription/pp", '{"ledgerId":-1,"entryId":-1,"partitionIndex":-1,"properties":{"k":"v"}}'),

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from broker_core.base.errors import NotAllowedError, ServerError, TopicNotFoundError
 from broker_core.base.positions import Position
-from broker_core.broker.broker import TopicsMode, check_topic_properties
+from broker_core.broker.broker import TopicsMode
 from broker_core.broker.non_persistent.stats import non_persistent_topic_stats
 from broker_core.broker.retention import trim
 from broker_core.broker.stats import topic_stats
@@ -60,7 +60,6 @@ async def create_topic(request: Request) -> Response:
     if broker.exists(name):
         raise ConflictError(f"{name} exists already")
     try:
-        check_topic_properties(properties or {})
         broker.create_topic(name)
         if properties:
             broker.set_topic_properties(name, properties)
@@ -95,7 +94,6 @@ async def create_partitions(request: Request) -> Response:
     if broker.exists(name):
         raise ConflictError(f"{name} exists already")
     try:
-        check_topic_properties(wish.properties)
         broker.create_partitioned(name, wish.partitions)
     except NotAllowedError as error:
         raise RefusedError(406, str(error)) from error
