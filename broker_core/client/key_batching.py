@@ -14,7 +14,8 @@ from typing import TypeAlias
 
 from broker_core.client.batching import BatchBuilder, EncodedBatch, EntryEncoder, OnSent, OutgoingMessage
 
-_Key: TypeAlias = "bytes | str | None"
+_Key: TypeAlias = "bytes | tuple[str | None, bool]"
+"""An ordering key, or a key and whether it is one of bytes: then its text is base64, and no other key's."""
 
 
 class KeyBatchBuilder:
@@ -38,7 +39,8 @@ class KeyBatchBuilder:
 
     def add(self, message: OutgoingMessage, sequence_id: int, on_sent: OnSent | None) -> None:
         """Append ``message`` to the batch of its key."""
-        key = message.ordering_key if message.ordering_key is not None else message.key
+        own = (message.key, message.key_is_bytes)
+        key: _Key = own if message.ordering_key is None else message.ordering_key
         self._by_key.setdefault(key, []).append((message, sequence_id, on_sent))
         self._messages += 1
         self._size_bytes += message.size_bytes

@@ -107,6 +107,18 @@ def test_batches_by_key_hold_one_key_each(client: Client, topic: str) -> None:
     assert [message.sequence_id for message in messages] == list(range(8))
 
 
+def test_a_key_of_bytes_is_not_the_text_that_it_travels_as(client: Client, topic: str) -> None:
+    """2.10.2 (I1.6): the base64 of one key may be another key, whose messages are none of its batch."""
+    keys = [b"abc", "YWJj", b"abc", "YWJj"]
+    options = {"batching_type": "key_based", "batching_max_publish_delay_s": 10.0}
+    with client.create_producer(topic, **options) as producer:  # type: ignore[arg-type]
+        for key in keys:
+            producer.send_async("value", key=key)
+    messages = take(client.create_reader(topic), 4)
+    assert [message.key for message in messages] == [b"abc", b"abc", "YWJj", "YWJj"]
+    assert len({message.message_id.position for message in messages}) == 2
+
+
 def test_all_open_batches_count_for_the_limits(client: Client, topic: str) -> None:
     """2.10.2 Three messages of three keys fill a limit of three."""
     options = {"batching_type": "key_based", "batching_max_messages": 3, "batching_max_publish_delay_s": 1000.0}
