@@ -109,7 +109,7 @@ def test_batches_by_key_hold_one_key_each(client: Client, topic: str) -> None:
 
 def test_a_key_of_bytes_is_not_the_text_that_it_travels_as(client: Client, topic: str) -> None:
     """2.10.2 (I1.6): the base64 of one key may be another key, whose messages are none of its batch."""
-    keys = [b"abc", "YWJj", b"abc", "YWJj"]
+    keys: list[str | bytes] = [b"abc", "YWJj", b"abc", "YWJj"]
     options = {"batching_type": "key_based", "batching_max_publish_delay_s": 10.0}
     with client.create_producer(topic, **options) as producer:  # type: ignore[arg-type]
         for key in keys:
