@@ -7,6 +7,8 @@ What passes over messages asks first, as those are lost for the subscription.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -103,9 +105,7 @@ def create(target: Target, topic: str, subscription: str, start: str) -> None:
 @target_options
 def skip(target: Target, topic: str, subscription: str, count: int, yes: bool) -> None:
     """Pass over the next messages of a subscription."""
-    name = TopicName.parse(topic)
-    with target.admin() as admin:
-        _ask(admin, name, subscription, f"skip {count:,}", yes)
+    with _moving(target, topic, subscription, f"skip {count:,}", yes) as (admin, name):
         admin.skip_messages(name, subscription, count)
     say(f'skipped {count:,} messages of subscription "{subscription}" of {name}')
 
@@ -117,9 +117,7 @@ def skip(target: Target, topic: str, subscription: str, count: int, yes: bool) -
 @target_options
 def clear(target: Target, topic: str, subscription: str, yes: bool) -> None:
     """Pass over all messages that a subscription has not acknowledged."""
-    name = TopicName.parse(topic)
-    with target.admin() as admin:
-        _ask(admin, name, subscription, "clear all", yes)
+    with _moving(target, topic, subscription, "clear all", yes) as (admin, name):
         admin.clear_backlog(name, subscription)
     say(f'cleared the backlog of subscription "{subscription}" of {name}')
 
@@ -134,9 +132,7 @@ def clear(target: Target, topic: str, subscription: str, yes: bool) -> None:
 @target_options
 def expire(target: Target, topic: str, subscription: str, older_than_s: int, yes: bool) -> None:
     """Pass over the messages of a subscription that are too old, up to the first one that is not."""
-    name = TopicName.parse(topic)
-    with target.admin() as admin:
-        _ask(admin, name, subscription, f"expire those older than {older_than_s:,} s", yes)
+    with _moving(target, topic, subscription, f"expire those older than {older_than_s:,} s", yes) as (admin, name):
         admin.expire_messages(name, subscription, older_than_s)
     say(f'expired messages of subscription "{subscription}" of {name}')
 
@@ -155,10 +151,8 @@ def expire(target: Target, topic: str, subscription: str, older_than_s: int, yes
 @target_options
 def reset(target: Target, topic: str, subscription: str, where: str, yes: bool) -> None:
     """Move a subscription, so that it goes on at a time or a message; its consumers reconnect."""
-    name = TopicName.parse(topic)
     place = _place(where)
-    with target.admin() as admin:
-        _ask(admin, name, subscription, f"reset to {where}, with", yes)
+    with _moving(target, topic, subscription, f"reset to {where}, with", yes) as (admin, name):
         if place == "latest":
             admin.clear_backlog(name, subscription)
         elif isinstance(place, MessageId):
@@ -178,8 +172,7 @@ def cancel(target: Target, topic: str, subscription: str, message_id: str, yes: 
     """Take a delayed message back for a subscription, before it is delivered there. Apache Pulsar cannot do it."""
     name, message = TopicName.parse(topic), _message_id("MESSAGE_ID", message_id)
     name = name if message.partition < 0 or name.partition_index >= 0 else name.partition(message.partition)
-    with target.admin() as admin:
-        _ask(admin, name, subscription, f"take {message_id} back, one", yes)
+    with _moving(target, str(name), subscription, f"take {message_id} back, one", yes) as (admin, _):
         admin.cancel_delayed(name, subscription, message)
     say(f'message {message_id} will not come to subscription "{subscription}" of {name}')
 
@@ -206,10 +199,16 @@ def _message_id(option: str, text: str) -> MessageId:
         raise UsageError(f"{option} {error}", hint=hint) from error
 
 
-def _ask(admin: AdminApi, topic: TopicName, subscription: str, what: str, yes: bool) -> None:
-    """Ask before a subscription is moved; SubscriptionNotFoundError if there is none."""
-    backlog = _find(admin, topic, subscription).get("msgBacklog", 0)
-    confirm(f'Subscription "{subscription}" of {topic}: {what} of {backlog:,} messages?', yes)
+@contextmanager
+def _moving(
+    target: Target, topic: str, subscription: str, what: str, yes: bool
+) -> Iterator[tuple[AdminApi, TopicName]]:
+    """Ask before a subscription is moved, then give what moves it; SubscriptionNotFoundError if there is none."""
+    name = TopicName.parse(topic)
+    with target.admin() as admin:
+        backlog = _find(admin, name, subscription).get("msgBacklog", 0)
+        confirm(f'Subscription "{subscription}" of {name}: {what} of {backlog:,} messages?', yes)
+        yield admin, name
 
 
 def _find(admin: AdminApi, topic: TopicName, subscription: str) -> dict[str, Any]:
