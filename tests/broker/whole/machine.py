@@ -24,7 +24,6 @@ from tests.broker.world import TINY, ack
 
 KIND = st.sampled_from([*SubscriptionType, SubscriptionType.KEY_SHARED, SubscriptionType.KEY_SHARED])
 WHICH = st.sampled_from(NAMES)
-SEVERAL = st.lists(PICK, min_size=2, max_size=5)
 IDLE_ROUNDS_MAX = 3
 """Of the drain at the end: after so many in which nothing came, nothing will."""
 
@@ -245,6 +244,20 @@ class WholeBrokerMachine(TopicMachine):
         assert all(each.closed for each in gone)
         self.settle()
         assert done == [None]
+
+    @precondition(lambda self: self.log)
+    @rule(which=PICK)
+    def all_catch_up(self, which: int) -> None:
+        """7.1: everything up to an entry is acknowledged by everybody, or skipped if nobody is there; so it may go."""
+        target = self.pick_entry(which)
+        for name, model in self.models.items():
+            left = [position for position in model.unacked() if position <= target]
+            model.acked_through(target, 0)
+            if model.clients and left:
+                model.clients[0].consumer.ack(AckKind.INDIVIDUAL, [AckId(position) for position in left])
+            elif not model.clients:
+                self.topic.subscriptions[name].pass_over(target)
+        self.retain()
 
     @calm
     @precondition(lambda self: self.log)

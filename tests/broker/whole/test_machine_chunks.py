@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -14,6 +16,7 @@ from tests.broker.world import SHARED
 
 STREAMS = st.integers(0, 2)
 CHUNKS = st.sampled_from([2, 3, 3, 5])
+SENDS = st.lists(st.tuples(STREAMS, CHUNKS, st.integers(0, 15)), min_size=2, max_size=9)
 
 
 class ChunksMachine(WholeBrokerMachine):
@@ -27,7 +30,7 @@ class ChunksMachine(WholeBrokerMachine):
         self.streams = {}
         super().connect_senders()
 
-    @rule(sends=st.lists(st.tuples(STREAMS, CHUNKS, st.integers(0, 15)), min_size=2, max_size=9), wait=st.booleans())
+    @rule(sends=SENDS, wait=st.booleans())
     def publish_chunks(self, sends: list[tuple[int, int, int]], wait: bool) -> None:
         """5.1: chunks of several messages between each other; now and then one is missing."""
         for stream, chunks, luck in sends:
@@ -46,6 +49,16 @@ class ChunksMachine(WholeBrokerMachine):
     def sharer_comes(self, name: str, permits: int) -> None:
         """5.2: with little room, so that chunks have to wait for it."""
         self.somebody_comes(name, SHARED, permits)
+
+    @rule(name=WHICH, permits=st.tuples(st.integers(1, 2), st.integers(4, 9)), sends=SENDS, leaves=st.booleans())
+    def chunks_for_two(self, name: str, permits: tuple[int, int], sends: list[Any], leaves: bool) -> None:
+        """5.2: one has little room, the other much. Whose chunks wait gets more room later, or leaves."""
+        for each in permits:
+            self.subscribe(name, SHARED, 0, each, 0)
+        self.publish_chunks(sends, wait=True)
+        if leaves:
+            self.leave(name, -2)
+            self.settle_down()
 
 
 TestChunks = ChunksMachine.TestCase

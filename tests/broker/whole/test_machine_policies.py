@@ -14,7 +14,7 @@ from broker_core.broker.policies import NO_POLICIES, BacklogQuota, Policies, Ret
 from tests.broker.whole.entry import Entry
 from tests.broker.whole.machine import WholeBrokerMachine
 from tests.broker.whole.sender import Sender
-from tests.broker.whole.topic_machine import KEYS
+from tests.broker.whole.topic_machine import KEYS, PICK
 from tests.broker.world import TINY
 
 NEVER = 30_000
@@ -45,9 +45,10 @@ class PoliciesMachine(WholeBrokerMachine):
         if wait:
             self.settle()
 
-    @rule(ttl_s=TTLS_S, retention=RETENTIONS, quota=QUOTAS, limit_bytes=st.sampled_from([0, 300, 1500]))
-    def set_policies(self, ttl_s: int | None, retention: Retention | None, quota: str | None, limit_bytes: int) -> None:
-        """1.1.5"""
+    @rule(ttl_s=TTLS_S, retention=RETENTIONS, quota=QUOTAS, which=PICK)
+    def set_policies(self, ttl_s: int | None, retention: Retention | None, quota: str | None, which: int) -> None:
+        """1.1.5: the limit of a quota is one that is just reached somewhere."""
+        limit_bytes = self.bytes_behind(self.pick_entry(which)) if self.log else 0
         size = None if quota is None else {"destination_storage": BacklogQuota(limit_bytes, policy=quota)}  # type: ignore[arg-type]
         self.policies = Policies(
             message_ttl_in_seconds=ttl_s,

@@ -86,7 +86,12 @@ class PublishersMachine(WholeBrokerMachine):
     ``safe_end`` and ``safe_epoch`` are what was durable last: clients are told no sooner.
     """
 
-    tuning = msgspec.structs.replace(TINY, broker_deduplication_enabled=True, broker_deduplication_entries_interval=7)
+    tuning = msgspec.structs.replace(
+        TINY,
+        broker_deduplication_enabled=True,
+        broker_deduplication_entries_interval=20,
+        broker_deduplication_snapshot_interval_seconds=600,
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,6 +100,7 @@ class PublishersMachine(WholeBrokerMachine):
         self.ending = False
         self.end: Position | None = None
         self.safe_end: Position | None = None
+        self.ids_at_end: dict[str, int] = {}
 
     def senders(self) -> dict[str, Any]:
         return self.publishers
@@ -181,6 +187,7 @@ class PublishersMachine(WholeBrokerMachine):
         if luck:
             return
         self.ask_to_end(asked=True)
+        self.ids_at_end = {name: each.next_id for name, each in self.publishers.items()}
         self.topic.terminate(self.ended)
         if settle:
             self.settle()
@@ -190,6 +197,8 @@ class PublishersMachine(WholeBrokerMachine):
             self.learn_new()
             last = next(reversed(self.log), None)
             assert last is None or result == last, "7.5: not the last one"
+            late = [name for name, each in self.publishers.items() if each.seen_through >= self.ids_at_end[name]]
+            assert not late, f"7.5: {late} have sent later, and it is stored"
             self.end = result
         else:  # unloaded before it was durable
             self.ask_to_end(asked=False)
