@@ -135,7 +135,8 @@ def test_another_limit_of_unacknowledged_messages_holds_at_once(kind: Subscripti
     positions = world.publish(4)
 
     def limit(messages: int) -> None:
-        world.broker.set_topic_policies(TopicName.parse(TOPIC), Policies(**{policy: messages}))
+        policies = Policies(**{policy: messages})  # type: ignore[arg-type] # it is one of the counts
+        world.broker.set_topic_policies(TopicName.parse(TOPIC), policies)
         world.settle()
 
     limit(3)
