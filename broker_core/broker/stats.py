@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from broker_core.base.clock import Clock
+from broker_core.base.positions import POSITION_EARLIEST
+from broker_core.base.settings import Settings
 from broker_core.broker.backlog_quota import backlog_bytes, oldest_publish_ms
 from broker_core.broker.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.broker.key_shared.key_stats import DrainingHashStats, KeyStats, key_stats
 from broker_core.broker.key_shared.selector import HashRange
+from broker_core.broker.policies import Quotas
+from broker_core.broker.rates import Traffic
 
 if TYPE_CHECKING:
     from broker_core.broker.consumer import Consumer
     from broker_core.broker.producer import Producer
-    from broker_core.broker.rates import Traffic
     from broker_core.broker.subscription import Subscription
     from broker_core.broker.topic import Topic
 
@@ -275,6 +279,28 @@ def topic_stats(topic: Topic) -> TopicStats:
         publishers=[publisher_stats(producer) for producer in topic.producers],
         subscriptions={name: subscription_stats(each) for name, each in topic.subscriptions.items()},
         deduplication_status=topic.deduplication_status,
+    )
+
+
+def unused_topic_stats(clock: Clock, settings: Settings, quotas: Quotas) -> TopicStats:
+    """Those of a partition that nobody has used yet: it is not there, and has nothing."""
+    nothing = Traffic(clock)
+    return TopicStats(
+        **traffic_fields(nothing, nothing),
+        storage_size=0,
+        backlog_size=0,
+        backlog_quota_limit_size=quotas.size.limit_bytes,
+        backlog_quota_limit_time=quotas.age.limit_s,
+        oldest_backlog_message_age_seconds=_age_s(None, 0),
+        topic_creation_time_stamp=0,
+        last_publish_time_stamp=0,
+        waiting_publishers=0,
+        non_contiguous_deleted_messages_ranges=0,
+        entries_stored=0,
+        last_confirmed_entry=str(POSITION_EARLIEST),
+        publishers=[],
+        subscriptions={},
+        deduplication_status="Enabled" if settings.broker_deduplication_enabled else "Disabled",
     )
 
 

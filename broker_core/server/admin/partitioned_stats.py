@@ -28,13 +28,13 @@ _LARGEST = frozenset(
 """The same for every partition, or meaningful only for the worst of them."""
 
 
-def merged_stats(partitions: dict[str, TopicStats], count: int, *, keep_parts: bool) -> Json:
-    """Pulsar's answer for a topic of ``count`` partitions; ``keep_parts`` also lists each of ``partitions`` by name."""
+def merged_stats(partitions: dict[str, TopicStats], *, keep_parts: bool) -> Json:
+    """Pulsar's answer for a partitioned topic; ``keep_parts`` also lists each partition by its full name."""
     parts: dict[str, Json] = {name: msgspec.to_builtins(stats) for name, stats in partitions.items()}
     merged = _merge(parts.values())
     messages = merged.get("msgInCounter", 0)
     merged["averageMsgSize"] = merged.get("bytesInCounter", 0) / messages if messages else 0.0
-    merged["metadata"] = {"partitions": count}
+    merged["metadata"] = {"partitions": len(partitions)}
     merged["partitions"] = parts if keep_parts else {}
     return merged
 

@@ -16,7 +16,7 @@ from broker_core.base.positions import Position
 from broker_core.broker.broker import TopicsMode
 from broker_core.broker.non_persistent.stats import non_persistent_topic_stats
 from broker_core.broker.retention import trim
-from broker_core.broker.stats import topic_stats
+from broker_core.broker.stats import topic_stats, unused_topic_stats
 from broker_core.broker.topic import Topic
 from broker_core.server.admin.answers import ConflictError, Outcome, RefusedError, done, json_answer
 from broker_core.server.admin.internal_stats import internal_stats
@@ -29,6 +29,7 @@ from broker_core.server.admin.requests import (
     flag,
     message_id,
     namespace_name,
+    node_of,
     plain_topic,
     single_topic,
     topic_name,
@@ -173,10 +174,13 @@ async def get_partitioned_internal_stats(request: Request) -> Response:
 
 async def get_partitioned_stats(request: Request) -> Response:
     """Statistics of all partitions added up; `?perPartition=false` leaves out those of each."""
-    count = _partitions_count(request)
-    parts = {str(topic.name): topic_stats(topic) for topic in used_topics(request)}
+    broker, name = broker_of(request), existing_topic(request)
+    policies = broker.policies
+    unused = unused_topic_stats(node_of(request).clock, policies.settings_of(name), policies.quotas_of(name))
+    parts = {str(name.partition(index)): unused for index in range(_partitions_count(request))}
+    parts |= {str(topic.name): topic_stats(topic) for topic in used_topics(request)}
     keep_parts = request.query_params.get("perPartition", "true").lower() != "false"
-    return json_answer(merged_stats(parts, count, keep_parts=keep_parts))
+    return json_answer(merged_stats(parts, keep_parts=keep_parts))
 
 
 async def terminate(request: Request) -> Response:
