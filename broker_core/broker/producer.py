@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Producer``: one producer of a topic, connected or waiting to be; appends entries, answers in the order of sends.
 
-The log calls back once for each entry and in order, so the entries in flight are a queue and no callback has to know
-which entry it is for. Names and who may hold them are ``producers``'. Source: semantics 1.7.
+The log calls back once for each append and in order, so the entries in flight are a queue and a callback has to know
+only how many entries it is for. Names and who may hold them are ``producers``'. Source: semantics 1.7.
 """
 
 from __future__ import annotations
