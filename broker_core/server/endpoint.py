@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from broker_core.base.invariants import invariant
 from broker_core.server.connection import Connection
+from broker_core.server.listening_port import ListeningPort
 from broker_core.server.session import Node
 
 _BACKLOG: Final = 1024
@@ -24,22 +24,17 @@ class Endpoint:
         self._node = node
         self._loop = asyncio.get_running_loop()
         self._connections: set[Connection] = set()
-        self._server: asyncio.Server | None = None
+        self._port = ListeningPort()
         self._all_gone = asyncio.Event()
         self.connections_made = 0
 
     async def bind(self, host: str, port: int) -> int:
         """Take the port without accepting yet. Returns it; it is new for ``port`` 0. OSError if it cannot be had."""
-        self._server = await self._loop.create_server(
-            self._connection, host, port, backlog=_BACKLOG, start_serving=False
-        )
-        bound: int = self._server.sockets[0].getsockname()[1]
-        return bound
+        return await self._port.bind(self._connection, host, port, _BACKLOG)
 
     async def start(self) -> None:
         """Accept clients from now on."""
-        invariant(self._server is not None, "start before bind")
-        await self._server.start_serving()  # type: ignore[union-attr] # the line above
+        await self._port.start()
 
     @property
     def connections_open(self) -> int:
@@ -47,8 +42,7 @@ class Endpoint:
 
     def stop_accepting(self) -> None:
         """Refuse new clients and take nothing more from those that are there."""
-        if self._server is not None:
-            self._server.close()
+        self._port.close()
         for connection in self._connections:
             connection.stop_reading()
 

@@ -15,7 +15,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from broker_core.base.invariants import invariant
+from broker_core.server.listening_port import ListeningPort
 
 _CONCURRENT_REQUESTS_MAX: Final = 128
 """Connections that HTTP clients may hold; further ones are told to come back (503)."""
@@ -44,20 +44,16 @@ class HttpEndpoint:
         )
         self._config.load()
         self._state = ServerState()
-        self._server: asyncio.Server | None = None
+        self._port = ListeningPort()
         self.connections_made = 0
 
     async def bind(self, host: str, port: int) -> int:
         """Take the port without serving yet. Returns it; it is new for ``port`` 0. OSError if it cannot be had."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._protocol, host, port, start_serving=False)
-        bound: int = self._server.sockets[0].getsockname()[1]
-        return bound
+        return await self._port.bind(self._protocol, host, port)
 
     async def start(self) -> None:
         """Serve from now on."""
-        invariant(self._server is not None, "start before bind")
-        await self._server.start_serving()  # type: ignore[union-attr] # the line above
+        await self._port.start()
 
     @property
     def connections_open(self) -> int:
@@ -65,9 +61,7 @@ class HttpEndpoint:
 
     async def close(self) -> None:
         """Accept no more, let requests in progress end for a moment, close."""
-        if self._server is None:
-            return
-        self._server.close()
+        self._port.close()
         for connection in list(self._state.connections):
             connection.shutdown()
         if self._state.tasks:
