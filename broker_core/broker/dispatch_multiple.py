@@ -18,7 +18,6 @@ from itertools import repeat, takewhile
 
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.broker.ack_sets import words_of_bits
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.dispatcher import DispatchContext
 from broker_core.broker.passes import Passes
@@ -28,6 +27,7 @@ from broker_core.broker.requests import SubscriptionType
 from broker_core.broker.round_robin import RoundRobin
 from broker_core.broker.sinks import Delivery
 from broker_core.storage.ledger import StoredEntry
+from broker_core.wire.ack_sets import words_of_bits
 
 _delivery_of_fields = partial(tuple.__new__, Delivery)
 

@@ -14,7 +14,6 @@ from broker_core.base.clock import TimerHandle
 from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.broker.ack_sets import words_of_bits
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.dispatcher import DispatchContext
 from broker_core.broker.failover import chooser
@@ -24,6 +23,7 @@ from broker_core.broker.passes import Passes
 from broker_core.broker.requests import SubscriptionType
 from broker_core.broker.sinks import Delivery
 from broker_core.storage.ledger import StoredEntry
+from broker_core.wire.ack_sets import words_of_bits
 from broker_core.wire.entry_peek import sticky_key
 
 _new_tuple = tuple.__new__

@@ -24,7 +24,6 @@ from broker_core.base.errors import (
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position, positions_of
 from broker_core.base.settings import Settings
-from broker_core.broker.ack_sets import all_bits, bits_of_words
 from broker_core.broker.backlog_count import unacked_messages
 from broker_core.broker.consumer import Consumer, LastMessage, OnDone
 from broker_core.broker.cursor import Cursor
@@ -40,6 +39,7 @@ from broker_core.broker.requests import AckId, AckKind, SubscribeRequest, Subscr
 from broker_core.broker.seeking import before_position, before_time
 from broker_core.broker.sinks import ConsumerSink
 from broker_core.storage.topic_log import TopicLog
+from broker_core.wire.ack_sets import all_bits, bits_of_words
 
 logger = logging.getLogger(__name__)
 

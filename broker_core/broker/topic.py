@@ -27,7 +27,6 @@ from broker_core.base.names import TopicName, check_not_reserved, check_subscrip
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker import deduplication_cursor
-from broker_core.broker.ack_sets import bits_of_words
 from broker_core.broker.backlog_quota import refusal_of_producers
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.cursor import Cursor
@@ -47,6 +46,7 @@ from broker_core.broker.termination import OnTerminated, Termination
 from broker_core.storage.metadata import INTERNAL_PREFIX, SubscriptionRow
 from broker_core.storage.store import Store
 from broker_core.storage.topic_log import TopicLog
+from broker_core.wire.ack_sets import bits_of_words
 from broker_core.wire.entry import read_metadata
 
 TOPIC_EPOCH: Final = INTERNAL_PREFIX + "topic.epoch"

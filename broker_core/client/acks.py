@@ -15,9 +15,8 @@ from typing import Final, NamedTuple
 
 from broker_core.base.invariants import invariant
 from broker_core.base.positions import POSITION_EARLIEST, MessageId, Position
+from broker_core.wire.ack_sets import words_of_bits
 
-_WORD_BITS: Final = 64
-_WORD_MASK: Final = (1 << _WORD_BITS) - 1
 _WHOLE: Final = 1 << 62
 """Stands for "all messages of the entry" where a batch index is compared."""
 
@@ -27,24 +26,6 @@ class AckCommand(NamedTuple):
 
     cumulative: bool
     ids: list[tuple[Position, tuple[int, ...] | None]]
-
-
-def words_of(remaining: int) -> tuple[int, ...]:
-    """A set of open messages as signed 64-bit words, lowest index in the lowest bit of the first word."""
-    words = []
-    while remaining:
-        word = remaining & _WORD_MASK
-        words.append(word - (1 << _WORD_BITS) if word >> (_WORD_BITS - 1) else word)
-        remaining >>= _WORD_BITS
-    return tuple(words)
-
-
-def remaining_of(words: tuple[int, ...]) -> int:
-    """The inverse of ``words_of``."""
-    remaining = 0
-    for place, word in enumerate(words):
-        remaining |= (word & _WORD_MASK) << (place * _WORD_BITS)
-    return remaining
 
 
 class AckGrouping:
@@ -126,12 +107,12 @@ class AckGrouping:
         """What is to be sent now, the cumulative ack first, then lists of at most ``ids_max``."""
         commands: list[AckCommand] = []
         if self._cumulative_waits:
-            words = words_of(self._cumulative_remaining) or None
+            words = words_of_bits(self._cumulative_remaining) or None
             commands.append(AckCommand(True, [(self._cumulative[0], words)]))
             self._cumulative_waits = False
         done = self._cumulative[0]
         ids: list[tuple[Position, tuple[int, ...] | None]] = [(each, None) for each in self._individual if each > done]
-        ids += [(each, words_of(left)) for each, left in self._partial.items() if each > done]
+        ids += [(each, words_of_bits(left)) for each, left in self._partial.items() if each > done]
         self._individual.clear()
         self._partial.clear()
         commands += [AckCommand(False, ids[at : at + ids_max]) for at in range(0, len(ids), ids_max)]

@@ -18,7 +18,6 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, ChunkMessageId, MessageId, Position
 from broker_core.client.ack_around import DeliveredEntries
 from broker_core.client.ack_sender import AckSender, Receipt
-from broker_core.client.acks import words_of
 from broker_core.client.attachment import Attachment
 from broker_core.client.callbacks import Interceptors, call_application
 from broker_core.client.chunk_receiving import ChunkReceiving
@@ -36,6 +35,7 @@ from broker_core.client.redelivery import Redelivery
 from broker_core.client.retrying import retrying
 from broker_core.client.subscribing import Subscribing, flow, last_message_id, leave, register
 from broker_core.client.unpack import Unpacked, charged_for, unpack
+from broker_core.wire.ack_sets import words_of_bits
 from broker_core.wire.commands import message_id as wire_message_id
 from broker_core.wire.commands import read_message_id, read_position
 from broker_core.wire.heads import MessageHead
@@ -318,7 +318,7 @@ class TopicConsumer:
             seek.message_id.CopyFrom(wire_message_id(target.first_chunk, self.partition))
             if target.batch_index > 0 and target.batch_size > 0:
                 shown = ((1 << target.batch_size) - 1) & ~((1 << target.batch_index) - 1)
-                seek.message_id.ack_set.extend(words_of(shown))
+                seek.message_id.ack_set.extend(words_of_bits(shown))
         else:
             seek.message_publish_time = target
         return BaseCommand(type=BaseCommand.SEEK, seek=seek), request_id

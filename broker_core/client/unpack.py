@@ -15,10 +15,10 @@ from google.protobuf.message import DecodeError
 from broker_core.base.errors import PulsarishError, RemoteProtocolError, ServerError, UnsupportedVersionError
 from broker_core.base.limits import BATCH_MESSAGES_MAX
 from broker_core.base.positions import ChunkMessageId, MessageId, Position
-from broker_core.client.acks import remaining_of
 from broker_core.client.chunk_assembly import ChunkInfo, Joined, chunk_info
 from broker_core.client.chunk_split import CHUNKED_BYTES_MAX
 from broker_core.client.message import Message, Source
+from broker_core.wire.ack_sets import bits_of_words
 from broker_core.wire.compression import NONE, decompress
 from broker_core.wire.entry import BrokerEntry, read_metadata, split_broker_entry, split_entry, verify_entry
 from broker_core.wire.heads import MessageHead
@@ -108,7 +108,7 @@ def charged_for(head: MessageHead, body: bytes) -> int:
     if not 0 < count <= BATCH_MESSAGES_MAX:
         return 1
     remaining = (1 << count) - 1
-    return (remaining & remaining_of(head.ack_set) if head.ack_set else remaining).bit_count() or 1
+    return (remaining & bits_of_words(head.ack_set) if head.ack_set else remaining).bit_count() or 1
 
 
 def _naming(position: Position, failure: PulsarishError) -> PulsarishError:
@@ -150,7 +150,7 @@ def _unpack_batch(
         raise RemoteProtocolError(f"it states {count} messages")
     remaining = (1 << count) - 1
     if head.ack_set:
-        remaining &= remaining_of(head.ack_set)
+        remaining &= bits_of_words(head.ack_set)
     members = _members(_plain(metadata, payload), count)
     messages = [
         _member(source, head, metadata, each, index, count, broker)

@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from broker_core.base.errors import ServerError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.broker import AckId, AckKind, Delivery, SubscribeRequest, Subscription, SubscriptionType
-from broker_core.broker.ack_sets import all_bits, bits_of_words, words_of_bits
 from broker_core.testing.sim_disk import POLICIES
+from broker_core.wire.ack_sets import all_bits, bits_of_words, words_of_bits
 from tests.broker.clients import Client
 from tests.broker.world import EARLIEST, TINY, TOPIC, Answers, World, ack, body
 

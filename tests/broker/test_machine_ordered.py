@@ -11,7 +11,7 @@ from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.broker import AckId, AckKind, Delivery
-from broker_core.broker.ack_sets import all_bits, words_of_bits
+from broker_core.wire.ack_sets import all_bits, words_of_bits
 from tests.broker.clients import Client
 from tests.broker.machine import PICK, SubscriptionMachine
 from tests.broker.world import EXCLUSIVE, FAILOVER, TINY

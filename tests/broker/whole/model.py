@@ -12,8 +12,8 @@ from collections.abc import Callable
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker import Delivery, SubscriptionType
-from broker_core.broker.ack_sets import all_bits, words_of_bits
 from broker_core.testing.virtual_timers import VirtualTimers
+from broker_core.wire.ack_sets import all_bits, words_of_bits
 from tests.broker.clients import Client
 from tests.broker.whole.chunks import ChunkModel
 from tests.broker.whole.entry import Entry

@@ -20,9 +20,9 @@ from broker_core.base.errors import ServerError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
 from broker_core.broker import Topic
-from broker_core.broker.ack_sets import all_bits
 from broker_core.storage.topic_log import TopicLog
 from broker_core.testing.sim_disk import CHANGES, POLICIES, SimDisk
+from broker_core.wire.ack_sets import all_bits
 from tests.broker.whole.entry import Entry
 from tests.broker.whole.model import SubscriptionModel
 from tests.broker.whole.sender import Sender

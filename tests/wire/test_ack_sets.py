@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.broker.ack_sets import all_bits, bits_of_words, words_of_bits
+from broker_core.wire.ack_sets import all_bits, bits_of_words, words_of_bits
 
 
 @pytest.mark.parametrize(
