@@ -23,7 +23,7 @@ from broker_core.client.client_stats import ConsumerStats, ProducerStats
 from broker_core.client.consumer import Acknowledgeable, AsyncConsumer, SeekTarget, redelivery_count_of
 from broker_core.client.cursor_handle import AsyncCursor
 from broker_core.client.entry_reader import AsyncEntryReader
-from broker_core.client.loop_thread import LoopThread
+from broker_core.client.loop_thread import LoopThread, wait_for
 from broker_core.client.message import Message
 from broker_core.client.producer import AsyncProducer
 from broker_core.client.reader import AsyncReader
@@ -72,7 +72,7 @@ def _take_room(window: SendWindow, size: int, timeout_s: float, no_room: Callabl
     while not window.try_take(size):
         room = threading.Event()
         window.wake_later(room.set)
-        if not room.wait(max(0.0, deadline - _clock.monotonic())) and _clock.monotonic() >= deadline:
+        if not wait_for(room, max(0.0, deadline - _clock.monotonic())) and _clock.monotonic() >= deadline:
             raise no_room()
 
 
@@ -191,7 +191,7 @@ class Consumer(Handle[AsyncConsumer]):
             self._inner.wake_later(arrival.set)
             if self._inner.config.receiver_queue_size == 0:
                 self._thread.post(self._inner.want)
-            arrival.wait(None if deadline is None else max(0.0, deadline - _clock.monotonic()))
+            wait_for(arrival, None if deadline is None else max(0.0, deadline - _clock.monotonic()))
             message = self._inner.take()
             if message is not None:
                 return message

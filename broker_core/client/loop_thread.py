@@ -12,6 +12,7 @@ import asyncio
 import atexit
 import contextlib
 import logging
+import math
 import os
 import threading
 from collections import deque
@@ -29,6 +30,9 @@ T = TypeVar("T")
 STOP_SECONDS_MAX = 2.0
 """How long the end of the interpreter waits for the loop to end; the thread is a daemon in any case."""
 
+SIGNAL_LOOK_SECONDS = 0.25
+"""How often a waiting thread wakes for signals: one that comes just before it falls asleep would not wake it."""
+
 CALLS_AT_ONCE_MAX = 2000
 """Posted calls that run before the loop looks at its sockets again."""
 
@@ -40,6 +44,16 @@ def _new_loop() -> asyncio.AbstractEventLoop:
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
+
+
+def wait_for(event: threading.Event, timeout_s: float | None) -> bool:
+    """Whether ``event`` came in ``timeout_s`` (None: wait for ever). Ends with an interrupt, whenever that comes."""
+    left_s = math.inf if timeout_s is None else timeout_s
+    while left_s > SIGNAL_LOOK_SECONDS:
+        if event.wait(SIGNAL_LOOK_SECONDS):
+            return True
+        left_s -= SIGNAL_LOOK_SECONDS
+    return event.wait(left_s)
 
 
 class LoopThread:
@@ -57,7 +71,11 @@ class LoopThread:
         """Run ``work`` on the loop and return its result. An interrupt in the calling thread cancels it."""
         future = self.start(work)
         try:
-            return future.result()
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    return future.result(SIGNAL_LOOK_SECONDS)
+                if future.done():
+                    return future.result()
         except BaseException:
             future.cancel()
             raise
@@ -74,9 +92,14 @@ class LoopThread:
     def post(self, call: Callable[..., object], *args: object) -> None:
         """Call ``call(*args)`` soon on the loop's thread. Its failure is logged. Cheap: the loop is woken once."""
         self._calls.append((call, args))
-        if not self._is_awake:
+        if self._is_awake:
+            return
+        try:
             self._is_awake = True
             self.loop.call_soon_threadsafe(self._make_calls)
+        except BaseException:
+            self._is_awake = False  # interrupted in between: the next call wakes it
+            raise
 
     def check_caller(self) -> None:
         """Refuse what would wait for itself, or for a thread that a fork has left behind."""

@@ -15,7 +15,7 @@ import pytest
 from broker_core.base.errors import AlreadyClosedError, PulsarishError, UsageError
 from broker_core.base.positions import MessageId
 from broker_core.client import Client
-from broker_core.client.loop_thread import LoopThread, shared_loop_thread
+from broker_core.client.loop_thread import LoopThread, shared_loop_thread, wait_for
 from broker_core.testing.running_broker import RunningBroker
 from tests.client.helpers import WAIT_S, eventually, numbered, send, take, values
 
@@ -106,7 +106,15 @@ except KeyboardInterrupt:
     assert (out, err, process.returncode) == (b"interrupted\n", b"", 0)
 
 
-def test_a_cancelled_call_is_cancelled_on_the_loop() -> None:
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A worker of the test runner ignores interrupts, so that only its master acts on them."""
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, usual)
+
+
+def test_a_cancelled_call_is_cancelled_on_the_loop(interruptible: None) -> None:
     """What an interrupted caller waited for does not go on behind its back."""
     loop_thread = shared_loop_thread()
     begun, ended = threading.Event(), threading.Event()
@@ -122,15 +130,26 @@ def test_a_cancelled_call_is_cancelled_on_the_loop() -> None:
         begun.wait(WAIT_S)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
-    # A worker of the test runner ignores interrupts, so that only its master acts on them.
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        threading.Thread(target=interrupt).start()
-        with pytest.raises(KeyboardInterrupt):
-            loop_thread.run(forever())
-    finally:
-        signal.signal(signal.SIGINT, usual)
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        loop_thread.run(forever())
     assert ended.wait(WAIT_S)
+
+
+def test_an_interrupt_that_does_not_wake_the_waiting_thread_ends_its_wait(interruptible: None) -> None:
+    """As one that comes just before it falls asleep: here another thread takes the signal from the system."""
+    loop_thread = shared_loop_thread()
+
+    def wait_on_loop() -> None:
+        loop_thread.run(asyncio.sleep(600))
+
+    def wait_for_event() -> None:
+        wait_for(threading.Event(), None)
+
+    for wait in (wait_on_loop, wait_for_event):
+        threading.Timer(0.1, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            wait()
 
 
 def in_child(work: object) -> str:
