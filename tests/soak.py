@@ -26,8 +26,8 @@ I5.1 to I5.7, I6.2, I6.4, I6.9. Real clients and brokers show I4.7 to I4.10. I7.
 
 Owns: finding the machines, sharing them out over processes, counting steps, telling how to see a failure again. Every
 piece of work is one machine with one seed, some thousand steps long, and always does the same; a failure prints the
-shrunk case and the command that repeats it. Exit code 1 if there was any. ``dice`` choose the steps, where a machine
-allows it.
+shrunk case and the command that repeats it. Exit code 1 if there was any; an interrupt prints the sum so far. ``dice``
+choose the steps, where a machine allows it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import itertools
+import logging
 import os
+import signal
 import sys
 import time
 import traceback
@@ -56,6 +58,9 @@ TESTS: Final = Path(__file__).resolve().parent
 STEPS_DEFAULT: Final = 5_000_000
 STEPS_OF_A_PIECE: Final = 20_000
 """Some seconds of work, so that all processes are busy until the end."""
+
+_TELL_EVERY_S: Final = 10.0
+_INTERRUPTED: Final = 130
 
 
 class Piece(NamedTuple):
@@ -137,11 +142,17 @@ def pieces(names: list[str], first_seed: int, steps: int) -> Iterator[Piece]:
         yield from (Piece(name, number, steps) for name in names)
 
 
+def _begin_worker() -> None:
+    """What the broker says of evictions and damage is no news here, and an interrupt is the main process's."""
+    logging.disable(logging.CRITICAL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def soak(names: list[str], first_seed: int, steps: int, processes: int, piece_steps: int) -> Iterator[Outcome]:
     """Outcomes as they come, until ``steps`` were made."""
     work = pieces(names, first_seed, piece_steps)
     done = asked = 0
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes, get_context("spawn"), _begin_worker) as pool:
         running: set[Future[Outcome]] = set()
         while done < steps:
             while len(running) < processes and (asked < steps or not running):
@@ -151,6 +162,37 @@ def soak(names: list[str], first_seed: int, steps: int, processes: int, piece_st
             for each in finished:
                 done += each.result().steps
                 yield each.result()
+
+
+class Tally:
+    """What was played. Failures and the sum go to stdout, what came so far to stderr."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self._steps: Counter[str] = Counter()
+        self._begun = self._told = time.monotonic()
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one piece."""
+        piece = outcome.piece
+        self._steps[piece.machine] += outcome.steps
+        if outcome.failure:
+            self.failures += 1
+            again = f"python -m tests.soak --only {piece.machine} --seed {piece.seed} --piece {piece.steps} --steps 1"
+            sys.stdout.write(f"{outcome.failure}\n{piece.machine} failed; this repeats it: {again}\n")
+            sys.stdout.flush()
+        if time.monotonic() - self._told >= _TELL_EVERY_S:
+            self._told = time.monotonic()
+            sys.stderr.write(f"  {self._line()}\n")
+
+    def close(self) -> None:
+        """Print the sum."""
+        sys.stdout.writelines(f"{name}: {count:,} steps\n" for name, count in sorted(self._steps.items()))
+        sys.stdout.write(f"{self._line()}\n")
+
+    def _line(self) -> str:
+        total, seconds = self._steps.total(), time.monotonic() - self._begun
+        return f"{total:,} steps in {seconds:,.0f} s, {total / seconds:,.0f} steps/s, {self.failures} violations"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -167,22 +209,15 @@ def main(arguments: list[str] | None = None) -> int:
         if options.only not in names:
             parser.error(f"there is no machine {options.only!r}; there are {', '.join(names)}")
         names = [options.only]
-    begun = time.monotonic()
-    steps: Counter[str] = Counter()
-    failures = 0
-    for outcome in soak(names, options.seed, options.steps, options.processes, options.piece):
-        piece = outcome.piece
-        steps[piece.machine] += outcome.steps
-        if outcome.failure:
-            failures += 1
-            again = f"python -m tests.soak --only {piece.machine} --seed {piece.seed} --piece {piece.steps} --steps 1"
-            sys.stdout.write(f"{outcome.failure}\n{piece.machine} failed; this repeats it: {again}\n")
-            sys.stdout.flush()
-    seconds = time.monotonic() - begun
-    sys.stdout.writelines(f"{name}: {count:,} steps\n" for name, count in sorted(steps.items()))
-    rate = steps.total() / seconds
-    sys.stdout.write(f"{steps.total():,} steps in {seconds:,.0f} s, {rate:,.0f} steps/s, {failures} violations\n")
-    return 1 if failures else 0
+    tally = Tally()
+    code = 0
+    try:
+        for outcome in soak(names, options.seed, options.steps, options.processes, options.piece):
+            tally.add(outcome)
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
+    tally.close()
+    return 1 if tally.failures else code
 
 
 if __name__ == "__main__":

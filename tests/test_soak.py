@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
@@ -35,6 +37,24 @@ def test_all_machines_run_for_as_many_steps_as_wanted(capsys: pytest.CaptureFixt
     steps = int(out.split("FailoverMachine: ")[1].split(" ")[0])
     assert steps >= 400
     assert "0 violations" in out
+
+
+def test_an_interrupted_run_tells_what_it_has_seen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Hours of work count, also if somebody needs the machine; what was found decides the exit code."""
+
+    def interrupted(*_: object) -> Iterator[soak.Outcome]:
+        yield soak.Outcome(soak.Piece("A", 1, 100), 1234, "")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(soak, "_TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(soak, "soak", interrupted)
+    assert soak.main([]) == 130
+    said = capsys.readouterr()
+    assert "A: 1,234 steps" in said.out
+    assert "0 violations" in said.out
+    assert "1,234 steps in" in said.err
 
 
 def test_a_failure_is_told_with_its_case_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
