@@ -11,7 +11,7 @@ is stored before the producer hears of it; whoever comes back with an older epoc
 written meanwhile. Those that wait for exclusive access are served in order as soon as nobody is connected.
 
 Invariants: an exclusive producer is alone; nobody waits while nobody is connected; the epoch never falls while the
-topic exists, except to one that a producer brings back.
+topic exists.
 Source: Pulsar docs, "Producers", "Access mode"; semantics 1.7.1, 1.7.4.
 """
 
@@ -107,12 +107,19 @@ class Producers:
         """It has left; the next one that waits gets its turn."""
         if self._by_name.get(producer.name) is producer:
             del self._by_name[producer.name]
-            if self._waiting and not self._by_name:
-                successor = self._waiting.popleft()
-                self._connect(successor)
-                successor.tell_ready()
+            self._serve_waiting()
         elif producer in self._waiting:
             self._waiting.remove(producer)
+
+    def _serve_waiting(self) -> None:
+        """The first that waits has the topic, unless somebody else had it since: then the next one."""
+        while self._waiting and not self._by_name:
+            successor = self._waiting.popleft()
+            if self._is_outdated(successor.request):
+                successor.turn_away(self._outdated(successor.request))
+            else:
+                self._connect(successor)
+                successor.tell_ready()
 
     def disconnect_all(self) -> None:
         """Every client is told to go, also those that wait; they may come back."""
@@ -157,12 +164,8 @@ class Producers:
             if older is not None and not succeeds:
                 raise self._busy(older.name)
             return
-        if request.topic_epoch is not None and request.topic_epoch < (self.epoch or 0):
-            raise ProducerFencedError(
-                f"{self._topic} was taken by another exclusive producer: its epoch is {self.epoch}, "
-                f"that of producer {request.name!r} is {request.topic_epoch}",
-                hint="make a new producer if this one is to write again",
-            )
+        if self._is_outdated(request):
+            raise self._outdated(request)
         if mode is AccessMode.WAIT_FOR_EXCLUSIVE and len(self._waiting) >= WAITING_MAX:
             raise ProducerBusyError(
                 f"{WAITING_MAX} producers wait for exclusive access to {self._topic} already",
@@ -173,6 +176,17 @@ class Producers:
                 f"{self._topic} has {len(self)} producers and {len(self._waiting)} that wait for exclusive access",
                 hint="close them first, wait with WaitForExclusive, or push them out with ExclusiveWithFencing",
             )
+
+    def _is_outdated(self, request: ProducerRequest) -> bool:
+        """Whether another producer had the topic for itself after the one that ``request`` is from."""
+        return request.topic_epoch is not None and request.topic_epoch < (self.epoch or 0)
+
+    def _outdated(self, request: ProducerRequest) -> ProducerFencedError:
+        return ProducerFencedError(
+            f"{self._topic} was taken by another exclusive producer: its epoch is {self.epoch}, "
+            f"that of producer {request.name!r} is {request.topic_epoch}",
+            hint="make a new producer if this one is to write again",
+        )
 
     def _holder(self) -> Producer | None:
         """The producer that has the topic for itself. It is alone, so looking at the first one is enough."""

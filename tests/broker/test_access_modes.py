@@ -261,6 +261,22 @@ AccessMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=
 TestAccess = AccessMachine.TestCase
 
 
+def test_who_waits_with_an_older_epoch_is_fenced_when_its_turn_comes() -> None:
+    """1.7.4: it was let in to wait with the newest epoch, but somebody before it had the topic since; others go on."""
+    world = World()
+    world.produce(name="returning", access_mode=WAIT)[0].abandon()
+    shared, _ = world.produce(name="shared")
+    between, _ = world.produce(name="between", access_mode=WAIT)
+    returning, fenced = world.produce(name="returning", access_mode=WAIT, topic_epoch=0, epoch=1)
+    last, served = world.produce(name="last", access_mode=WAIT)
+    shared.close()
+    assert (between.topic_epoch, returning.accepting) == (1, False)
+    between.close()
+    assert isinstance(fenced.refusal, ProducerFencedError)
+    assert returning.closed
+    assert (served.ready_told, last.topic_epoch, world.topic().producers.epoch) == (1, 2, 2)
+
+
 def test_a_topic_of_the_same_name_made_anew_has_no_epoch() -> None:
     """1.7.4: deleting a topic forgets its epoch; a producer that returns brings its own back."""
     world = World()
