@@ -23,10 +23,13 @@ def test_an_exclusive_producer_is_alone(client: pulsar.Client, topic: str) -> No
     client.create_producer(topic)
 
 
-def test_fencing_ends_the_producer_before(client: pulsar.Client, topic: str) -> None:
+def test_fencing_ends_the_producer_before(
+    client: pulsar.Client, new_client_of: Callable[[], pulsar.Client], topic: str
+) -> None:
     """1.7.4: the older producer reconnects with its epoch, is fenced, and fails for good."""
     consumer = client.subscribe(topic, "s")
-    older = client.create_producer(topic, access_mode=MODES.Exclusive)
+    # Of its own client, since closing one that has a fenced producer says that it is closed already.
+    older = new_client_of().create_producer(topic, access_mode=MODES.Exclusive)
     older.send(b"old")
     newer = client.create_producer(topic, access_mode=MODES.ExclusiveWithFencing)
     newer.send(b"new")
