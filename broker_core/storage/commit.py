@@ -399,12 +399,13 @@ class GroupCommit:
         self._in_flight = None
         self._finishing = True
         self._take_back_files(job)
-        error = error or self.error or self._report_durable(job)
+        error = error or self.error
         if error is not None:
             self._finishing = False
             self.fail(error)
             _tell([callback for group in job.groups for callback in group.callbacks] + job.recorders, error)
             return
+        self._report_durable(job)
         for group in job.groups:
             for callback in group.callbacks:
                 callback(None)
@@ -428,17 +429,13 @@ class GroupCommit:
         for path, file in job.lent:
             self._handles.adopt(path, file)
 
-    def _report_durable(self, job: CommitJob) -> StorageError | None:
-        """Owners may commit to the catalogue here, which can fail like any other write."""
-        try:
-            for group in job.groups:
-                queue = group.queue
-                if group.sync:
-                    queue.cached = self._page_cache.synced(queue.path, queue.cached, group.end)
-                queue.owner.group_durable(group.end)
-        except StorageError as e:
-            return e
-        return None
+    def _report_durable(self, job: CommitJob) -> None:
+        """Owners may change the catalogue here; the next job makes that durable."""
+        for group in job.groups:
+            queue = group.queue
+            if group.sync:
+                queue.cached = self._page_cache.synced(queue.path, queue.cached, group.end)
+            queue.owner.group_durable(group.end)
 
     def _run_done(self, job: CommitJob) -> None:
         try:
