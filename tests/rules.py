@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.source_trees import parsed
+
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 CATALOGUE: Final = REPOSITORY / "docs" / "semantics.md"
 TESTS: Final = REPOSITORY / "tests"
@@ -91,7 +93,7 @@ def _between(first: str, last: str) -> list[str]:
 def citations(folder: Path) -> Iterator[Citation]:
     """All citations in the docstrings of tests (functions and methods, machines' rules included) below ``folder``."""
     for path in sorted(folder.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_test(node):
                 where = f"{path.relative_to(folder.parent).as_posix()}:{node.lineno}"
                 yield from (Citation(number, where) for number in cited_numbers(ast.get_docstring(node) or ""))

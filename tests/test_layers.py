@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from tests.source_trees import parsed
+
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 
 _BASE: Final = {"base"}
@@ -69,7 +71,7 @@ def _sources() -> Iterator[tuple[str, str, ast.Module]]:
     for path in [*roots, REPOSITORY / "pyspark_pulsarish.py"]:
         name = path.relative_to(REPOSITORY).as_posix()
         if path.exists() and not name.endswith("_pb2.py"):
-            yield name, _layer(name), ast.parse(path.read_text(encoding="utf-8"))
+            yield name, _layer(name), parsed(path)
 
 
 def _layer(name: str) -> str:

@@ -7,11 +7,12 @@ import ast
 import importlib
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Final
 
 import pytest
+
+from tests.source_trees import parsed
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 CODE_FOLDERS: Final = ("broker_core", "pulsarish_spark", "tests", "examples", "benchmarks", "scripts")
@@ -48,11 +49,6 @@ def _named(path: Path) -> str:
     return path.relative_to(REPOSITORY).as_posix()
 
 
-@cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
 CODE: Final = _code_files()
 PRODUCT: Final = [path for path in CODE if _named(path).startswith(PRODUCT_FOLDERS)]
 
@@ -61,7 +57,7 @@ def test_every_file_says_its_licence_and_what_it_is_for() -> None:
     """First line SPDX, then a module docstring."""
     first_line = "# SPDX-License-Identifier: Apache-2.0\n"
     assert [_named(p) for p in CODE if not p.read_text(encoding="utf-8").startswith(first_line)] == []
-    assert [_named(p) for p in CODE if not ast.get_docstring(_tree(p))] == []
+    assert [_named(p) for p in CODE if not ast.get_docstring(parsed(p))] == []
 
 
 def test_files_and_functions_stay_short() -> None:
@@ -71,7 +67,7 @@ def test_files_and_functions_stay_short() -> None:
     functions = {
         f"{_named(path)}:{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
         for path in CODE
-        for node in ast.walk(_tree(path))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
     assert {name: count for name, count in functions.items() if count > FUNCTION_LINES_MAX} == {}
@@ -80,7 +76,7 @@ def test_files_and_functions_stay_short() -> None:
 def test_package_doors_hold_no_logic() -> None:
     """``__init__`` re-exports and nothing else."""
     doors = [path for path in CODE if path.name == "__init__.py"]
-    assert [f"{_named(p)}:{node.lineno}" for p in doors for node in _tree(p).body if not _is_re_export(node)] == []
+    assert [f"{_named(p)}:{node.lineno}" for p in doors for node in parsed(p).body if not _is_re_export(node)] == []
 
 
 def _is_re_export(node: ast.stmt) -> bool:
@@ -95,7 +91,7 @@ def _is_re_export(node: ast.stmt) -> bool:
 def test_what_a_module_offers_exists() -> None:
     """Every name in ``__all__`` can be imported."""
     for path in PRODUCT:
-        if any(isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "__all__" for n in _tree(path).body):
+        if any(isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "__all__" for n in parsed(path).body):
             name = _named(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
             module = importlib.import_module(name)
             assert [each for each in module.__all__ if not hasattr(module, each)] == [], name
@@ -107,7 +103,7 @@ def test_only_the_command_line_prints() -> None:
         f"{_named(path)}:{node.lineno}"
         for path in PRODUCT
         if not _named(path).startswith("broker_core/cli/")
-        for node in ast.walk(_tree(path))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
     ] == []
 

@@ -240,7 +240,8 @@ class Connection(asyncio.BufferedProtocol):
 
     async def handshake(self) -> None:
         """Return when the broker has accepted us, else raise."""
-        await asyncio.shield(self._handshake)
+        # Not shielded: when its only waiter gives up, nobody is left who would look at how it ended.
+        await self._handshake
 
     # ------------------------------------------------------------------------------------------ asyncio's side
 

@@ -6,8 +6,8 @@ import asyncio
 import pytest
 
 from broker_core.client import AsyncClient
+from tests.client.scenes import flows, run
 from tests.client.scripted_broker import ScriptedBroker, plain_entry
-from tests.client.test_connections import flows, run
 
 
 def test_a_batch_receive_that_is_cancelled_loses_nothing() -> None:

@@ -19,8 +19,8 @@ from broker_core.client.unpack import Unpacked, unpack
 from broker_core.wire.entry import broker_entry_prefix, seal_entry
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
+from tests.client.scenes import flows, run
 from tests.client.scripted_broker import ScriptedBroker
-from tests.client.test_connections import flows, run
 
 HEAD = MessageHead(0, 7, 3, 2, 0, (), -1)
 

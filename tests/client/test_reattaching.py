@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What consumers and readers ask for, keep and drop around a reconnect, against a scripted broker."""
+
+import asyncio
+
+import pytest
+
+from broker_core.base.errors import (
+    ChecksumMismatchError,
+    ConnectionLostError,
+    OperationTimeoutError,
+    UnsupportedVersionError,
+)
+from broker_core.base.positions import MESSAGE_ID_EARLIEST, MessageId, Position
+from broker_core.client import AsyncClient
+from broker_core.client.entry_reader import AsyncEntryReader
+from broker_core.wire.commands import close_consumer, success
+from broker_core.wire.entry import seal_entry
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from tests.client.scenes import flows, run
+from tests.client.scripted_broker import Peer, ScriptedBroker, plain_entry
+
+
+def subscribes(broker: ScriptedBroker) -> list[pb.CommandSubscribe]:
+    return [c.subscribe for peer in broker.peers for c in peer.received if c.type == BaseCommand.SUBSCRIBE]
+
+
+def test_flows_come_in_halves_of_the_queue() -> None:
+    """4.1.2 and 4.1.3 FLOW(Q) on connect, then FLOW of what was taken, in halves; 4.1.7 FLOW(Q) after a reconnect."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s", receiver_queue_size=4)
+        await broker.until(lambda: flows(broker) == [4])
+        for entry in range(4):
+            broker.peers[0].deliver(entry, plain_entry(b"%d" % entry))
+        for _ in range(3):
+            await consumer.receive(5)
+        await broker.until(lambda: flows(broker) == [4, 2])
+        broker.peers[0].transport.abort()
+        await broker.until(lambda: flows(broker) == [4, 2, 4])
+        broker.peers[1].deliver(3, plain_entry(b"again"))
+        assert (await consumer.receive(5)).value == b"again"
+
+    run(play)
+
+
+def test_without_prefetch_a_waiting_receive_survives_a_reconnect() -> None:
+    """4.1.4 the one permit is given anew on the new connection."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s", receiver_queue_size=0)
+        waiting = asyncio.ensure_future(consumer.receive(5))
+        await broker.until(lambda: flows(broker) == [1])
+        broker.peers[0].transport.abort()
+        await broker.until(lambda: flows(broker) == [1, 1])
+        broker.peers[1].deliver(0, plain_entry(b"x"))
+        assert (await waiting).value == b"x"
+
+    run(play)
+
+
+def test_permits_that_fall_due_while_a_consumer_attaches_are_sent_then() -> None:
+    """4.1.6, 4.1.7 resumed between its SUBSCRIBE and the answer, it would otherwise wait for messages for ever."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s", receiver_queue_size=4)
+        await broker.until(lambda: flows(broker) == [4])
+        held: list[tuple[Peer, BaseCommand]] = []
+        broker.handlers[BaseCommand.SUBSCRIBE] = lambda peer, command: held.append((peer, command))
+        consumer.pause()
+        broker.peers[0].transport.abort()
+        await broker.until(lambda: bool(held))
+        consumer.resume()
+        await asyncio.sleep(0)  # what resuming posted to the loop has run
+        peer, subscribing = held[0]
+        peer.send(success(subscribing.subscribe.request_id))
+        await broker.until(lambda: flows(broker) == [4, 4])
+
+    run(play)
+
+
+def test_a_rewind_while_a_consumer_attaches_is_told_then() -> None:
+    """2.3.5.3, 4.2.5: otherwise the broker would go on in the former epoch, and all that it sends would be dropped."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s")
+        await broker.until(lambda: bool(flows(broker)))
+        held: list[tuple[Peer, BaseCommand]] = []
+        broker.handlers[BaseCommand.SUBSCRIBE] = lambda peer, command: held.append((peer, command))
+        broker.peers[0].transport.abort()
+        await broker.until(lambda: bool(held))
+        consumer.redeliver_unacknowledged()
+        peer, subscribing = held[0]
+        peer.send(success(subscribing.subscribe.request_id))
+        await broker.until(lambda: peer.count(BaseCommand.FLOW) == 1)
+        rewind = next(each for each in peer.received if each.type == BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+        assert subscribing.subscribe.consumer_epoch < rewind.redeliverUnacknowledgedMessages.consumer_epoch
+
+    run(play)
+
+
+def test_an_ack_is_not_lost_with_the_connection() -> None:
+    """3.1.12 acks that wait are sent on the next connection; one that wants an answer fails with the connection."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.handlers[BaseCommand.ACK] = lambda peer, command: None
+        consumer = await client.subscribe("t", "s", acknowledgment_group_time_s=30)
+        broker.peers[0].deliver(0, plain_entry(b"a"))
+        broker.peers[0].deliver(1, plain_entry(b"b"))
+        first, second = [await consumer.receive(5) for _ in range(2)]
+        answered = asyncio.ensure_future(consumer.acknowledge(second, wait=True))
+        await broker.until(lambda: broker.peers[0].count(BaseCommand.ACK) == 1)
+        await consumer.acknowledge(first)
+        broker.peers[0].transport.abort()
+        with pytest.raises(ConnectionLostError):
+            await answered
+        await broker.until(lambda: len(broker.peers) == 2 and broker.peers[1].count(BaseCommand.ACK) == 1)
+        ack = broker.peers[1].received[-1].ack if broker.peers[1].received[-1].type == BaseCommand.ACK else None
+        sent = ack or next(c.ack for c in broker.peers[1].received if c.type == BaseCommand.ACK)
+        assert [each.entryId for each in sent.message_id] == [0]
+        assert not sent.HasField("request_id")
+
+    run(play)
+
+
+def test_messages_from_before_a_rewind_are_dropped() -> None:
+    """4.2.5, 2.3.5.3: the epoch rises with each rewind, and what the broker pushed under an older one is not shown."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s", receiver_queue_size=10)
+        consumer.redeliver_unacknowledged()
+        await broker.until(lambda: broker.peers[0].received[-1].type == BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+        assert broker.peers[0].received[-1].redeliverUnacknowledgedMessages.consumer_epoch == 1
+        for epoch, value in ((0, b"old"), (1, b"new")):
+            message = pb.CommandMessage(
+                consumer_id=0, message_id=pb.MessageIdData(ledgerId=1, entryId=epoch), consumer_epoch=epoch
+            )
+            command = BaseCommand(type=BaseCommand.MESSAGE, message=message).SerializeToString()
+            body = plain_entry(value)
+            size = len(command)
+            frame = (size + 4 + len(body)).to_bytes(4, "big") + size.to_bytes(4, "big") + command + body
+            broker.peers[0].transport.write(frame)
+        assert (await consumer.receive(5)).value == b"new"
+
+    run(play)
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_seek_drops_what_was_pushed_before(closes: bool) -> None:
+    """A of the wire notes: CLOSE_CONSUMER and SUCCESS, or a bare SUCCESS; permits are whole in both cases."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        def on_seek(peer: Peer, command: BaseCommand) -> None:
+            peer.deliver(7, plain_entry(b"stale"))
+            if closes:
+                peer.send(close_consumer(0, -1))
+            peer.send(success(command.seek.request_id))
+
+        broker.handlers[BaseCommand.SEEK] = on_seek
+        consumer = await client.subscribe("t", "s", receiver_queue_size=2)
+        broker.peers[0].deliver(6, plain_entry(b"stale too"))
+        await broker.until(lambda: flows(broker) == [2])
+        await consumer.seek(MESSAGE_ID_EARLIEST)
+        await broker.until(lambda: sum(flows(broker)) >= (4 if closes else 3))
+        assert flows(broker) == ([2, 1, 2] if closes else [2, 1, 1])
+        assert len(subscribes(broker)) == (2 if closes else 1)
+        broker.peers[0].deliver(0, plain_entry(b"fresh"))
+        assert (await consumer.receive(5)).value == b"fresh"
+
+    run(play)
+
+
+def test_a_reader_goes_on_behind_the_last_message_that_was_taken() -> None:
+    """A subscription that is not durable starts again at the last message taken, and skips it."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        reader = await client.create_reader("t", MessageId(1, 3), inclusive=True)
+        peer = broker.peers[0]
+        for entry in (3, 4, 5):
+            peer.deliver(entry, plain_entry(b"%d" % entry))
+        assert [(await reader.read_next(5)).value for _ in range(2)] == [b"3", b"4"]
+        peer.transport.abort()
+        await broker.until(lambda: len(subscribes(broker)) == 2)
+        starts = [(each.start_message_id.ledgerId, each.start_message_id.entryId) for each in subscribes(broker)]
+        assert starts == [(1, 3), (1, 4)]
+        await broker.until(lambda: len(flows(broker)) == 2)
+        for entry in (4, 5):
+            broker.peers[1].deliver(entry, plain_entry(b"%d" % entry))
+        assert (await reader.read_next(5)).value == b"5"
+
+    run(play)
+
+
+def test_an_entry_reader_resumes_behind_the_last_entry() -> None:
+    """Entries come once and in order over reconnects, whatever the broker repeats."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        reader = await client.read_entries("t", Position(1, 0), Position(1, 6))
+        peer = broker.peers[-1]
+        for entry in (0, 1, 2):
+            peer.deliver(entry, plain_entry(b"x"))
+        seen: list[int] = []
+        while seen[-1:] != [2]:
+            seen += [entry.entry for entry in await reader.next_entries()]
+        await broker.until(lambda: len(flows(broker)) == 1)
+        peer.transport.abort()
+        await broker.until(lambda: len(subscribes(broker)) == 2)
+        assert subscribes(broker)[-1].start_message_id.entryId == 3
+        await broker.until(lambda: len(flows(broker)) == 2)
+        for entry in (2, 3, 4, 5, 6):
+            broker.peers[-1].deliver(entry, plain_entry(b"x"))
+        await collect(reader, seen)
+        assert seen == [0, 1, 2, 3, 4, 5]
+        await broker.until(lambda: broker.peers[-1].count(BaseCommand.CLOSE_CONSUMER) == 1)
+
+    run(play)
+
+
+def test_an_entry_reader_without_progress_names_topic_and_position() -> None:
+    """The deadline: a broker that says that there is more but sends nothing."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        def last(peer: Peer, command: BaseCommand) -> None:
+            response = pb.CommandGetLastMessageIdResponse(
+                last_message_id=pb.MessageIdData(ledgerId=9, entryId=9), request_id=command.getLastMessageId.request_id
+            )
+            peer.send(BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=response))
+
+        broker.handlers[BaseCommand.GET_LAST_MESSAGE_ID] = last
+        reader = await client.read_entries("t", Position(1, 0), Position(1, 6), timeout_s=0.3)
+        with pytest.raises(OperationTimeoutError, match="public/default/t at or after 1:0"):
+            await reader.next_entries()
+
+    run(play)
+
+
+def test_an_entry_reader_that_asks_for_the_end_still_takes_entries() -> None:
+    """Entries that come before the answer fill the buffer and pause the connection; that must not block the reader."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        def deliver_first(peer: Peer, command: BaseCommand) -> None:
+            peer.deliver(0, plain_entry(b"x"))
+
+        broker.handlers[BaseCommand.GET_LAST_MESSAGE_ID] = deliver_first
+        reader = await client.read_entries("t", Position(1, 0), Position(1, 2), buffer_bytes_max=1, timeout_s=2)
+        assert [entry.entry for entry in await reader.next_entries()] == [0]
+        broker.peers[-1].deliver(1, plain_entry(b"y"))
+        assert [entry.entry for entry in await reader.next_entries()] == [1]
+
+    run(play)
+
+
+def test_damaged_entries_are_never_shown() -> None:
+    """A6 of the contract: a consumer raises in the entry's place and goes on; an entry reader stops there."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        good = plain_entry(b"good")
+        damaged = good[:-1] + b"!"
+        consumer = await client.subscribe("t", "s", receiver_queue_size=2)
+        for body in (damaged, good):
+            broker.peers[0].deliver(5, body)
+        with pytest.raises(ChecksumMismatchError, match="entry 1:5"):
+            await consumer.receive(5)
+        assert (await consumer.receive(5)).value == b"good"
+        await broker.until(lambda: flows(broker) == [2, 1, 1])
+        assert broker.peers[0].count(BaseCommand.ACK) == 0
+        reader = await client.read_entries("t", Position(1, 0), Position(1, 9))
+        broker.peers[-1].deliver(0, good, consumer_id=1)
+        broker.peers[-1].deliver(1, damaged, consumer_id=1)
+        seen: list[int] = []
+        with pytest.raises(ChecksumMismatchError, match="entry 1:1"):
+            await collect(reader, seen)
+        assert seen == [0]
+
+    run(play)
+
+
+async def collect(reader: AsyncEntryReader, seen: list[int]) -> None:
+    """Note the ids of all entries until the reader ends."""
+    while entries := await reader.next_entries():
+        seen += [entry.entry for entry in entries]
+
+
+def test_what_cannot_be_shown_is_named() -> None:
+    """1.5: an encrypted entry raises in its place; markers of transactions are not shown at all."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s")
+        base = {"producer_name": "p", "sequence_id": 0, "publish_time": 1}
+        locked = pb.MessageMetadata(encryption_keys=[pb.EncryptionKeys(key="k", value=b"v")], **base)  # type: ignore[arg-type]
+        marker = pb.MessageMetadata(marker_type=20, **base)  # type: ignore[arg-type]
+        for entry, metadata in enumerate((locked, marker)):
+            broker.peers[0].deliver(entry, seal_entry(metadata.SerializeToString(), b"x"))
+        broker.peers[0].deliver(3, plain_entry(b"plain"))
+        with pytest.raises(UnsupportedVersionError, match="entry 1:0: it is encrypted"):
+            await consumer.receive(5)
+        assert (await consumer.receive(5)).value == b"plain"
+
+    run(play)

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Receipts, and what a producer sends again, against a broker that does what the test says."""
+
+import asyncio
+
+import pytest
+
+from broker_core.base.errors import (
+    ChecksumMismatchError,
+    OperationTimeoutError,
+    ServiceNotReadyError,
+    TopicTerminatedError,
+)
+from broker_core.client import AsyncClient
+from broker_core.wire.commands import close_producer, send_error
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from tests.client.scenes import run
+from tests.client.scripted_broker import Peer, ScriptedBroker, answer, scripted_broker
+
+
+def test_unconfirmed_messages_are_sent_again_in_order() -> None:
+    """1.7.7 after a lost connection everything without receipt is sent once more, in order, under the same name."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: peer.receipt(sequence_id, sequence_id) if sequence_id < 2 else None
+        producer = await client.create_producer("t", batching_enabled=False)
+        sends = [asyncio.ensure_future(producer.send(str(number))) for number in range(5)]
+        await broker.until(lambda: len(broker.peers[0].sends) == 5)
+        broker.on_send = lambda peer, sequence_id: peer.receipt(sequence_id, 100 + sequence_id)
+        broker.peers[0].transport.abort()
+        ids = await asyncio.gather(*sends)
+        assert [each.entry for each in ids] == [0, 1, 102, 103, 104]
+        assert [sequence_id for sequence_id, _ in broker.peers[1].sends] == [2, 3, 4]
+        again = next(c.producer for c in broker.peers[1].received if c.type == BaseCommand.PRODUCER)
+        assert (again.producer_name, again.epoch, again.user_provided_producer_name) == ("scripted-0", 1, False)
+
+    run(play)
+
+
+def test_a_broker_that_moves_the_producer_names_the_next_one() -> None:
+    """B.4 CLOSE_PRODUCER with assignedBrokerServiceUrl: the client goes there without a lookup."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        async with scripted_broker() as other:
+            producer = await client.create_producer("t")
+            moved = close_producer(0, -1)
+            moved.close_producer.assignedBrokerServiceUrl = other.service_url
+            broker.peers[0].send(moved)
+            await broker.until(lambda: True)
+            await other.until(lambda: bool(other.peers) and other.peers[0].count(BaseCommand.PRODUCER) == 1)
+            assert other.peers[0].count(BaseCommand.LOOKUP) == 0
+            assert await producer.send("x")
+            assert len(other.peers[0].sends) == 1
+            await producer.close()
+
+    run(play)
+
+
+def test_old_receipts_are_ignored_and_early_ones_start_over() -> None:
+    """B.3 receipts are matched strictly: one from the past is dropped, one from the future means that order is lost."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        producer = await client.create_producer("t", batching_enabled=False)
+        sends = [asyncio.ensure_future(producer.send(str(number))) for number in range(3)]
+        peer = broker.peers[0]
+        await broker.until(lambda: len(peer.sends) == 3)
+        peer.receipt(0, 10)
+        peer.receipt(0, 11)
+        assert (await sends[0]).entry == 10
+        broker.on_send = lambda peer, sequence_id: peer.receipt(sequence_id, 20 + sequence_id)
+        peer.receipt(2, 12)
+        assert [each.entry for each in await asyncio.gather(*sends[1:])] == [21, 22]
+        assert peer.count(BaseCommand.CLOSE_PRODUCER) == 1
+
+    run(play)
+
+
+def test_a_message_without_receipt_has_an_unknown_outcome() -> None:
+    """1.7.6 send timeout: the error says that it is not known, and a receipt that comes later harms nobody."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        producer = await client.create_producer("t", send_timeout_s=0.1, batching_enabled=False)
+        with pytest.raises(OperationTimeoutError, match="unknown whether 1 message"):
+            await producer.send("x")
+        broker.on_send = lambda peer, sequence_id: peer.receipt(sequence_id, sequence_id)
+        broker.peers[0].receipt(0, 0)
+        assert (await producer.send("y")).entry == 1
+
+    run(play)
+
+
+def test_nothing_is_sent_again_behind_a_message_of_unknown_outcome() -> None:
+    """1.7.6, 1.8.1: stored without it, a later message would bar the way for it on a topic with deduplication."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        producer = await client.create_producer("t", send_timeout_s=0.4, batching_enabled=False)
+        first = asyncio.ensure_future(producer.send("x"))
+        await asyncio.sleep(0.2)  # their times end apart
+        second = asyncio.ensure_future(producer.send("y"))
+        with pytest.raises(OperationTimeoutError):
+            await first
+        broker.on_send = lambda peer, sequence_id: peer.receipt(sequence_id, sequence_id)
+        broker.peers[0].transport.close()
+        assert (await producer.send("z")).entry == 2
+        with pytest.raises(OperationTimeoutError, match="this or what was sent before it"):
+            await second
+
+    run(play)
+
+
+def test_refused_messages_end_as_the_refusal_says() -> None:
+    """B.4 SEND_ERROR: a checksum error fails that message, a terminated topic the producer, others start over."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        producer = await client.create_producer("t", batching_enabled=False)
+        broker.on_send = lambda peer, sequence_id: peer.send(send_error(0, sequence_id, ChecksumMismatchError("bad")))
+        with pytest.raises(ChecksumMismatchError):
+            await producer.send("x")
+        failures = [ServiceNotReadyError("later")]
+
+        def once(peer: Peer, sequence_id: int) -> None:
+            if failures:
+                peer.send(send_error(0, sequence_id, failures.pop()))
+            else:
+                peer.receipt(sequence_id, sequence_id)
+
+        broker.on_send = once
+        assert (await producer.send("y")).entry == 1
+        broker.on_send = lambda peer, sequence_id: peer.send(send_error(0, sequence_id, TopicTerminatedError("over")))
+        for _ in range(2):
+            with pytest.raises(TopicTerminatedError):
+                await producer.send("z")
+
+    run(play)
+
+
+def test_a_producer_waits_for_its_turn() -> None:
+    """B.3 producer_ready false means: keep waiting on the same request."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        def later(peer: Peer, command: BaseCommand) -> None:
+            waiting = pb.CommandProducerSuccess(
+                request_id=command.producer.request_id, producer_name="w", producer_ready=False
+            )
+            peer.send(BaseCommand(type=BaseCommand.PRODUCER_SUCCESS, producer_success=waiting))
+
+        broker.handlers[BaseCommand.PRODUCER] = later
+        making = asyncio.ensure_future(client.create_producer("t", access_mode="wait_for_exclusive"))
+        await broker.until(lambda: broker.peers != [] and broker.peers[0].count(BaseCommand.PRODUCER) == 1)
+        await asyncio.sleep(0.2)
+        assert not making.done()
+        command = broker.peers[0].received[-1]
+        answer(broker.peers[0], command)
+        assert (await making).name == "scripted-0"
+        assert command.producer.producer_access_mode == pb.AccessWaitForExclusive
+
+    run(play, operation_timeout_s=0.1)
