@@ -56,6 +56,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", default=",".join(parts), help="parts, comma separated (all)")
     chosen = parser.parse_args(arguments)
     context = report.environment()
+    if unknown := set(chosen.only.split(",")) - set(parts):
+        parser.error(f"no such part: {', '.join(sorted(unknown))} (there are {', '.join(parts)})")
     figures: list[Figure] = []
     for name in chosen.only.split(","):
         sys.stderr.write(f"-- {name}\n")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``make bench-peers``: Spark with our connector on our broker, beside Spark with its Kafka connector on Kafka.
 
-    python -m benchmarks.peers [--quick]
+    python -m benchmarks.peers [--quick] [--only reads,writes,latency,etl]
 
 Both brokers run at the same time, each at its defaults: ours confirms a message when fdatasync has returned, Kafka
 when it is in the page cache. Cases are run in turn on all sides. ``kafka tuned`` is the same broker read with settings
@@ -15,6 +15,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -28,10 +29,13 @@ from benchmarks.kafka import recipe as kafka
 from benchmarks.measure import Figure
 from benchmarks.spark_cases import SparkCases, new_session
 from benchmarks.spark_suite import FULL, QUICK, Scale, run_suite
+from benchmarks.spark_suite import PARTS as SUITE_PARTS
 from broker_core.testing.running_broker import RunningBroker
 from examples.flights.source import load_flights
 
 _REPOSITORY: Final = Path(__file__).resolve().parent.parent
+ETL: Final = "etl"
+PARTS: Final = (*SUITE_PARTS, ETL)
 _SIDES: Final = ("pulsarish", "kafka", "kafka tuned", LIMIT_SIDE)
 
 
@@ -39,11 +43,16 @@ def main(arguments: list[str]) -> int:
     """The command; its exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description="Compare with Kafka in one run.")
     parser.add_argument("--quick", action="store_true", help="few rows, one run: shows that everything works")
-    scale = QUICK if parser.parse_args(arguments).quick else FULL
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, comma separated (all)")
+    chosen = parser.parse_args(arguments)
+    parts = chosen.only.split(",")
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))} (there are {', '.join(PARTS)})")
+    scale = QUICK if chosen.quick else FULL
     context = report.environment()
     try:
         with tempfile.TemporaryDirectory(prefix="bench-peers-") as folder:
-            figures = measure(Path(folder), scale)
+            figures = measure(Path(folder), scale, parts)
     except kafka.PeerUnavailableError as error:
         sys.stderr.write(f"no comparison: {error}\n")
         return 1
@@ -55,8 +64,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def measure(folder: Path, scale: Scale) -> list[Figure]:
-    """Everything, in the one session first, then the ETL job as processes of its own."""
+def measure(folder: Path, scale: Scale, parts: Collection[str]) -> list[Figure]:
+    """What ``parts`` name, in the one session first, then the ETL job as processes of its own."""
     with kafka.running_broker(folder / "kafka") as theirs, RunningBroker(folder / "pulsarish") as ours:
         pulsarish = PulsarishConnector(ours)
         default = KafkaConnector(theirs)
@@ -64,9 +73,9 @@ def measure(folder: Path, scale: Scale) -> list[Figure]:
         spark = new_session(kafka.connector_jars())
         cases = SparkCases(spark, folder / "spark")
         cases.scratch.mkdir()
-        figures = run_suite(cases, [pulsarish, default, tuned], [pulsarish, default], scale)
+        figures = run_suite(cases, [pulsarish, default, tuned], [pulsarish, default], scale, parts)
         spark.stop()
-        return figures + etl_twins([pulsarish, default], folder, scale.runs)
+        return figures + (etl_twins([pulsarish, default], folder, scale.runs) if ETL in parts else [])
 
 
 def etl_twins(connectors: list[Connector], folder: Path, runs: int) -> list[Figure]:

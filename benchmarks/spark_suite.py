@@ -6,7 +6,7 @@ Reads are shown beside what any source written in Python could reach (``LIMIT_SI
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,8 +47,8 @@ FULL: Final = Scale(
     read_1kib=1_500_000,
     write_100b=1_000_000,
     write_1kib=500_000,
-    latency_runs=2,
-    latency_s=15.0,
+    latency_runs=4,
+    latency_s=10.0,
     trigger_rows=500_000,
 )
 QUICK: Final = Scale(
@@ -63,18 +63,26 @@ QUICK: Final = Scale(
 )
 
 
+PARTS: Final = ("reads", "writes", "latency")
+
+
 def run_suite(
-    cases: SparkCases, readers: Sequence[Connector], writers: Sequence[Connector], scale: Scale
+    cases: SparkCases,
+    readers: Sequence[Connector],
+    writers: Sequence[Connector],
+    scale: Scale,
+    parts: Collection[str] = PARTS,
 ) -> list[Figure]:
-    """All cases. ``readers`` are compared where data is read, ``writers`` where it is written."""
+    """The cases of ``parts``. ``readers`` are compared where data is read, ``writers`` where it is written."""
     figures: list[Figure] = []
-    for rows in scale.reads():
+    for rows in scale.reads() if "reads" in parts else ():
         figures += _batch_read(cases, readers, rows, scale.runs)
         figures += _stream_read(cases, readers, rows, scale)
-    for rows in scale.writes():
+    for rows in scale.writes() if "writes" in parts else ():
         figures += _batch_write(cases, writers, rows, scale.runs)
         figures += _stream_write(cases, writers, rows, scale.runs)
-    figures += _latency(cases, readers, scale)
+    if "latency" in parts:
+        figures += _latency(cases, readers, scale)
     return figures
 
 

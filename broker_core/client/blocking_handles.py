@@ -18,7 +18,7 @@ from broker_core.base.clock import SystemClock
 from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.batch_receive import BYTES_DEFAULT, MESSAGES_DEFAULT, TIMEOUT_SECONDS_DEFAULT
-from broker_core.client.batching import MessageFields, OnSent
+from broker_core.client.batching import MessageFields, OnSent, OutgoingMessage
 from broker_core.client.client_stats import ConsumerStats, ProducerStats
 from broker_core.client.consumer import Acknowledgeable, AsyncConsumer, SeekTarget, redelivery_count_of
 from broker_core.client.cursor_handle import AsyncCursor
@@ -76,6 +76,18 @@ def _take_room(window: SendWindow, size: int, timeout_s: float, no_room: Callabl
             raise no_room()
 
 
+def _settling(sent: Future[MessageId]) -> OnSent:
+    """The callback that gives ``sent`` its result."""
+
+    def settle(message_id: MessageId | None, failure: PulsarishError | None) -> None:
+        if message_id is not None:
+            sent.set_result(message_id)
+        else:
+            sent.set_exception(failure)
+
+    return settle
+
+
 class Producer(Handle[AsyncProducer]):
     """Sends messages to one topic."""
 
@@ -99,7 +111,11 @@ class Producer(Handle[AsyncProducer]):
         Raises UsageError (too large), QueueFullError, OperationTimeoutError (outcome unknown) or what the broker
         answers.
         """
-        return self._thread.run(self._inner.send(value, **fields))
+        self._thread.check_caller()
+        sent: Future[MessageId] = Future()
+        # An open batch is closed for it, so that nobody waits for the publish delay.
+        self._hand_over(self._inner.outgoing(value, **fields), _settling(sent), at_once=True)
+        return self._thread.result_of(sent)
 
     def send_async(
         self, value: bytes | str | None, *, callback: OnSent | None = None, **fields: Unpack[MessageFields]
@@ -109,31 +125,12 @@ class Producer(Handle[AsyncProducer]):
         Without a callback a failure is raised by the next ``flush`` or ``close``. Raises QueueFullError if too much
         waits for receipts; with ``block_if_queue_full`` waits instead.
         """
-        inner = self._inner
-        message = inner.outgoing(value, **fields)
-        if self._thread.is_current:
-            if not inner.window.try_take(message.size_bytes):
-                raise inner.queue_full()
-            inner.enqueue(message, callback)
-            return
-        if not inner.window.try_take(message.size_bytes):
-            self._thread.check_caller()
-            if not inner.config.block_if_queue_full:
-                raise inner.queue_full()
-            _take_room(inner.window, message.size_bytes, inner.config.send_timeout_s, inner.no_room)
-        self._thread.post(inner.enqueue, message, callback)
+        self._hand_over(self._inner.outgoing(value, **fields), callback, at_once=False)
 
     def send_future(self, value: bytes | str | None, **fields: Unpack[MessageFields]) -> Future[MessageId]:
         """As ``send_async``, with a future in place of the callback: convenient, at half the speed."""
         sent: Future[MessageId] = Future()
-
-        def settle(message_id: MessageId | None, failure: PulsarishError | None) -> None:
-            if message_id is not None:
-                sent.set_result(message_id)
-            else:
-                sent.set_exception(failure)
-
-        self.send_async(value, callback=settle, **fields)
+        self.send_async(value, callback=_settling(sent), **fields)
         return sent
 
     def stats(self) -> ProducerStats:
@@ -146,6 +143,21 @@ class Producer(Handle[AsyncProducer]):
         Raises the first failure of a message that was sent without a callback since the last ``flush``.
         """
         self._thread.run(self._flush())
+
+    def _hand_over(self, message: OutgoingMessage, on_sent: OnSent | None, *, at_once: bool) -> None:
+        """Take room for ``message`` on the calling thread, and give it to the loop's."""
+        inner = self._inner
+        if self._thread.is_current:
+            if not inner.window.try_take(message.size_bytes):
+                raise inner.queue_full()
+            inner.enqueue(message, on_sent, at_once)
+            return
+        if not inner.window.try_take(message.size_bytes):
+            self._thread.check_caller()
+            if not inner.config.block_if_queue_full:
+                raise inner.queue_full()
+            _take_room(inner.window, message.size_bytes, inner.config.send_timeout_s, inner.no_room)
+        self._thread.post(inner.enqueue, message, on_sent, at_once)
 
     async def _flush(self) -> None:
         # Runs behind everything that this thread has posted before.

@@ -71,14 +71,19 @@ class LoopThread:
         """Run ``work`` on the loop and return its result. An interrupt in the calling thread cancels it."""
         future = self.start(work)
         try:
-            while True:
-                with contextlib.suppress(TimeoutError):
-                    return future.result(SIGNAL_LOOK_SECONDS)
-                if future.done():
-                    return future.result()
+            return self.result_of(future)
         except BaseException:
             future.cancel()
             raise
+
+    @staticmethod
+    def result_of(future: Future[T]) -> T:
+        """Wait for ``future`` on the calling thread. Ends with an interrupt, whenever that comes."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return future.result(SIGNAL_LOOK_SECONDS)
+            if future.done():
+                return future.result()
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin ``work`` on the loop; whoever wants to know waits for the future."""
