@@ -28,7 +28,7 @@ from benchmarks import (
     report,
     storage_bench,
 )
-from benchmarks.connectors import PulsarishConnector
+from benchmarks.connectors import SEVEN_COLUMNS, PulsarishConnector
 from benchmarks.measure import Figure
 from benchmarks.spark_cases import SparkCases, new_session
 from benchmarks.spark_suite import FULL, QUICK, run_suite
@@ -90,7 +90,9 @@ def spark(quick: bool) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="bench-spark-") as folder, RunningBroker(Path(folder) / "data") as broker:
         session = new_session([])
         connector = PulsarishConnector(broker)
-        figures = run_suite(SparkCases(session, Path(folder)), [connector], [connector], QUICK if quick else FULL)
+        narrow = PulsarishConnector(broker, "pulsarish, 7 columns", SEVEN_COLUMNS)
+        scale = QUICK if quick else FULL
+        figures = run_suite(SparkCases(session, Path(folder)), [connector, narrow], [connector], scale)
         session.stop()
     return figures
 

@@ -3,7 +3,8 @@
 
 A ``Connector`` says how to name the format, which options read or write a topic, how a topic is made, and which
 processes serve it. ``KafkaConnector`` exists twice in a run: at its defaults, and as somebody who knows Kafka's
-consumer would set it.
+consumer would set it. Ours too: with all its columns, as it comes, and with the seven that Kafka's source and ``python
+limit`` have, because Spark works for every column of every row.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ KAFKA_TUNED: Final = {
     "kafka.max.partition.fetch.bytes": str(8 << 20),
     "kafka.max.poll.records": "5000",
 }
+
+SEVEN_COLUMNS: Final = {"columns": "key,value,topic,partition,offset,timestamp,timestampType"}
 
 
 class Connector(Protocol):
@@ -71,6 +74,7 @@ class PulsarishConnector:
 
     broker: RunningBroker
     side: str = "pulsarish"
+    read_options: dict[str, str] = field(default_factory=dict)
     format: str = "pulsarish"
 
     @property
@@ -81,7 +85,8 @@ class PulsarishConnector:
         create_topic(self.broker.http_url, name, partitions)
 
     def source_options(self, topic: str) -> dict[str, str]:
-        return {"service.url": self.broker.service_url, "topic": topic, "startingOffsets": "earliest"}
+        options = {"service.url": self.broker.service_url, "topic": topic, "startingOffsets": "earliest"}
+        return options | self.read_options
 
     def sink_options(self, topic: str) -> dict[str, str]:
         return {"service.url": self.broker.service_url, "topic": topic}
