@@ -19,7 +19,7 @@ from itertools import repeat, takewhile
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer
-from broker_core.broker.dispatcher import DispatchContext
+from broker_core.broker.dispatcher import DelayedEntries, DispatchContext
 from broker_core.broker.passes import Passes
 from broker_core.broker.position_set import PositionSet
 from broker_core.broker.redelivery import RedeliveryCounter
@@ -57,6 +57,7 @@ class MultipleConsumersDispatcher(ABC):
         self._woken = False
         self._pass_ms = 0
         self._passes = Passes(context.timers, self._pass)
+        self._rewound_from = self.read_position
         self._delayed = context.delayed
         if self._delayed is not None:
             self._delayed.start(self._passes.kick)
@@ -91,6 +92,15 @@ class MultipleConsumersDispatcher(ABC):
     def _ready_to_go(self) -> int:
         """Entries that wait to be sent again and may find somebody: with enough of them no due ones are taken out."""
         return len(self._replay)
+
+    def _is_in_hand(self, position: Position) -> bool:
+        """``position`` was read, and need not be read again: a consumer has it, or it waits to be sent."""
+        return position in self._owners or position in self._replay
+
+    @property
+    def _frontier(self) -> Position:
+        """The first entry of the log that was never read, though reading may have gone back."""
+        return max(self.read_position, self._rewound_from)
 
     def _left(self, consumer: Consumer) -> None:  # noqa: B027 # most have nothing to do here
         """``consumer`` is not of the crowd any more; what it had is taken back next."""
@@ -290,12 +300,13 @@ class MultipleConsumersDispatcher(ABC):
         entries = self._reader.read(start, wanted, self._context.settings.dispatcher_max_read_size_bytes)
         if not entries:
             return False
-        due = entries if delayed is None else delayed.hold_back(entries)
+        fresh = entries if start >= self._rewound_from else self._not_in_hand(entries)
+        due = fresh if delayed is None else delayed.hold_back(fresh)
         left = self._deal(self._deliveries(due))
         if left and due is entries:
             self.read_position = left[0].entry.position
         else:
-            # What was held back must not be read twice, so those that found nobody wait apart (semantics 2.4.5).
+            # What is held back or in hand must not be read again: those that found nobody wait apart (semantics 2.4.5).
             for delivery in left:
                 self._requeue(delivery.entry.position)
             ledger, entry = entries[-1].position
@@ -337,6 +348,21 @@ class MultipleConsumersDispatcher(ABC):
         for position in self._delayed.take_due(wanted, self.read_position):
             if not self._cursor.is_acked(position) and position not in self._owners:
                 self._requeue(position)
+
+    def hold_back_with(self, delayed: DelayedEntries | None) -> None:
+        """From now on ``delayed`` holds back what is not due. What its predecessor held is read again."""
+        if self._delayed is not None:
+            self._delayed.close()
+            self._rewound_from = self._frontier
+            self.read_position = self._cursor.first_unacked()
+        self._delayed = delayed
+        if delayed is not None:
+            delayed.start(self._passes.kick)
+        self._passes.kick()
+
+    def _not_in_hand(self, entries: list[StoredEntry]) -> list[StoredEntry]:
+        """Of entries that are read again: those that were only held back."""
+        return [entry for entry in entries if not self._is_in_hand(entry.position)]
 
     # -- handing out
 

@@ -115,12 +115,21 @@ class DelayedTracker(ABC):
         self.arm()
         return [entry for number, entry in enumerate(entries) if number not in held]
 
+    def settings_changed(self, settings: Settings) -> None:
+        """The tick may be another one: look again what is due now."""
+        due = DueRule.of(self._due.clock, settings)
+        if due == self._due:
+            return
+        self._due = due
+        self._disarm()
+        if self._wake is not None:
+            self._wake()
+            self.arm()
+
     def close(self) -> None:
         """The dispatcher ends. What it was not given stays unacknowledged and is read again by the next."""
         self._wake = None
-        if self._armed is not None:
-            self._armed.cancel()
-            self._armed = None
+        self._disarm()
 
     # -- for subclasses
 
@@ -149,8 +158,7 @@ class DelayedTracker(ABC):
         if self._armed is not None:
             if next_ms is not None and next_ms >= self._armed_ms:
                 return
-            self._armed.cancel()
-            self._armed = None
+            self._disarm()
         if next_ms is None:
             return
         self._armed_ms = next_ms
@@ -159,6 +167,11 @@ class DelayedTracker(ABC):
         tick_s = max(self._due.tick_ms, TICK_MIN_MS if next_ms <= clock.now_ms() else 0) / 1000
         rest_s = self._fired_s + tick_s - clock.monotonic() if next_ms else 0.0
         self._armed = self._timers.call_later(min(max(wait_s, rest_s), LOOK_AGAIN_S), self._fire)
+
+    def _disarm(self) -> None:
+        if self._armed is not None:
+            self._armed.cancel()
+            self._armed = None
 
     def _fire(self) -> None:
         self._armed = None
