@@ -23,6 +23,7 @@ from broker_core.client.consumer_letters import Letters
 from broker_core.client.discovery import Discovery
 from broker_core.client.mixed_keys import MixedKeys
 from broker_core.client.network import Network
+from broker_core.client.opening import open_all
 from broker_core.client.receiver_queue import ReceiverQueue
 from broker_core.client.retrying import retrying
 from broker_core.client.topic_consumer import StartPoint, TopicConsumer
@@ -177,11 +178,10 @@ class ConsumerTopics:
         self.parts += tuple(added)
         self._resize()
         try:
-            await asyncio.gather(*(part.open() for part in added))
+            await open_all(added)
         except BaseException:
             self.parts = tuple(part for part in self.parts if part not in added)
             self._resize()
-            await asyncio.gather(*(part.close() for part in added))
             raise
 
     def _new_part(self, name: TopicName, config: ConsumerConfig, size: int, start: StartPoint | None) -> TopicConsumer:
