@@ -293,7 +293,8 @@ class MultipleConsumersDispatcher(ABC):
         if delayed is not None and delayed.paused:
             return False
         start = self.read_position
-        if self._cursor.has_holes or start <= self._cursor.mark_delete:
+        untouched = self._cursor.untouched_from(start)
+        if not untouched:
             start = self.read_position = self._cursor.skip_acked(start)
         if delayed is not None:
             start = self.read_position = delayed.skip_held(start)
@@ -302,7 +303,7 @@ class MultipleConsumersDispatcher(ABC):
             return False
         fresh = entries if start >= self._rewound_from else self._not_in_hand(entries)
         due = fresh if delayed is None else delayed.hold_back(fresh)
-        left = self._deal(self._deliveries(due))
+        left = self._deal(_first_deliveries(due) if untouched and fresh is entries else self._deliveries(due))
         if left and due is entries:
             self.read_position = left[0].entry.position
         else:
@@ -330,8 +331,6 @@ class MultipleConsumersDispatcher(ABC):
     def _deliveries(self, entries: list[StoredEntry]) -> list[Delivery]:
         """Everything of ``entries`` that is not acknowledged."""
         cursor, count = self._cursor, self._redeliveries.count
-        if not cursor.has_holes and not self._redeliveries:
-            return list(map(_delivery_of_fields, zip(entries, repeat(0), repeat(None), strict=False)))
         deliveries = []
         for entry in entries:
             position = entry.position
@@ -374,24 +373,21 @@ class MultipleConsumersDispatcher(ABC):
 
     def _send(self, consumer: Consumer, deliveries: list[Delivery], costs: Sequence[int], messages: int) -> int:
         """Send ``deliveries``, which cost ``messages`` together; their bytes. Call ``_sent`` afterwards."""
-        self._book(consumer, deliveries, costs)
-        size_bytes = sum([len(delivery.entry.body) for delivery in deliveries])
-        self._block_if_full(consumer)
+        if len(deliveries) == 1:  # in a large crowd each gets one at a time
+            position, body, *_ = deliveries[0].entry
+            size_bytes = len(body)
+            consumer.pending.add(position, messages)
+            self._owners[position] = consumer
+        else:
+            positions = [delivery.entry.position for delivery in deliveries]
+            size_bytes = sum([len(delivery.entry.body) for delivery in deliveries])
+            consumer.pending.add_all(positions, costs)
+            self._owners.update(zip(positions, repeat(consumer), strict=False))
         consumer.send(deliveries, messages, size_bytes, self._pass_ms)
+        self._block_if_full(consumer)
         if consumer.permits <= 0 or consumer.blocked:
             self._refresh(consumer)
         return size_bytes
-
-    def _book(self, consumer: Consumer, deliveries: Sequence[Delivery], costs: Sequence[int]) -> None:
-        """``deliveries`` are with ``consumer`` now. In a large crowd each gets one at a time, which is made cheap."""
-        if len(deliveries) == 1:
-            position = deliveries[0].entry.position
-            consumer.pending.add(position, costs[0])
-            self._owners[position] = consumer
-            return
-        positions = [delivery.entry.position for delivery in deliveries]
-        consumer.pending.add_all(positions, costs)
-        self._owners.update(zip(positions, repeat(consumer), strict=False))
 
     def _sent(self, messages: int, size_bytes: int) -> None:
         """Book what was sent, to one consumer or to many."""
@@ -412,3 +408,8 @@ class MultipleConsumersDispatcher(ABC):
         if delivery.ack_set is None:
             return delivery.entry.messages
         return self._cursor.partial[delivery.entry.position].bit_count()
+
+
+def _first_deliveries(entries: list[StoredEntry]) -> list[Delivery]:
+    """``entries`` are given out for the first time, and nothing of them is acknowledged."""
+    return list(map(_delivery_of_fields, zip(entries, repeat(0), repeat(None), strict=False)))

@@ -46,11 +46,6 @@ class _Share:
         self.deliveries: list[Delivery] = []
         self.costs: list[int] = []
 
-    def add(self, delivery: Delivery, cost: int) -> None:
-        self.room -= cost
-        self.deliveries.append(delivery)
-        self.costs.append(cost)
-
 
 class KeySharedDispatcher(MultipleConsumersDispatcher):
     """Serves the consumers of one Key_Shared subscription. ``policy`` is that of the first one and binds all."""
@@ -253,24 +248,24 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             limit = self.recorded.limit(consumer) if self.recorded else None
             if room <= 0 or (limit is not None and (queue.first() or limit) >= limit):
                 continue
-            share = _Share(room)
+            deliveries: list[Delivery] = []
+            costs: list[int] = []
             for delivery in self._read_waiting(queue, min(room, entries_max)):
-                if share.room <= 0 or (limit is not None and delivery.entry.position >= limit):
+                if room <= 0 or (limit is not None and delivery.entry.position >= limit):
                     break
-                share.add(delivery, self._cost(delivery))
-            for delivery in share.deliveries:
                 self._unqueue(delivery.entry.position)
-            if share.deliveries:
-                messages = sum(share.costs)
-                self._sent(messages, self._send(consumer, share.deliveries, share.costs, messages))
+                deliveries.append(delivery)
+                costs.append(self._cost(delivery))
+                room -= costs[-1]
+            if deliveries:
+                messages = sum(costs)
+                self._sent(messages, self._send(consumer, deliveries, costs, messages))
             done = True
         return done
 
     def _room_now(self, consumer: Consumer) -> int:
         """Messages that it can be sent in this pass."""
-        if consumer.permits <= 0 or consumer.blocked or not consumer.sink.writable:
-            return 0
-        return self._room(consumer)
+        return 0 if consumer.blocked or not consumer.sink.writable else self._room(consumer)
 
     def _owner_of(self, hash_: int) -> Consumer | None:
         """Whose ``hash_`` is; found again without asking the selector until the mapping changes."""
@@ -289,18 +284,18 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
         """Give each entry to the owner of its key, or let it wait; stops when nobody can take anything."""
         known, hash_of, keyless = self._owners_of_hashes, self.selector.hash_of, self._keyless
         waiting = () if self.policy.allow_out_of_order else self._waiting.entries_of
-        recorded, draining = self.recorded, self.draining or None
+        hashes, recorded, draining = self._hashes, self.recorded, self.draining or None
         shares: dict[Consumer, _Share] = {}
         hungry, budget = self._crowd.available_count(), self._budget()
-        for number, delivery in enumerate(deliveries):
+        for number, (delivery, cost) in enumerate(zip(deliveries, self._costs(deliveries), strict=True)):
             if not hungry or budget <= 0:
                 self._hand_out_all(shares)
                 return deliveries[number:]
-            entry = delivery.entry
-            hash_ = hash_of(sticky_key(entry.body, keyless))
+            position, body, *_ = delivery.entry
+            hash_ = hash_of(sticky_key(body, keyless))
             owner = known.get(hash_) or self._owner_of(hash_)
             if owner is None:
-                self._wait(entry.position, hash_, None, stalled=False)
+                self._wait(position, hash_, None, stalled=False)
                 continue
             share = shares.get(owner)
             if share is None:
@@ -308,11 +303,12 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
                 share = shares[owner] = _Share(0 if late else self._room_now(owner))
             stalled = draining is not None and draining.blocks(hash_, owner)
             if stalled or share.room <= 0 or hash_ in waiting:
-                self._wait(entry.position, hash_, owner, stalled=stalled)
+                self._wait(position, hash_, owner, stalled=stalled)
                 continue
-            self._hashes[entry.position] = hash_
-            cost = self._cost(delivery)
-            share.add(delivery, cost)
+            hashes[position] = hash_
+            share.deliveries.append(delivery)
+            share.costs.append(cost)
+            share.room -= cost
             budget -= cost
             if share.room <= 0:
                 hungry -= 1
