@@ -12,9 +12,11 @@ Source: Pulsar docs, "Subscription types - Shared"; semantics 2.4, 3.3, 4.4, 6.2
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import repeat, takewhile
+from typing import Any
 
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
@@ -114,8 +116,8 @@ class MultipleConsumersDispatcher(ABC):
         """Its unacknowledged entries go to others, counted as redelivered (semantics 2.4.9)."""
         self._crowd.remove(consumer)
         self._left(consumer)
+        self.unacked_messages -= consumer.pending.unacked
         self._take_back(consumer, consumer.pending.take_all())
-        self.unacked_messages = sum(other.pending.unacked for other in self._crowd)
         self._resume_if_room()
         self._passes.kick()
 
@@ -176,9 +178,7 @@ class MultipleConsumersDispatcher(ABC):
         self.unacked_messages -= before - pending.unacked
         for position in others:
             self.acked(consumer, position, 0)
-        forget = self._owners.pop
-        for position in positions:
-            forget(position, None)
+        forget_all(self._owners, positions)
         self._redeliveries.forget_all(positions)
         if consumer.blocked:
             self._unblock_if_room(consumer)
@@ -367,17 +367,20 @@ class MultipleConsumersDispatcher(ABC):
 
     def _room(self, consumer: Consumer) -> int:
         """Messages that this consumer may be given now, though the last entry may go beyond."""
-        if not self._consumer_limit:
-            return consumer.permits
-        return min(consumer.permits, self._consumer_limit - consumer.pending.unacked)
+        if consumer.blocked or not consumer.sink.writable:
+            return 0
+        room = consumer.permits
+        if self._consumer_limit:
+            room = min(room, self._consumer_limit - consumer.pending.unacked)
+        return room
 
     def _send(self, consumer: Consumer, deliveries: list[Delivery], costs: Sequence[int], messages: int) -> int:
         """Send ``deliveries``, which cost ``messages`` together; their bytes. Call ``_sent`` afterwards."""
         if len(deliveries) == 1:  # in a large crowd each gets one at a time
-            position, body, *_ = deliveries[0].entry
-            size_bytes = len(body)
-            consumer.pending.add(position, messages)
-            self._owners[position] = consumer
+            entry = deliveries[0].entry
+            size_bytes = len(entry.body)
+            consumer.pending.add(entry.position, messages)
+            self._owners[entry.position] = consumer
         else:
             positions = [delivery.entry.position for delivery in deliveries]
             size_bytes = sum([len(delivery.entry.body) for delivery in deliveries])
@@ -408,6 +411,11 @@ class MultipleConsumersDispatcher(ABC):
         if delivery.ack_set is None:
             return delivery.entry.messages
         return self._cursor.partial[delivery.entry.position].bit_count()
+
+
+def forget_all(book: dict[Position, Any], positions: Iterable[Position]) -> None:
+    """Take ``positions`` out of ``book``, those that are in it."""
+    deque(map(book.pop, positions, repeat(None)), maxlen=0)
 
 
 def _first_deliveries(entries: list[StoredEntry]) -> list[Delivery]:

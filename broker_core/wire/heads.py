@@ -339,23 +339,29 @@ class MessageHeads:
     Nearly all of such a head is the same from one entry to the next, so it is kept.
     """
 
-    __slots__ = ("_consumer", "_end", "_entry_bytes", "_ledger", "_partition", "_size", "_start", "consumer_epoch")
+    __slots__ = (
+        "_consumer", "_end", "_entry_bytes", "_ledger", "_partition", "_size", "_start", "_tail_len", "_until_entry",
+        "consumer_epoch",
+    )  # fmt: skip
 
     def __init__(self, consumer_id: int, partition: int, consumer_epoch: int = -1) -> None:
         self.consumer_epoch = consumer_epoch
         self._consumer = b"\x08" + varint(consumer_id)
         self._partition = b"\x18" + varint(partition) if partition >= 0 else b""
         self._end = self._partition + (b"\x28" + varint(consumer_epoch) if consumer_epoch >= 0 else b"")
-        self._ledger = self._entry_bytes = -1
+        self._ledger = self._entry_bytes = self._tail_len = -1
         self._size = 0
-        self._start = b""
+        self._start = self._until_entry = b""
 
     def head(self, ledger: int, entry: int, tail_len: int) -> bytes:
         """Everything of the frame before its last ``tail_len`` bytes."""
         encoded = varint(entry)
         if ledger != self._ledger or len(encoded) != self._entry_bytes:
             self._begin(ledger, len(encoded))
-        return _pack_sizes(self._size + 4 + tail_len, self._size) + self._start + encoded + self._end
+        if tail_len != self._tail_len:
+            self._until_entry = _pack_sizes(self._size + 4 + tail_len, self._size) + self._start
+            self._tail_len = tail_len
+        return self._until_entry + encoded + self._end
 
     def _begin(self, ledger: int, entry_bytes: int) -> None:
         message_id = b"\x08" + varint(ledger) + b"\x10"
@@ -364,7 +370,7 @@ class MessageHeads:
         message_bytes = len(message) + entry_bytes + len(self._end)
         self._start = b"\x08\x09\x4a%c%b" % (message_bytes, message)
         self._size = 4 + message_bytes
-        self._ledger, self._entry_bytes = ledger, entry_bytes
+        self._ledger, self._entry_bytes, self._tail_len = ledger, entry_bytes, -1
 
 
 def parse_message(command: bytes) -> MessageHead | None:

@@ -20,7 +20,7 @@ from typing import Final
 from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.positions import Position
 from broker_core.broker.consumer import Consumer
-from broker_core.broker.dispatch_multiple import MultipleConsumersDispatcher
+from broker_core.broker.dispatch_multiple import MultipleConsumersDispatcher, forget_all
 from broker_core.broker.dispatcher import DispatchContext
 from broker_core.broker.key_shared.draining import DrainingHashes
 from broker_core.broker.key_shared.recorded_positions import RecordedPositions
@@ -183,9 +183,7 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
                 self.acked(consumer, position, 0)
             return
         super().acked_entries(consumer, positions)
-        forget = self._hashes.pop
-        for position in positions:
-            forget(position, None)
+        forget_all(self._hashes, positions)
 
     def acks_settled(self) -> None:
         if self.recorded and self.recorded.advance(self._cursor.first_unacked()):
@@ -244,7 +242,7 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
         done = False
         for consumer in [consumer for consumer in self._waiting.queues if consumer.permits > 0]:
             queue = self._waiting.queues[consumer]
-            room = min(self._room_now(consumer), self._budget())
+            room = min(self._room(consumer), self._budget())
             limit = self.recorded.limit(consumer) if self.recorded else None
             if room <= 0 or (limit is not None and (queue.first() or limit) >= limit):
                 continue
@@ -262,10 +260,6 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
                 self._sent(messages, self._send(consumer, deliveries, costs, messages))
             done = True
         return done
-
-    def _room_now(self, consumer: Consumer) -> int:
-        """Messages that it can be sent in this pass."""
-        return 0 if consumer.blocked or not consumer.sink.writable else self._room(consumer)
 
     def _owner_of(self, hash_: int) -> Consumer | None:
         """Whose ``hash_`` is; found again without asking the selector until the mapping changes."""
@@ -291,8 +285,9 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             if not hungry or budget <= 0:
                 self._hand_out_all(shares)
                 return deliveries[number:]
-            position, body, *_ = delivery.entry
-            hash_ = hash_of(sticky_key(body, keyless))
+            entry = delivery.entry
+            position = entry.position
+            hash_ = hash_of(sticky_key(entry.body, keyless))
             owner = known.get(hash_) or self._owner_of(hash_)
             if owner is None:
                 self._wait(position, hash_, None, stalled=False)
@@ -300,7 +295,7 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             share = shares.get(owner)
             if share is None:
                 late = bool(recorded) and owner in recorded
-                share = shares[owner] = _Share(0 if late else self._room_now(owner))
+                share = shares[owner] = _Share(0 if late else self._room(owner))
             stalled = draining is not None and draining.blocks(hash_, owner)
             if stalled or share.room <= 0 or hash_ in waiting:
                 self._wait(position, hash_, owner, stalled=stalled)
