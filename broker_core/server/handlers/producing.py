@@ -18,7 +18,7 @@ from broker_core.base.positions import Position, to_signed64
 from broker_core.broker.broker import AnyTopic
 from broker_core.broker.producer import Producer
 from broker_core.broker.requests import AccessMode, InitialPosition, Peer, ProducerRequest
-from broker_core.server.admission import admit
+from broker_core.server.admission import admit_all
 from broker_core.server.session import NO_REQUEST, Session
 from broker_core.wire import commands
 from broker_core.wire.heads import SendHead, receipt_frame, receipt_frames
@@ -52,25 +52,23 @@ class ProducerChannel:
 
     def send_all(self, heads: Sequence[SendHead], bodies: Sequence[bytes]) -> None:
         """SENDs that came together. Raises RemoteProtocolError if one of ``bodies`` is not an entry at all."""
-        start, admitted = 0, list[bytes]()
-        try:
-            for number, (head, body) in enumerate(zip(heads, bodies, strict=True)):
-                _producer_id, sequence_id, messages, _highest, _is_chunk, in_transaction = head
-                try:
-                    if in_transaction:
-                        raise _no_transactions(sequence_id)
-                    admitted.append(admit(body, messages))
-                except ServerError as error:
-                    self._send_admitted(heads[start:number], admitted)
-                    self.producer.refuse(sequence_id, error)
-                    start, admitted = number + 1, []
-        finally:
-            self._send_admitted(heads[start : start + len(admitted)], admitted)
-
-    def _send_admitted(self, heads: Sequence[SendHead], bodies: Sequence[bytes]) -> None:
-        """Hand over what was admitted so far, before anything else is said about what came after it."""
-        if bodies:
-            self.producer.send_all(heads, bodies)
+        sends = zip(heads, bodies, strict=True)
+        at = 0
+        while at < len(heads):
+            admitted: list[bytes] = []
+            refusal = None
+            try:
+                admit_all(sends, admitted)
+            except ServerError as error:
+                refusal = error
+            finally:
+                # Before anything else is said about what comes after it.
+                if admitted:
+                    self.producer.send_all(heads[at : at + len(admitted)], admitted)
+            at += len(admitted)
+            if refusal is not None:
+                self.producer.refuse(heads[at].sequence_id, refusal)
+                at += 1
 
     def confirm(self, request_id: int) -> None:
         """Answer PRODUCER: it may send, or must wait for exclusive access and will be told under the same id."""
@@ -119,13 +117,6 @@ class ProducerChannel:
     def abandon(self) -> None:
         """The connection is gone."""
         self.producer.abandon()
-
-
-def _no_transactions(sequence_id: int) -> NotAllowedError:
-    return NotAllowedError(
-        f"message {sequence_id} belongs to a transaction, which this broker does not have",
-        hint="send it outside of any transaction",
-    )
 
 
 def handle_producer(session: Session, command: BaseCommand) -> None:
