@@ -66,7 +66,7 @@ def receive(session: Session, frames: list[Frame]) -> int:
 
     Stops early while the client has far too many answers unread, for one small request can have a large answer.
     """
-    serialised = [frame.command for frame in frames]
+    serialised = [command for command, _body in frames]
     sends: list[SendHead] = []  # of one producer, the last ones before ``number``: not acted on yet
     number = 0
     while number < len(frames):
