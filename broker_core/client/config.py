@@ -51,7 +51,8 @@ def _check_least(least: float, **values: float) -> None:
 class ClientConfig:
     """Connections, patience and memory, for everything made from one client. Times are seconds.
 
-    ``memory_limit_bytes``: what all its producers together may have waiting for receipts, 0: any amount.
+    ``memory_limit_bytes``: what all its producers together may have waiting for receipts, 0: any amount; and about what
+    each consumer may have waiting to be received: it asks for fewer messages at a time where they are large.
     """
 
     service_url: str

@@ -173,8 +173,8 @@ class ConsumerTopics:
 
     async def _add(self, names: Sequence[TopicName], config: ConsumerConfig, start: StartPoint | None) -> None:
         """Subscribe to ``names``: to all of them or, with an error, to none."""
-        size = self._share(len(self.parts) + len(names))
-        added = [self._new_part(name, config, size, start) for name in names]
+        size, bytes_max = self._share(len(self.parts) + len(names))
+        added = [self._new_part(name, config, size, bytes_max, start) for name in names]
         self.parts += tuple(added)
         self._resize()
         try:
@@ -184,7 +184,9 @@ class ConsumerTopics:
             self._resize()
             raise
 
-    def _new_part(self, name: TopicName, config: ConsumerConfig, size: int, start: StartPoint | None) -> TopicConsumer:
+    def _new_part(
+        self, name: TopicName, config: ConsumerConfig, size: int, bytes_max: int, start: StartPoint | None
+    ) -> TopicConsumer:
         return TopicConsumer(
             self._network,
             name,
@@ -192,6 +194,7 @@ class ConsumerTopics:
             config,
             self._queue,
             size,
+            bytes_max,
             start,
             self._durable,
             letters=self._letters_of(name),
@@ -219,10 +222,13 @@ class ConsumerTopics:
         task.add_done_callback(self._leaving.discard)
 
     def _resize(self) -> None:
-        size = self._share(len(self.parts))
+        size, bytes_max = self._share(len(self.parts))
         for part in self.parts:
-            self._queue.resize(part, size)
+            self._queue.resize(part, size, bytes_max)
 
-    def _share(self, parts: int) -> int:
+    def _share(self, parts: int) -> tuple[int, int]:
+        """What each of so many parts may have queued: messages, and bytes (0: any number)."""
         total = self._config.max_total_receiver_queue_size_across_partitions
-        return min(self._config.receiver_queue_size, max(1, total // max(1, parts)))
+        limit = self._network.config.memory_limit_bytes
+        size = min(self._config.receiver_queue_size, max(1, total // max(1, parts)))
+        return size, max(1, limit // max(1, parts)) if limit else 0
