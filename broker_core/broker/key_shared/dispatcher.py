@@ -15,7 +15,7 @@ Source: Pulsar docs, "Key_Shared"; PIP-34, PIP-119, PIP-282, PIP-379; semantics 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.positions import Position
@@ -36,15 +36,8 @@ _HASHES_KNOWN_MAX: Final = 1 << 16
 """Owners that are remembered by hash: all of them where hashes are slots."""
 
 
-class _Share:
-    """What one consumer gets in one pass, and what that costs. ``room``: messages that it may still be given."""
-
-    __slots__ = ("costs", "deliveries", "room")
-
-    def __init__(self, room: int) -> None:
-        self.room = room
-        self.deliveries: list[Delivery] = []
-        self.costs: list[int] = []
+_Share: TypeAlias = tuple[list[Delivery], list[int]]
+"""What one consumer gets in one pass, and what each of that costs."""
 
 
 class KeySharedDispatcher(MultipleConsumersDispatcher):
@@ -280,6 +273,7 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
         waiting = () if self.policy.allow_out_of_order else self._waiting.entries_of
         hashes, recorded, draining = self._hashes, self.recorded, self.draining or None
         shares: dict[Consumer, _Share] = {}
+        rooms: dict[Consumer, int] = {}
         hungry, budget = self._crowd.available_count(), self._budget()
         for number, (delivery, cost) in enumerate(zip(deliveries, self._costs(deliveries), strict=True)):
             if not hungry or budget <= 0:
@@ -292,20 +286,22 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             if owner is None:
                 self._wait(position, hash_, None, stalled=False)
                 continue
-            share = shares.get(owner)
-            if share is None:
+            room = rooms.get(owner)
+            if room is None:
                 late = bool(recorded) and owner in recorded
-                share = shares[owner] = _Share(0 if late else self._room(owner))
+                room = rooms[owner] = 0 if late else self._room(owner)
+                shares[owner] = ([], [])
             stalled = draining is not None and draining.blocks(hash_, owner)
-            if stalled or share.room <= 0 or hash_ in waiting:
+            if stalled or room <= 0 or hash_ in waiting:
                 self._wait(position, hash_, owner, stalled=stalled)
                 continue
             hashes[position] = hash_
-            share.deliveries.append(delivery)
-            share.costs.append(cost)
-            share.room -= cost
+            given, spent = shares[owner]
+            given.append(delivery)
+            spent.append(cost)
+            rooms[owner] = room - cost
             budget -= cost
-            if share.room <= 0:
+            if room <= cost:
                 hungry -= 1
         self._hand_out_all(shares)
         return ()
@@ -313,16 +309,16 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
     def _hand_out_all(self, shares: Mapping[Consumer, _Share]) -> None:
         entries = messages = size_bytes = 0
         unrouted = bool(self._unrouted)
-        for consumer, share in shares.items():
-            if not share.deliveries:
+        for consumer, (given, costs) in shares.items():
+            if not given:
                 continue
             if unrouted:
-                for delivery in share.deliveries:
+                for delivery in given:
                     self._unrouted.discard(delivery.entry.position)
                     self._replay.discard(delivery.entry.position)
-            cost = sum(share.costs)
-            size_bytes += self._send(consumer, share.deliveries, share.costs, cost)
-            entries += len(share.deliveries)
+            cost = sum(costs)
+            size_bytes += self._send(consumer, given, costs, cost)
+            entries += len(given)
             messages += cost
         if entries:
             self._sent(messages, size_bytes)

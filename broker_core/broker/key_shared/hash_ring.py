@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, insort
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from heapq import heappop, heappush
 from typing import Final, Generic, Literal
 
@@ -43,6 +43,7 @@ class HashRing(Generic[C]):
 
     def __init__(self, form: RingForm = "v4", points: int = POINTS) -> None:
         self._form = form
+        self.hash_of: Callable[[bytes], int] = _place_of if form == "v4" else murmur3_31
         self._numbers = range(1, points + 1) if form == "docs" else range(points)
         self._first_comer_owns = form == "v4"
         self._lowest, self._highest = (1, SLOTS - 1) if form == "v4" else (0, INT31_MASK)
@@ -51,9 +52,6 @@ class HashRing(Generic[C]):
         self._at: dict[int, list[C]] = {}
         self._names: dict[C, tuple[str, int]] = {}
         self._indexes = _FreeIndexes()
-
-    def hash_of(self, key: bytes) -> int:
-        return murmur3_31(key) % (SLOTS - 1) + 1 if self._first_comer_owns else murmur3_31(key)
 
     def select(self, hash_: int) -> C | None:
         points = self._in_order
@@ -128,6 +126,11 @@ class HashRing(Generic[C]):
     def _point_after(self, point: int) -> int:
         """The first point behind ``point`` on the ring; there is one."""
         return self._points.next_set_bit(point) if point < self._points.max() else self._points.min()
+
+
+def _place_of(key: bytes) -> int:
+    """The hash of ``key`` on a ring of Pulsar 4: a slot but for the first."""
+    return murmur3_31(key) % (SLOTS - 1) + 1
 
 
 class _FreeIndexes:
