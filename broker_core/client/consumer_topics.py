@@ -229,6 +229,7 @@ class ConsumerTopics:
     def _share(self, parts: int) -> tuple[int, int]:
         """What each of so many parts may have queued: messages, and bytes (0: any number)."""
         total = self._config.max_total_receiver_queue_size_across_partitions
-        limit = self._network.config.memory_limit_bytes
+        scaled = self._config.auto_scaled_receiver_queue_size_enabled
+        limit = self._network.config.memory_limit_bytes if scaled else 0
         size = min(self._config.receiver_queue_size, max(1, total // max(1, parts)))
         return size, max(1, limit // max(1, parts)) if limit else 0

@@ -105,7 +105,9 @@ def test_large_messages_do_not_pile_up_in_a_consumer(service: Service, client: C
             producer.send(value)
     limit = 2_000_000
     with Client(service.service_url, memory_limit_bytes=limit) as frugal:
-        consumer = frugal.subscribe(topic, "s", initial_position="earliest")
+        consumer = frugal.subscribe(
+            topic, "s", initial_position="earliest", auto_scaled_receiver_queue_size_enabled=True
+        )
         got = []
         for _ in values:
             got.append(consumer.receive(WAIT_S).value or b"")
