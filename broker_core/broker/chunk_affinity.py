@@ -37,10 +37,6 @@ class ChunkAffinity(Generic[C]):
         """Chunks that wait for their consumer."""
         return self._count
 
-    def __contains__(self, position: Position) -> bool:
-        """Whether the chunk at ``position`` waits for its consumer."""
-        return any(position in waiting for waiting in self._waiting.values())
-
     @property
     def is_full(self) -> bool:
         """Whether so many wait that nothing new should be read."""

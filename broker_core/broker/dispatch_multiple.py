@@ -59,10 +59,10 @@ class MultipleConsumersDispatcher(ABC):
         self._woken = False
         self._pass_ms = 0
         self._passes = Passes(context.timers, self._pass)
-        self._rewound_from = self.read_position
-        self._delayed = context.delayed
-        if self._delayed is not None:
-            self._delayed.start(self._passes.kick)
+        self._delayed: DelayedEntries | None = None
+        self._holds_back = settings.delayed_delivery_enabled
+        if context.delayed is not None:
+            self.hold_back_with(context.delayed)
 
     @property
     def consumers(self) -> Sequence[Consumer]:
@@ -94,15 +94,6 @@ class MultipleConsumersDispatcher(ABC):
     def _ready_to_go(self) -> int:
         """Entries that wait to be sent again and may find somebody: with enough of them no due ones are taken out."""
         return len(self._replay)
-
-    def _is_in_hand(self, position: Position) -> bool:
-        """``position`` was read, and need not be read again: a consumer has it, or it waits to be sent."""
-        return position in self._owners or position in self._replay
-
-    @property
-    def _frontier(self) -> Position:
-        """The first entry of the log that was never read, though reading may have gone back."""
-        return max(self.read_position, self._rewound_from)
 
     def _left(self, consumer: Consumer) -> None:  # noqa: B027 # most have nothing to do here
         """``consumer`` is not of the crowd any more; what it had is taken back next."""
@@ -191,6 +182,7 @@ class MultipleConsumersDispatcher(ABC):
     def settings_changed(self, settings: Settings) -> None:
         self._consumer_limit = settings.max_unacked_messages_per_consumer
         self._subscription_limit = settings.max_unacked_messages_per_subscription
+        self._holds_back = settings.delayed_delivery_enabled
         for consumer in self._crowd:
             self._block_if_full(consumer)
             self._unblock_if_room(consumer)
@@ -279,9 +271,10 @@ class MultipleConsumersDispatcher(ABC):
             for entry in entries:
                 if self._cursor.is_acked(entry.position):
                     self._drop(entry.position)
-        if self._delayed is None:
+        holding = self._holding
+        if holding is None:
             return deliveries
-        due = {entry.position for entry in self._delayed.hold_back_again([each.entry for each in deliveries])}
+        due = {entry.position for entry in holding.hold_back_again([each.entry for each in deliveries])}
         for delivery in deliveries:
             if delivery.entry.position not in due:
                 self._unqueue(delivery.entry.position)
@@ -289,25 +282,24 @@ class MultipleConsumersDispatcher(ABC):
 
     def _pass_log(self, wanted: int) -> bool:
         """Read on in the log; true if there is more."""
-        delayed = self._delayed
-        if delayed is not None and delayed.paused:
+        holding = self._holding
+        if holding is not None and holding.paused:
             return False
         start = self.read_position
         untouched = self._cursor.untouched_from(start)
         if not untouched:
             start = self.read_position = self._cursor.skip_acked(start)
-        if delayed is not None:
-            start = self.read_position = delayed.skip_held(start)
+        if holding is not None:
+            start = self.read_position = holding.skip_held(start)
         entries = self._reader.read(start, wanted, self._context.settings.dispatcher_max_read_size_bytes)
         if not entries:
             return False
-        fresh = entries if start >= self._rewound_from else self._not_in_hand(entries)
-        due = fresh if delayed is None else delayed.hold_back(fresh)
-        left = self._deal(_first_deliveries(due) if untouched and fresh is entries else self._deliveries(due))
+        due = entries if holding is None else holding.hold_back(entries)
+        left = self._deal(_first_deliveries(due) if untouched else self._deliveries(due))
         if left and due is entries:
             self.read_position = left[0].entry.position
         else:
-            # What is held back or in hand must not be read again: those that found nobody wait apart (semantics 2.4.5).
+            # What was held back must not be read twice, so those that found nobody wait apart (semantics 2.4.5).
             for delivery in left:
                 self._requeue(delivery.entry.position)
             ledger, entry = entries[-1].position
@@ -348,20 +340,14 @@ class MultipleConsumersDispatcher(ABC):
             if not self._cursor.is_acked(position) and position not in self._owners:
                 self._requeue(position)
 
-    def hold_back_with(self, delayed: DelayedEntries | None) -> None:
-        """From now on ``delayed`` holds back what is not due. What its predecessor held is read again."""
-        if self._delayed is not None:
-            self._delayed.close()
-            self._rewound_from = self._frontier
-            self.read_position = self._cursor.first_unacked()
+    def hold_back_with(self, delayed: DelayedEntries) -> None:
         self._delayed = delayed
-        if delayed is not None:
-            delayed.start(self._passes.kick)
-        self._passes.kick()
+        delayed.start(self._passes.kick)
 
-    def _not_in_hand(self, entries: list[StoredEntry]) -> list[StoredEntry]:
-        """Of entries that are read again: those that were only held back."""
-        return [entry for entry in entries if not self._is_in_hand(entry.position)]
+    @property
+    def _holding(self) -> DelayedEntries | None:
+        """Who holds back what is read now; None while that is switched off. What is held keeps its time then."""
+        return self._delayed if self._holds_back else None
 
     # -- handing out
 

@@ -118,9 +118,6 @@ class SharedDispatcher(MultipleConsumersDispatcher):
         super()._unqueue(position)
         self._affinity.discard(position)
 
-    def _is_in_hand(self, position: Position) -> bool:
-        return super()._is_in_hand(position) or position in self._affinity
-
     def _refresh(self, consumer: Consumer) -> None:
         super()._refresh(consumer)
         if self._affinity.has_waiting(consumer) and consumer.permits > 0 and not consumer.blocked:

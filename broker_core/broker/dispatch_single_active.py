@@ -141,7 +141,7 @@ class SingleActiveDispatcher:
     def settings_changed(self, settings: Settings) -> None:
         """None of what a policy may change limits an ordered subscription."""
 
-    def hold_back_with(self, delayed: DelayedEntries | None) -> None:
+    def hold_back_with(self, delayed: DelayedEntries) -> None:
         """An ordered subscription delivers everything at once."""
 
     def passed_over(self, mark_delete: Position) -> None:

@@ -67,7 +67,7 @@ class DelayedEntries(Protocol):
         ...
 
     def close(self) -> None:
-        """The dispatcher is gone, or holds nothing back any more: no ``wake`` any more."""
+        """The dispatcher is gone: no ``wake`` any more."""
         ...
 
 
@@ -164,8 +164,8 @@ class Dispatcher(Protocol):
         """A policy was changed: these settings are in force from now on."""
         ...
 
-    def hold_back_with(self, delayed: DelayedEntries | None) -> None:
-        """Delayed delivery was switched on, or off (None), where the type of subscription has it."""
+    def hold_back_with(self, delayed: DelayedEntries) -> None:
+        """Delayed delivery was switched on for the first time, where the type of subscription has it."""
         ...
 
     def passed_over(self, mark_delete: Position) -> None:

@@ -411,15 +411,13 @@ class Subscription:
     # -- parts
 
     def _switch_delays(self, dispatcher: Dispatcher) -> None:
-        """Hold messages back, or let go of them, as the settings say now (semantics 6.1.9)."""
-        settings = self._host.settings
-        if _delivers_at_once(dispatcher.kind):
-            return
-        if settings.delayed_delivery_enabled is (self._delayed is None):
+        """Hold messages back as the settings say now; what is held back already keeps its time (semantics 6.1.9)."""
+        if self._delayed is not None:
+            self._delayed.settings_changed(self._host.settings)
+        elif not _delivers_at_once(dispatcher.kind):
             self._delayed = self._host.delays.tracker(self.cursor)
-            dispatcher.hold_back_with(self._delayed)
-        elif self._delayed is not None:
-            self._delayed.settings_changed(settings)
+            if self._delayed is not None:
+                dispatcher.hold_back_with(self._delayed)
 
     def _new_dispatcher(self, request: SubscribeRequest) -> Dispatcher:
         self.reader.retry_damaged()

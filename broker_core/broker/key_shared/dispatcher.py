@@ -70,9 +70,9 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
     def add(self, consumer: Consumer) -> None:
         self._check_policy(consumer)
         losers = self.selector.add(consumer)
-        unacked = self._cursor.first_unacked() < self._frontier
+        unacked = self._cursor.first_unacked() < self.read_position
         if self._classic and self._keys_move and unacked and len(self._crowd):
-            self.recorded.record(consumer, self._frontier)
+            self.recorded.record(consumer, self.read_position)
         self._crowd.add(consumer, 0)
         self._mapping_changed(losers)
         self._passes.kick()  # others may go on: the look-ahead has grown with the crowd
@@ -151,9 +151,6 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
     def _drop(self, position: Position) -> None:
         self._unqueue(position)
         self._hashes.pop(position, None)
-
-    def _is_in_hand(self, position: Position) -> bool:
-        return super()._is_in_hand(position) or position in self._holes
 
     def _ready_to_go(self) -> int:
         # What waits for its owner says nothing about other keys, which due entries may have.

@@ -27,7 +27,7 @@ class SubscriptionModel:
     ``first_sent``: entries that were delivered since consumers came, for the order of keys; ``passed``: how far a
     single active consumer has been served since the last rewind, None right after one. ``is_ending``: somebody has
     terminated the topic; ``told_end``: who has heard of it. ``catch_up`` brings the log up to date.
-    ``holds_back``: delays are in force.
+    ``holds_back``: delays are in force; while they are not, what is held back already still may wait.
     """
 
     def __init__(
@@ -251,6 +251,6 @@ class SubscriptionModel:
             position
             for position in self.unacked()
             if position not in self.owner
-            and (self.log[position].due_ms <= due_by_ms or not self.holds_back)
+            and self.log[position].due_ms <= due_by_ms
             and self.chunks.may_go(self.log[position].chunk)
         ]

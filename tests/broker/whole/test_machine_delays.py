@@ -61,7 +61,7 @@ class DelaysMachine(WholeBrokerMachine):
 
     @rule(active=st.booleans(), tick_ms=st.sampled_from([1, 1, 400]))
     def set_the_policy(self, active: bool, tick_ms: int) -> None:
-        """6.1.9: it holds at once. Switched off nothing is early; on again, nothing comes twice and nothing is lost."""
+        """6.1.9: it holds at once. Switched on nothing is early; nothing comes twice and nothing is lost."""
         delays = DelayedDelivery(active, tick_ms)
         for model in self.models.values():
             model.holds_back = active
