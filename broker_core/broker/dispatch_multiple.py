@@ -60,7 +60,6 @@ class MultipleConsumersDispatcher(ABC):
         self._pass_ms = 0
         self._passes = Passes(context.timers, self._pass)
         self._delayed: DelayedEntries | None = None
-        self._holds_back = settings.delayed_delivery_enabled
         if context.delayed is not None:
             self.hold_back_with(context.delayed)
 
@@ -182,7 +181,6 @@ class MultipleConsumersDispatcher(ABC):
     def settings_changed(self, settings: Settings) -> None:
         self._consumer_limit = settings.max_unacked_messages_per_consumer
         self._subscription_limit = settings.max_unacked_messages_per_subscription
-        self._holds_back = settings.delayed_delivery_enabled
         for consumer in self._crowd:
             self._block_if_full(consumer)
             self._unblock_if_room(consumer)
@@ -271,10 +269,9 @@ class MultipleConsumersDispatcher(ABC):
             for entry in entries:
                 if self._cursor.is_acked(entry.position):
                     self._drop(entry.position)
-        holding = self._holding
-        if holding is None:
+        if self._delayed is None:
             return deliveries
-        due = {entry.position for entry in holding.hold_back_again([each.entry for each in deliveries])}
+        due = {entry.position for entry in self._delayed.hold_back_again([each.entry for each in deliveries])}
         for delivery in deliveries:
             if delivery.entry.position not in due:
                 self._unqueue(delivery.entry.position)
@@ -282,19 +279,19 @@ class MultipleConsumersDispatcher(ABC):
 
     def _pass_log(self, wanted: int) -> bool:
         """Read on in the log; true if there is more."""
-        holding = self._holding
-        if holding is not None and holding.paused:
+        delayed = self._delayed
+        if delayed is not None and delayed.paused:
             return False
         start = self.read_position
         untouched = self._cursor.untouched_from(start)
         if not untouched:
             start = self.read_position = self._cursor.skip_acked(start)
-        if holding is not None:
-            start = self.read_position = holding.skip_held(start)
+        if delayed is not None:
+            start = self.read_position = delayed.skip_held(start)
         entries = self._reader.read(start, wanted, self._context.settings.dispatcher_max_read_size_bytes)
         if not entries:
             return False
-        due = entries if holding is None else holding.hold_back(entries)
+        due = entries if delayed is None else delayed.hold_back(entries)
         left = self._deal(_first_deliveries(due) if untouched else self._deliveries(due))
         if left and due is entries:
             self.read_position = left[0].entry.position
@@ -343,11 +340,6 @@ class MultipleConsumersDispatcher(ABC):
     def hold_back_with(self, delayed: DelayedEntries) -> None:
         self._delayed = delayed
         delayed.start(self._passes.kick)
-
-    @property
-    def _holding(self) -> DelayedEntries | None:
-        """Who holds back what is read now; None while that is switched off. What is held keeps its time then."""
-        return self._delayed if self._holds_back else None
 
     # -- handing out
 

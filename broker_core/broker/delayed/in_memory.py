@@ -43,12 +43,14 @@ class InMemoryTracker(DelayedTracker):
 
     @property
     def paused(self) -> bool:
+        if not self._due.holding:
+            return False
         return (
             self._monotone and self.delayed_entries >= self._look_ahead > 0 and self._times[0] > self._due.cutoff_ms()
         )
 
     def add(self, position: Position, deliver_at: int) -> bool:
-        if deliver_at <= self._due.cutoff_ms():
+        if deliver_at <= self._due.cutoff_ms() or not self._due.holding:
             return False
         time_ms = deliver_at - deliver_at % self._step_ms
         ledgers = self._entries.get(time_ms)

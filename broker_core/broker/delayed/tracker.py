@@ -42,16 +42,19 @@ class DueRule:
     Attributes:
         early_ms: How long before its time it may go; 0: strict.
         tick_ms: The dispatcher is woken at most once in this time.
+        holding: Whether what is read from now on is held back; what is held back already keeps its time.
     """
 
     clock: Clock
     early_ms: int
     tick_ms: int
+    holding: bool = True
 
     @classmethod
     def of(cls, clock: Clock, settings: Settings) -> DueRule:
         tick_ms = settings.delayed_delivery_tick_time_millis
-        return cls(clock, 0 if settings.is_delayed_delivery_deliver_at_time_strict else tick_ms, tick_ms)
+        early_ms = 0 if settings.is_delayed_delivery_deliver_at_time_strict else tick_ms
+        return cls(clock, early_ms, tick_ms, settings.delayed_delivery_enabled)
 
     def cutoff_ms(self) -> int:
         """Everything up to this deliver-at time is due now."""
@@ -116,7 +119,7 @@ class DelayedTracker(ABC):
         return [entry for number, entry in enumerate(entries) if number not in held]
 
     def settings_changed(self, settings: Settings) -> None:
-        """The tick may be another one: look again what is due now."""
+        """The tick may be another one, or delays be switched off (semantics 6.1.9): look again what is due now."""
         due = DueRule.of(self._due.clock, settings)
         if due == self._due:
             return
