@@ -8,7 +8,7 @@ Names are those of the source, so a topic can be copied as it is; columns of the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.types import (
     ArrayType,
@@ -160,23 +160,33 @@ def _as_properties(headers: pa.ListArray) -> pa.ListArray:
 
 def split_by_target(rows: pa.RecordBatch, topic_option: str) -> Iterator[tuple[str, int | None, pa.RecordBatch]]:
     """Topic, partition (None: by key) and rows of each target in ``rows``; the option topic beats the column."""
-    import pyarrow as pa
+    names = rows.schema.names
+    if topic_option or "topic" not in names:
+        topics = [(topic_option, rows)]
+    else:
+        if rows.column("topic").null_count:
+            raise ConfigError(
+                "column topic is null in a row, so it has nowhere to go",
+                hint='fill it, or send all rows to one topic: .option("topic", "flights")',
+            )
+        topics = list(_split_by(rows, "topic"))
+    for topic, of_topic in topics:
+        if "partition" not in names:
+            yield topic, None, of_topic
+        else:
+            for partition, chosen in _split_by(of_topic, "partition"):
+                yield topic, partition, chosen
+
+
+def _split_by(rows: pa.RecordBatch, name: str) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    """Each value of a column, null among them, and its rows in their order.
+
+    Arrow's ``group_by`` and its conversions from Python values would be shorter, but import pandas.
+    """
     import pyarrow.compute as pc
 
-    names = rows.schema.names
-    by = [name for name in ("topic", "partition") if name in names and not (name == "topic" and topic_option)]
-    if "topic" in by and rows.column("topic").null_count:
-        raise ConfigError(
-            "column topic is null in a row, so it has nowhere to go",
-            hint='fill it, or send all rows to one topic: .option("topic", "flights")',
-        )
-    if not by:
-        yield topic_option, None, rows
-        return
-    targets = pa.Table.from_batches([rows.select(by)]).group_by(by, use_threads=False).aggregate([])
-    for target in targets.to_pylist():
-        chosen = pa.array([True] * rows.num_rows)
-        for name in by:
-            here = pc.is_null(rows.column(name)) if target[name] is None else pc.equal(rows.column(name), target[name])
-            chosen = pc.and_(chosen, here)
-        yield target.get("topic", topic_option), target.get("partition"), rows.filter(pc.fill_null(chosen, False))
+    column = rows.column(name)
+    values = column.unique()
+    for number, value in enumerate(values.to_pylist()):
+        only = len(values) == 1
+        yield value, rows if only else rows.filter(pc.is_in(column, value_set=values.slice(number, 1)))

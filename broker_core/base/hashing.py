@@ -10,15 +10,17 @@ import mmh3
 
 INT31_MASK: Final = 0x7FFFFFFF
 
+_murmur3 = mmh3.hash
+
 
 def murmur3_unsigned(data: bytes) -> int:
     """MurmurHash3 x86 32 bit with seed 0, as an unsigned number."""
-    return mmh3.hash(data, 0, signed=False)
+    return _murmur3(data, 0, False)
 
 
 def murmur3_31(data: bytes) -> int:
     """Pulsar's form of it: the sign bit dropped."""
-    return mmh3.hash(data, 0, False) & INT31_MASK
+    return _murmur3(data, 0, False) & INT31_MASK
 
 
 def java_string_hash_31(text: str) -> int:

@@ -22,6 +22,7 @@ DelayedTracking = Literal[
     "org.apache.pulsar.broker.delayed.BucketDelayedDeliveryTrackerFactory",
     "org.apache.pulsar.broker.delayed.InMemoryDelayedDeliveryTrackerFactory",
 ]
+SubscriptionTypeName = Literal["Exclusive", "Shared", "Failover", "Key_Shared"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -148,6 +149,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Literal["subscription_order", "hash_ring"],
         _Meta(description="How the active Failover consumer of a topic without partitions is chosen."),
     ] = "subscription_order"
+    subscription_types_enabled: Annotated[
+        tuple[SubscriptionTypeName, ...],
+        _Meta(min_length=1, description="Types that one may subscribe with; who is subscribed already stays."),
+    ] = ("Exclusive", "Shared", "Failover", "Key_Shared")
     subscription_key_shared_enable: Annotated[bool, _Meta(description="Allow subscriptions of type Key_Shared.")] = True
     subscription_key_shared_use_consistent_hashing: Annotated[
         bool,

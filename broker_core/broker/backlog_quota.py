@@ -12,32 +12,50 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
+from broker_core.base.clock import Clock
 from broker_core.base.errors import ProducerBlockedQuotaError, ProducerBlockedQuotaException, ServerError
+from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.broker.expiry import publish_time_ms
-from broker_core.broker.policies import BacklogQuota
+from broker_core.broker.policies import BacklogQuota, Quotas
+from broker_core.broker.producers import Producers
 from broker_core.broker.seeking import Places
+from broker_core.broker.subscription import Subscription
 from broker_core.storage.ledger import UnreadableEntryError
-
-if TYPE_CHECKING:
-    from broker_core.broker.subscription import Subscription
-    from broker_core.broker.topic import Topic
-    from broker_core.storage.topic_log import TopicLog
+from broker_core.storage.topic_log import TopicLog
 
 logger = logging.getLogger(__name__)
 
 _EVICTION = "consumer_backlog_eviction"
 
 
-def backlog_bytes(topic: Topic) -> int:
+class QuotaHost(Protocol):
+    """The topic, as far as its backlog is concerned."""
+
+    @property
+    def name(self) -> TopicName: ...
+    @property
+    def log(self) -> TopicLog: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def quotas(self) -> Quotas: ...
+    @property
+    def producers(self) -> Producers: ...
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]: ...
+
+
+def backlog_bytes(topic: QuotaHost) -> int:
     """Bytes on disk behind the slowest durable subscription; 0 without one."""
     slowest = _slowest(topic)
     return 0 if slowest is None else topic.log.bytes_between(slowest.cursor.mark_delete, topic.log.last_confirmed)
 
 
-def oldest_publish_ms(topic: Topic) -> int | None:
+def oldest_publish_ms(topic: QuotaHost) -> int | None:
     """When the oldest message was published that a durable subscription has not acknowledged; None without any."""
     slowest = _slowest(topic)
     if slowest is None:
@@ -53,7 +71,7 @@ def oldest_publish_ms(topic: Topic) -> int | None:
     return None
 
 
-def refusal_of_producers(topic: Topic) -> ServerError | None:
+def refusal_of_producers(topic: QuotaHost) -> ServerError | None:
     """Why nobody may begin to produce now; None if one may."""
     quotas = topic.quotas
     if quotas.size.policy != _EVICTION and _too_large(topic, quotas.size):
@@ -65,7 +83,7 @@ def refusal_of_producers(topic: Topic) -> ServerError | None:
     return None
 
 
-def enforce(topic: Topic) -> None:
+def enforce(topic: QuotaHost) -> None:
     """Do what the policies of exceeded quotas say. Called now and then."""
     if refusal_of_producers(topic) is not None and len(topic.producers):
         logger.warning(
@@ -81,18 +99,18 @@ def enforce(topic: Topic) -> None:
             subscription.expiry.pass_older(before_ms)
 
 
-def _too_large(topic: Topic, quota: BacklogQuota) -> bool:
+def _too_large(topic: QuotaHost, quota: BacklogQuota) -> bool:
     return quota.limit_bytes >= 0 and _slowest(topic) is not None and backlog_bytes(topic) >= quota.limit_bytes
 
 
-def _too_old(topic: Topic, quota: BacklogQuota) -> bool:
+def _too_old(topic: QuotaHost, quota: BacklogQuota) -> bool:
     if quota.limit_s <= 0:
         return False
     oldest_ms = oldest_publish_ms(topic)
     return oldest_ms is not None and oldest_ms + quota.limit_s * 1000 < topic.clock.now_ms()
 
 
-def _refusal(topic: Topic, quota: BacklogQuota, why: str) -> ServerError:
+def _refusal(topic: QuotaHost, quota: BacklogQuota, why: str) -> ServerError:
     kind = ProducerBlockedQuotaException if quota.policy == "producer_exception" else ProducerBlockedQuotaError
     return kind(
         f"producing to {topic.name} is stopped: {why}",
@@ -100,7 +118,7 @@ def _refusal(topic: Topic, quota: BacklogQuota, why: str) -> ServerError:
     )
 
 
-def _evict_by_size(topic: Topic, limit_bytes: int) -> None:
+def _evict_by_size(topic: QuotaHost, limit_bytes: int) -> None:
     target = _last_to_evict(topic.log, limit_bytes)
     for subscription in _durable(topic):
         if subscription.cursor.mark_delete < target:
@@ -123,9 +141,9 @@ def _last_to_evict(log: TopicLog, limit_bytes: int) -> Position:
     return last if number >= places.count else places.position(number)
 
 
-def _durable(topic: Topic) -> list[Subscription]:
+def _durable(topic: QuotaHost) -> list[Subscription]:
     return [each for each in topic.subscriptions.values() if each.durable]
 
 
-def _slowest(topic: Topic) -> Subscription | None:
+def _slowest(topic: QuotaHost) -> Subscription | None:
     return min(_durable(topic), key=lambda each: each.cursor.mark_delete, default=None)

@@ -80,6 +80,13 @@ class Cursor:
         """Whether anything after ``mark_delete`` is acknowledged, so that reads must be filtered."""
         return bool(self.deleted or self.partial)
 
+    def untouched_from(self, position: Position) -> bool:
+        """Whether it is certain that nothing at or after ``position`` is acknowledged: the usual case of a new read."""
+        if position <= self.mark_delete or self.partial:
+            return False
+        last = self.deleted.last()
+        return last is None or last < position
+
     def is_acked(self, position: Position) -> bool:
         return position <= self.mark_delete or position in self.deleted
 

@@ -12,14 +12,16 @@ Source: Pulsar docs, "Subscription types - Shared"; semantics 2.4, 3.3, 4.4, 6.2
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import repeat, takewhile
+from typing import Any
 
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer
-from broker_core.broker.dispatcher import DispatchContext
+from broker_core.broker.dispatcher import DelayedEntries, DispatchContext
 from broker_core.broker.passes import Passes
 from broker_core.broker.position_set import PositionSet
 from broker_core.broker.redelivery import RedeliveryCounter
@@ -57,9 +59,9 @@ class MultipleConsumersDispatcher(ABC):
         self._woken = False
         self._pass_ms = 0
         self._passes = Passes(context.timers, self._pass)
-        self._delayed = context.delayed
-        if self._delayed is not None:
-            self._delayed.start(self._passes.kick)
+        self._delayed: DelayedEntries | None = None
+        if context.delayed is not None:
+            self.hold_back_with(context.delayed)
 
     @property
     def consumers(self) -> Sequence[Consumer]:
@@ -104,8 +106,8 @@ class MultipleConsumersDispatcher(ABC):
         """Its unacknowledged entries go to others, counted as redelivered (semantics 2.4.9)."""
         self._crowd.remove(consumer)
         self._left(consumer)
+        self.unacked_messages -= consumer.pending.unacked
         self._take_back(consumer, consumer.pending.take_all())
-        self.unacked_messages = sum(other.pending.unacked for other in self._crowd)
         self._resume_if_room()
         self._passes.kick()
 
@@ -166,9 +168,7 @@ class MultipleConsumersDispatcher(ABC):
         self.unacked_messages -= before - pending.unacked
         for position in others:
             self.acked(consumer, position, 0)
-        forget = self._owners.pop
-        for position in positions:
-            forget(position, None)
+        forget_all(self._owners, positions)
         self._redeliveries.forget_all(positions)
         if consumer.blocked:
             self._unblock_if_room(consumer)
@@ -283,7 +283,8 @@ class MultipleConsumersDispatcher(ABC):
         if delayed is not None and delayed.paused:
             return False
         start = self.read_position
-        if self._cursor.has_holes or start <= self._cursor.mark_delete:
+        untouched = self._cursor.untouched_from(start)
+        if not untouched:
             start = self.read_position = self._cursor.skip_acked(start)
         if delayed is not None:
             start = self.read_position = delayed.skip_held(start)
@@ -291,7 +292,7 @@ class MultipleConsumersDispatcher(ABC):
         if not entries:
             return False
         due = entries if delayed is None else delayed.hold_back(entries)
-        left = self._deal(self._deliveries(due))
+        left = self._deal(_first_deliveries(due) if untouched else self._deliveries(due))
         if left and due is entries:
             self.read_position = left[0].entry.position
         else:
@@ -319,8 +320,6 @@ class MultipleConsumersDispatcher(ABC):
     def _deliveries(self, entries: list[StoredEntry]) -> list[Delivery]:
         """Everything of ``entries`` that is not acknowledged."""
         cursor, count = self._cursor, self._redeliveries.count
-        if not cursor.has_holes and not self._redeliveries:
-            return list(map(_delivery_of_fields, zip(entries, repeat(0), repeat(None), strict=False)))
         deliveries = []
         for entry in entries:
             position = entry.position
@@ -338,34 +337,38 @@ class MultipleConsumersDispatcher(ABC):
             if not self._cursor.is_acked(position) and position not in self._owners:
                 self._requeue(position)
 
+    def hold_back_with(self, delayed: DelayedEntries) -> None:
+        self._delayed = delayed
+        delayed.start(self._passes.kick)
+
     # -- handing out
 
     def _room(self, consumer: Consumer) -> int:
         """Messages that this consumer may be given now, though the last entry may go beyond."""
-        if not self._consumer_limit:
-            return consumer.permits
-        return min(consumer.permits, self._consumer_limit - consumer.pending.unacked)
+        if consumer.blocked or not consumer.sink.writable:
+            return 0
+        room = consumer.permits
+        if self._consumer_limit:
+            room = min(room, self._consumer_limit - consumer.pending.unacked)
+        return room
 
     def _send(self, consumer: Consumer, deliveries: list[Delivery], costs: Sequence[int], messages: int) -> int:
         """Send ``deliveries``, which cost ``messages`` together; their bytes. Call ``_sent`` afterwards."""
-        self._book(consumer, deliveries, costs)
-        size_bytes = sum([len(delivery.entry.body) for delivery in deliveries])
-        self._block_if_full(consumer)
+        if len(deliveries) == 1:  # in a large crowd each gets one at a time
+            entry = deliveries[0].entry
+            size_bytes = len(entry.body)
+            consumer.pending.add(entry.position, messages)
+            self._owners[entry.position] = consumer
+        else:
+            positions = [delivery.entry.position for delivery in deliveries]
+            size_bytes = sum([len(delivery.entry.body) for delivery in deliveries])
+            consumer.pending.add_all(positions, costs)
+            self._owners.update(zip(positions, repeat(consumer), strict=False))
         consumer.send(deliveries, messages, size_bytes, self._pass_ms)
-        if consumer.permits <= 0 or consumer.blocked:
+        if consumer.permits <= 0 or consumer.pending.unacked >= self._consumer_limit:
+            self._block_if_full(consumer)
             self._refresh(consumer)
         return size_bytes
-
-    def _book(self, consumer: Consumer, deliveries: Sequence[Delivery], costs: Sequence[int]) -> None:
-        """``deliveries`` are with ``consumer`` now. In a large crowd each gets one at a time, which is made cheap."""
-        if len(deliveries) == 1:
-            position = deliveries[0].entry.position
-            consumer.pending.add(position, costs[0])
-            self._owners[position] = consumer
-            return
-        positions = [delivery.entry.position for delivery in deliveries]
-        consumer.pending.add_all(positions, costs)
-        self._owners.update(zip(positions, repeat(consumer), strict=False))
 
     def _sent(self, messages: int, size_bytes: int) -> None:
         """Book what was sent, to one consumer or to many."""
@@ -386,3 +389,13 @@ class MultipleConsumersDispatcher(ABC):
         if delivery.ack_set is None:
             return delivery.entry.messages
         return self._cursor.partial[delivery.entry.position].bit_count()
+
+
+def forget_all(book: dict[Position, Any], positions: Iterable[Position]) -> None:
+    """Take ``positions`` out of ``book``, those that are in it."""
+    deque(map(book.pop, positions, repeat(None)), maxlen=0)
+
+
+def _first_deliveries(entries: list[StoredEntry]) -> list[Delivery]:
+    """``entries`` are given out for the first time, and nothing of them is acknowledged."""
+    return list(map(_delivery_of_fields, zip(entries, repeat(0), repeat(None), strict=False)))

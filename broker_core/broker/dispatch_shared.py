@@ -102,7 +102,7 @@ class SharedDispatcher(MultipleConsumersDispatcher):
 
     def _can_take(self, consumer: Consumer) -> bool:
         overtakes = self._affinity.has_waiting(consumer) or any(other is consumer for other, _ in self._set_aside)
-        return not overtakes and not consumer.blocked and consumer.sink.writable and self._room(consumer) > 0
+        return not overtakes and self._room(consumer) > 0
 
     def _read_and_deal(self, wanted: int) -> bool:
         more = super()._read_and_deal(wanted)

@@ -15,7 +15,7 @@ from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer
-from broker_core.broker.dispatcher import DispatchContext
+from broker_core.broker.dispatcher import DelayedEntries, DispatchContext
 from broker_core.broker.failover import chooser
 from broker_core.broker.key_shared.selectors import wanted_ranges
 from broker_core.broker.key_shared.sticky_ranges import StickyRanges
@@ -140,6 +140,9 @@ class SingleActiveDispatcher:
 
     def settings_changed(self, settings: Settings) -> None:
         """None of what a policy may change limits an ordered subscription."""
+
+    def hold_back_with(self, delayed: DelayedEntries) -> None:
+        """An ordered subscription delivers everything at once."""
 
     def passed_over(self, mark_delete: Position) -> None:
         """Reading goes on behind it by itself."""

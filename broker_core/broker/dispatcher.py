@@ -62,6 +62,10 @@ class DelayedEntries(Protocol):
         """The same of entries that wait to be sent again; the clock may have been set back."""
         ...
 
+    def settings_changed(self, settings: Settings) -> None:
+        """A policy was changed: what is due may be decided otherwise from now on."""
+        ...
+
     def close(self) -> None:
         """The dispatcher is gone: no ``wake`` any more."""
         ...
@@ -158,6 +162,10 @@ class Dispatcher(Protocol):
 
     def settings_changed(self, settings: Settings) -> None:
         """A policy was changed: these settings are in force from now on."""
+        ...
+
+    def hold_back_with(self, delayed: DelayedEntries) -> None:
+        """Delayed delivery was switched on for the first time, where the type of subscription has it."""
         ...
 
     def passed_over(self, mark_delete: Position) -> None:

@@ -12,8 +12,13 @@ from broker_core.broker.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.broker.requests import SubscribeRequest, SubscriptionType
 
 
-def check_type(request: SubscribeRequest, settings: Settings) -> None:
-    """NotAllowedError if the type that is asked for is switched off."""
+def check_type(request: SubscribeRequest, settings: Settings, *, stored: bool = True) -> None:
+    """NotAllowedError if the type asked for is switched off. ``stored``: the topic is not non-persistent (2.1.9)."""
+    if stored and request.kind.label not in settings.subscription_types_enabled:
+        raise NotAllowedError(
+            f"subscription {request.subscription!r} was asked for as {request.kind.label}, which is not allowed here",
+            hint=f"use {' or '.join(settings.subscription_types_enabled)}, or change subscriptionTypesEnabled",
+        )
     if request.kind is SubscriptionType.KEY_SHARED and not settings.subscription_key_shared_enable:
         raise NotAllowedError(
             f"subscription {request.subscription!r} was asked for as Key_Shared, which is switched off",

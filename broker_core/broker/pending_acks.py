@@ -33,7 +33,8 @@ class PendingAcks:
         return iter(self._messages)
 
     def add(self, position: Position, messages: int) -> None:
-        invariant(position not in self._messages, "%s was given twice to one consumer", position)
+        if position in self._messages:
+            invariant(False, "%s was given twice to one consumer", position)
         self._messages[position] = messages
         self.unacked += messages
 

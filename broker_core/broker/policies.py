@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from broker_core.base.errors import NotAllowedError
-from broker_core.base.settings import Settings
+from broker_core.base.settings import Settings, SubscriptionTypeName
 
 FOREVER: Final = -1
 """Limit of a retention or a quota that is no limit."""
@@ -128,6 +128,7 @@ class Policies(
     auto_topic_creation: AutoTopicCreation | None = None
     auto_subscription_creation: AutoSubscriptionCreation | None = None
     delayed_delivery_policies: DelayedDelivery | None = None
+    subscription_types_enabled: tuple[SubscriptionTypeName, ...] | None = None
     properties: dict[str, str] | None = None
 
     def check(self) -> None:
@@ -199,6 +200,8 @@ def _compound_changes(level: Policies) -> dict[str, Any]:
             changes["allow_auto_topic_creation_type"] = topics.topic_type
         if topics.default_num_partitions is not None:
             changes["default_num_partitions"] = topics.default_num_partitions
+    if level.subscription_types_enabled:  # none at all would be of no use: as in Pulsar that is not set
+        changes["subscription_types_enabled"] = level.subscription_types_enabled
     if (delayed := level.delayed_delivery_policies) is not None:
         changes["delayed_delivery_enabled"] = delayed.active
         changes["delayed_delivery_tick_time_millis"] = delayed.tick_ms

@@ -130,6 +130,13 @@ class PositionSet:
         ledger = self._ledgers[0]
         return Position(ledger, self._bitmaps[ledger].min())
 
+    def last(self) -> Position | None:
+        """The highest entry, or None when empty."""
+        if not self._ledgers:
+            return None
+        ledger = self._ledgers[-1]
+        return Position(ledger, self._bitmaps[ledger].max())
+
     def count_through(self, position: Position) -> int:
         """How many entries are at or before ``position``."""
         ledger, entry = position

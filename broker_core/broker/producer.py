@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Producer``: one producer of a topic, connected or waiting to be; appends entries, answers in the order of sends.
 
-The log calls back once for each append and in order, so the entries in flight are a queue and a callback has to know
-only how many entries it is for. Names and who may hold them are ``producers``'. Source: semantics 1.7.
+Entries that were appended together are a *run*: they follow one another in the log and become durable together. The
+log calls back once for each run and in order, so the runs in flight are a queue. Names and who may hold them are
+``producers``'. Source: semantics 1.7.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple, Protocol
 
 from broker_core.base.errors import (
@@ -29,16 +29,17 @@ from broker_core.broker.sinks import ProducerSink
 from broker_core.storage.commit import OnDurable
 from broker_core.storage.topic_log import LogTerminatedError
 from broker_core.wire.entry import read_metadata, split_entry
+from broker_core.wire.heads import SendHead
 
 
-class Send(NamedTuple):
-    """One entry as a client sends it; ``Producer.send`` says what each part is."""
+class _Run(NamedTuple):
+    """Entries in flight. ``answer``: where the first one is; or the error, or POSITION_EARLIEST for a duplicate, of a
+    single one that is not stored."""
 
-    sequence_id: int
-    highest_sequence_id: int
-    messages: int
-    body: bytes
-    is_chunk: bool
+    sequence_ids: Sequence[int]
+    highest_sequence_ids: Sequence[int]
+    answer: Position | ServerError
+    size_bytes: int
 
 
 class EntryLog(Protocol):
@@ -48,15 +49,19 @@ class EntryLog(Protocol):
         """Take an entry and give it its position; ``on_durable`` is called later, in the order of appends."""
         ...
 
-    def append_all(self, bodies: Sequence[bytes], messages: Sequence[int], on_durable: OnDurable) -> list[Position]:
-        """``append`` of entries that came together; ``on_durable`` is called once for all of them."""
+    def append_all(self, bodies: Sequence[bytes], messages: Sequence[int], on_durable: OnDurable) -> Position:
+        """``append`` of entries that came together; ``on_durable`` is called once for all of them.
+
+        Returns the position of the first; each of the others has the entry id after the one before.
+        """
         ...
 
 
 class Producer:
-    """A producer of one topic. ``pending_bytes``: sent but not yet durable, for whoever limits what a connection may
-    have in flight. ``accepting``: it is connected, so that its sends count; it is not while it waits for exclusive
-    access, nor after its end. ``topic_epoch``: what it was given with its access (``Producers``), None for nothing.
+    """A producer of one topic. ``pending_bytes`` and ``pending_entries``: sent but not yet answered, for whoever limits
+    what a connection may have in flight. ``accepting``: it is connected, so that its sends count; it is not while it
+    waits for exclusive access, nor after its end. ``topic_epoch``: what it was given with its access (``Producers``),
+    None for nothing.
 
     ``delays``: the topic's limit of delays, if it has any.
     ``deduplication``: the topic's known sequence ids, None while it does not keep them.
@@ -82,6 +87,7 @@ class Producer:
         "message_bytes_max",
         "name",
         "pending_bytes",
+        "pending_entries",
         "request",
         "topic_epoch",
         "traffic",
@@ -106,6 +112,7 @@ class Producer:
         self.traffic = traffic
         self.connected_since_ms = connected_since_ms
         self.pending_bytes = 0
+        self.pending_entries = 0
         self.accepting = False
         self.closed = False
         self.topic_epoch: int | None = None
@@ -115,7 +122,7 @@ class Producer:
         self._log = log
         self._traffic = topic_traffic
         self._released = released
-        self._in_flight: deque[tuple[int, int, Position | ServerError, int]] = deque()
+        self._in_flight: deque[_Run] = deque()
         self._records: deque[tuple[str, int]] = deque()
         self._replicates = name.startswith(REPLICATOR_PREFIX)
         self._unstored = 0
@@ -151,43 +158,39 @@ class Producer:
         if record is not None and self.deduplication is not None:
             self.deduplication.push(*record)
             self._records.append(record)
-        self._in_flight.append((sequence_id, highest_sequence_id, position, size))
-        self.pending_bytes += size
-        traffic = self.traffic
-        traffic.messages += messages
-        traffic.bytes += size
-        traffic = self._traffic
-        traffic.messages += messages
-        traffic.bytes += size
+        self._in_flight_now((sequence_id,), (highest_sequence_id,), position, size, messages)
 
-    def send_all(self, sends: Sequence[Send]) -> None:
-        """``send`` of entries that came together, at least one; all of them at a time if nothing about them is unusual.
-
-        Invariant: what is appended together lies together in ``_in_flight``, so it can be answered together.
-        """
-        sequence_ids, highest_ids, messages, bodies, _chunks = zip(*sends, strict=True)
+    def send_all(self, heads: Sequence[SendHead], bodies: Sequence[bytes]) -> None:
+        """``send`` of entries that came together, at least one; all at a time if nothing about them is unusual."""
         sizes = list(map(len, bodies))
+        _ids, sequence_ids, messages, highest_ids, chunks, _in_transaction = zip(*heads, strict=True)
         usual = self.accepting and self.delays is None and self.deduplication is None
         if (
             not usual
             or max(sizes) > self.message_bytes_max
             or not 0 < min(messages) <= max(messages) <= BATCH_MESSAGES_MAX
         ):
-            for each in sends:
+            for each in zip(sequence_ids, highest_ids, messages, bodies, chunks, strict=True):
                 self.send(*each)
             return
         try:
-            positions = self._log.append_all(bodies, messages, partial(self._all_durable, len(sends)))
+            first = self._log.append_all(bodies, messages, self._on_durable)
         except StorageError as error:
             for sequence_id in sequence_ids:
                 self.refuse(sequence_id, _not_stored(error))
             return
-        self._in_flight.extend(zip(sequence_ids, highest_ids, positions, sizes, strict=True))
-        size = sum(sizes)
-        self.pending_bytes += size
+        self._in_flight_now(sequence_ids, highest_ids, first, sum(sizes), sum(messages))
+
+    def _in_flight_now(
+        self, sequence_ids: Sequence[int], highest_ids: Sequence[int], first: Position, size_bytes: int, messages: int
+    ) -> None:
+        """A run was appended."""
+        self._in_flight.append(_Run(sequence_ids, highest_ids, first, size_bytes))
+        self.pending_entries += len(sequence_ids)
+        self.pending_bytes += size_bytes
         for traffic in (self.traffic, self._traffic):
-            traffic.messages += sum(messages)
-            traffic.bytes += size
+            traffic.messages += messages
+            traffic.bytes += size_bytes
 
     def refuse(self, sequence_id: int, error: ServerError) -> None:
         """Answer a send that is not worth appending. It waits for the sends before it, as their receipts do."""
@@ -198,11 +201,6 @@ class Producer:
     def last_sequence_id(self) -> int:
         """What the client continues from: the highest id that was accepted under this name, -1 if none is known."""
         return -1 if self.deduplication is None else self.deduplication.last_sequence_id(self.name)
-
-    @property
-    def pending_entries(self) -> int:
-        """Entries sent but not yet answered."""
-        return len(self._in_flight)
 
     def open(self, topic_epoch: int | None) -> None:
         """It is connected from now on. For ``Producers``."""
@@ -285,20 +283,17 @@ class Producer:
         self._durable(error)
 
     def _durable(self, error: StorageError | None) -> None:
-        self._all_durable(1, error)
-
-    def _all_durable(self, count: int, error: StorageError | None) -> None:
-        """The outcome of the ``count`` oldest entries in flight, which were appended together."""
-        take, sink = self._in_flight.popleft, self._sink
-        for _ in range(count):
-            sequence_id, highest_sequence_id, position, size = take()
-            self.pending_bytes -= size
-            if sink is None:
-                continue
+        """The outcome of the oldest run in flight."""
+        sequence_ids, highest_ids, first, size_bytes = self._in_flight.popleft()
+        self.pending_entries -= len(sequence_ids)
+        self.pending_bytes -= size_bytes
+        sink = self._sink
+        if sink is not None:
             if error is None:
-                sink.receipt(sequence_id, highest_sequence_id, position)  # type: ignore[arg-type] # a stored one
+                sink.receipt(sequence_ids, highest_ids, first)  # type: ignore[arg-type] # a stored one
             else:
-                sink.send_error(sequence_id, _not_stored(error))
+                for sequence_id in sequence_ids:
+                    sink.send_error(sequence_id, _not_stored(error))
         if self._unstored:
             self._answer_unstored()
         if self.closed and not self._in_flight:
@@ -309,24 +304,26 @@ class Producer:
 
     def _answer(self, sequence_id: int, highest_sequence_id: int, answer: Position | ServerError) -> None:
         """Queue the answer to a send that is not stored: an error, or POSITION_EARLIEST for a duplicate."""
-        self._in_flight.append((sequence_id, highest_sequence_id, answer, 0))
+        self._in_flight.append(_Run((sequence_id,), (highest_sequence_id,), answer, 0))
+        self.pending_entries += 1
         self._unstored += 1
         self._answer_unstored()
 
     def _answer_unstored(self) -> None:
         """Such answers wait for the entries sent before them: answers out of order mean lost entries to a client."""
         while self._in_flight:
-            sequence_id, highest_sequence_id, answer, _size = self._in_flight[0]
+            sequence_ids, highest_ids, answer, _size = self._in_flight[0]
             if not isinstance(answer, ServerError) and answer is not POSITION_EARLIEST:
                 return
             self._in_flight.popleft()
+            self.pending_entries -= 1
             self._unstored -= 1
             if self._sink is None:
                 continue
             if isinstance(answer, ServerError):
-                self._sink.send_error(sequence_id, answer)
+                self._sink.send_error(sequence_ids[0], answer)
             else:
-                self._sink.receipt(sequence_id, highest_sequence_id, answer)
+                self._sink.receipt(sequence_ids, highest_ids, answer)
 
     def _refusal(self, messages: int, body: bytes) -> ServerError | None:
         if not 0 < messages <= BATCH_MESSAGES_MAX:

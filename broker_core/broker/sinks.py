@@ -6,6 +6,7 @@ Sinks never call back into the broker from inside these methods, except where it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from broker_core.base.errors import ServerError
@@ -32,8 +33,12 @@ class ProducerSink(Protocol):
         """A producer that waited for exclusive access will not get it."""
         ...
 
-    def receipt(self, sequence_id: int, highest_sequence_id: int, position: Position) -> None:
-        """The entry is durable at ``position``."""
+    def receipt(self, sequence_ids: Sequence[int], highest_sequence_ids: Sequence[int], first: Position) -> None:
+        """Entries are durable: the first one at ``first``, each at the entry id after the one before.
+
+        A single one may have been a duplicate, with POSITION_EARLIEST for ``first``. Highest sequence ids are -1 where
+        there are none.
+        """
         ...
 
     def send_error(self, sequence_id: int, error: ServerError) -> None:

@@ -222,6 +222,7 @@ class Subscription:
     def settings_changed(self) -> None:
         if self.dispatcher is not None:
             self.dispatcher.settings_changed(self._host.settings)
+            self._switch_delays(self.dispatcher)
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
         if self.dispatcher is not None:
@@ -409,11 +410,19 @@ class Subscription:
 
     # -- parts
 
+    def _switch_delays(self, dispatcher: Dispatcher) -> None:
+        """Hold messages back as the settings say now; what is held back already keeps its time (semantics 6.1.9)."""
+        if self._delayed is not None:
+            self._delayed.settings_changed(self._host.settings)
+        elif not _delivers_at_once(dispatcher.kind):
+            self._delayed = self._host.delays.tracker(self.cursor)
+            if self._delayed is not None:
+                dispatcher.hold_back_with(self._delayed)
+
     def _new_dispatcher(self, request: SubscribeRequest) -> Dispatcher:
         self.reader.retry_damaged()
         host = self._host
-        single = request.kind in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
-        self._delayed = None if single else host.delays.tracker(self.cursor)
+        self._delayed = None if _delivers_at_once(request.kind) else host.delays.tracker(self.cursor)
         context = DispatchContext(
             host.name,
             self.name,
@@ -428,6 +437,11 @@ class Subscription:
             self._delayed,
         )
         return make_dispatcher(request, context)
+
+
+def _delivers_at_once(kind: SubscriptionType) -> bool:
+    """Whatever the message says (semantics 6.1.2)."""
+    return kind in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 
 
 def _answer(on_done: OnDone) -> Callable[[StorageError | None], None]:

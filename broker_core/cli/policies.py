@@ -27,7 +27,7 @@ TOPIC_POLICIES: Final = (
     *("retention", "messageTTL", "backlogQuota", "deduplicationEnabled", "deduplicationSnapshotInterval"),
     *("maxProducers", "maxConsumers", "maxConsumersPerSubscription", "maxSubscriptionsPerTopic", "maxMessageSize"),
     *("maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription", "autoSubscriptionCreation"),
-    "delayedDelivery",
+    *("delayedDelivery", "subscriptionTypesEnabled"),
 )
 
 NAMESPACE_POLICIES: Final = (
@@ -35,6 +35,7 @@ NAMESPACE_POLICIES: Final = (
     *("maxProducersPerTopic", "maxConsumersPerTopic", "maxConsumersPerSubscription", "maxSubscriptionsPerTopic"),
     *("maxTopicsPerNamespace", "maxUnackedMessagesPerConsumer", "maxUnackedMessagesPerSubscription"),
     *("subscriptionExpirationTime", "autoTopicCreation", "autoSubscriptionCreation", "delayedDelivery"),
+    "subscriptionTypesEnabled",
 )
 
 R = TypeVar("R")

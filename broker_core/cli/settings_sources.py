@@ -158,8 +158,11 @@ def _known(key: str, origin: str) -> str:
 
 
 def _convert(setting: Setting, given: _Given) -> object:
+    value = given.value
+    if given.text and isinstance(value, str) and isinstance(setting.default, tuple):
+        value = [each.strip() for each in value.split(",")]
     try:
-        return msgspec.convert(given.value, setting.type, strict=not given.text)
+        return msgspec.convert(value, setting.type, strict=not given.text)
     except msgspec.ValidationError as error:
         raise ConfigError(
             f"{setting.name} = {text_of(given.value)} (from {given.origin}) is not valid: it takes {setting.accepts}",
@@ -183,6 +186,8 @@ def _accepts(kind: msgspec.inspect.Type) -> str:
             return _accepts(inner)
         case msgspec.inspect.LiteralType(values=values):
             return " or ".join(text_of(value) for value in values)
+        case msgspec.inspect.VarTupleType(item_type=inner):
+            return f"a list, with commas between, of {_accepts(inner)}"
         case msgspec.inspect.BoolType():
             return "true or false"
         case msgspec.inspect.IntType():

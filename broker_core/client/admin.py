@@ -135,7 +135,7 @@ class AdminApi:
         """What is set, as JSON; with ``applied`` what is in force for the topic whoever set it. None: nothing."""
         path = "backlogQuotaMap" if name == "backlogQuota" else _path(name)
         content = self._call("GET", f"{_owner_path(of)}/{path}?applied={str(applied).lower()}")
-        return None if content.strip() == b"{}" else _json_or_none(content)
+        return None if content.strip() in (b"{}", b"[]") else _json_or_none(content)
 
     def set_policy(self, of: TopicName | NamespaceName, name: str, value: Any) -> None:
         """Set one policy to a JSON value; of ``backlogQuota`` to a map of types to quotas, as it is read."""

@@ -51,7 +51,8 @@ def _check_least(least: float, **values: float) -> None:
 class ClientConfig:
     """Connections, patience and memory, for everything made from one client. Times are seconds.
 
-    ``memory_limit_bytes``: what all its producers together may have waiting for receipts, 0: any amount.
+    ``memory_limit_bytes``: what all its producers together may have waiting for receipts, 0: any amount; and about what
+    each consumer with ``auto_scaled_receiver_queue_size_enabled`` may have waiting to be received.
     """
 
     service_url: str
@@ -162,6 +163,8 @@ class ProducerOptions(TypedDict, total=False):
 class ConsumerConfig:
     """How one consumer receives and acknowledges. ``acknowledgment_group_time_s`` 0: every ack is sent at once.
 
+    ``auto_scaled_receiver_queue_size_enabled``: queues hold fewer messages where as many would exceed the client's
+    ``memory_limit_bytes``; the first permits are then for messages of the largest size.
     ``ack_timeout_s`` 0: the application may take its time; else at least 1 s, looked at every ``ack_timeout_tick_s``.
     A backoff adds to the ack timeout, and takes the place of ``negative_ack_redelivery_delay_s``.
     ``negative_ack_precision_bits``: negative acks come up to 2 to the power of this many milliseconds late, together.
@@ -181,6 +184,7 @@ class ConsumerConfig:
     priority_level: int = 0
     receiver_queue_size: int = 1000
     max_total_receiver_queue_size_across_partitions: int = 50_000
+    auto_scaled_receiver_queue_size_enabled: bool = False
     acknowledgment_group_time_s: float = 0.1
     max_acknowledgment_group_size: int = 1000
     batch_index_ack_enabled: bool = True
@@ -257,6 +261,7 @@ class ConsumerOptions(TypedDict, total=False):
     priority_level: int
     receiver_queue_size: int
     max_total_receiver_queue_size_across_partitions: int
+    auto_scaled_receiver_queue_size_enabled: bool
     acknowledgment_group_time_s: float
     max_acknowledgment_group_size: int
     batch_index_ack_enabled: bool

@@ -23,6 +23,7 @@ from broker_core.client.consumer_letters import Letters
 from broker_core.client.discovery import Discovery
 from broker_core.client.mixed_keys import MixedKeys
 from broker_core.client.network import Network
+from broker_core.client.opening import open_all
 from broker_core.client.receiver_queue import ReceiverQueue
 from broker_core.client.retrying import retrying
 from broker_core.client.topic_consumer import StartPoint, TopicConsumer
@@ -172,19 +173,20 @@ class ConsumerTopics:
 
     async def _add(self, names: Sequence[TopicName], config: ConsumerConfig, start: StartPoint | None) -> None:
         """Subscribe to ``names``: to all of them or, with an error, to none."""
-        size = self._share(len(self.parts) + len(names))
-        added = [self._new_part(name, config, size, start) for name in names]
+        size, bytes_max = self._share(len(self.parts) + len(names))
+        added = [self._new_part(name, config, size, bytes_max, start) for name in names]
         self.parts += tuple(added)
         self._resize()
         try:
-            await asyncio.gather(*(part.open() for part in added))
+            await open_all(added)
         except BaseException:
             self.parts = tuple(part for part in self.parts if part not in added)
             self._resize()
-            await asyncio.gather(*(part.close() for part in added))
             raise
 
-    def _new_part(self, name: TopicName, config: ConsumerConfig, size: int, start: StartPoint | None) -> TopicConsumer:
+    def _new_part(
+        self, name: TopicName, config: ConsumerConfig, size: int, bytes_max: int, start: StartPoint | None
+    ) -> TopicConsumer:
         return TopicConsumer(
             self._network,
             name,
@@ -192,6 +194,7 @@ class ConsumerTopics:
             config,
             self._queue,
             size,
+            bytes_max,
             start,
             self._durable,
             letters=self._letters_of(name),
@@ -219,10 +222,14 @@ class ConsumerTopics:
         task.add_done_callback(self._leaving.discard)
 
     def _resize(self) -> None:
-        size = self._share(len(self.parts))
+        size, bytes_max = self._share(len(self.parts))
         for part in self.parts:
-            self._queue.resize(part, size)
+            self._queue.resize(part, size, bytes_max)
 
-    def _share(self, parts: int) -> int:
+    def _share(self, parts: int) -> tuple[int, int]:
+        """What each of so many parts may have queued: messages, and bytes (0: any number)."""
         total = self._config.max_total_receiver_queue_size_across_partitions
-        return min(self._config.receiver_queue_size, max(1, total // max(1, parts)))
+        scaled = self._config.auto_scaled_receiver_queue_size_enabled
+        limit = self._network.config.memory_limit_bytes if scaled else 0
+        size = min(self._config.receiver_queue_size, max(1, total // max(1, parts)))
+        return size, max(1, limit // max(1, parts)) if limit else 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Unpack, cast
 
 from broker_core.base.errors import (
@@ -41,6 +41,7 @@ from broker_core.client.config import ProducerConfig
 from broker_core.client.discovery import Discovery
 from broker_core.client.key_batching import KeyBatchBuilder
 from broker_core.client.network import Network
+from broker_core.client.opening import open_all
 from broker_core.client.retrying import retrying
 from broker_core.client.routing import Router
 from broker_core.client.send_lane import OutgoingEntry, SendLane
@@ -94,6 +95,10 @@ class PartitionProducer:
         self._encoder.producer_name = self.lane.name
         before = self._config.initial_sequence_id
         self._next_sequence_id = 1 + (self.lane.last_sequence_id if before is None else before)
+
+    async def close(self) -> None:
+        """Leave the broker; what has no receipt fails."""
+        await self.lane.close()
 
     def enqueue(self, message: OutgoingMessage, on_sent: OnSent | None) -> None:
         """Take ``message`` into the open batch, or send it. Its room in the window is taken already."""
@@ -230,7 +235,7 @@ class AsyncProducer:
             )
         partitions = await _partitions(network, topic, create=True)
         producer = cls(network, topic, config, partitions)
-        await _open_all(producer._parts)
+        await open_all(producer._parts)
         if partitions and config.auto_update_partitions_interval_s:
             producer._growth = Discovery(
                 f"producer of {topic}", config.auto_update_partitions_interval_s, producer._grow
@@ -247,7 +252,7 @@ class AsyncProducer:
         """Begin to send to partitions that were added: to all of them or, with an error, to none."""
         count = await _partitions(self._network, self.topic, create=False)
         added = self._new_parts(len(self._parts), count)
-        await _open_all(added)
+        await open_all(added)
         self._parts += added
         self._router.partitions = len(self._parts)
 
@@ -385,20 +390,7 @@ class AsyncProducer:
         self._network.open.discard(self)
         if self._growth is not None:
             await self._growth.stop()
-        await asyncio.gather(*(part.lane.close() for part in self._parts))
-
-
-async def _open_all(parts: Sequence[PartitionProducer]) -> None:
-    """Register all of ``parts`` or, with an error, none."""
-    opening = [asyncio.ensure_future(part.open()) for part in parts]
-    try:
-        await asyncio.gather(*opening)
-    except BaseException:
-        for each in opening:
-            each.cancel()
-        await asyncio.gather(*opening, return_exceptions=True)
-        await asyncio.gather(*(part.lane.close() for part in parts))
-        raise
+        await asyncio.gather(*(part.close() for part in self._parts))
 
 
 async def _partitions(network: Network, topic: TopicName, *, create: bool) -> int:

@@ -3,7 +3,8 @@
 
 Thread-safe: the event loop puts, application threads take. Taking and the accounting of permits happen under one
 lock, so permits are conserved whatever the threads do. A consumer whose partitions share this queue holds at most the
-sum of their queue sizes, since a permit goes back to the broker only when its message is taken.
+sum of their queue sizes, since a permit goes back to the broker only when its message is taken. ``permits`` sees to it
+that this is not too much in bytes.
 """
 
 from __future__ import annotations
@@ -44,15 +45,20 @@ class ReceiverQueue:
     def has_waiters(self) -> bool:
         return bool(self._waiters)
 
-    def put(self, source: Source, items: Iterable[Message | Undeliverable], charged: int, dropped: int) -> None:
+    def put(
+        self, source: Source, items: Iterable[Message | Undeliverable], charged: int, dropped: int, size_bytes: int = 0
+    ) -> None:
         """Queue what came in one entry.
 
         ``charged``: the permits that the broker took for it; ``dropped`` of them go back without being taken.
+        ``size_bytes``: of all that they were taken for, 0: unknown.
         """
         with self._lock:
             self._items.extend(items)
             source.permits.delivered(charged)
-            due = source.permits.returned(dropped) if dropped else 0
+            due = source.permits.sized(charged, size_bytes) if size_bytes and charged else 0
+            if dropped:
+                due += source.permits.returned(dropped)
             woken, self._waiters = self._waiters, []
         if due:
             source.flow_later(due, source.attachments)
@@ -105,13 +111,16 @@ class ReceiverQueue:
         for wake in woken:
             wake()
 
-    def clear(self, source: Source) -> int:
-        """Drop everything of ``source`` and begin its permits anew for the next attachment; returns these permits."""
+    def clear(self, source: Source, message_bytes_max: int = 0) -> int:
+        """Drop everything of ``source`` and begin its permits anew for the next attachment; returns these permits.
+
+        ``message_bytes_max``: the largest message of the broker there; 0: unknown.
+        """
         with self._lock:
             self._items = deque(item for item in self._items if item.source is not source)
             source.attachments += 1
             source.permits.paused = self._paused
-            return source.permits.attached()
+            return source.permits.attached(message_bytes_max)
 
     def drop(self, source: Source) -> None:
         """Drop everything of ``source``; its permits go back to the broker, which will push it again."""
@@ -129,10 +138,10 @@ class ReceiverQueue:
 
         self._keep(source, stays)
 
-    def resize(self, source: Source, size: int) -> None:
+    def resize(self, source: Source, size: int, bytes_max: int = 0) -> None:
         """Grant ``source`` another share of the queue; permits that are out already come back first."""
         with self._lock:
-            due = source.permits.resize(size)
+            due = source.permits.resize(size, bytes_max)
             attachment = source.attachments
         if due:
             source.flow_later(due, attachment)

@@ -96,6 +96,7 @@ class TopicConsumer:
         config: ConsumerConfig,
         queue: ReceiverQueue,
         queue_size: int,
+        queue_bytes_max: int,
         start: StartPoint | None = None,
         durable: bool = True,
         *,
@@ -104,14 +105,15 @@ class TopicConsumer:
         create_topic: bool = True,
         on_given_up: Callable[[TopicConsumer, PulsarishError], None],
     ) -> None:
-        """``queue``: shared with the other partitions. ``letters``: None if there is no dead letter policy.
+        """``queue``: shared with the other partitions; of this one so many messages, in about so many bytes (0: any
+        number). ``letters``: None if there is no dead letter policy.
 
         ``mixed_keys`` sees the batches of a Key_Shared subscription. ``create_topic``: a missing topic may be made by
         the broker's auto-creation. ``on_given_up`` hears when the broker refuses for good.
         """
         self.topic = topic
         self.partition = topic.partition_index
-        self.permits = Permits(queue_size)
+        self.permits = Permits(queue_size, queue_bytes_max)
         self.last_taken: MessageId | None = None
         self.attachments = 0
         self.is_active = config.type != "failover"
@@ -389,7 +391,7 @@ class TopicConsumer:
             # Not after a seek of our own: the cursor may have been moved back by others, so nothing is skipped.
             self._skip = None
         self._skip_is_new = False
-        self._flow_due = self.queue.clear(self)
+        self._flow_due = self.queue.clear(self, connection.max_message_size)
         self._redelivery.reattached()
         start = self._start_at_broker()
         self._chunks.reattached(self.last_taken)
@@ -481,7 +483,7 @@ class TopicConsumer:
             self._undeliverable(failure, charged_for(head, body))
             return
         if self._seeking or 0 <= head.consumer_epoch < self._epoch:
-            self.queue.put(self, [], entry.charged, entry.charged)
+            self.queue.put(self, [], entry.charged, entry.charged, entry.size_bytes)
             return
         if entry.batch_size:
             self._acks.received(Position(head.ledger, head.entry), entry.remaining)
@@ -496,7 +498,7 @@ class TopicConsumer:
                 return
         shown = self._redelivery.arrived(self._filter(entry))
         self.counters.messages += len(shown)
-        self.queue.put(self, shown, entry.charged, entry.charged - len(shown))
+        self.queue.put(self, shown, entry.charged, entry.charged - len(shown), entry.size_bytes)
 
     def _note_between_chunks(self, delivered: DeliveredEntries, position: Position) -> None:
         self._chunks.arriving(position)

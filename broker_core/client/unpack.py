@@ -36,7 +36,7 @@ class Unpacked(NamedTuple):
     """``messages`` without those that are acknowledged already; ``remaining``: a bit for each message of a batch.
 
     ``charged``: permits that the broker took. ``batch_size`` 0: not a batch. ``chunk``: the entry is a part of a
-    message, and holds none itself.
+    message, and holds none itself. ``size_bytes``: of the payload, not compressed.
     """
 
     messages: list[Message]
@@ -44,6 +44,7 @@ class Unpacked(NamedTuple):
     remaining: int
     charged: int
     chunk: ReceivedChunk | None = None
+    size_bytes: int = 0
 
 
 class ReceivedChunk(NamedTuple):
@@ -126,20 +127,22 @@ def _unpack(source: Source, head: MessageHead, body: bytes) -> Unpacked:
     if metadata.HasField("num_messages_in_batch"):
         return _unpack_batch(source, head, metadata, payload, broker)
     if metadata.num_chunks_from_msg > 1 and metadata.HasField("chunk_id"):
-        return Unpacked([], 0, 0, 1, ReceivedChunk(chunk_info(metadata), payload, head, metadata, broker))
+        chunk = ReceivedChunk(chunk_info(metadata), payload, head, metadata, broker)
+        return Unpacked([], 0, 0, 1, chunk, len(payload))
     if metadata.HasField("marker_type"):
         return Unpacked([], 0, 0, 1)
+    plain = _plain(metadata, payload)
     message = Message(
         source,
         MessageId(head.ledger, head.entry, head.partition),
-        None if metadata.null_value else _plain(metadata, payload),
+        None if metadata.null_value else plain,
         metadata,
         None,
         head.redelivery_count,
         broker.index,
         broker.broker_timestamp,
     )
-    return Unpacked([message], 0, 0, 1)
+    return Unpacked([message], 0, 0, 1, size_bytes=len(plain))
 
 
 def _unpack_batch(
@@ -151,13 +154,14 @@ def _unpack_batch(
     remaining = (1 << count) - 1
     if head.ack_set:
         remaining &= bits_of_words(head.ack_set)
-    members = _members(_plain(metadata, payload), count)
+    plain = _plain(metadata, payload)
+    members = _members(plain, count)
     messages = [
         _member(source, head, metadata, each, index, count, broker)
         for index, each in enumerate(members)
         if remaining >> index & 1 and not each[0].compacted_out
     ]
-    return Unpacked(messages, count, remaining, remaining.bit_count())
+    return Unpacked(messages, count, remaining, remaining.bit_count(), size_bytes=len(plain))
 
 
 def _plain(metadata: pb.MessageMetadata, payload: memoryview) -> bytes:

@@ -10,6 +10,7 @@ Source: Pulsar docs, "Binary protocol - Message"; the limits are in ``base.limit
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Final
 
 import google_crc32c
@@ -18,6 +19,7 @@ from google.protobuf.message import DecodeError
 from broker_core.base.errors import NotAllowedError, RemoteProtocolError
 from broker_core.base.limits import BATCH_MESSAGES_MAX
 from broker_core.wire.entry import ensure_checksum, verify_entry
+from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 
 _HEAD_BYTES: Final = 10
@@ -33,23 +35,33 @@ _parse_metadata = MessageMetadata.FromString
 _crc32c = google_crc32c.value
 
 
-def admit(body: bytes, num_messages: int) -> bytes:
-    """The bytes to store for a SEND that announced ``num_messages``: ``body``, with a checksum if it had none.
+def admit_all(sends: Iterable[tuple[SendHead, bytes]], admitted: list[bytes]) -> None:
+    """Add the bytes to store for each of ``sends`` to ``admitted``: its body, with a checksum if that had none.
 
-    Raises ChecksumMismatchError for a wrong checksum, RemoteProtocolError for something that is not an entry, and
-    NotAllowedError for a count that cannot be true.
+    Stops behind the first that cannot be stored with ChecksumMismatchError for a wrong checksum, RemoteProtocolError
+    for something that is not an entry, and NotAllowedError for a count that cannot be true or for a transaction.
     """
-    if _HEAD_BYTES <= len(body) <= _SMALL_BYTES and num_messages == 1:
-        magic, checksum, metadata_bytes = _head_from(body)
-        end = _HEAD_BYTES + metadata_bytes
-        if magic == _MAGIC and end <= len(body) and _crc32c(body[6:]) == checksum:
-            try:
-                metadata = _parse_metadata(body[_HEAD_BYTES:end])
-            except DecodeError:
-                return _admit_unusual(body, num_messages)
-            if metadata.publish_time and not metadata.HasField("num_messages_in_batch"):
-                return body
-    return _admit_unusual(body, num_messages)
+    for (_producer_id, sequence_id, messages, _highest, _is_chunk, in_transaction), body in sends:
+        if _HEAD_BYTES <= len(body) <= _SMALL_BYTES and messages == 1 and not in_transaction:
+            magic, checksum, metadata_bytes = _head_from(body)
+            end = _HEAD_BYTES + metadata_bytes
+            if magic == _MAGIC and end <= len(body) and _crc32c(body[6:]) == checksum:
+                try:
+                    metadata = _parse_metadata(body[_HEAD_BYTES:end])
+                except DecodeError:
+                    pass  # the words for it are found below
+                else:
+                    # What is required is there for sure if it is not 0 or empty, which costs a third of asking for it.
+                    required = metadata.publish_time and metadata.sequence_id and metadata.producer_name
+                    if required and not metadata.HasField("num_messages_in_batch"):
+                        admitted.append(body)
+                        continue
+        if in_transaction:
+            raise NotAllowedError(
+                f"message {sequence_id} belongs to a transaction, which this broker does not have",
+                hint="send it outside of any transaction",
+            )
+        admitted.append(_admit_unusual(body, messages))
 
 
 def _admit_unusual(body: bytes, announced: int) -> bytes:

@@ -17,7 +17,7 @@ from broker_core.server.handlers import consuming, handshake, lookup, producing,
 from broker_core.server.session import Session, SessionState
 from broker_core.wire import commands
 from broker_core.wire.frames import Frame
-from broker_core.wire.heads import SendHead, parse_ack, parse_send
+from broker_core.wire.heads import SendHead, parse_ack, parse_sends
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 _START = frozenset({SessionState.START})
@@ -66,42 +66,48 @@ def receive(session: Session, frames: list[Frame]) -> int:
 
     Stops early while the client has far too many answers unread, for one small request can have a large answer.
     """
-    outbox, number = session.outbox, 0
+    serialised = [command for command, _body in frames]
+    sends: list[SendHead] = []  # of one producer, the last ones before ``number``: not acted on yet
+    number = 0
     while number < len(frames):
-        command, body = frames[number]
-        head = parse_send(command)
-        if head is not None:
-            number = _receive_sends(session, frames, number, head)
+        heads = parse_sends(serialised, number)
+        if sends and (not heads or heads[0].producer_id != sends[0].producer_id):
+            _receive_sends(session, sends, frames[number - len(sends) : number])
+            sends = []
+        if heads:
+            sends += heads
+            number += len(heads)
             continue
-        if outbox.flooded:
+        if session.outbox.flooded:
             return number
-        if body:
-            raise RemoteProtocolError("a command that takes no message came with one")
-        acks = parse_ack(command)
-        if acks is not None and session.state is SessionState.CONNECTED:
-            consuming.handle_acks(session, acks)
-        else:
-            _handle(session, commands.parse_command(command))
+        _receive_command(session, frames[number])
         number += 1
+    if sends:
+        _receive_sends(session, sends, frames[number - len(sends) :])
     return number
 
 
-def _receive_sends(session: Session, frames: list[Frame], start: int, first: SendHead) -> int:
-    """Act at once on all SENDs of one producer that follow ``first``, which is number ``start``; where they end."""
-    producer_id, heads = first.producer_id, [first]
-    for number in range(start + 1, len(frames)):
-        head = parse_send(frames[number].command)
-        if head is None or head.producer_id != producer_id:
-            break
-        heads.append(head)
-    end = start + len(heads)
+def _receive_sends(session: Session, heads: list[SendHead], frames: list[Frame]) -> None:
+    """Act at once on SENDs of one producer."""
+    producer_id = heads[0].producer_id
     channel = session.producers.get(producer_id)
     if channel is not None:
-        channel.send_all(heads, [body for _command, body in frames[start:end]])
+        channel.send_all(heads, [body for _command, body in frames])
     elif session.state is not SessionState.CONNECTED:
         raise RemoteProtocolError(f"SEND of producer {producer_id} came before CONNECT")
     # Else dropped, as in Pulsar, for it crosses with the broker's CLOSE_PRODUCER.
-    return end
+
+
+def _receive_command(session: Session, frame: Frame) -> None:
+    """Act on anything but a SEND."""
+    command, body = frame
+    if body:
+        raise RemoteProtocolError("a command that takes no message came with one")
+    acks = parse_ack(command)
+    if acks is not None and session.state is SessionState.CONNECTED:
+        consuming.handle_acks(session, acks)
+    else:
+        _handle(session, commands.parse_command(command))
 
 
 def _handle(session: Session, command: BaseCommand) -> None:

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from broker_core.base.errors import StorageError
 from broker_core.base.invariants import invariant
-from broker_core.base.positions import Position, positions_of
+from broker_core.base.positions import Position
 from broker_core.storage.commit import OnDurable, WriteQueue
 from broker_core.storage.context import StoreContext
 from broker_core.storage.ledger import Ledger
@@ -110,8 +110,11 @@ class LedgerWriter:
 
     def append_all(
         self, bodies: Sequence[bytes], messages: Sequence[int], now_ms: int, on_durable: OnDurable
-    ) -> list[Position]:
-        """Queue entries that become durable together. The loop runs for every entry that is published: keep it flat."""
+    ) -> Position:
+        """Queue entries that become durable together; where the first is, the others follow it.
+
+        The loop runs for every entry that is published: keep it flat.
+        """
         sealed = {body[:2] for body in bodies} == {ENTRY_MAGIC} and min(map(len, bodies)) >= ENTRY_BODY_BYTES_MIN
         invariant(sealed and min(messages) >= 1, "an entry must bring its checksum and at least one message")
         if self._commits.error is not None:
@@ -137,7 +140,7 @@ class LedgerWriter:
             self.roll_after_ms = 0
         if not queue.waiting:
             self._commits.wake(queue)
-        return positions_of(self.ledger.id, range(first, entry))
+        return Position(self.ledger.id, first)
 
     def due(self, now_ms: int) -> bool:
         """Whether the ledger is to be closed (semantics 1.3.2: by entries, size or age, but not a young one).

@@ -80,12 +80,13 @@ class TopicLog:
             StorageError: this topic is read-only, see ``error``.
             AlreadyClosedError: the log was closed or deleted.
         """
-        return self.append_all((body,), (messages,), on_durable)[0]
+        return self.append_all((body,), (messages,), on_durable)
 
-    def append_all(self, bodies: Sequence[bytes], messages: Sequence[int], on_durable: OnDurable) -> list[Position]:
+    def append_all(self, bodies: Sequence[bytes], messages: Sequence[int], on_durable: OnDurable) -> Position:
         """``append`` of entries that came together; ``on_durable`` is called once for all of them.
 
-        They share a ledger, which may go beyond its limits by them.
+        Returns the position of the first. The others follow it without a gap: they share a ledger, which may go beyond
+        its limits by them.
         """
         now_ms = self._clock.now_ms()
         writer = self._writer

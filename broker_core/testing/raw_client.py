@@ -10,16 +10,23 @@ from __future__ import annotations
 import socket
 import struct
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from broker_core.base.errors import ConnectionLostError, OperationTimeoutError, ProtocolError
 from broker_core.base.limits import PROTOCOL_VERSION
 from broker_core.wire import commands
-from broker_core.wire.frames import Frame, encode_command
+from broker_core.wire.frames import encode_command
 from broker_core.wire.heads import send_frame_head
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandSubscribe
 
 _RECEIVE_BYTES = 1024 * 1024
+
+
+class NamedFrame(NamedTuple):
+    """One frame: the serialised command, and the body (b"" if there is none)."""
+
+    command: bytes
+    body: bytes
 
 
 class RawClient:
@@ -69,13 +76,13 @@ class RawClient:
 
     # -- in
 
-    def next_frame(self) -> Frame:
+    def next_frame(self) -> NamedFrame:
         """The next frame. ConnectionLostError if the broker closed, OperationTimeoutError if none came."""
         self._fill(4)
         self._fill(4 + int.from_bytes(self._unread[:4], "big"))
         total = int.from_bytes(self._unread[:4], "big")
         body_at = 8 + int.from_bytes(self._unread[4:8], "big")
-        frame = Frame(self._unread[8:body_at], self._unread[body_at : 4 + total])
+        frame = NamedFrame(self._unread[8:body_at], self._unread[body_at : 4 + total])
         self._unread = self._unread[4 + total :]
         return frame
 

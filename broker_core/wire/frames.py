@@ -14,8 +14,7 @@ Source: Pulsar docs, "Binary protocol - Framing".
 from __future__ import annotations
 
 import struct
-from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from google.protobuf.message import EncodeError
 
@@ -37,14 +36,9 @@ _sizes_from = struct.Struct(">II").unpack_from
 _pack_sizes = struct.Struct(">II").pack
 
 
-class Frame(NamedTuple):
-    """One frame, copied out of the buffer: the serialised command, and the body (b"" if there is none)."""
-
-    command: bytes
-    body: bytes
-
-
-_frame_of_parts = partial(tuple.__new__, Frame)
+Frame: TypeAlias = tuple[bytes, bytes]
+"""One frame, copied out of the buffer: the serialised command, and the body (b"" if there is none). A plain tuple: to
+make one with names takes a third of what cutting it out takes."""
 
 
 class FrameReader:
@@ -96,7 +90,7 @@ class FrameReader:
                 break
             body_start = command_start + command_size
             body = view[body_start:frame_end].tobytes() if body_start != frame_end else b""
-            frames.append(_frame_of_parts((view[command_start:body_start].tobytes(), body)))
+            frames.append((view[command_start:body_start].tobytes(), body))
             start = frame_end
         self._start = start
         if end == len(view):

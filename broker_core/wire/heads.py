@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import repeat
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -18,7 +20,7 @@ from google.protobuf.message import DecodeError
 from broker_core.base.errors import RemoteProtocolError
 from broker_core.base.positions import to_signed64
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
-from broker_core.wire.varint import varint
+from broker_core.wire.varint import varint, varints
 
 # Bare numbers below are protobuf tags: field number * 8 + wire type (0 a varint, 2 bytes or a nested message).
 _INT64_MAX: Final = 2**63 - 1
@@ -30,6 +32,9 @@ _COLUMNS_FROM: Final = 16
 
 _ID_BYTES_MAX: Final = 8
 """Longer entry ids are left to protobuf."""
+
+_COUNTED_BELOW: Final = 2**62
+"""Sequence ids from here on are parsed one by one: counting up could end beyond 64 bits."""
 
 _pack_sizes = struct.Struct(">II").pack
 _new_tuple = tuple.__new__
@@ -81,6 +86,9 @@ class AckHead(NamedTuple):
     request_id: int
 
 
+_send_head_of_fields = partial(_new_tuple, SendHead)
+
+
 class _UnusualError(Exception):
     """Not the form that the fast path knows; protobuf decides."""
 
@@ -97,15 +105,59 @@ def send_frame_head(
     is_chunk: bool = False,
 ) -> bytes:
     """Everything of a SEND frame that comes before a body of ``body_len`` bytes."""
-    send = b"\x08" + varint(producer_id) + b"\x10" + varint(sequence_id)
+    number = varint(sequence_id)
+    before, after = _around_sequence_id(producer_id, len(number), num_messages, highest_sequence_id, is_chunk)
+    command = before + number + after
+    return _pack_sizes(len(command) + 4 + body_len, len(command)) + command
+
+
+def _around_sequence_id(
+    producer_id: int, number_bytes: int, num_messages: int, highest_sequence_id: int, is_chunk: bool
+) -> tuple[bytes, bytes]:
+    """A SEND as every encoder writes it: what comes before a sequence id of ``number_bytes`` bytes, and what after."""
+    before = b"\x08" + varint(producer_id) + b"\x10"
+    after = b""
     if num_messages != 1:
-        send += b"\x18" + varint(num_messages)
+        after += b"\x18" + varint(num_messages)
     if highest_sequence_id >= 0:
-        send += b"\x30" + varint(highest_sequence_id)
+        after += b"\x30" + varint(highest_sequence_id)
     if is_chunk:
-        send += b"\x38\x01"
-    command_len = len(send) + 4
-    return b"%b\x08\x06\x32%c%b" % (_pack_sizes(command_len + 4 + body_len, command_len), len(send), send)
+        after += b"\x38\x01"
+    return b"\x08\x06\x32%c%b" % (len(before) + number_bytes + len(after), before), after
+
+
+def parse_sends(commands: list[bytes], start: int) -> list[SendHead]:
+    """The heads of the SENDs that begin at ``commands[start]`` and differ in the sequence id only, which counts up.
+
+    Empty if another command is there. A producer that does not batch sends hundreds of such at a time, and to compare
+    a command with what is expected costs a quarter of parsing it.
+    """
+    head = parse_send(commands[start])
+    if head is None:
+        return []
+    producer_id, sequence_id, num_messages, highest_sequence_id, is_chunk, in_transaction = head
+    if in_transaction or highest_sequence_id >= 0 or not 0 <= sequence_id < _COUNTED_BELOW:
+        return [head]  # batches do not count up by one
+    number = varint(sequence_id)
+    before, after = _around_sequence_id(producer_id, len(number), num_messages, highest_sequence_id, is_chunk)
+    if commands[start] != before + number + after:
+        return [head]
+    count = _count_alike(commands, start, sequence_id, before, after)
+    ids = range(sequence_id, sequence_id + count)
+    same = map(repeat, (num_messages, highest_sequence_id, is_chunk, False))
+    return list(map(_send_head_of_fields, zip(repeat(producer_id), ids, *same, strict=False)))
+
+
+def _count_alike(commands: list[bytes], start: int, sequence_id: int, before: bytes, after: bytes) -> int:
+    """How many commands from ``start`` on are ``before``, the next sequence id, ``after``."""
+    alike = ahead = 1
+    while expected := commands[start + alike : start + alike + ahead]:
+        numbers = varints(sequence_id + alike, len(expected))
+        if expected != [before + number + after for number in numbers]:
+            break
+        alike += len(expected)
+        ahead *= 2  # what is encoded in vain stays less than what was found
+    return alike
 
 
 def parse_send(command: bytes) -> SendHead | None:
@@ -158,43 +210,52 @@ def receipt_frame(
     producer_id: int, sequence_id: int, ledger: int, entry: int, partition: int = -1, highest_sequence_id: int = -1
 ) -> bytes:
     """A whole SEND_RECEIPT frame. ``partition`` -1: the topic is not partitioned. Ledger and entry -1: a duplicate."""
-    message_id = b"\x08" + varint(ledger) + b"\x10" + varint(entry)
-    if partition >= 0:
-        message_id += b"\x18" + varint(partition)
-    receipt = b"\x08%b\x10%b\x1a%c%b" % (varint(producer_id), varint(sequence_id), len(message_id), message_id)
-    if highest_sequence_id >= 0:
-        receipt += b"\x20" + varint(highest_sequence_id)
-    return _RECEIPT_STARTS[len(receipt)] + receipt
+    sequence, number = varint(sequence_id), varint(entry)
+    start, middle, end = _around_receipt_ids(
+        producer_id, len(sequence), ledger, len(number), partition, highest_sequence_id
+    )
+    return start + sequence + middle + number + end
 
 
-class ReceiptFrames:
-    """``receipt_frame`` of stored entries for one producer, without highest sequence ids.
+def receipt_frames(
+    producer_id: int, sequence_ids: Sequence[int], ledger: int, first_entry: int, partition: int = -1
+) -> bytes:
+    """``receipt_frame`` of entries that follow one another, joined; none of them has a highest sequence id.
 
-    Nearly all of such a frame is the same from one entry to the next, so it is kept.
+    All of such a frame is the same from one entry to the next but the two numbers, which mostly count up.
     """
+    count, first_id = len(sequence_ids), sequence_ids[0]
+    if first_id >= 0 and first_entry >= 0 and tuple(sequence_ids) == tuple(range(first_id, first_id + count)):
+        sequences, numbers = varints(first_id, count), varints(first_entry, count)
+        sizes = len(sequences[0]), len(numbers[0])
+        if sizes == (len(sequences[-1]), len(numbers[-1])):
+            start, middle, end = _around_receipt_ids(producer_id, sizes[0], ledger, sizes[1], partition)
+            return start + (end + start).join(map(middle.join, zip(sequences, numbers, strict=True))) + end
+    return b"".join(
+        [
+            receipt_frame(producer_id, sequence_id, ledger, first_entry + number, partition)
+            for number, sequence_id in enumerate(sequence_ids)
+        ]
+    )
 
-    __slots__ = ("_end", "_ledger", "_middle", "_producer", "_start", "_varint_bytes")
 
-    def __init__(self, producer_id: int, partition: int) -> None:
-        self._producer = b"\x08" + varint(producer_id) + b"\x10"
-        self._end = b"\x18" + varint(partition) if partition >= 0 else b""
-        self._ledger = -1
-        self._varint_bytes = (0, 0)
-        self._start = self._middle = b""
-
-    def frame(self, sequence_id: int, ledger: int, entry: int) -> bytes:
-        """A whole SEND_RECEIPT frame."""
-        sequence, number = varint(sequence_id), varint(entry)
-        if ledger != self._ledger or (len(sequence), len(number)) != self._varint_bytes:
-            self._begin(ledger, len(sequence), len(number))
-        return self._start + sequence + self._middle + number + self._end
-
-    def _begin(self, ledger: int, sequence_bytes: int, entry_bytes: int) -> None:
-        ledger_id = b"\x08" + varint(ledger) + b"\x10"
-        self._middle = b"\x1a%c%b" % (len(ledger_id) + entry_bytes + len(self._end), ledger_id)
-        size = len(self._producer) + sequence_bytes + len(self._middle) + entry_bytes + len(self._end)
-        self._start = _RECEIPT_STARTS[size] + self._producer
-        self._ledger, self._varint_bytes = ledger, (sequence_bytes, entry_bytes)
+def _around_receipt_ids(
+    producer_id: int,
+    sequence_bytes: int,
+    ledger: int,
+    entry_bytes: int,
+    partition: int,
+    highest_sequence_id: int = -1,
+) -> tuple[bytes, bytes, bytes]:
+    """Of a SEND_RECEIPT frame what comes before the sequence id, between that and the entry id, and after both."""
+    producer = b"\x08" + varint(producer_id) + b"\x10"
+    ledger_id = b"\x08" + varint(ledger) + b"\x10"
+    end = b"\x18" + varint(partition) if partition >= 0 else b""
+    middle = b"\x1a%c%b" % (len(ledger_id) + entry_bytes + len(end), ledger_id)
+    if highest_sequence_id >= 0:
+        end += b"\x20" + varint(highest_sequence_id)
+    size = len(producer) + sequence_bytes + len(middle) + entry_bytes + len(end)
+    return _RECEIPT_STARTS[size] + producer, middle, end
 
 
 def parse_receipt(command: bytes) -> ReceiptHead | None:
@@ -278,23 +339,29 @@ class MessageHeads:
     Nearly all of such a head is the same from one entry to the next, so it is kept.
     """
 
-    __slots__ = ("_consumer", "_end", "_entry_bytes", "_ledger", "_partition", "_size", "_start", "consumer_epoch")
+    __slots__ = (
+        "_consumer", "_end", "_entry_bytes", "_ledger", "_partition", "_size", "_start", "_tail_len", "_until_entry",
+        "consumer_epoch",
+    )  # fmt: skip
 
     def __init__(self, consumer_id: int, partition: int, consumer_epoch: int = -1) -> None:
         self.consumer_epoch = consumer_epoch
         self._consumer = b"\x08" + varint(consumer_id)
         self._partition = b"\x18" + varint(partition) if partition >= 0 else b""
         self._end = self._partition + (b"\x28" + varint(consumer_epoch) if consumer_epoch >= 0 else b"")
-        self._ledger = self._entry_bytes = -1
+        self._ledger = self._entry_bytes = self._tail_len = -1
         self._size = 0
-        self._start = b""
+        self._start = self._until_entry = b""
 
     def head(self, ledger: int, entry: int, tail_len: int) -> bytes:
         """Everything of the frame before its last ``tail_len`` bytes."""
         encoded = varint(entry)
         if ledger != self._ledger or len(encoded) != self._entry_bytes:
             self._begin(ledger, len(encoded))
-        return _pack_sizes(self._size + 4 + tail_len, self._size) + self._start + encoded + self._end
+        if tail_len != self._tail_len:
+            self._until_entry = _pack_sizes(self._size + 4 + tail_len, self._size) + self._start
+            self._tail_len = tail_len
+        return self._until_entry + encoded + self._end
 
     def _begin(self, ledger: int, entry_bytes: int) -> None:
         message_id = b"\x08" + varint(ledger) + b"\x10"
@@ -303,7 +370,7 @@ class MessageHeads:
         message_bytes = len(message) + entry_bytes + len(self._end)
         self._start = b"\x08\x09\x4a%c%b" % (message_bytes, message)
         self._size = 4 + message_bytes
-        self._ledger, self._entry_bytes = ledger, entry_bytes
+        self._ledger, self._entry_bytes, self._tail_len = ledger, entry_bytes, -1
 
 
 def parse_message(command: bytes) -> MessageHead | None:

@@ -104,6 +104,18 @@ def test_a_whole_ack_ends_a_partial_one(cursor: Cursor) -> None:
     assert cursor.partial == {}
 
 
+def test_what_nobody_acknowledged_need_not_be_looked_up(cursor: Cursor) -> None:
+    """3.4.2 Behind the last acknowledged entry everything is open, and nothing is before it or while batches are."""
+    assert cursor.untouched_from(P("3:0"))
+    assert not cursor.untouched_from(P("3:-1"))
+    ack(cursor, "3:2", "3:7")
+    assert [cursor.untouched_from(P(place)) for place in ("3:0", "3:7", "3:8", "5:0")] == [False, False, True, True]
+    ack(cursor, "5:1")
+    assert [cursor.untouched_from(P(place)) for place in ("3:8", "5:1", "5:2")] == [False, False, True]
+    cursor.ack_partial(P("5:3"), 0b1)
+    assert not cursor.untouched_from(P("5:4"))
+
+
 def test_mark_delete_steps_over_empty_ledgers(cursor: Cursor) -> None:
     """3.4.4 Between the last entry of ledger 3 and the first of ledger 5 there is nothing to acknowledge."""
     cursor.ack_through(P("3:9"))

@@ -26,8 +26,8 @@ from broker_core.broker import (
     TopicsMode,
 )
 from broker_core.broker.non_persistent import NonPersistentTopic, non_persistent_topic_stats
-from broker_core.broker.producer import Send
 from broker_core.wire.entry import seal_entry
+from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.world import EXCLUSIVE, FAILOVER, SHARED, Answers, Mailbox, World, body
 
@@ -201,6 +201,12 @@ def test_acks_mean_nothing_and_positions_do_not_exist() -> None:
     assert (done[-1], topic_of(world).subscriptions) == (None, {})
 
 
+def test_types_are_not_limited_here() -> None:
+    """2.1.9: as in Pulsar, the policy is for stored topics."""
+    world = World(subscription_types_enabled=("Failover",))
+    subscribe(world, SHARED)
+
+
 def test_limits_and_access_modes_hold() -> None:
     """1.1.8, 1.3.5, 1.7.4: too large a message is refused in order; exclusive producers are alone."""
     world = World(max_message_size=1024)
@@ -306,7 +312,8 @@ def test_entries_that_come_together_are_passed_on_in_order() -> None:
     world = World()
     _, mailbox = subscribe(world)
     producer, answers = produce(world)
-    producer.send_all([Send(number, -1, 1, body(str(number)), False) for number in range(3)])
+    heads = [SendHead(0, number, 1, -1, False) for number in range(3)]
+    producer.send_all(heads, [body(str(number)) for number in range(3)])
     world.settle()
     assert [delivery.entry.body for delivery in mailbox.deliveries] == [body(str(number)) for number in range(3)]
     assert answers.order == [0, 1, 2]

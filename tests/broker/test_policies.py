@@ -22,7 +22,7 @@ from broker_core.broker.policies import (
     settings_under,
 )
 from broker_core.storage.metadata import Metadata
-from tests.broker.world import SHARED, TOPIC, World
+from tests.broker.world import EXCLUSIVE, FAILOVER, SHARED, TOPIC, World
 
 NAMESPACE = NamespaceName("public", "default")
 NAME = TopicName.parse(TOPIC)
@@ -127,6 +127,24 @@ def test_limits_of_a_topic_are_kept() -> None:
     world.produce()
     world.subscribe(SHARED, "a")
     world.topic().create_subscription("c")
+
+
+def test_only_types_that_are_allowed_are_let_in_and_who_is_there_stays() -> None:
+    """2.1.9, 1.1.5: readers are Exclusive; with the policy gone everything is allowed again."""
+    world = World(subscription_types_enabled=("Shared", "Exclusive"))
+    _, mailbox = world.subscribe(SHARED, "before")
+    with pytest.raises(NotAllowedError, match="as Failover, which is not allowed here; use Shared or Exclusive"):
+        world.subscribe(FAILOVER, "refused")
+    world.broker.set_topic_policies(NAME, Policies(subscription_types_enabled=("Failover",)))
+    for durable in (True, False):
+        with pytest.raises(NotAllowedError, match="subscriptionTypesEnabled"):
+            world.subscribe(EXCLUSIVE, "refused", durable=durable)
+    assert "refused" not in world.topic().subscriptions
+    world.subscribe(FAILOVER, "a")
+    assert world.publish(1) == mailbox.take()
+    world.broker.set_topic_policies(NAME, Policies(subscription_types_enabled=()))
+    world.subscribe(EXCLUSIVE, "b")
+    world.subscribe(SHARED, "before")
 
 
 def test_auto_creation_is_the_namespaces_to_say() -> None:

@@ -39,7 +39,7 @@ def test_it_is_a_set_that_knows_its_order(steps: list[tuple[str, Position]]) -> 
             subject.discard_through(position)
             model = {each for each in model if each > position}
         assert len(subject) == len(model)
-        assert subject.first() == min(model, default=None)
+        assert (subject.first(), subject.last()) == (min(model, default=None), max(model, default=None))
     assert list(subject) == sorted(model)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.base.errors import NotAllowedError, PersistenceServerError, ProducerBusyError
-from broker_core.broker.producer import Send
+from broker_core.wire.heads import SendHead
 from tests.broker.world import TOPIC, World, body
 
 
@@ -101,25 +102,27 @@ def test_a_refusal_waits_for_the_receipts_before_it() -> None:
     assert answers.order[-1] == 4
 
 
+def _heads(sequence_ids: Iterable[int]) -> list[SendHead]:
+    return [SendHead(0, number, 1, -1, False) for number in sequence_ids]
+
+
 @given(
     st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 30)), min_size=1, max_size=40), st.sets(st.integers(1, 39))
 )
 def test_sends_that_come_together_are_answered_like_single_ones(sends: list[tuple[int, int]], cuts: set[int]) -> None:
     """1.7.7, 1.3.5 Cut to runs in any way, with impossible counts and messages that are too large among them."""
-    entries = [
-        Send(number, -1, messages, body("x" * size, messages=max(messages, 1)), False)
-        for number, (messages, size) in enumerate(sends)
-    ]
+    heads = [SendHead(0, number, messages, -1, False) for number, (messages, _size) in enumerate(sends)]
+    bodies = [body("x" * size, messages=max(messages, 1)) for messages, size in sends]
     world = World(max_message_size=20, managed_ledger_max_entries_per_ledger=1000)
     (single, expected), (many, found) = world.produce(), world.produce("persistent://public/default/other")
-    bounds = sorted({0, *(cut for cut in cuts if cut < len(entries)), len(entries)})
-    for entry in entries:
-        single.send(*entry)
+    bounds = sorted({0, *(cut for cut in cuts if cut < len(sends)), len(sends)})
+    for head, sent in zip(heads, bodies, strict=True):
+        single.send(head.sequence_id, -1, head.num_messages, sent, False)
     for start, end in pairwise(bounds):
-        many.send_all(entries[start:end])
+        many.send_all(heads[start:end], bodies[start:end])
     assert (many.pending_bytes, many.pending_entries) == (single.pending_bytes, single.pending_entries)
     world.settle()
-    assert (found.order, found.order) == (expected.order, list(range(len(entries))))
+    assert (found.order, found.order) == (expected.order, list(range(len(sends))))
     assert [(sequence, str(error)) for sequence, error in found.errors] == [
         (sequence, str(error).replace(single.name, many.name)) for sequence, error in expected.errors
     ]
@@ -135,13 +138,14 @@ def test_sends_that_come_together_are_read_as_they_were_sent(*, deduplicate: boo
     """1.3.1, 1.8.2 Also where deduplication has to look at each; of two alike it keeps one."""
     world = World(broker_deduplication_enabled=deduplicate)
     producer, answers = world.produce()
-    entries = [Send(number, -1, 1, body(str(number)), False) for number in (0, 1, 2, 2)]
-    producer.send_all(entries)
+    numbers = (0, 1, 2, 2)
+    bodies = [body(str(number)) for number in numbers]
+    producer.send_all(_heads(numbers), bodies)
     _, mailbox = world.subscribe()
     world.settle()
     kept = 3 if deduplicate else 4
     assert answers.order == [0, 1, 2, 2]
-    assert [delivery.entry.body for delivery in mailbox.deliveries] == [entry.body for entry in entries[:kept]]
+    assert [delivery.entry.body for delivery in mailbox.deliveries] == bodies[:kept]
     assert [delivery.entry.index for delivery in mailbox.deliveries] == list(range(kept))
 
 
@@ -149,16 +153,16 @@ def test_nothing_that_came_together_is_confirmed_after_the_disk_failed() -> None
     """1.7.7 All of them get an error, those in flight and later ones; nothing happens once the producer is closed."""
     world = World()
     producer, answers = world.produce()
-    entries = [Send(number, -1, 1, body(), False) for number in range(7)]
-    producer.send_all(entries[:1])
+    heads, bodies = _heads(range(7)), [body()] * 7
+    producer.send_all(heads[:1], bodies[:1])
     world.settle()
     world.disk.fail(1, forever=True)
-    producer.send_all(entries[1:4])
+    producer.send_all(heads[1:4], bodies[1:4])
     with pytest.raises(Exception, match="disk failed"):
         world.settle()
-    producer.send_all(entries[4:6])
+    producer.send_all(heads[4:6], bodies[4:6])
     producer.close()
-    producer.send_all(entries[6:])
+    producer.send_all(heads[6:], bodies[6:])
     assert (answers.order, len(answers.receipts)) == ([0, 1, 2, 3, 4, 5], 1)
     assert [type(error) for _, error in answers.errors] == [PersistenceServerError] * 5
 

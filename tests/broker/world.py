@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -88,10 +88,12 @@ class Answers:
     def refused(self, error: ServerError) -> None:
         self.refusal = error
 
-    def receipt(self, sequence_id: int, highest_sequence_id: int, position: Position) -> None:
-        self.receipts.append((sequence_id, position))
-        self.outcomes.append(position)
-        self.order.append(sequence_id)
+    def receipt(self, sequence_ids: Sequence[int], highest_sequence_ids: Sequence[int], first: Position) -> None:
+        for number, sequence_id in enumerate(sequence_ids):
+            position = first._replace(entry=first.entry + number)
+            self.receipts.append((sequence_id, position))
+            self.outcomes.append(position)
+            self.order.append(sequence_id)
 
     def send_error(self, sequence_id: int, error: ServerError) -> None:
         self.errors.append((sequence_id, error))

@@ -36,6 +36,15 @@ def test_the_environment_makes_text_into_the_type_of_the_setting() -> None:
     assert settings.cluster_name == "1"
 
 
+def test_a_list_is_written_with_commas_or_in_a_file_as_one(tmp_path: Path) -> None:
+    """As in Pulsar's broker.conf, or as TOML has it."""
+    file = tmp_path / "broker.toml"
+    file.write_text('subscriptionTypesEnabled = ["Shared", "Failover"]\n')
+    text = ["subscriptionTypesEnabled=Shared, Failover"]
+    for found in (resolve(file=file, env={}, assignments=[]), resolve(file=None, env={}, assignments=text)):
+        assert found.settings.subscription_types_enabled == ("Shared", "Failover")
+
+
 def test_a_name_may_be_pulsars_or_in_snake_case() -> None:
     """Both styles name the same setting."""
     for name in ("maxMessageSize", "max_message_size"):
@@ -50,6 +59,8 @@ def test_a_name_may_be_pulsars_or_in_snake_case() -> None:
         ("maxMessageSize=12", ['maxMessageSize = "12" (from --set)', "an integer from 1024 to 268435456", "5242880"]),
         ("durability=full", ["durability", '"async" or "sync"']),
         ("maxMessageSize=big", ["an integer from 1024"]),
+        ("subscriptionTypesEnabled=Sharde", ["a list, with commas between, of", '"Key_Shared"']),
+        ("subscriptionTypesEnabled=", ["a list"]),
         ("clusterName=", ["a text that is not empty"]),
         ("keepAliveIntervalSeconds=0", ["a number above 0"]),
         ("allowAutoTopicCreation=maybe", ["true or false"]),

@@ -49,12 +49,13 @@ class Peer(asyncio.Protocol):
                 self._on_frame(frame)
 
     def _on_frame(self, frame: Frame) -> None:
-        send = parse_send(frame.command)
+        serialised, _body = frame
+        send = parse_send(serialised)
         if send is not None:
             self.sends.append((send.sequence_id, frame))
             self.broker.on_send(self, send.sequence_id)
         else:
-            command = parse_command(frame.command)
+            command = parse_command(serialised)
             self.received.append(command)
             self.broker.handlers.get(command.type, answer)(self, command)
         self.broker.changed.set()

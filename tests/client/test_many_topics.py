@@ -28,7 +28,7 @@ def family() -> str:
 
 def limits(consumer: Consumer) -> list[int]:
     """The share of the receiver queue that each part has."""
-    return [part.permits.queue_size for part in consumer._inner.children]
+    return [part.permits.places for part in consumer._inner.children]
 
 
 @pytest.mark.parametrize("position", ["earliest", "latest"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all producers of a client together may have waiting for receipts, on both servers."""
+"""What all producers of a client together may have waiting for receipts, and a consumer queued; on both servers."""
 
 from __future__ import annotations
 
@@ -94,3 +94,22 @@ def test_everybody_who_waits_is_woken_once() -> None:
     assert woken == ["a", "b"]
     limit.give_back(5)
     assert (woken, limit.bytes) == (["a", "b"], 0)
+
+
+def test_large_messages_do_not_pile_up_in_a_consumer(service: Service, client: Client, topic: str) -> None:
+    """4.1.9 a backlog larger than the limit comes piece by piece, whole and in order, over all partitions."""
+    service.create_partitioned(topic, 2)
+    values = [bytes([number]) * 200_000 for number in range(60)]
+    with client.create_producer(topic, batching_enabled=False) as producer:
+        for value in values:
+            producer.send(value)
+    limit = 2_000_000
+    with Client(service.service_url, memory_limit_bytes=limit) as frugal:
+        consumer = frugal.subscribe(
+            topic, "s", initial_position="earliest", auto_scaled_receiver_queue_size_enabled=True
+        )
+        got = []
+        for _ in values:
+            got.append(consumer.receive(WAIT_S).value or b"")
+            assert sum(part.permits.queue_size for part in consumer._inner.children) * len(values[0]) <= limit
+        assert sorted(got) == values

@@ -54,8 +54,8 @@ class FakeSource:
 
     topic = TopicName.parse("t")
 
-    def __init__(self, queue_size: int) -> None:
-        self.permits = Permits(queue_size)
+    def __init__(self, queue_size: int, bytes_max: int = 0) -> None:
+        self.permits = Permits(queue_size, bytes_max)
         self.attachments = 0
         self.flows: list[int] = []
 
@@ -76,11 +76,11 @@ class QueueMachine(RuleBasedStateMachine):
 
     sizes: ClassVar = [1, 2, 3, 10]
 
-    @initialize(sizes=st.tuples(*[st.sampled_from([1, 2, 3, 10])] * 2))
-    def open(self, sizes: tuple[int, int]) -> None:
+    @initialize(sizes=st.tuples(*[st.sampled_from([1, 2, 3, 10])] * 2), bytes_max=st.sampled_from([0, 50]))
+    def open(self, sizes: tuple[int, int], bytes_max: int) -> None:
         self.queue = ReceiverQueue()
-        self.sources = [FakeSource(size) for size in sizes]
-        self.at_broker = [self.queue.clear(source) for source in self.sources]
+        self.sources = [FakeSource(size, bytes_max) for size in sizes]
+        self.at_broker = [self.queue.clear(source, 20) for source in self.sources]
         self.queued = [0, 0]
         self.entry = 0
 
@@ -90,8 +90,13 @@ class QueueMachine(RuleBasedStateMachine):
             source.flows.clear()
 
     @precondition(lambda self: any(permits > 0 for permits in self.at_broker))
-    @rule(size=st.integers(1, 5), dropped=st.integers(0, 5), which=st.integers(0, 1))
-    def deliver(self, size: int, dropped: int, which: int) -> None:
+    @rule(
+        size=st.integers(1, 5),
+        dropped=st.integers(0, 5),
+        which=st.integers(0, 1),
+        each=st.sampled_from([0, 1, 9, 99]),
+    )
+    def deliver(self, size: int, dropped: int, which: int, each: int) -> None:
         if self.at_broker[which] <= 0:
             which = 1 - which
         self.entry += 1
@@ -99,7 +104,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.at_broker[which] -= size
         self.queued[which] += shown
         source = self.sources[which]
-        self.queue.put(source, [message(source, self.entry) for _ in range(shown)], size, size - shown)
+        self.queue.put(source, [message(source, self.entry) for _ in range(shown)], size, size - shown, size * each)
         self.collect()
 
     @rule()
@@ -108,6 +113,11 @@ class QueueMachine(RuleBasedStateMachine):
         assert (taken is None) == (sum(self.queued) == 0)
         if taken is not None:
             self.queued[next(i for i, source in enumerate(self.sources) if source is taken.source)] -= 1
+        self.collect()
+
+    @rule(which=st.integers(0, 1), size=st.sampled_from([1, 3, 10]), bytes_max=st.sampled_from([0, 50]))
+    def resize(self, which: int, size: int, bytes_max: int) -> None:
+        self.queue.resize(self.sources[which], size, bytes_max)
         self.collect()
 
     @rule(which=st.integers(0, 1))
@@ -149,6 +159,66 @@ def test_small_queues_hold_no_more_than_their_size(size: int, receives: list[boo
             queue.put(source, [message(source, 0)], 1, 0)
             at_broker -= 1
         assert len(queue) + at_broker <= 1
+
+
+def test_before_any_message_came_permits_are_for_the_largest_that_the_broker_takes() -> None:
+    """4.1.9: and for all places as soon as small ones come; without a limit for all at once."""
+    permits = Permits(1000, bytes_max=64 << 20)
+    sent = permits.attached(message_bytes_max=5 << 20)
+    assert sent == 12
+    flows = []
+    for _ in range(100):
+        permits.delivered(1)
+        flows.append(permits.sized(1, 1000))
+    assert (permits.queue_size, sent + sum(flows)) == (1000, 1000)
+    assert permits.attached(message_bytes_max=5 << 20) == 1000, "what came before the reconnect is remembered"
+    assert Permits(1000).attached(message_bytes_max=5 << 20) == 1000
+
+
+@pytest.mark.parametrize("bytes_max", [0, 50_000])
+def test_messages_that_fit_change_nothing(bytes_max: int) -> None:
+    """4.1.9, 4.1.3: permits go back when half of the queue was taken, not whenever something comes."""
+    permits = Permits(10, bytes_max)
+    permits.attached(message_bytes_max=5000)
+    for _ in range(4):
+        permits.delivered(1)
+        assert (permits.sized(1, 5000), permits.returned(1)) == (0, 0)
+    assert permits.returned(1) == 5
+
+
+def test_a_batch_tells_at_once_how_small_its_messages_are() -> None:
+    """4.1.9: the mean is that of the last messages, however many entries these are."""
+    permits = Permits(1000, bytes_max=64 << 20)
+    permits.attached(message_bytes_max=5 << 20)
+    permits.delivered(100)
+    assert (permits.sized(100, 100_000), permits.queue_size) == (988, 1000)
+
+
+@given(st.integers(100, 2000), st.integers(1, 3000))
+def test_a_queue_that_nobody_takes_from_holds_no_more_bytes_than_it_may(size: int, places: int) -> None:
+    """4.1.9: of messages of one size, which is not above the largest; one message always has room."""
+    queue, source = ReceiverQueue(), FakeSource(places, 20_000)
+    at_broker = queue.clear(source, 2000)
+    while at_broker:
+        queue.put(source, [message(source, 0)], 1, 0, size)
+        at_broker += sum(source.flows) - 1
+        source.flows.clear()
+    assert len(queue) * size <= 20_000
+    assert len(queue) > source.permits.queue_size / 2 - 1, "4.1.3: less than half of the queue is held back"
+
+
+def test_when_large_messages_are_taken_small_ones_get_their_places_back() -> None:
+    """4.1.9, 4.1.3: nothing is lost by the queue's having been small."""
+    queue, source = ReceiverQueue(), FakeSource(100, 1000)
+    at_broker = queue.clear(source, 500)
+    assert at_broker == 2
+    for size in [500] * 20 + [1] * 200:
+        assert at_broker > 0
+        queue.put(source, [message(source, 0)], 1, 0, size)
+        queue.take()
+        at_broker += sum(source.flows) - 1
+        source.flows.clear()
+    assert source.permits.queue_size == 100
 
 
 def test_permits_of_a_former_attachment_are_not_sent() -> None:

@@ -66,6 +66,10 @@ POLICIES: Final = [
             *set_and_remove(f"{level}/autoSubscriptionCreation", '{"allowAutoSubscriptionCreation":false}', "[1]"),
         )
     ),
+    *set_and_remove(f"{N}/subscriptionTypesEnabled", '["Shared"]', '"x"'),
+    *set_and_remove(f"{T}/subscriptionTypesEnabled", '["Shared"]', '"x"'),
+    Ask("POST", f"{T}/subscriptionTypesEnabled", "[]"),
+    Ask("GET", f"{T}/subscriptionTypesEnabled"),
     *set_and_remove(f"{N}/messageTTL", "7", "-7"),
     *set_and_remove(f"{N}/deduplication", "true", '"x"'),
     *set_and_remove(f"{T}/deduplicationEnabled", "true", '"x"'),

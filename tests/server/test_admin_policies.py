@@ -28,6 +28,7 @@ BODIES: dict[str, tuple[Any, Any]] = {
         {"active": True, "tickTime": 500, "maxDeliveryDelayInMillis": 0},
         {"active": True, "tickTime": -1},
     ),
+    "subscription_types_enabled": (["Shared", "Key_Shared"], ["Durable"]),
 }
 """A good and a bad body of the policies that are no counts."""
 
@@ -195,6 +196,20 @@ def test_namespaces_and_tenants_are_deleted_when_empty(http: httpx.Client, names
     assert http.delete(f"/namespaces/{tenant}/n").status_code == 204
     assert http.delete(f"/tenants/{tenant}").status_code == 204
     assert http.delete(f"/tenants/{tenant}").status_code == 404
+
+
+def test_types_of_subscriptions_are_allowed_by_the_topic_then_its_namespace_then_the_broker(
+    http: httpx.Client, namespace: str
+) -> None:
+    """1.1.5, 2.1.9: an empty list is not set, as in Pulsar."""
+    of_namespace, of_topic = (f"{base(level, namespace)}/subscriptionTypesEnabled" for level in ("namespace", "topic"))
+    assert http.get(f"{of_topic}?applied=true").json() == ["Exclusive", "Shared", "Failover", "Key_Shared"]
+    http.post(of_namespace, json=["Failover"])
+    assert http.get(f"{of_topic}?applied=true").json() == ["Failover"]
+    http.post(of_topic, json=["Shared"])
+    assert http.get(f"{of_topic}?applied=true").json() == ["Shared"]
+    assert http.post(of_topic, json=[]).status_code == 204
+    assert http.get(of_topic).json() == []
 
 
 def test_a_limit_holds_over_the_wire(broker: RunningBroker, http: httpx.Client, namespace: str) -> None:

@@ -6,8 +6,9 @@ import struct
 import pytest
 
 from broker_core.base.errors import ChecksumMismatchError, NotAllowedError, RemoteProtocolError
-from broker_core.server.admission import admit
+from broker_core.server.admission import admit_all
 from broker_core.wire.entry import seal_entry
+from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import LZ4, MessageMetadata
 
 
@@ -15,6 +16,13 @@ def entry(payload: bytes = b"payload", **fields: object) -> bytes:
     """An intact entry with these fields of metadata."""
     metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, **fields)  # type: ignore[arg-type]
     return seal_entry(metadata.SerializeToString(), payload)
+
+
+def admit(body: bytes, messages: int) -> bytes:
+    """What is stored of a SEND of one entry."""
+    admitted: list[bytes] = []
+    admit_all([(SendHead(0, 7, messages, -1, False), body)], admitted)
+    return admitted[0]
 
 
 @pytest.mark.parametrize("payload_bytes", [0, 1, 100, 5000, 200_000])
@@ -77,10 +85,25 @@ def test_metadata_that_ends_behind_the_entry_is_refused(payload: bytes) -> None:
         admit(size_and_rest, 1)
 
 
-def test_metadata_without_required_fields_is_refused() -> None:
+@pytest.mark.parametrize("missing", ["producer_name", "sequence_id", "publish_time"])
+def test_metadata_without_required_fields_is_refused(missing: str) -> None:
     """A reader could not parse it."""
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+    metadata.ClearField(missing)
     with pytest.raises(RemoteProtocolError, match="lacks"):
-        admit(seal_entry(MessageMetadata(producer_name="p").SerializePartialToString(), b""), 1)
+        admit(seal_entry(metadata.SerializePartialToString(), b""), 1)
+
+
+def test_what_comes_before_a_refused_entry_is_admitted() -> None:
+    """And what comes behind it is looked at next, by whoever goes on with the same sends."""
+    heads = [SendHead(0, number, 1, -1, False, in_transaction=number == 2) for number in range(4)]
+    sends = zip(heads, [entry()] * 4, strict=True)
+    admitted: list[bytes] = []
+    with pytest.raises(NotAllowedError, match="message 2 belongs to a transaction"):
+        admit_all(sends, admitted)
+    assert len(admitted) == 2
+    admit_all(sends, admitted)
+    assert admitted == [entry()] * 3
 
 
 @pytest.mark.parametrize("rubbish", [b"", b"\x0e\x01", b"\x0e\x01" + bytes(7), b"\xff" * 40, bytes(4)])

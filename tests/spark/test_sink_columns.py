@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Final
 
 import pyarrow as pa
@@ -130,6 +132,36 @@ def test_rows_go_to_the_topic_and_partition_that_they_name() -> None:
     )
     found = {(t, p): part.column("value").to_pylist() for t, p, part in split_by_target(rows, "")}
     assert found == {("x", None): ["a", "c"], ("y", 0): ["b"], ("x", 1): ["d"]}
+
+
+WITHOUT_PANDAS = """
+import sys
+import pyarrow as pa
+from pulsarish_spark.sink_columns import message_rows, split_by_target
+
+for rows in pa.ipc.open_stream(sys.stdin.buffer.read()):
+    for topic, partition, chosen in split_by_target(rows, ""):
+        print(topic, partition, message_rows(chosen).num_rows)
+print("pandas" in sys.modules)
+"""
+
+
+def test_rows_are_split_without_pandas() -> None:
+    """Importing it takes a cold worker longer than a small task does; also with headers."""
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    rows = batch(
+        value=pa.array(["a", "b", "c"]),
+        topic=pa.array(["x", "y", "x"]),
+        partition=pa.array([None, 0, None], pa.int32()),
+        headers=pa.array([[{"key": "a", "value": b"1"}], None, []], kind),
+    )
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, rows.schema) as writer:
+        writer.write(rows)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PANDAS], input=stream.getvalue().to_pybytes(), stdout=subprocess.PIPE, check=True
+    )
+    assert done.stdout.decode().split("\n") == ["x None 2", "y 0 1", "False", ""]
 
 
 def test_a_null_topic_is_an_error() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +51,42 @@ def test_the_sticky_key_is_the_first_that_exists(metadata: MessageMetadata, spre
     else:
         own = f"{metadata.producer_name}-{metadata.sequence_id}".encode()
         assert found == (own if spread else b"NONE_KEY")
+
+
+USUAL = st.builds(
+    MessageMetadata,
+    producer_name=st.text(max_size=5),
+    sequence_id=st.integers(0, 2**64 - 1),
+    publish_time=st.integers(0, 2**64 - 1),
+    partition_key=st.one_of(st.text(max_size=5), st.text("k", min_size=126, max_size=130)),
+    uncompressed_size=st.one_of(st.none(), st.integers(0, 2**32 - 1)),
+    num_messages_in_batch=st.one_of(st.none(), st.integers(-1, 2**31 - 1)),
+    event_time=st.one_of(st.none(), st.integers(0, 2**63 - 1)),
+    highest_sequence_id=st.one_of(st.none(), st.integers(0, 2**63 - 1)),
+    replicated_from=st.one_of(st.none(), st.text(max_size=2)),
+    partition_key_b64_encoded=st.one_of(st.none(), st.booleans()),
+    ordering_key=st.one_of(st.none(), st.binary(max_size=5)),
+)
+
+
+@given(
+    st.one_of(METADATA, USUAL), st.one_of(st.just(b""), st.binary(max_size=20), USUAL), st.integers(0, 3), st.binary()
+)
+def test_the_short_way_to_a_sticky_key_finds_what_the_long_one_finds(
+    metadata: MessageMetadata, more: bytes | MessageMetadata, cut: int, payload: bytes
+) -> None:
+    """1.6: whatever follows the key, also fields that come twice, and whatever is cut off."""
+    behind = more if isinstance(more, bytes) else more.SerializeToString()
+    fields = metadata.SerializeToString() + behind
+    fields = fields[: len(fields) - cut]
+    try:
+        parsed = MessageMetadata.FromString(fields)
+    except DecodeError:
+        assert sticky_key(seal_entry(fields, payload), b"none") == b"none"
+        return
+    parsed.ClearField("producer_name")  # what does not begin with it goes the long way
+    by_protobuf = sticky_key(seal_entry(parsed.SerializePartialToString(), b""), b"none")
+    assert sticky_key(seal_entry(fields, payload), b"none") == by_protobuf
 
 
 @pytest.mark.parametrize(

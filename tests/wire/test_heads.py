@@ -111,29 +111,69 @@ def test_a_message_is_written_and_read_as_by_protobuf(
     small,
     partition,
     optional,
-    st.lists(st.tuples(signed, st.integers(0, 2**40)), min_size=1, max_size=8),
-    st.integers(0, 2**31),
+    st.lists(st.tuples(signed, st.integers(0, 2**40), st.integers(0, 2**31) | st.just(100)), min_size=1, max_size=8),
 )
 def test_heads_of_one_consumer_are_as_any_others(
-    consumer_id: int, index: int, epoch: int, places: list[tuple[int, int]], tail_len: int
+    consumer_id: int, index: int, epoch: int, places: list[tuple[int, int, int]]
 ) -> None:
     """What is kept from one head to the next never shows."""
     usual = heads.MessageHeads(consumer_id, index, epoch)
-    for ledger, entry in places:
+    for ledger, entry, tail_len in places:
         wanted = heads.message_frame_head(consumer_id, ledger, entry, index, 0, None, tail_len, epoch)
         assert usual.head(ledger, entry, tail_len) == wanted
 
 
+edges = st.sampled_from([0, 100, 2**14 - 3, 2**28 - 1, 2**62, 2**63 - 20]) | signed
+"""Where numbers begin of which a few are counted up from there."""
+
+
 @SETTINGS
-@given(small, partition, st.lists(st.tuples(signed, signed, signed), min_size=1, max_size=8))
-def test_receipts_of_one_producer_are_as_any_others(
-    producer_id: int, index: int, answers: list[tuple[int, int, int]]
+@given(small, partition, signed, edges, edges, st.integers(1, 20), st.none() | st.lists(signed, min_size=1, max_size=5))
+def test_receipts_of_a_run_are_those_of_its_entries(
+    producer_id: int, index: int, ledger: int, first_id: int, entry: int, count: int, others: list[int] | None
 ) -> None:
-    """What is kept from one receipt to the next never shows."""
-    usual = heads.ReceiptFrames(producer_id, index)
-    for sequence_id, ledger, entry in answers:
-        wanted = heads.receipt_frame(producer_id, sequence_id, ledger, entry, index)
-        assert usual.frame(sequence_id, ledger, entry) == wanted
+    """Whether the sequence ids count up or not, and wherever numbers grow longer."""
+    ids = others or [min(first_id + number, 2**63 - 1) for number in range(count)]
+    entry = min(entry, 2**63 - 30)
+    wanted = [heads.receipt_frame(producer_id, each, ledger, entry + n, index) for n, each in enumerate(ids)]
+    assert heads.receipt_frames(producer_id, ids, ledger, entry, index) == b"".join(wanted)
+
+
+@st.composite
+def sends_in_a_row(draw: st.DrawFn) -> list[bytes]:
+    """SENDs of few producers, which mostly count up, with something else among them."""
+    commands: list[bytes] = []
+    for _ in range(draw(st.integers(1, 6))):
+        producer_id, first = draw(st.integers(0, 2)), draw(edges)
+        messages, highest, chunk = draw(st.sampled_from([(1, -1, False), (7, -1, False), (1, -1, True), (5, 9, False)]))
+        for number in range(draw(st.integers(1, 12))):
+            sequence_id = first + number if first + number < 2**63 else number
+            frame = heads.send_frame_head(producer_id, sequence_id, messages, 0, highest, chunk)
+            commands.append(command_of(frame, 0))
+    for _ in range(draw(st.integers(0, 3))):
+        odd = draw(st.sampled_from([b"\x08\x06\x32\x06\x08\x01\x10\x02\x10\x02", ping().SerializeToString()]))
+        commands.insert(draw(st.integers(0, len(commands))), odd)
+    return commands
+
+
+@SETTINGS
+@given(sends_in_a_row())
+def test_sends_that_come_together_are_read_like_each_of_them(commands: list[bytes]) -> None:
+    """What is expected of the next one is never believed, only compared: also in the odd form, a field twice."""
+    at = 0
+    while at < len(commands):
+        found = heads.parse_sends(commands, at)
+        ahead = max(1, len(found))
+        alone = [heads.parse_send(command) for command in commands[at : at + ahead]]
+        assert found == (alone if found else [])
+        assert bool(found) == (alone != [None])
+        at += ahead
+
+
+def test_sends_that_count_up_are_read_together() -> None:
+    """All of them at once: that is what it is for."""
+    commands = [command_of(heads.send_frame_head(3, number, 1, 0), 0) for number in range(200, 300)]
+    assert [len(heads.parse_sends(commands, at)) for at in (0, 28, 99)] == [100, 72, 1]
 
 
 def ack_by_protobuf(command: bytes) -> heads.AckHead | None:

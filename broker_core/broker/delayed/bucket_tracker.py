@@ -11,8 +11,9 @@ The index is shared and does not know who was given what; all that a dispatcher 
   then.
 
 So each is given exactly once between two rewinds (semantics I6.5), without a bit of memory for any entry. Two small
-sets hold the exceptions: entries that were due when they were read, though the index had not come to them
-(``_sent_before``), and those that it has passed but that are early again because the clock was set back (``_early``).
+sets hold the exceptions: entries that were sent when they were read, being due or delays switched off, though the index
+had not come to them (``_sent_before``), and those that it has passed but that are early again because the clock was set
+back (``_early``).
 
 Source: PIP-195; semantics 6.2, 6.4.
 """
@@ -163,7 +164,8 @@ class BucketTracker(DelayedTracker):
         """
         first, base, seen = entries[0], self._base.get(ledger), self._index.seen.get(ledger)
         if (
-            (base is not None and base.max() >= first)
+            not self._due.holding
+            or (base is not None and base.max() >= first)
             or (seen is not None and seen.max() >= first)
             or min(times_ms) <= max(self._due.cutoff_ms(), time_of(self.passed_key))
         ):
@@ -178,7 +180,9 @@ class BucketTracker(DelayedTracker):
         base = self._base.get(position.ledger)
         if base is not None and position.entry in base:
             return key > self._start_key or self._is_early(key)
-        if key > self.passed_key:
+        if key > self.passed_key and not self._due.holding:
+            self._sent_before.add(key)
+        elif key > self.passed_key:
             cutoff_key = last_key_of_ms(self._due.cutoff_ms())
             if key <= cutoff_key:
                 self._look_further(cutoff_key)
@@ -203,7 +207,7 @@ class BucketTracker(DelayedTracker):
 
     def _is_early(self, key: int) -> bool:
         """Hold an entry that is this dispatcher's if its time is to come (again)."""
-        if time_of(key) <= self._due.cutoff_ms():
+        if time_of(key) <= self._due.cutoff_ms() or not self._due.holding:
             return False
         if key not in self._early_keys:
             self._early_keys.add(key)

@@ -18,6 +18,7 @@ from pyroaring import BitMap
 
 from broker_core.base.clock import Timers
 from broker_core.base.positions import Position
+from broker_core.base.settings import Settings
 from broker_core.broker.delayed.tracker import Acknowledged, DelayedTracker, DueRule
 from broker_core.storage.ledger import StoredEntry
 
@@ -30,20 +31,26 @@ class InMemoryTracker(DelayedTracker):
         super().__init__(due, timers)
         self._cursor = cursor
         self._look_ahead = look_ahead_entries
-        self._step_ms = 1 if due.early_ms == 0 else step_of_tick_ms(due.tick_ms)
+        self._step_ms = _step_ms(due)
         self._times: list[int] = []
         self._entries: dict[int, dict[int, BitMap]] = {}
         self._latest_ms = 0
         self._monotone = True
 
+    def settings_changed(self, settings: Settings) -> None:
+        super().settings_changed(settings)
+        self._step_ms = _step_ms(self._due)  # of what comes from now on
+
     @property
     def paused(self) -> bool:
+        if not self._due.holding:
+            return False
         return (
             self._monotone and self.delayed_entries >= self._look_ahead > 0 and self._times[0] > self._due.cutoff_ms()
         )
 
     def add(self, position: Position, deliver_at: int) -> bool:
-        if deliver_at <= self._due.cutoff_ms():
+        if deliver_at <= self._due.cutoff_ms() or not self._due.holding:
             return False
         time_ms = deliver_at - deliver_at % self._step_ms
         ledgers = self._entries.get(time_ms)
@@ -92,6 +99,10 @@ class InMemoryTracker(DelayedTracker):
 
     def next_ms(self) -> int | None:
         return self._times[0] if self._times else None
+
+
+def _step_ms(due: DueRule) -> int:
+    return 1 if due.early_ms == 0 else step_of_tick_ms(due.tick_ms)
 
 
 def step_of_tick_ms(tick_ms: int) -> int:

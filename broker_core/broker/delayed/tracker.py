@@ -42,16 +42,19 @@ class DueRule:
     Attributes:
         early_ms: How long before its time it may go; 0: strict.
         tick_ms: The dispatcher is woken at most once in this time.
+        holding: Whether what is read from now on is held back; what is held back already keeps its time.
     """
 
     clock: Clock
     early_ms: int
     tick_ms: int
+    holding: bool = True
 
     @classmethod
     def of(cls, clock: Clock, settings: Settings) -> DueRule:
         tick_ms = settings.delayed_delivery_tick_time_millis
-        return cls(clock, 0 if settings.is_delayed_delivery_deliver_at_time_strict else tick_ms, tick_ms)
+        early_ms = 0 if settings.is_delayed_delivery_deliver_at_time_strict else tick_ms
+        return cls(clock, early_ms, tick_ms, settings.delayed_delivery_enabled)
 
     def cutoff_ms(self) -> int:
         """Everything up to this deliver-at time is due now."""
@@ -115,12 +118,21 @@ class DelayedTracker(ABC):
         self.arm()
         return [entry for number, entry in enumerate(entries) if number not in held]
 
+    def settings_changed(self, settings: Settings) -> None:
+        """The tick may be another one, or delays be switched off (semantics 6.1.9): look again what is due now."""
+        due = DueRule.of(self._due.clock, settings)
+        if due == self._due:
+            return
+        self._due = due
+        self._disarm()
+        if self._wake is not None:
+            self._wake()
+            self.arm()
+
     def close(self) -> None:
         """The dispatcher ends. What it was not given stays unacknowledged and is read again by the next."""
         self._wake = None
-        if self._armed is not None:
-            self._armed.cancel()
-            self._armed = None
+        self._disarm()
 
     # -- for subclasses
 
@@ -149,8 +161,7 @@ class DelayedTracker(ABC):
         if self._armed is not None:
             if next_ms is not None and next_ms >= self._armed_ms:
                 return
-            self._armed.cancel()
-            self._armed = None
+            self._disarm()
         if next_ms is None:
             return
         self._armed_ms = next_ms
@@ -159,6 +170,11 @@ class DelayedTracker(ABC):
         tick_s = max(self._due.tick_ms, TICK_MIN_MS if next_ms <= clock.now_ms() else 0) / 1000
         rest_s = self._fired_s + tick_s - clock.monotonic() if next_ms else 0.0
         self._armed = self._timers.call_later(min(max(wait_s, rest_s), LOOK_AGAIN_S), self._fire)
+
+    def _disarm(self) -> None:
+        if self._armed is not None:
+            self._armed.cancel()
+            self._armed = None
 
     def _fire(self) -> None:
         self._armed = None

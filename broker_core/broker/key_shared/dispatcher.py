@@ -15,12 +15,12 @@ Source: Pulsar docs, "Key_Shared"; PIP-34, PIP-119, PIP-282, PIP-379; semantics 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.positions import Position
 from broker_core.broker.consumer import Consumer
-from broker_core.broker.dispatch_multiple import MultipleConsumersDispatcher
+from broker_core.broker.dispatch_multiple import MultipleConsumersDispatcher, forget_all
 from broker_core.broker.dispatcher import DispatchContext
 from broker_core.broker.key_shared.draining import DrainingHashes
 from broker_core.broker.key_shared.recorded_positions import RecordedPositions
@@ -36,20 +36,8 @@ _HASHES_KNOWN_MAX: Final = 1 << 16
 """Owners that are remembered by hash: all of them where hashes are slots."""
 
 
-class _Share:
-    """What one consumer gets in one pass, and what that costs. ``room``: messages that it may still be given."""
-
-    __slots__ = ("costs", "deliveries", "room")
-
-    def __init__(self, room: int) -> None:
-        self.room = room
-        self.deliveries: list[Delivery] = []
-        self.costs: list[int] = []
-
-    def add(self, delivery: Delivery, cost: int) -> None:
-        self.room -= cost
-        self.deliveries.append(delivery)
-        self.costs.append(cost)
+_Share: TypeAlias = tuple[list[Delivery], list[int]]
+"""What one consumer gets in one pass, and what each of that costs."""
 
 
 class KeySharedDispatcher(MultipleConsumersDispatcher):
@@ -185,9 +173,7 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
                 self.acked(consumer, position, 0)
             return
         super().acked_entries(consumer, positions)
-        forget = self._hashes.pop
-        for position in positions:
-            forget(position, None)
+        forget_all(self._hashes, positions)
 
     def acks_settled(self) -> None:
         if self.recorded and self.recorded.advance(self._cursor.first_unacked()):
@@ -246,28 +232,24 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
         done = False
         for consumer in [consumer for consumer in self._waiting.queues if consumer.permits > 0]:
             queue = self._waiting.queues[consumer]
-            room = min(self._room_now(consumer), self._budget())
+            room = min(self._room(consumer), self._budget())
             limit = self.recorded.limit(consumer) if self.recorded else None
             if room <= 0 or (limit is not None and (queue.first() or limit) >= limit):
                 continue
-            share = _Share(room)
+            deliveries: list[Delivery] = []
+            costs: list[int] = []
             for delivery in self._read_waiting(queue, min(room, entries_max)):
-                if share.room <= 0 or (limit is not None and delivery.entry.position >= limit):
+                if room <= 0 or (limit is not None and delivery.entry.position >= limit):
                     break
-                share.add(delivery, self._cost(delivery))
-            for delivery in share.deliveries:
                 self._unqueue(delivery.entry.position)
-            if share.deliveries:
-                messages = sum(share.costs)
-                self._sent(messages, self._send(consumer, share.deliveries, share.costs, messages))
+                deliveries.append(delivery)
+                costs.append(self._cost(delivery))
+                room -= costs[-1]
+            if deliveries:
+                messages = sum(costs)
+                self._sent(messages, self._send(consumer, deliveries, costs, messages))
             done = True
         return done
-
-    def _room_now(self, consumer: Consumer) -> int:
-        """Messages that it can be sent in this pass."""
-        if consumer.permits <= 0 or consumer.blocked or not consumer.sink.writable:
-            return 0
-        return self._room(consumer)
 
     def _owner_of(self, hash_: int) -> Consumer | None:
         """Whose ``hash_`` is; found again without asking the selector until the mapping changes."""
@@ -286,32 +268,37 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
         """Give each entry to the owner of its key, or let it wait; stops when nobody can take anything."""
         known, hash_of, keyless = self._owners_of_hashes, self.selector.hash_of, self._keyless
         waiting = () if self.policy.allow_out_of_order else self._waiting.entries_of
-        recorded, draining = self.recorded, self.draining or None
+        hashes, recorded, draining = self._hashes, self.recorded, self.draining or None
         shares: dict[Consumer, _Share] = {}
+        rooms: dict[Consumer, int] = {}
         hungry, budget = self._crowd.available_count(), self._budget()
-        for number, delivery in enumerate(deliveries):
+        for number, (delivery, cost) in enumerate(zip(deliveries, self._costs(deliveries), strict=True)):
             if not hungry or budget <= 0:
                 self._hand_out_all(shares)
                 return deliveries[number:]
             entry = delivery.entry
+            position = entry.position
             hash_ = hash_of(sticky_key(entry.body, keyless))
             owner = known.get(hash_) or self._owner_of(hash_)
             if owner is None:
-                self._wait(entry.position, hash_, None, stalled=False)
+                self._wait(position, hash_, None, stalled=False)
                 continue
-            share = shares.get(owner)
-            if share is None:
+            room = rooms.get(owner)
+            if room is None:
                 late = bool(recorded) and owner in recorded
-                share = shares[owner] = _Share(0 if late else self._room_now(owner))
+                room = rooms[owner] = 0 if late else self._room(owner)
+                shares[owner] = ([], [])
             stalled = draining is not None and draining.blocks(hash_, owner)
-            if stalled or share.room <= 0 or hash_ in waiting:
-                self._wait(entry.position, hash_, owner, stalled=stalled)
+            if stalled or room <= 0 or hash_ in waiting:
+                self._wait(position, hash_, owner, stalled=stalled)
                 continue
-            self._hashes[entry.position] = hash_
-            cost = self._cost(delivery)
-            share.add(delivery, cost)
+            hashes[position] = hash_
+            given, spent = shares[owner]
+            given.append(delivery)
+            spent.append(cost)
+            rooms[owner] = room - cost
             budget -= cost
-            if share.room <= 0:
+            if room <= cost:
                 hungry -= 1
         self._hand_out_all(shares)
         return ()
@@ -319,16 +306,16 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
     def _hand_out_all(self, shares: Mapping[Consumer, _Share]) -> None:
         entries = messages = size_bytes = 0
         unrouted = bool(self._unrouted)
-        for consumer, share in shares.items():
-            if not share.deliveries:
+        for consumer, (given, costs) in shares.items():
+            if not given:
                 continue
             if unrouted:
-                for delivery in share.deliveries:
+                for delivery in given:
                     self._unrouted.discard(delivery.entry.position)
                     self._replay.discard(delivery.entry.position)
-            cost = sum(share.costs)
-            size_bytes += self._send(consumer, share.deliveries, share.costs, cost)
-            entries += len(share.deliveries)
+            cost = sum(costs)
+            size_bytes += self._send(consumer, given, costs, cost)
+            entries += len(given)
             messages += cost
         if entries:
             self._sent(messages, size_bytes)

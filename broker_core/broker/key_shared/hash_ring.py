@@ -17,8 +17,11 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, insort
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from heapq import heappop, heappush
 from typing import Final, Generic, Literal
+
+from pyroaring import BitMap
 
 from broker_core.base.hashing import INT31_MASK, murmur3_31
 from broker_core.broker.key_shared.selector import SLOTS, C, HashRange, joined
@@ -32,24 +35,30 @@ POINTS: Final = 100
 
 
 class HashRing(Generic[C]):
-    """Points in order, and who stands on each. ``points``: how many each consumer has."""
+    """Points in order, and who stands on each. ``points``: how many each consumer has.
+
+    With a thousand consumers there are tens of thousands of points: who joins puts theirs into a bitmap, and the list
+    in which hashes are looked up is made when the next one is.
+    """
 
     def __init__(self, form: RingForm = "v4", points: int = POINTS) -> None:
         self._form = form
+        self.hash_of: Callable[[bytes], int] = _place_of if form == "v4" else murmur3_31
         self._numbers = range(1, points + 1) if form == "docs" else range(points)
         self._first_comer_owns = form == "v4"
         self._lowest, self._highest = (1, SLOTS - 1) if form == "v4" else (0, INT31_MASK)
-        self._points: list[int] = []
+        self._points = BitMap()
+        self._in_order: list[int] = []
         self._at: dict[int, list[C]] = {}
         self._names: dict[C, tuple[str, int]] = {}
-
-    def hash_of(self, key: bytes) -> int:
-        return murmur3_31(key) % (SLOTS - 1) + 1 if self._first_comer_owns else murmur3_31(key)
+        self._indexes = _FreeIndexes()
 
     def select(self, hash_: int) -> C | None:
-        points = self._points
+        points = self._in_order
         if not points:
-            return None
+            if not self._points:
+                return None
+            points = self._in_order = list(self._points)
         index = bisect_left(points, hash_)
         here = self._at[points[index] if index < len(points) else points[0]]
         return here[0] if self._first_comer_owns or len(here) == 1 else here[hash_ % len(here)]
@@ -63,7 +72,7 @@ class HashRing(Generic[C]):
         return [self.hash_of(f"{label}{number}".encode()) for number in self._numbers]
 
     def add(self, consumer: C) -> Collection[C]:
-        self._names[consumer] = (consumer.name, self._free_index(consumer.name))
+        self._names[consumer] = (consumer.name, self._indexes.take(consumer.name))
         losers: dict[C, None] = {}
         owned = 0
         for point in dict.fromkeys(self.points_of(consumer)):
@@ -77,13 +86,12 @@ class HashRing(Generic[C]):
                     here.append(consumer)
                 continue
             owned += 1
-            index = bisect_left(self._points, point)
             if self._points:
-                after = self._points[index] if index < len(self._points) else self._points[0]
-                former = self._at[after]
+                former = self._at[self._point_after(point)]
                 losers.update(dict.fromkeys(former[:1] if self._first_comer_owns else former))
-            self._points.insert(index, point)
+            self._points.add(point)
             self._at[point] = [consumer]
+        self._in_order = []
         if not owned:
             logger.error("consumer without points on the hash ring, it gets no messages consumer=%s", consumer.name)
         losers.pop(consumer, None)
@@ -96,17 +104,18 @@ class HashRing(Generic[C]):
             here.remove(consumer)
             if not here:
                 del self._at[point]
-                del self._points[bisect_left(self._points, point)]
+                self._points.discard(point)
             elif not self._first_comer_owns and len(here) > 1:
                 losers.update(dict.fromkeys(here))
-        del self._names[consumer]
+        self._in_order = []
+        self._indexes.give_back(*self._names.pop(consumer))
         return list(losers)
 
     def ranges(self) -> list[tuple[HashRange, C]]:
         """As ``Selector.ranges``; a shared point is shown with the first of those that share it."""
         if not self._points:
             return []
-        first = self._at[self._points[0]][0]
+        first = self._at[self._points.min()][0]
         arcs: list[tuple[HashRange, C]] = []
         below = self._lowest - 1
         for point in self._points:
@@ -114,6 +123,33 @@ class HashRing(Generic[C]):
             below = point
         return joined([*arcs, (HashRange(below + 1, self._highest), first)])
 
-    def _free_index(self, name: str) -> int:
-        taken = {index for other, index in self._names.values() if other == name}
-        return next(index for index in range(len(taken) + 1) if index not in taken)
+    def _point_after(self, point: int) -> int:
+        """The first point behind ``point`` on the ring; there is one."""
+        return self._points.next_set_bit(point) if point < self._points.max() else self._points.min()
+
+
+def _place_of(key: bytes) -> int:
+    """The hash of ``key`` on a ring of Pulsar 4: a slot but for the first."""
+    return murmur3_31(key) % (SLOTS - 1) + 1
+
+
+class _FreeIndexes:
+    """For each name the numbers from 0 on that its bearers have: each newcomer gets the lowest that is free."""
+
+    def __init__(self) -> None:
+        self._bearers: dict[str, int] = {}
+        self._free: dict[str, list[int]] = {}
+
+    def take(self, name: str) -> int:
+        """The index of one more bearer of ``name``."""
+        bearers = self._bearers.get(name, 0)
+        self._bearers[name] = bearers + 1
+        free = self._free.get(name)
+        return heappop(free) if free else bearers
+
+    def give_back(self, name: str, index: int) -> None:
+        """A bearer of ``name`` has left."""
+        heappush(self._free.setdefault(name, []), index)
+        self._bearers[name] -= 1
+        if not self._bearers[name]:
+            del self._bearers[name], self._free[name]

@@ -87,17 +87,19 @@ class NonPersistentTopic:
 
     def append(self, body: bytes, messages: int, on_durable: OnDurable) -> Position:
         """Offer an entry to every subscription. ``on_durable`` is called soon, though nothing is."""
-        return self.append_all((body,), (messages,), on_durable)[0]
+        return self.append_all((body,), (messages,), on_durable)
 
-    def append_all(self, bodies: Sequence[bytes], messages: Sequence[int], on_durable: OnDurable) -> list[Position]:
+    def append_all(self, bodies: Sequence[bytes], messages: Sequence[int], on_durable: OnDurable) -> Position:
         """``append`` of entries that came together; ``on_durable`` is called once for all of them."""
-        positions = [self._offer(*entry) for entry in zip(bodies, messages, strict=True)]
+        first = Position(LEDGER, self._entries)
+        for body, count in zip(bodies, messages, strict=True):
+            self._offer(body, count)
         if not self._unconfirmed:
             self._timers.call_later(0, self._confirm)
         self._unconfirmed.append(on_durable)
-        return positions
+        return first
 
-    def _offer(self, body: bytes, messages: int) -> Position:
+    def _offer(self, body: bytes, messages: int) -> None:
         position = Position(LEDGER, self._entries)
         self._entries += 1
         self._messages += messages
@@ -108,7 +110,6 @@ class NonPersistentTopic:
         counted = self.traffic_out if taken else self.dropped
         counted.messages += messages * max(taken, 1)
         counted.bytes += len(body) * max(taken, 1)
-        return position
 
     def _confirm(self) -> None:
         confirmed, self._unconfirmed = self._unconfirmed, []
@@ -123,7 +124,7 @@ class NonPersistentTopic:
         Where to start and whether to be durable mean nothing here: it gets what is published from now on.
         """
         check_subscription_name(request.subscription)
-        check_type(request, self.settings)
+        check_type(request, self.settings, stored=False)
         subscription = self.subscriptions.get(request.subscription)
         if subscription is None:
             subscription = NonPersistentSubscription(

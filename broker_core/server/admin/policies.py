@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from broker_core.base.errors import NotAllowedError
-from broker_core.base.settings import Settings
+from broker_core.base.settings import Settings, SubscriptionTypeName
 from broker_core.broker.policies import (
     NO_POLICIES,
     AutoSubscriptionCreation,
@@ -114,6 +114,14 @@ POLICIES: Final = (
         lambda s: AutoSubscriptionCreation(s.allow_auto_subscription_creation),
     ),
     PolicyPath("delayed_delivery_policies", DelayedDelivery, "delayedDelivery", "delayedDelivery", _delayed),
+    PolicyPath(
+        "subscription_types_enabled",
+        list[SubscriptionTypeName],
+        "subscriptionTypesEnabled",
+        "subscriptionTypesEnabled",
+        lambda s: s.subscription_types_enabled,
+        unset=(),
+    ),
 )
 """Every policy whose body is its value. Message TTL of topics and backlog quotas are below: their requests differ."""
 

@@ -153,7 +153,11 @@ def used_topics(request: Request) -> list[Topic]:
 
 
 def all_topics(request: Request) -> list[Topic]:
-    """The topic in the path, loaded; of a partitioned one all partitions, which are made where they are not there."""
+    """The topic in the path, loaded; of a partitioned one all partitions, which are made where they are not there.
+
+    For what must hold on partitions that somebody uses later, too. Apache Pulsar makes all partitions of a topic when
+    somebody subscribes to it, here as by the protocol (4.2.4), and most of them when it is created.
+    """
     broker, name = broker_of(request), existing_topic(request)
     partitions = broker.partitions_of(name)
     if not partitions:

@@ -30,7 +30,7 @@ _OF_CLUSTERS: Final = frozenset(
         *("auth_policies", "replication_clusters", "allowed_clusters", "bundles", "clusterDispatchRate"),
         *("topicDispatchRate", "subscriptionDispatchRate", "replicatorDispatchRate", "clusterSubscribeRate"),
         *("publishMaxMessageRate", "latency_stats_sample_rate", "deleted", "encryption_required", "migrated"),
-        *("subscription_auth_mode", "offload_threshold", "offload_threshold_in_seconds", "subscription_types_enabled"),
+        *("subscription_auth_mode", "offload_threshold", "offload_threshold_in_seconds"),
         *("schema_compatibility_strategy", "is_allow_auto_update_schema", "schema_validation_enforced"),
     }
 )

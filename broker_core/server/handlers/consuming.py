@@ -72,7 +72,8 @@ class ConsumerChannel:
         return self._outbox.writable
 
     def deliver(self, deliveries: list[Delivery]) -> None:
-        heads, with_broker_entry = self._heads_of_epoch(), self._with_broker_entry
+        heads = self._heads_of_epoch() if self._keeps_order else self._heads
+        with_broker_entry = self._with_broker_entry
         usual_head, epoch = heads.head, heads.consumer_epoch
         buffers: list[bytes] = []
         total_bytes = 0
@@ -93,7 +94,7 @@ class ConsumerChannel:
     def _heads_of_epoch(self) -> MessageHeads:
         """Where order counts, messages bear the epoch that the client is in: it drops those of a former one, which were
         under way when it asked for everything again (semantics 2.3.5.3)."""
-        epoch = self.consumer.epoch if self._keeps_order else -1
+        epoch = self.consumer.epoch
         if epoch != self._heads.consumer_epoch:
             self._heads = MessageHeads(self._consumer_id, self.partition, epoch)
         return self._heads

@@ -9,7 +9,6 @@ Producer".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 from broker_core.base.errors import NotAllowedError, ServerError
@@ -17,12 +16,12 @@ from broker_core.base.limits import PRODUCER_NAME_BYTES_MAX
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position, to_signed64
 from broker_core.broker.broker import AnyTopic
-from broker_core.broker.producer import Producer, Send
+from broker_core.broker.producer import Producer
 from broker_core.broker.requests import AccessMode, InitialPosition, Peer, ProducerRequest
-from broker_core.server.admission import admit
+from broker_core.server.admission import admit_all
 from broker_core.server.session import NO_REQUEST, Session
 from broker_core.wire import commands
-from broker_core.wire.heads import ReceiptFrames, SendHead, receipt_frame
+from broker_core.wire.heads import SendHead, receipt_frame, receipt_frames
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 _ENTRY_OVERHEAD_BYTES: Final = 2048
@@ -30,13 +29,10 @@ _ENTRY_OVERHEAD_BYTES: Final = 2048
 time that its answer takes: some thousands answered in one go are a few milliseconds in which nobody else is served."""
 
 
-_send_of_fields = partial(tuple.__new__, Send)
-
-
 class ProducerChannel:
     """One producer of one connection: takes its SENDs, and is the broker's ``ProducerSink``."""
 
-    __slots__ = ("_outbox", "_partition", "_producer_id", "_receipts", "_request_id", "_session", "producer")
+    __slots__ = ("_outbox", "_partition", "_producer_id", "_request_id", "_session", "producer")
 
     def __init__(
         self, session: Session, producer_id: int, topic: AnyTopic, request: ProducerRequest, request_id: int
@@ -46,7 +42,6 @@ class ProducerChannel:
         self._producer_id = producer_id
         self._request_id = request_id
         self._partition = topic.name.partition_index
-        self._receipts = ReceiptFrames(producer_id, self._partition)
         self.producer: Producer = topic.add_producer(request, self)
 
     @property
@@ -57,27 +52,23 @@ class ProducerChannel:
 
     def send_all(self, heads: Sequence[SendHead], bodies: Sequence[bytes]) -> None:
         """SENDs that came together. Raises RemoteProtocolError if one of ``bodies`` is not an entry at all."""
-        admitted: list[Send] = []
-        try:
-            for head, body in zip(heads, bodies, strict=True):
-                _producer_id, sequence_id, messages, highest_sequence_id, is_chunk, in_transaction = head
-                try:
-                    if in_transaction:
-                        raise _no_transactions(sequence_id)
-                    checked = admit(body, messages)
-                except ServerError as error:
-                    self._send_admitted(admitted)
-                    self.producer.refuse(sequence_id, error)
-                else:
-                    admitted.append(_send_of_fields((sequence_id, highest_sequence_id, messages, checked, is_chunk)))
-        finally:
-            self._send_admitted(admitted)
-
-    def _send_admitted(self, admitted: list[Send]) -> None:
-        """Hand over what was admitted so far, before anything else is said about what came after it."""
-        if admitted:
-            self.producer.send_all(admitted)
-            admitted.clear()
+        sends = zip(heads, bodies, strict=True)
+        at = 0
+        while at < len(heads):
+            admitted: list[bytes] = []
+            refusal = None
+            try:
+                admit_all(sends, admitted)
+            except ServerError as error:
+                refusal = error
+            finally:
+                # Before anything else is said about what comes after it.
+                if admitted:
+                    self.producer.send_all(heads[at : at + len(admitted)], admitted)
+            at += len(admitted)
+            if refusal is not None:
+                self.producer.refuse(heads[at].sequence_id, refusal)
+                at += 1
 
     def confirm(self, request_id: int) -> None:
         """Answer PRODUCER: it may send, or must wait for exclusive access and will be told under the same id."""
@@ -99,13 +90,14 @@ class ProducerChannel:
         self._session.producers.pop(self._producer_id, None)
         self._session.send(commands.error(self._request_id, error))
 
-    def receipt(self, sequence_id: int, highest_sequence_id: int, position: Position) -> None:
-        ledger, entry = position
-        if highest_sequence_id < 0:
-            frame = self._receipts.frame(sequence_id, ledger, entry)
-        else:
-            frame = receipt_frame(self._producer_id, sequence_id, ledger, entry, self._partition, highest_sequence_id)
-        self._outbox.put(frame)
+    def receipt(self, sequence_ids: Sequence[int], highest_sequence_ids: Sequence[int], first: Position) -> None:
+        producer_id, partition = self._producer_id, self._partition
+        ledger, entry = first
+        if max(highest_sequence_ids) < 0:
+            self._outbox.put(receipt_frames(producer_id, sequence_ids, ledger, entry, partition))
+            return
+        for number, (sequence_id, highest) in enumerate(zip(sequence_ids, highest_sequence_ids, strict=True), entry):
+            self._outbox.put(receipt_frame(producer_id, sequence_id, ledger, number, partition, highest))
 
     def send_error(self, sequence_id: int, error: ServerError) -> None:
         self._session.send(commands.send_error(self._producer_id, sequence_id, error))
@@ -125,13 +117,6 @@ class ProducerChannel:
     def abandon(self) -> None:
         """The connection is gone."""
         self.producer.abandon()
-
-
-def _no_transactions(sequence_id: int) -> NotAllowedError:
-    return NotAllowedError(
-        f"message {sequence_id} belongs to a transaction, which this broker does not have",
-        hint="send it outside of any transaction",
-    )
 
 
 def handle_producer(session: Session, command: BaseCommand) -> None:

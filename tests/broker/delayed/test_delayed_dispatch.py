@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from broker_core.base.errors import NotAllowedError
-from broker_core.base.names import NamespaceName
+from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.positions import Position
 from broker_core.broker import SubscriptionType
 from broker_core.broker.policies import DelayedDelivery, Policies
@@ -368,3 +368,88 @@ def test_what_is_due_and_finds_no_room_does_not_keep_the_broker_busy(world: Worl
     consumer.flow(7)
     world.settle()
     assert mailbox.take() == published[3:]
+
+
+def set_delays(world: World, active: bool, tick_ms: int = 1) -> None:
+    """As the admin REST does."""
+    delays = DelayedDelivery(active, tick_ms)
+    world.broker.set_topic_policies(TopicName.parse(TOPIC), Policies(delayed_delivery_policies=delays))
+    world.settle()
+
+
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+def test_switched_off_what_is_read_from_then_on_comes_at_once(world: World, kind: SubscriptionType) -> None:
+    """6.1.9: what was held back keeps its time, and nothing comes twice."""
+    (held,) = publish_delayed(world, later(world, 3000))
+    consumer, mailbox = world.subscribe(kind, permits=1)
+    world.settle()
+    set_delays(world, active=False)
+    assert publish_delayed(world, later(world, 9000)) == mailbox.take()
+    consumer.flow(100)
+    world.clock.advance(2999)
+    assert (mailbox.take(), world.subscription().delayed_entries) == ([], 1)
+    world.clock.advance(1)
+    assert (mailbox.take(), world.subscription().delayed_entries) == ([held], 0)
+    world.clock.advance(20_000)
+    assert mailbox.take() == []
+
+
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+def test_switched_on_again_what_has_not_come_yet_waits(world: World, kind: SubscriptionType) -> None:
+    """6.1.9: and comes once at its time; what is asked for again waits, too."""
+    set_delays(world, active=False)
+    published = publish_delayed(world, later(world, *range(1000, 13_000, 1000)))
+    consumer, mailbox = world.subscribe(kind, permits=3)
+    world.settle()
+    assert mailbox.take() == published[:3]
+    set_delays(world, active=True)
+    ack(consumer, published[0])
+    consumer.redeliver([published[1]])
+    consumer.flow(100)
+    world.settle()
+    assert mailbox.take() == []
+    world.clock.advance(3000)
+    assert mailbox.take() == [published[1]]
+    world.clock.advance(20_000)
+    assert mailbox.take() == published[3:]
+
+
+def test_switched_on_what_is_sent_from_now_on_waits(world: World) -> None:
+    """6.1.9: nobody has to leave first."""
+    set_delays(world, active=False)
+    _, mailbox = world.subscribe(SHARED)
+    (at_once,) = publish_delayed(world, later(world, 5000))
+    set_delays(world, active=True)
+    (delayed,) = publish_delayed(world, later(world, 5000))
+    assert mailbox.take() == [at_once]
+    world.clock.advance(5000)
+    assert mailbox.take() == [delayed]
+
+
+def test_a_longer_tick_lets_go_of_what_is_early_by_less(world: World) -> None:
+    """6.1.9, 6.1.3: at once, and a shorter one holds back again what has not been sent."""
+    world = World(world.settings, is_delayed_delivery_deliver_at_time_strict=False)
+    published = publish_delayed(world, later(world, 2000, 2500, 9000))
+    consumer, mailbox = world.subscribe(SHARED, permits=1)
+    world.settle()
+    set_delays(world, active=True, tick_ms=3000)
+    assert mailbox.take() == published[:1]
+    set_delays(world, active=True, tick_ms=1)
+    consumer.flow(10)
+    world.settle()
+    assert mailbox.take() == []
+    world.clock.advance(2500)
+    assert mailbox.take() == published[1:2]
+    world.clock.advance(7000)
+    assert mailbox.take() == published[2:]
+
+
+def test_a_longest_delay_binds_producers_that_are_connected_already() -> None:
+    """6.1.9, 6.1.6."""
+    world = World()
+    producer, answers = world.produce()
+    delays = DelayedDelivery(active=True, delay_max_ms=1000)
+    world.broker.set_topic_policies(TopicName.parse(TOPIC), Policies(delayed_delivery_policies=delays))
+    producer.send(0, -1, 1, delayed_body(world.clock.now_ms() + 1001), False)
+    world.settle()
+    assert [type(error) for _, error in answers.errors] == [NotAllowedError]

@@ -7,7 +7,7 @@ Checks by itself what holds for any producer: receipts come in the order of send
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from broker_core.base.errors import ServerError
 from broker_core.base.positions import POSITION_EARLIEST, Position
@@ -75,13 +75,14 @@ class Sender:
         """It has waited in vain."""
         self.producer = None
 
-    def receipt(self, sequence_id: int, highest_sequence_id: int, position: Position) -> None:
-        entry = self.unanswered.popleft()
-        assert sequence_id == entry.sequence_id, "receipts come in the order of sends (1.7.7)"
-        if position != POSITION_EARLIEST:
-            self.confirmed[position] = entry
-        else:
-            assert entry not in self.expected, "called a duplicate, but it is not stored (1.8.4)"
+    def receipt(self, sequence_ids: Sequence[int], highest_sequence_ids: Sequence[int], first: Position) -> None:
+        for number, sequence_id in enumerate(sequence_ids):
+            entry = self.unanswered.popleft()
+            assert sequence_id == entry.sequence_id, "receipts come in the order of sends (1.7.7)"
+            if first != POSITION_EARLIEST:
+                self.confirmed[first._replace(entry=first.entry + number)] = entry
+            else:
+                assert entry not in self.expected, "called a duplicate, but it is not stored (1.8.4)"
 
     def send_error(self, sequence_id: int, error: ServerError) -> None:
         self._on_error(self, error)

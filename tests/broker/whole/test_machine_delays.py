@@ -18,6 +18,7 @@ from hypothesis.stateful import invariant, precondition, rule
 from broker_core.base.settings import Settings
 from broker_core.broker import SubscriptionType
 from broker_core.broker.delayed.bucket import last_key
+from broker_core.broker.policies import DelayedDelivery, Policies
 from tests.broker.whole.entry import Entry
 from tests.broker.whole.machine import WHICH, WholeBrokerMachine
 from tests.broker.whole.topic_machine import KEYS, PICK
@@ -57,6 +58,15 @@ class DelaysMachine(WholeBrokerMachine):
     def sharer_comes(self, name: str, kind: SubscriptionType, permits: int) -> None:
         """Only they hold anything back (6.1.2)."""
         self.somebody_comes(name, kind, permits)
+
+    @rule(active=st.booleans(), tick_ms=st.sampled_from([1, 1, 400]))
+    def set_the_policy(self, active: bool, tick_ms: int) -> None:
+        """6.1.9: it holds at once. Switched on nothing is early; nothing comes twice and nothing is lost."""
+        delays = DelayedDelivery(active, tick_ms)
+        for model in self.models.values():
+            model.holds_back = active
+        self.world.broker.set_topic_policies(self.topic.name, Policies(delayed_delivery_policies=delays))
+        self.settle_down()
 
     @rule(ms=st.sampled_from([-7000, -1500, 1500, 7000]))
     def set_the_clock(self, ms: int) -> None:

@@ -8,6 +8,7 @@ later, and one of the same name begins.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -70,9 +71,9 @@ class Publisher(Sender):
             self.resend()
         self.must_resend = False
 
-    def receipt(self, sequence_id: int, highest_sequence_id: int, position: Position) -> None:
+    def receipt(self, sequence_ids: Sequence[int], highest_sequence_ids: Sequence[int], first: Position) -> None:
         if not self.must_reconnect:
-            super().receipt(sequence_id, highest_sequence_id, position)
+            super().receipt(sequence_ids, highest_sequence_ids, first)
 
     @property
     def seen_through(self) -> int:
