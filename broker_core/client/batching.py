@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from operator import index
 from typing import Final, NamedTuple, TypeAlias, TypedDict, cast
 
 from broker_core.base.errors import PulsarishError, UsageError
@@ -25,6 +26,9 @@ MESSAGE_OVERHEAD_BYTES: Final = 32
 
 OnSent: TypeAlias = Callable[[MessageId | None, PulsarishError | None], None]
 """Called once for each message: its id, or why it has none. OperationTimeoutError means that the outcome is unknown."""
+
+_NUMBER_MAX: Final = 2**62
+"""Of times and sequence ids: what is added to them on their way still fits in 64 bits."""
 
 _pack_size = struct.Struct(">I").pack
 
@@ -91,6 +95,7 @@ def outgoing(
 ) -> OutgoingMessage:
     """Check and normalise what an application wants to send (the fields of ``MessageFields``).
 
+    What passes can be encoded: nothing fails later, on another thread and beside messages of others in its batch.
     Shared and Key_Shared subscriptions hold a message back until ``deliver_at_ms`` (since the epoch), or for
     ``deliver_after_s`` by this machine's clock; all others deliver it at once.
     """
@@ -100,22 +105,31 @@ def outgoing(
         value = _as_bytes("value", value)
     key_is_bytes = key is not None and not isinstance(key, str)
     text = key if isinstance(key, str) or key is None else base64.b64encode(_as_bytes("key", key)).decode("ascii")
-    if event_time_ms < 0:
-        raise UsageError(f"event_time_ms {event_time_ms} is negative", hint="give milliseconds since the epoch")
-    if deliver_at_ms < 0:
-        raise UsageError(f"deliver_at_ms {deliver_at_ms} is negative", hint="give milliseconds since the epoch")
+    if ordering_key is not None:
+        ordering_key = _as_bytes("ordering_key", ordering_key)
+    if event_time_ms:
+        event_time_ms = _number("event_time_ms", event_time_ms, "give milliseconds since the epoch")
+    if deliver_at_ms:
+        deliver_at_ms = _number("deliver_at_ms", deliver_at_ms, "give milliseconds since the epoch")
     if deliver_after_s < 0 or (deliver_after_s and deliver_at_ms):
         raise UsageError(
             f"deliver_after_s {deliver_after_s:g} beside deliver_at_ms {deliver_at_ms}",
             hint="give one of them, and no negative one",
         )
-    size = MESSAGE_OVERHEAD_BYTES + (len(value) if value else 0) + (len(text) if text else 0)
+    deliver_after_ms = round(deliver_after_s * 1000)
+    if deliver_after_ms:
+        _number("deliver_after_s", deliver_after_ms, "give a time that will come")
+    number = -1
+    if sequence_id is not None and sequence_id >= 0:
+        number = _number("sequence_id", sequence_id, f"the highest one is {_NUMBER_MAX}")
+    size = MESSAGE_OVERHEAD_BYTES + (len(value) if value else 0)
+    if text:
+        size += len(text) if text.isascii() else _text_size("key", (text,))
     if properties:
-        size += sum(len(name) + len(each) for name, each in properties.items())
+        size += _text_size("properties", (*properties, *properties.values()))
     return OutgoingMessage(
         value, text, key_is_bytes, ordering_key, properties, event_time_ms,
-        -1 if sequence_id is None else sequence_id, size, deliver_at_ms,
-        round(deliver_after_s * 1000),
+        number, size, deliver_at_ms, deliver_after_ms,
     )  # fmt: skip
 
 
@@ -123,6 +137,27 @@ def _as_bytes(what: str, value: object) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     raise UsageError(f"{what} is a {type(value).__name__}", hint="give bytes or str")
+
+
+def _number(what: str, value: int, hint: str) -> int:
+    try:
+        number = index(value)
+    except TypeError as error:
+        raise UsageError(f"{what} is a {type(value).__name__}", hint="give an int") from error
+    if not 0 <= number <= _NUMBER_MAX:
+        raise UsageError(f"{what} {value} is {'negative' if value < 0 else 'too large'}", hint=hint)
+    return number
+
+
+def _text_size(what: str, texts: Iterable[str]) -> int:
+    """Their characters together."""
+    try:
+        joined = "".join(texts)
+        if not joined.isascii():
+            joined.encode()
+    except (TypeError, UnicodeEncodeError) as error:
+        raise UsageError(f"{what} cannot be sent: {error}", hint="give texts that UTF-8 can express") from error
+    return len(joined)
 
 
 class EntryEncoder:
