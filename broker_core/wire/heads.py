@@ -142,16 +142,17 @@ def parse_sends(commands: list[bytes], start: int) -> list[SendHead]:
     before, after = _around_sequence_id(producer_id, len(number), num_messages, highest_sequence_id, is_chunk)
     if commands[start] != before + number + after:
         return [head]
-    count = _count_alike(commands, start, sequence_id, before, after)
+    of_same_length = (1 << 7 * len(number)) - sequence_id  # a longer number needs another size in front of it
+    count = _count_alike(commands, start, min(len(commands), start + of_same_length), sequence_id, before, after)
     ids = range(sequence_id, sequence_id + count)
     same = map(repeat, (num_messages, highest_sequence_id, is_chunk, False))
     return list(map(_send_head_of_fields, zip(repeat(producer_id), ids, *same, strict=False)))
 
 
-def _count_alike(commands: list[bytes], start: int, sequence_id: int, before: bytes, after: bytes) -> int:
-    """How many commands from ``start`` on are ``before``, the next sequence id, ``after``."""
+def _count_alike(commands: list[bytes], start: int, end: int, sequence_id: int, before: bytes, after: bytes) -> int:
+    """How many commands from ``start`` on, but before ``end``, are ``before``, the next sequence id, ``after``."""
     alike = ahead = 1
-    while expected := commands[start + alike : start + alike + ahead]:
+    while expected := commands[start + alike : min(start + alike + ahead, end)]:
         numbers = varints(sequence_id + alike, len(expected))
         if expected != [before + number + after for number in numbers]:
             break

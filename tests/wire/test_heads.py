@@ -170,6 +170,19 @@ def test_sends_that_come_together_are_read_like_each_of_them(commands: list[byte
         at += ahead
 
 
+@pytest.mark.parametrize("messages", [1, 5])
+@pytest.mark.parametrize("last_short", [2**7 - 1, 2**14 - 1, 2**56 - 1])
+def test_a_number_that_grows_longer_needs_another_size(last_short: int, messages: int) -> None:
+    """A SEND with the size of the one before it, whose number was a byte shorter, is damaged."""
+    short = command_of(heads.send_frame_head(3, last_short, messages, 0), 0)
+    long = command_of(heads.send_frame_head(3, last_short + 1, messages, 0), 0)
+    damaged = long[:3] + short[3:4] + long[4:]
+    assert [len(heads.parse_sends([short, long], at)) for at in (0, 1)] == [1, 1]
+    assert heads.parse_sends([short, damaged], 0) == [heads.parse_send(short)]
+    with pytest.raises(RemoteProtocolError):
+        heads.parse_sends([short, damaged], 1)
+
+
 def test_sends_that_count_up_are_read_together() -> None:
     """All of them at once: that is what it is for."""
     commands = [command_of(heads.send_frame_head(3, number, 1, 0), 0) for number in range(200, 300)]
