@@ -53,6 +53,8 @@ def admit_all(sends: Iterable[tuple[SendHead, bytes]], admitted: list[bytes]) ->
                 else:
                     # What is required is there for sure if it is not 0 or empty, which costs a third of asking for it.
                     required = metadata.publish_time and metadata.sequence_id and metadata.producer_name
+                    if required and (metadata.properties or metadata.encryption_keys):
+                        required = metadata.IsInitialized()  # for they have required fields of their own
                     if required and not metadata.HasField("num_messages_in_batch"):
                         admitted.append(body)
                         continue
@@ -73,7 +75,7 @@ def _admit_unusual(body: bytes, announced: int) -> bytes:
     except DecodeError as error:
         raise RemoteProtocolError(f"the metadata of an entry cannot be read: {error}") from error
     if not metadata.IsInitialized():
-        raise RemoteProtocolError("the metadata of an entry lacks producer name, sequence id or publish time")
+        raise RemoteProtocolError("the metadata of an entry lacks a required field")
     stated = metadata.num_messages_in_batch
     if stated != announced:
         raise NotAllowedError(

@@ -117,3 +117,16 @@ def test_metadata_that_is_no_protobuf_is_refused() -> None:
     """The checksum alone proves nothing."""
     with pytest.raises(RemoteProtocolError, match="cannot be read"):
         admit(seal_entry(b"\x0a\xff\xff\xff", b"payload"), 1)
+
+
+@pytest.mark.parametrize("payload_bytes", [10, 5000])
+@pytest.mark.parametrize("missing", ["key", "value"])
+def test_a_property_or_encryption_key_without_its_parts_is_refused(missing: str, payload_bytes: int) -> None:
+    """Neither could be parsed by a reader, however small the entry is."""
+    for field in ("properties", "encryption_keys"):
+        metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+        part = getattr(metadata, field).add(key="k", value="v" if field == "properties" else b"v")
+        assert admit(seal_entry(metadata.SerializeToString(), b"X" * payload_bytes), 1)
+        part.ClearField(missing)
+        with pytest.raises(RemoteProtocolError, match="lacks"):
+            admit(seal_entry(metadata.SerializePartialToString(), b"X" * payload_bytes), 1)
