@@ -78,7 +78,7 @@ class BucketTracker(DelayedTracker):
         self._base = {ledger: seen.copy() for ledger, seen in index.seen.items()}
         for bucket in list(index.buckets):
             self._enter(bucket)
-        self.delayed_entries = index.mutable.count_after(self.passed_key) + sum(
+        self.delayed_entries += index.mutable.count_after(self.passed_key) + sum(
             cursor.bucket.total - cursor.passed for _key, _number, cursor in self._cursors
         )
         index.drop_passed()

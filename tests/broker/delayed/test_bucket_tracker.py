@@ -422,6 +422,20 @@ class TestRecovery:
         assert woken == [False]
         assert tracker.delayed_entries == 39 * 3
 
+    def test_what_waits_to_be_sent_again_is_held_during_recovery_too(self) -> None:
+        """6.1.9: delays may be switched on for a dispatcher that runs, and that has sent what is not due yet."""
+        rig = Rig()
+        self.filled(rig, ledgers=40)
+        rig.crash()
+        tracker = rig.tracker()
+        sent = Position(41, 0)
+        assert tracker.add_again(sent, BASE_MS + 500)
+        rig.clock.run_due()
+        assert tracker.delayed_entries == 39 * 3 + 1
+        rig.clock.advance(5000)
+        assert sent in all_due(tracker)
+        assert tracker.delayed_entries == 0
+
     def test_a_clock_set_back_before_the_restart_loses_nothing(self) -> None:
         """6.4.6 (I6.5): what had been given before the bucket was written is in no bucket, and is not taken for it."""
         rig = Rig(min_index_count=2)
