@@ -46,17 +46,17 @@ class ReceiverQueue:
         return bool(self._waiters)
 
     def put(
-        self, source: Source, items: Iterable[Message | Undeliverable], charged: int, dropped: int, size_bytes: int = 0
+        self, source: Source, items: Iterable[Message | Undeliverable], charged: int, dropped: int, size_bytes: int = -1
     ) -> None:
         """Queue what came in one entry.
 
         ``charged``: the permits that the broker took for it; ``dropped`` of them go back without being taken.
-        ``size_bytes``: of all that they were taken for, 0: unknown.
+        ``size_bytes``: of all that they were taken for, -1: unknown.
         """
         with self._lock:
             self._items.extend(items)
             source.permits.delivered(charged)
-            due = source.permits.sized(charged, size_bytes) if size_bytes and charged else 0
+            due = source.permits.sized(charged, size_bytes) if size_bytes >= 0 and charged else 0
             if dropped:
                 due += source.permits.returned(dropped)
             woken, self._waiters = self._waiters, []

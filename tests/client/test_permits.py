@@ -175,6 +175,16 @@ def test_before_any_message_came_permits_are_for_the_largest_that_the_broker_tak
     assert Permits(1000).attached(message_bytes_max=5 << 20) == 1000
 
 
+def test_messages_without_payload_are_known_to_be_small() -> None:
+    """As in a topic where most values were deleted: as many as were asked for are permitted soon."""
+    source = FakeSource(1000, bytes_max=64 << 20)
+    queue = ReceiverQueue()
+    assert queue.clear(source, message_bytes_max=5 << 20) < 1000
+    for _ in range(1000):
+        queue.put(source, [], charged=1, dropped=1, size_bytes=0)
+    assert source.permits.queue_size == 1000
+
+
 @pytest.mark.parametrize("bytes_max", [0, 50_000])
 def test_messages_that_fit_change_nothing(bytes_max: int) -> None:
     """4.1.9, 4.1.3: permits go back when half of the queue was taken, not whenever something comes."""
