@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
 from broker_core.base.errors import PulsarishError
-from broker_core.base.positions import MessageId, Position
+from broker_core.base.positions import Position
 from broker_core.client.message import Message, Source
 
 
@@ -154,14 +154,6 @@ class ReceiverQueue:
             attachment = source.attachments
         if due:
             source.flow_later(due, attachment)
-
-    def first_of(self, source: Source) -> MessageId | None:
-        """The id of the oldest queued message of ``source``."""
-        with self._lock:
-            for item in self._items:
-                if item.source is source and isinstance(item, Message):
-                    return item.message_id
-        return None
 
     def end(self, failure: PulsarishError) -> None:
         """No more will come: ``take`` raises ``failure`` once the queue is empty."""

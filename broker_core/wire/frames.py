@@ -139,12 +139,6 @@ def encode_command(command: BaseCommand) -> bytes:
     return _pack_sizes(size + SIZE_BYTES, size) + serialised
 
 
-def payload_frame(command: bytes, body: bytes | memoryview) -> list[bytes | memoryview]:
-    """A payload frame as buffers to be written one after the other; ``body`` is not copied."""
-    size = len(command)
-    return [_pack_sizes(size + SIZE_BYTES + len(body), size) + command, body]
-
-
 def _serialise(command: BaseCommand) -> bytes:
     try:
         return command.SerializeToString()

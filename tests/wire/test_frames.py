@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker_core.base.errors import LocalProtocolError, RemoteProtocolError
 from broker_core.wire.commands import ping, success
-from broker_core.wire.frames import Frame, FrameReader, encode_command, payload_frame
+from broker_core.wire.frames import Frame, FrameReader, encode_command
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 FRAME_BYTES_MAX = 300_000
@@ -109,14 +109,6 @@ def test_commands_travel_in_simple_frames() -> None:
     frames = feed(FrameReader(1000), encode_command(ping()) + encode_command(success(0)), [7])
     assert [BaseCommand.FromString(command) for command, _body in frames] == [ping(), success(0)]
     assert [body for _command, body in frames] == [b"", b""]
-
-
-def test_a_payload_frame_carries_its_body_uncopied() -> None:
-    """The body is handed on as the object that it is."""
-    body = b"body" * 100
-    buffers = payload_frame(b"command", body)
-    assert buffers[-1] is body
-    assert feed(FrameReader(1000), b"".join(buffers), [1000]) == [(b"command", body)]
 
 
 def test_an_incomplete_command_is_not_sent() -> None:
