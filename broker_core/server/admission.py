@@ -53,9 +53,10 @@ def admit_all(sends: Iterable[tuple[SendHead, bytes]], admitted: list[bytes]) ->
                 else:
                     # What is required is there for sure if it is not 0 or empty, which costs a third of asking for it.
                     required = metadata.publish_time and metadata.sequence_id and metadata.producer_name
-                    if required and (metadata.properties or metadata.encryption_keys):
-                        required = metadata.IsInitialized()  # for they have required fields of their own
-                    if required and not metadata.HasField("num_messages_in_batch"):
+                    # These have required fields of their own.
+                    nested = metadata.properties or metadata.encryption_keys
+                    complete = required and (not nested or metadata.IsInitialized())
+                    if complete and not metadata.HasField("num_messages_in_batch"):
                         admitted.append(body)
                         continue
         if in_transaction:

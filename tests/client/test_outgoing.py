@@ -39,7 +39,7 @@ def test_the_largest_numbers_can_be_encoded() -> None:
     builder = BatchBuilder(encoder, 10, 1000)
     for number in range(2):
         fields: dict[str, Any] = {"event_time_ms": 2**62, "deliver_after_s": 2**62 // 1000}
-        message = outgoing("ü", key="é", ordering_key=bytearray(b"o"), properties={"ö": "ß"}, **fields)
+        message = outgoing("ü", key="é", ordering_key=b"o", properties={"ö": "ß"}, **fields)
         builder.add(message, 2**62 + number, None)
         assert len(builder.take_all(2**41)) == 1
 
