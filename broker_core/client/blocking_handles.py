@@ -8,7 +8,6 @@ unless said otherwise; made by ``Client``.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
@@ -23,7 +22,7 @@ from broker_core.client.client_stats import ConsumerStats, ProducerStats
 from broker_core.client.consumer import Acknowledgeable, AsyncConsumer, SeekTarget, redelivery_count_of
 from broker_core.client.cursor_handle import AsyncCursor
 from broker_core.client.entry_reader import AsyncEntryReader
-from broker_core.client.loop_thread import LoopThread, wait_for
+from broker_core.client.loop_thread import Latch, LoopThread
 from broker_core.client.message import Message
 from broker_core.client.producer import AsyncProducer
 from broker_core.client.reader import AsyncReader
@@ -70,22 +69,32 @@ def _take_room(window: SendWindow, size: int, timeout_s: float, no_room: Callabl
     """Wait on the calling thread until ``size`` bytes fit in ``window``."""
     deadline = _clock.monotonic() + timeout_s
     while not window.try_take(size):
-        room = threading.Event()
-        window.wake_later(room.set)
-        if not wait_for(room, max(0.0, deadline - _clock.monotonic())) and _clock.monotonic() >= deadline:
+        room = Latch()
+        window.wake_later(room.open)
+        if not room.wait(max(0.0, deadline - _clock.monotonic())) and _clock.monotonic() >= deadline:
             raise no_room()
 
 
-def _settling(sent: Future[MessageId]) -> OnSent:
-    """The callback that gives ``sent`` its result."""
+class _Sent:
+    """What became of one message, for a thread that waits for it."""
 
-    def settle(message_id: MessageId | None, failure: PulsarishError | None) -> None:
-        if message_id is not None:
-            sent.set_result(message_id)
-        else:
-            sent.set_exception(failure)
+    def __init__(self) -> None:
+        self._known = Latch()
+        self._message_id: MessageId | None = None
+        self._failure: PulsarishError | None = None
 
-    return settle
+    def settle(self, message_id: MessageId | None, failure: PulsarishError | None) -> None:
+        """The message's callback."""
+        self._message_id, self._failure = message_id, failure
+        self._known.open()
+
+    def wait(self) -> MessageId:
+        """Its id; raises why it has none."""
+        self._known.wait()
+        if self._message_id is None:
+            assert self._failure is not None
+            raise self._failure
+        return self._message_id
 
 
 class Producer(Handle[AsyncProducer]):
@@ -112,10 +121,10 @@ class Producer(Handle[AsyncProducer]):
         answers.
         """
         self._thread.check_caller()
-        sent: Future[MessageId] = Future()
+        sent = _Sent()
         # An open batch is closed for it, so that nobody waits for the publish delay.
-        self._hand_over(self._inner.outgoing(value, **fields), _settling(sent), at_once=True)
-        return self._thread.result_of(sent)
+        self._hand_over(self._inner.outgoing(value, **fields), sent.settle, at_once=True)
+        return sent.wait()
 
     def send_async(
         self, value: bytes | str | None, *, callback: OnSent | None = None, **fields: Unpack[MessageFields]
@@ -130,7 +139,14 @@ class Producer(Handle[AsyncProducer]):
     def send_future(self, value: bytes | str | None, **fields: Unpack[MessageFields]) -> Future[MessageId]:
         """As ``send_async``, with a future in place of the callback: convenient, at half the speed."""
         sent: Future[MessageId] = Future()
-        self.send_async(value, callback=_settling(sent), **fields)
+
+        def settle(message_id: MessageId | None, failure: PulsarishError | None) -> None:
+            if message_id is not None:
+                sent.set_result(message_id)
+            else:
+                sent.set_exception(failure)
+
+        self.send_async(value, callback=settle, **fields)
         return sent
 
     def stats(self) -> ProducerStats:
@@ -199,11 +215,11 @@ class Consumer(Handle[AsyncConsumer]):
         self._thread.check_caller()
         deadline = None if timeout_s is None else _clock.monotonic() + timeout_s
         while True:
-            arrival = threading.Event()
-            self._inner.wake_later(arrival.set)
+            arrival = Latch()
+            self._inner.wake_later(arrival.open)
             if self._inner.config.receiver_queue_size == 0:
                 self._thread.post(self._inner.want)
-            wait_for(arrival, None if deadline is None else max(0.0, deadline - _clock.monotonic()))
+            arrival.wait(None if deadline is None else max(0.0, deadline - _clock.monotonic()))
             message = self._inner.take()
             if message is not None:
                 return message

@@ -17,8 +17,8 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from concurrent.futures import CancelledError, Future
+from typing import Any, Generic, TypeVar
 
 from broker_core.base.errors import AlreadyClosedError, UsageError
 from broker_core.client.connection import disown_sockets
@@ -46,14 +46,63 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def wait_for(event: threading.Event, timeout_s: float | None) -> bool:
-    """Whether ``event`` came in ``timeout_s`` (None: wait for ever). Ends with an interrupt, whenever that comes."""
-    left_s = math.inf if timeout_s is None else timeout_s
-    while left_s > SIGNAL_LOOK_SECONDS:
-        if event.wait(SIGNAL_LOOK_SECONDS):
-            return True
-        left_s -= SIGNAL_LOOK_SECONDS
-    return event.wait(left_s)
+class Latch:
+    """Holds one thread up until another opens it, once.
+
+    It is one lock and nothing else, so an interrupt leaves it whole whenever it comes. One that strikes just inside an
+    Event, a Condition or a Future leaves their inner lock taken for ever, and whoever opens them, here the event loop,
+    stands still behind it.
+    """
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def open(self) -> None:
+        """Let the waiting thread go on, now or when it comes to wait. Harmless if open."""
+        with contextlib.suppress(RuntimeError):
+            self._lock.release()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Whether it was opened within ``timeout_s`` (None: for ever). Ends with an interrupt, whenever that comes."""
+        left_s = math.inf if timeout_s is None else timeout_s
+        while left_s > SIGNAL_LOOK_SECONDS:
+            if self._lock.acquire(timeout=SIGNAL_LOOK_SECONDS):
+                return True
+            left_s -= SIGNAL_LOOK_SECONDS
+        return self._lock.acquire(timeout=max(0.0, left_s))
+
+
+class _Call(Generic[T]):
+    """A coroutine on the loop, for whose end another thread waits."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+        self._ended = Latch()
+
+    def begin(self) -> None:
+        """On the loop's thread."""
+        self._task = asyncio.get_running_loop().create_task(self._work)
+        self._task.add_done_callback(lambda _: self._ended.open())
+
+    def cancel(self) -> None:
+        """On the loop's thread, behind ``begin``."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def wait(self) -> None:
+        """On the other thread."""
+        self._ended.wait()
+
+    def result(self) -> T:
+        """Behind ``wait``."""
+        assert self._task is not None
+        if self._task.cancelled():
+            raise CancelledError
+        return self._task.result()
 
 
 class LoopThread:
@@ -69,29 +118,19 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` on the loop and return its result. An interrupt in the calling thread cancels it."""
-        future = self.start(work)
+        self._check_caller_of(work)
+        call = _Call(work)
+        self.loop.call_soon_threadsafe(call.begin)
         try:
-            return self.result_of(future)
+            call.wait()
         except BaseException:
-            future.cancel()
+            self.loop.call_soon_threadsafe(call.cancel)
             raise
-
-    @staticmethod
-    def result_of(future: Future[T]) -> T:
-        """Wait for ``future`` on the calling thread. Ends with an interrupt, whenever that comes."""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                return future.result(SIGNAL_LOOK_SECONDS)
-            if future.done():
-                return future.result()
+        return call.result()
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin ``work`` on the loop; whoever wants to know waits for the future."""
-        try:
-            self.check_caller()
-        except BaseException:
-            work.close()
-            raise
+        self._check_caller_of(work)
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def post(self, call: Callable[..., object], *args: object) -> None:
@@ -117,6 +156,13 @@ class LoopThread:
                 "a blocking call was made inside a callback of the client",
                 hint="use send_async there, or another thread",
             )
+
+    def _check_caller_of(self, work: Coroutine[Any, Any, object]) -> None:
+        try:
+            self.check_caller()
+        except BaseException:
+            work.close()
+            raise
 
     @property
     def is_current(self) -> bool:
