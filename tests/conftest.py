@@ -5,6 +5,7 @@ Owns the order in which groups start: the long ones first, so that no worker is 
 """
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import Final
 
@@ -51,6 +52,14 @@ def _turn(item: pytest.Item) -> int:
     if group in LONGEST_FIRST:
         return LONGEST_FIRST.index(group)
     return len(LONGEST_FIRST) + (item.get_closest_marker("slow") is None)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Interrupts reach this process and those that it starts: a worker of the test runner ignores them."""
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, usual)
 
 
 @pytest.fixture(scope="session")

@@ -136,7 +136,7 @@ def test_text_output_has_id_key_and_value(pulsarish: Pulsarish, topic: str) -> N
 
 
 def test_following_prints_what_comes_later_and_ends_with_ctrl_c(
-    broker: RunningBroker, tmp_path: Path, topic: str
+    broker: RunningBroker, tmp_path: Path, topic: str, interruptible: None
 ) -> None:
     """Each message is printed when it comes; Ctrl-C is the usual end, exit code 0, and acks are kept.
 

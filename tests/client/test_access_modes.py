@@ -46,7 +46,11 @@ def test_fencing_ends_the_other_producers(client: Client, topic: str) -> None:
     with pytest.raises(ProducerFencedError):
         older.send("late")
     newer.close()
-    assert values(take(consumer, 2)) == ["old", "new"]
+    # A real Pulsar may make the consumer come back to the topic: it gets again what it has not confirmed.
+    seen = [(consumer.receive(WAIT_S).value or b"").decode()]
+    while seen[-1] != "new":
+        seen.append((consumer.receive(WAIT_S).value or b"").decode())
+    assert list(dict.fromkeys(seen)) == ["old", "new"]
 
 
 def test_one_waits_for_exclusive_access(service: Service, topic: str) -> None:

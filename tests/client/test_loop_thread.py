@@ -108,14 +108,6 @@ except KeyboardInterrupt:
     assert (out, err, process.returncode) == (b"interrupted\n", b"", 0)
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """A worker of the test runner ignores interrupts, so that only its master acts on them."""
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, usual)
-
-
 def test_a_cancelled_call_is_cancelled_on_the_loop(interruptible: None) -> None:
     """What an interrupted caller waited for does not go on behind its back."""
     loop_thread = shared_loop_thread()

@@ -91,6 +91,7 @@ class MutableBucket:
         self._times = array("q", [row[0] for row in kept])
         self._ledgers = array("q", [row[1] for row in kept])
         self._entries = array("I", [row[2] for row in kept])
+        self.last_ledger = self._ledgers[-1] if self._ledgers else -1
         self._indexed = {}
         for ledger in set(self._ledgers):
             self._indexed[ledger] = BitMap([row[2] for row in kept if row[1] == ledger])

@@ -55,6 +55,17 @@ class TestAdd:
         rig.clock.advance(1000)
         assert all_due(tracker) == [*positions(1, 0, 1, 2), Position(2, 0)]
 
+    def test_a_ledger_goes_on_when_all_of_it_so_far_was_given_out(self) -> None:
+        """6.4.2.1: the mutable bucket is emptied instead of sealed, and takes in what follows (the kill rig's find)."""
+        rig = Rig(min_index_count=3)
+        tracker = rig.tracker()
+        add_all(tracker, [1, 2, 3, 4, 5, 6], ledger=1)
+        rig.clock.advance(10)
+        assert len(all_due(tracker)) == 6
+        assert add_all(tracker, [20, 15], ledger=1, first=6) == [True, True]
+        rig.clock.advance(10)
+        assert all_due(tracker) == positions(1, 7, 6)
+
     def test_a_full_bucket_is_sealed_when_a_ledger_begins(self) -> None:
         """6.4.1.3 (I6.6): not before, so that a bucket holds whole ledgers."""
         rig = Rig(min_index_count=3)
