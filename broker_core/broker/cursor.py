@@ -75,11 +75,6 @@ class Cursor:
 
     # -- questions
 
-    @property
-    def has_holes(self) -> bool:
-        """Whether anything after ``mark_delete`` is acknowledged, so that reads must be filtered."""
-        return bool(self.deleted or self.partial)
-
     def untouched_from(self, position: Position) -> bool:
         """Whether it is certain that nothing at or after ``position`` is acknowledged: the usual case of a new read."""
         if position <= self.mark_delete or self.partial:

@@ -161,7 +161,7 @@ class SingleActiveDispatcher:
             return False
         settings = self._context.settings
         start = self.read_position
-        if self._cursor.has_holes or start <= self._cursor.mark_delete:
+        if not self._cursor.untouched_from(start):
             start = self.read_position = self._cursor.skip_acked(start)
         entries = self._reader.read(
             start,
@@ -172,10 +172,10 @@ class SingleActiveDispatcher:
             return False
         if self._filter is not None:
             self._sort_out(self._filter, entries)
-        if self._cursor.has_holes or entries[-1].position <= self._cursor.mark_delete:
-            self._send_filtered(consumer, entries)
-        else:
+        if self._cursor.untouched_from(entries[0].position):
             self._send(consumer, entries)
+        else:
+            self._send_filtered(consumer, entries)
         return consumer.permits > 0 and self._reader.has_more(self.read_position)
 
     def _send(self, consumer: Consumer, entries: list[StoredEntry]) -> None:

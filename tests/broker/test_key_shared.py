@@ -454,6 +454,13 @@ class TestExclusiveFilter:
         world.restart()
         assert world.subscription().cursor.mark_delete == positions[5]
 
+    def test_what_is_outside_is_not_delivered_though_no_hole_is_left_of_it(self) -> None:
+        """2.2.4: what comes first of a read is acknowledged without a gap."""
+        world = World()
+        _, box = world.subscribe(EXCLUSIVE, key_shared=sticky((0, 16383)), permits=3)
+        positions = KeyWorld.send(world, HIGH, LOW)  # type: ignore[arg-type] # a world too
+        assert box.take() == positions[1:]
+
     def test_bad_ranges_are_refused(self) -> None:
         """2.2.4, 2.8.2"""
         world = World()
