@@ -28,8 +28,9 @@ from benchmarks import (
     report,
     storage_bench,
 )
-from benchmarks.connectors import SEVEN_COLUMNS, PulsarishConnector
+from benchmarks.connectors import NARROW_SIDE, SEVEN_COLUMNS, PulsarishConnector
 from benchmarks.measure import Figure
+from benchmarks.parts import add_only
 from benchmarks.spark_cases import SparkCases, new_session
 from benchmarks.spark_suite import FULL, QUICK, run_suite
 from broker_core.testing.running_broker import RunningBroker
@@ -53,13 +54,11 @@ def main(arguments: list[str]) -> int:
     }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the product alone.")
     parser.add_argument("--quick", action="store_true", help="little data, one run: shows that everything works")
-    parser.add_argument("--only", default=",".join(parts), help="parts, comma separated (all)")
+    add_only(parser, parts)
     chosen = parser.parse_args(arguments)
     context = report.environment()
-    if unknown := set(chosen.only.split(",")) - set(parts):
-        parser.error(f"no such part: {', '.join(sorted(unknown))} (there are {', '.join(parts)})")
     figures: list[Figure] = []
-    for name in chosen.only.split(","):
+    for name in chosen.only:
         sys.stderr.write(f"-- {name}\n")
         figures += parts[name](chosen.quick)
     path = report.save("bench", context, figures)
@@ -90,7 +89,7 @@ def spark(quick: bool) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="bench-spark-") as folder, RunningBroker(Path(folder) / "data") as broker:
         session = new_session([])
         connector = PulsarishConnector(broker)
-        narrow = PulsarishConnector(broker, "pulsarish, 7 columns", SEVEN_COLUMNS)
+        narrow = PulsarishConnector(broker, NARROW_SIDE, SEVEN_COLUMNS)
         scale = QUICK if quick else FULL
         figures = run_suite(SparkCases(session, Path(folder)), [connector, narrow], [connector], scale)
         session.stop()

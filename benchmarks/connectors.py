@@ -30,6 +30,7 @@ KAFKA_TUNED: Final = {
     "kafka.max.poll.records": "5000",
 }
 
+NARROW_SIDE: Final = "pulsarish, 7 columns"
 SEVEN_COLUMNS: Final = {"columns": "key,value,topic,partition,offset,timestamp,timestampType"}
 
 

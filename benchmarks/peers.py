@@ -25,9 +25,17 @@ import pyarrow.parquet as pq
 from benchmarks import report
 from benchmarks.budgets import LIMIT_SIDE
 from benchmarks.compare import Sample, Side, in_turn
-from benchmarks.connectors import KAFKA_TUNED, SEVEN_COLUMNS, Connector, KafkaConnector, PulsarishConnector
+from benchmarks.connectors import (
+    KAFKA_TUNED,
+    NARROW_SIDE,
+    SEVEN_COLUMNS,
+    Connector,
+    KafkaConnector,
+    PulsarishConnector,
+)
 from benchmarks.kafka import recipe as kafka
 from benchmarks.measure import Figure
+from benchmarks.parts import add_only
 from benchmarks.spark_cases import SparkCases, new_session
 from benchmarks.spark_suite import FULL, QUICK, Scale, run_suite
 from benchmarks.spark_suite import PARTS as SUITE_PARTS
@@ -37,23 +45,20 @@ from examples.flights.source import load_flights
 _REPOSITORY: Final = Path(__file__).resolve().parent.parent
 ETL: Final = "etl"
 PARTS: Final = (*SUITE_PARTS, ETL)
-_SIDES: Final = ("pulsarish", "kafka", "kafka tuned", "pulsarish, 7 columns", LIMIT_SIDE)
+_SIDES: Final = ("pulsarish", "kafka", "kafka tuned", NARROW_SIDE, LIMIT_SIDE)
 
 
 def main(arguments: list[str]) -> int:
     """The command; its exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description="Compare with Kafka in one run.")
     parser.add_argument("--quick", action="store_true", help="few rows, one run: shows that everything works")
-    parser.add_argument("--only", default=",".join(PARTS), help="parts, comma separated (all)")
+    add_only(parser, PARTS)
     chosen = parser.parse_args(arguments)
-    parts = chosen.only.split(",")
-    if unknown := set(parts) - set(PARTS):
-        parser.error(f"no such part: {', '.join(sorted(unknown))} (there are {', '.join(PARTS)})")
     scale = QUICK if chosen.quick else FULL
     context = report.environment()
     try:
         with tempfile.TemporaryDirectory(prefix="bench-peers-") as folder:
-            figures = measure(Path(folder), scale, parts)
+            figures = measure(Path(folder), scale, chosen.only)
     except kafka.PeerUnavailableError as error:
         sys.stderr.write(f"no comparison: {error}\n")
         return 1
@@ -69,7 +74,7 @@ def measure(folder: Path, scale: Scale, parts: Collection[str]) -> list[Figure]:
     """What ``parts`` name, in the one session first, then the ETL job as processes of its own."""
     with kafka.running_broker(folder / "kafka") as theirs, RunningBroker(folder / "pulsarish") as ours:
         pulsarish = PulsarishConnector(ours)
-        narrow = PulsarishConnector(ours, "pulsarish, 7 columns", SEVEN_COLUMNS)
+        narrow = PulsarishConnector(ours, NARROW_SIDE, SEVEN_COLUMNS)
         default = KafkaConnector(theirs)
         tuned = KafkaConnector(theirs, "kafka tuned", KAFKA_TUNED)
         spark = new_session(kafka.connector_jars())

@@ -365,8 +365,8 @@ class MultipleConsumersDispatcher(ABC):
             consumer.pending.add_all(positions, costs)
             self._owners.update(zip(positions, repeat(consumer), strict=False))
         consumer.send(deliveries, messages, size_bytes, self._pass_ms)
-        if consumer.permits <= 0 or consumer.pending.unacked >= self._consumer_limit:
-            self._block_if_full(consumer)
+        self._block_if_full(consumer)
+        if consumer.permits <= 0 or consumer.blocked:
             self._refresh(consumer)
         return size_bytes
 

@@ -68,9 +68,11 @@ class Permits:
 
     def sized(self, messages: int, size_bytes: int) -> int:
         """What was pushed holds so much together; returns the permits to send now, or 0."""
+        if not self._bytes_max:
+            return 0
         self._mean_bytes += (size_bytes / messages - self._mean_bytes) * min(messages / _MEMORY_MESSAGES, 1.0)
         before = self.queue_size
-        if not self._bytes_max or (before == self.places and self._mean_bytes * before <= self._bytes_max):
+        if before == self.places and self._mean_bytes * before <= self._bytes_max:
             return 0
         due = self._fit()
         return due + self._all_owed() if before < self.queue_size == self.places else due

@@ -42,29 +42,32 @@ def admit_all(sends: Iterable[tuple[SendHead, bytes]], admitted: list[bytes]) ->
     for something that is not an entry, and NotAllowedError for a count that cannot be true or for a transaction.
     """
     for (_producer_id, sequence_id, messages, _highest, _is_chunk, in_transaction), body in sends:
-        if _HEAD_BYTES <= len(body) <= _SMALL_BYTES and messages == 1 and not in_transaction:
-            magic, checksum, metadata_bytes = _head_from(body)
-            end = _HEAD_BYTES + metadata_bytes
-            if magic == _MAGIC and end <= len(body) and _crc32c(body[6:]) == checksum:
-                try:
-                    metadata = _parse_metadata(body[_HEAD_BYTES:end])
-                except DecodeError:
-                    pass  # the words for it are found below
-                else:
-                    # What is required is there for sure if it is not 0 or empty, which costs a third of asking for it.
-                    required = metadata.publish_time and metadata.sequence_id and metadata.producer_name
-                    # These have required fields of their own.
-                    nested = metadata.properties or metadata.encryption_keys
-                    complete = required and (not nested or metadata.IsInitialized())
-                    if complete and not metadata.HasField("num_messages_in_batch"):
-                        admitted.append(body)
-                        continue
         if in_transaction:
             raise NotAllowedError(
                 f"message {sequence_id} belongs to a transaction, which this broker does not have",
                 hint="send it outside of any transaction",
             )
-        admitted.append(_admit_unusual(body, messages))
+        admitted.append(body if messages == 1 and _is_usual(body) else _admit_unusual(body, messages))
+
+
+def _is_usual(body: bytes) -> bool:
+    """Whether it is certain that ``body`` is a small, whole entry of one message. If not, ``_admit_unusual`` looks."""
+    if not _HEAD_BYTES <= len(body) <= _SMALL_BYTES:
+        return False
+    magic, checksum, metadata_bytes = _head_from(body)
+    end = _HEAD_BYTES + metadata_bytes
+    if magic != _MAGIC or end > len(body) or _crc32c(body[6:]) != checksum:
+        return False
+    try:
+        metadata = _parse_metadata(body[_HEAD_BYTES:end])
+    except DecodeError:
+        return False
+    # What is required is there for sure if it is not 0 or empty, which costs a third of asking for it.
+    if not (metadata.publish_time and metadata.sequence_id and metadata.producer_name):
+        return False
+    if (metadata.properties or metadata.encryption_keys) and not metadata.IsInitialized():
+        return False  # these have required fields of their own
+    return not metadata.HasField("num_messages_in_batch")
 
 
 def _admit_unusual(body: bytes, announced: int) -> bytes:

@@ -219,14 +219,20 @@ def receipt_frame(
 
 
 def receipt_frames(
-    producer_id: int, sequence_ids: Sequence[int], ledger: int, first_entry: int, partition: int = -1
+    producer_id: int,
+    sequence_ids: Sequence[int],
+    ledger: int,
+    first_entry: int,
+    partition: int = -1,
+    highest_sequence_ids: Sequence[int] = (),
 ) -> bytes:
-    """``receipt_frame`` of entries that follow one another, joined; none of them has a highest sequence id.
+    """``receipt_frame`` of entries that follow one another, joined. ``highest_sequence_ids``: empty if there are none.
 
     All of such a frame is the same from one entry to the next but the two numbers, which mostly count up.
     """
     count, first_id = len(sequence_ids), sequence_ids[0]
-    if first_id >= 0 and first_entry >= 0 and tuple(sequence_ids) == tuple(range(first_id, first_id + count)):
+    plain = max(highest_sequence_ids, default=-1) < 0
+    if plain and first_id >= 0 and first_entry >= 0 and tuple(sequence_ids) == tuple(range(first_id, first_id + count)):
         sequences, numbers = varints(first_id, count), varints(first_entry, count)
         sizes = len(sequences[0]), len(numbers[0])
         if sizes == (len(sequences[-1]), len(numbers[-1])):
@@ -234,8 +240,10 @@ def receipt_frames(
             return start + (end + start).join(map(middle.join, zip(sequences, numbers, strict=True))) + end
     return b"".join(
         [
-            receipt_frame(producer_id, sequence_id, ledger, first_entry + number, partition)
-            for number, sequence_id in enumerate(sequence_ids)
+            receipt_frame(producer_id, sequence_id, ledger, entry, partition, highest)
+            for entry, sequence_id, highest in zip(
+                range(first_entry, first_entry + count), sequence_ids, highest_sequence_ids or repeat(-1), strict=False
+            )
         ]
     )
 

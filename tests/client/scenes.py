@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from broker_core.client import AsyncClient, ClientConfig
+from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.scripted_broker import ScriptedBroker, scripted_broker
 
@@ -40,3 +41,8 @@ def run(play: Play, **options: Any) -> None:
 def flows(broker: ScriptedBroker) -> list[int]:
     """The permits of every FLOW that the broker got, in order."""
     return [c.flow.messagePermits for peer in broker.peers for c in peer.received if c.type == BaseCommand.FLOW]
+
+
+def subscribes(broker: ScriptedBroker) -> list[pb.CommandSubscribe]:
+    """What every SUBSCRIBE that the broker got asked for, in order."""
+    return [c.subscribe for peer in broker.peers for c in peer.received if c.type == BaseCommand.SUBSCRIBE]

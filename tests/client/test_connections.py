@@ -19,14 +19,9 @@ from broker_core.base.errors import (
 from broker_core.client import AsyncClient, ClientConfig
 from broker_core.wire.commands import close_consumer, error, ping, success
 from broker_core.wire.frames import encode_command
-from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
-from tests.client.scenes import run
+from tests.client.scenes import run, subscribes
 from tests.client.scripted_broker import Peer, ScriptedBroker, answer, lookup_answer, scripted_broker
-
-
-def subscribes(broker: ScriptedBroker) -> list[pb.CommandSubscribe]:
-    return [c.subscribe for peer in broker.peers for c in peer.received if c.type == BaseCommand.SUBSCRIBE]
 
 
 def test_the_handshake_announces_what_we_can() -> None:

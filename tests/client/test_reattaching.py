@@ -18,12 +18,8 @@ from broker_core.wire.commands import close_consumer, success
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
-from tests.client.scenes import flows, run
+from tests.client.scenes import flows, run, subscribes
 from tests.client.scripted_broker import Peer, ScriptedBroker, plain_entry
-
-
-def subscribes(broker: ScriptedBroker) -> list[pb.CommandSubscribe]:
-    return [c.subscribe for peer in broker.peers for c in peer.received if c.type == BaseCommand.SUBSCRIBE]
 
 
 def test_flows_come_in_halves_of_the_queue() -> None:

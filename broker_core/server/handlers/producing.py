@@ -21,7 +21,7 @@ from broker_core.broker.requests import AccessMode, InitialPosition, Peer, Produ
 from broker_core.server.admission import admit_all
 from broker_core.server.session import NO_REQUEST, Session
 from broker_core.wire import commands
-from broker_core.wire.heads import SendHead, receipt_frame, receipt_frames
+from broker_core.wire.heads import SendHead, receipt_frames
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 _ENTRY_OVERHEAD_BYTES: Final = 2048
@@ -91,13 +91,10 @@ class ProducerChannel:
         self._session.send(commands.error(self._request_id, error))
 
     def receipt(self, sequence_ids: Sequence[int], highest_sequence_ids: Sequence[int], first: Position) -> None:
-        producer_id, partition = self._producer_id, self._partition
         ledger, entry = first
-        if max(highest_sequence_ids) < 0:
-            self._outbox.put(receipt_frames(producer_id, sequence_ids, ledger, entry, partition))
-            return
-        for number, (sequence_id, highest) in enumerate(zip(sequence_ids, highest_sequence_ids, strict=True), entry):
-            self._outbox.put(receipt_frame(producer_id, sequence_id, ledger, number, partition, highest))
+        self._outbox.put(
+            receipt_frames(self._producer_id, sequence_ids, ledger, entry, self._partition, highest_sequence_ids)
+        )
 
     def send_error(self, sequence_id: int, error: ServerError) -> None:
         self._session.send(commands.send_error(self._producer_id, sequence_id, error))
