@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 
@@ -159,7 +160,11 @@ def _with_deduplication(cell: Cell) -> str:
     topic = cell.topic()
     cell.send(topic, ["made"])
     cell.admin("POST", topic, "deduplicationEnabled", "true")
-    eventually(lambda: cell.admin("GET", topic, "deduplicationEnabled") == b"true", "deduplication is on for the topic")
+    # The policy alone does not say that the topic has taken it in.
+    eventually(
+        lambda: json.loads(cell.admin("GET", topic, "stats"))["deduplicationStatus"] == "Enabled",
+        "deduplication is on for the topic",
+    )
     return topic
 
 

@@ -11,6 +11,7 @@
     L2  a letter is the copy of the message that it names
     L3  a message that is asked for later, or its retry letter, is acknowledged only when the next letter is there
     L4  the letters of a message count 1, 2, and so on, leave out none, and end with the dead letter
+    L5  in the end nothing is left over: each message is accepted or a dead letter
 
 For messages in chunks the rules of every topic say all: R3 and C1 that none is torn, R1 and C3 that none is lost.
 Each function gives what breaks one rule, in words. Source: semantics 1.8, 2.9, 4.7, 6.1.
@@ -133,6 +134,11 @@ def miscounted(retries: Sequence[Letter], dead: Sequence[Letter], retries_max: i
     wrong += [each for each in dead if each.times != retries_max + 1]
     wrong += [each for each in (*retries, *dead) if each.times > 1 and (each.origin, each.times - 1) not in tried]
     return (f"{letter} is not the next one" for letter in wrong)
+
+
+def left_over(unacked: set[Slot]) -> Iterable[str]:
+    """L5. ``unacked``: what a subscription still has when its consumers got nothing more for a while."""
+    return (f"{slot} was neither accepted nor given up" for slot in sorted(unacked))
 
 
 def _when(delivery: Delivery) -> tuple[int, int]:

@@ -65,6 +65,8 @@ def _check_letters(verdict: Verdict, loads: Sequence[Records], logs: dict[str, L
     lost = rules.lost_between_letters(retried, unacked_retried, retries, unacked_retries, dead)
     verdict.note("L3", RETRIED, lost)
     verdict.note("L4", RETRIED, rules.miscounted(retries, dead, RETRIES_MAX))
+    for topic, left in ((POISONED, unacked), (RETRIED, unacked_retried), (RETRY_LETTERS, unacked_retries)):
+        verdict.note("L5", topic, rules.left_over(left))
 
 
 def _never_accepted(loads: Sequence[Records], logs: dict[str, Log], topic: str) -> list[Slot]:

@@ -48,6 +48,10 @@ LIVES_FOR_ONE_CLIENT: Final = 0.25
 """So many brokers live until one client of the rig's choice has got something confirmed: the quickest must not decide
 about all of them, because those that find their broker gone try again more and more rarely."""
 ONE_CLIENT_MAX_S: Final = 0.6
+CALM_PROGRESS: Final = 20
+"""The last broker is left alone until every client has got so much confirmed: on a slow machine with few kills one that
+tries again too rarely would else never meet a broker, and the rules about it would hold of nothing."""
+CALM_TIMEOUT_S: Final = 120.0
 END_TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.002
 _REPORT_EVERY_S: Final = 5.0
@@ -77,6 +81,7 @@ class Rig:
                 while self.summary.kills < self._kills:
                     self._one_life(brokers)
                 self.summary.kill_seconds = time.monotonic() - self._began
+                self._wait_for_everybody()
                 self._bring_to_rest()
             finally:
                 for load in self._loads.values():
@@ -131,6 +136,16 @@ class Rig:
             before, deadline = self._state.progress(load), time.monotonic() + ONE_CLIENT_MAX_S
             while self._state.progress(load) == before and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
+
+    def _wait_for_everybody(self) -> None:
+        """Until each client has worked with the last broker for a while."""
+        wanted = {load: self._state.progress(load) + CALM_PROGRESS for load in range(LOADS)}
+        deadline = time.monotonic() + CALM_TIMEOUT_S
+        while wanted := {load: count for load, count in wanted.items() if self._state.progress(load) < count}:
+            self._check_loads()
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"clients {list(wanted)} got nothing done in {CALM_TIMEOUT_S:.0f} s without a kill")
+            time.sleep(_POLL_S)
 
     def _check_loads(self) -> None:
         for role, load in self._loads.items():

@@ -11,6 +11,7 @@ from tests.kill.delivery_rules import (
     keys_at_two_consumers,
     keys_out_of_order,
     known_but_missing,
+    left_over,
     lost_between_letters,
     miscounted,
     never_delivered_in_time,
@@ -129,3 +130,9 @@ def test_letters_that_count_wrongly_are_found() -> None:
     assert len(list(miscounted([one, two, three], [], 2))) == 1
     assert len(list(miscounted([one, two], [two], 2))) == 1
     assert len(list(miscounted([letter(SLOTS[0], message)], [], 2))) == 1
+
+
+def test_what_no_consumer_got_to_its_end_is_left_over() -> None:
+    """4.7.4: a message that nobody accepts ends as a dead letter, and is not kept for ever."""
+    assert not list(left_over(set()))
+    assert list(left_over({SLOTS[2]})) == [f"{SLOTS[2]} was neither accepted nor given up"]

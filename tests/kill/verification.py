@@ -77,6 +77,7 @@ class Summary:
             f"deduplication          stored twice {self._broken('U1')}, refused but not stored {self._broken('U2')}",
             f"dead letters           lost {self._broken('L1')}, wrong {self._broken('L2')}",
             f"retry letters          lost {self._broken('L3')}, miscounted {self._broken('L4')}",
+            f"left over in the end   {self._broken('L5')}",
             f"violations             {len(self.violations)} (seed {self.seed})",
             *(f"  {text}" for text in self.violations),
         ]
