@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,8 @@ BYTES = np.frombuffer(b"abcd", np.uint8)
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
     """Imports a source anew, as another process would, with a cache of its own."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    # Python takes its bytecode for that of any source of the same size and second.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
     def load(source: str) -> Any:
         path = tmp_path / "kernels.py"
