@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of several folders share: how they are spread over worker processes, Java's options, a real Apache Pulsar.
+"""What tests of several folders share: how they are spread over processes, what those may keep, a real Apache Pulsar.
 
 Owns the order in which groups start: the long ones first, so that no worker is left with one at the end.
 """
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from typing import Final
 
@@ -18,6 +19,11 @@ from tests.apache_pulsar.start import SHORT_LIVED, ApachePulsar, UnavailableErro
 # examples, so that a run fails for what was changed; ``make soak`` and ``make sim`` look for what nobody has seen.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
+
+# Tests start hundreds of Python processes, and each would compile our modules again where the environment forbids to
+# keep them compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 LONGEST_FIRST: Final = ("spark-programs", "pulsar", "spark")
 """Groups of minutes. Those behind them fill the gaps; the slow ones of them begin too."""

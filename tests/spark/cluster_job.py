@@ -21,6 +21,7 @@ def main(master: str, service_url: str, topic: str, checkpoint: str) -> None:
     use_this_python()
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.memory", "600m").config("spark.executor.memory", "512m")
+    builder = builder.config("spark.executor.extraJavaOptions", os.environ.get("SPARK_SUBMIT_OPTS", ""))
     spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
     options = {"service.url": service_url, "topic": topic}
     rows = spark.range(0, 1000, 1, 4).selectExpr("cast(id AS string) AS key", "cast(id AS string) AS value")

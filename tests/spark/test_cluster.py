@@ -28,6 +28,7 @@ SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
 def daemon(name: str, log: Path, *arguments: str) -> Iterator[None]:
     """One of Spark's own processes, for the length of the block."""
     environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "300m"}
+    environment["SPARK_DAEMON_JAVA_OPTS"] = os.environ["SPARK_SUBMIT_OPTS"]
     use_this_python(environment)
     with log.open("wb") as out:
         process = subprocess.Popen(
