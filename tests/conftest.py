@@ -4,6 +4,7 @@
 Owns the order in which groups start: the long ones first, so that no worker is left with one at the end.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -39,18 +40,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep together what shares something expensive, for ``--dist loadgroup --no-loadscope-reorder``.
 
     Everything on the shared Spark session runs in one worker, everything that starts a Spark of its own in another, so
-    that there is one of these at a time; everything with a real Pulsar on one Pulsar. Other tests stay with their file,
-    whose fixtures then start once.
+    that there is one of these at a time; everything with a real Pulsar on one Pulsar, and there all that uses its Java
+    client, so that there is one of these too. Other tests stay with their file, whose fixtures then start once.
     """
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
     items.sort(key=_turn)
 
 
+def pytest_collection_finish() -> None:
+    """Garbage collections no longer look through what importing and collecting thousands of tests has made."""
+    gc.freeze()
+
+
 def _group(item: pytest.Item) -> str:
     if item.get_closest_marker("spark"):
         return "spark" if "spark" in getattr(item, "fixturenames", ()) else "spark-programs"
-    return "pulsar" if item.get_closest_marker("pulsar") else item.nodeid.partition("::")[0]
+    cell = getattr(item, "callspec", None)
+    with_java_client = cell is not None and cell.params.get("cell") == "java"
+    return "pulsar" if with_java_client or item.get_closest_marker("pulsar") else item.nodeid.partition("::")[0]
 
 
 def _turn(item: pytest.Item) -> int:
