@@ -10,6 +10,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -65,13 +66,16 @@ BATCH_CODEC: Final = "broker_core/wire/batch/"
 BROKER_PROCESS: Final = ("base", "storage", "broker", "server")
 
 
-def _sources() -> Iterator[tuple[str, str, ast.Module]]:
+@cache
+def _sources() -> list[tuple[str, str, ast.Module]]:
     """Every product module: its path, its layer, its tree."""
+    found = []
     roots = [*REPOSITORY.glob("broker_core/**/*.py"), *REPOSITORY.glob("pulsarish_spark/**/*.py")]
     for path in [*roots, REPOSITORY / "pyspark_pulsarish.py"]:
         name = path.relative_to(REPOSITORY).as_posix()
         if path.exists() and not name.endswith("_pb2.py"):
-            yield name, _layer(name), parsed(path)
+            found.append((name, _layer(name), parsed(path)))
+    return found
 
 
 def _layer(name: str) -> str:
@@ -107,14 +111,11 @@ def _product_layer(imported: str) -> str | None:
     return _layer("/".join(parts))
 
 
-SOURCES: Final = list(_sources())
-
-
 def test_imports_point_downwards() -> None:
     """A module imports only from its own layer and those that the contract puts below it."""
     wrong = [
         f"{name} imports {imported}"
-        for name, layer, tree in SOURCES
+        for name, layer, tree in _sources()
         for imported in _imports(tree, name)
         if (target := _product_layer(imported))
         and target not in MAY_IMPORT.get(layer, set())
@@ -126,7 +127,7 @@ def test_imports_point_downwards() -> None:
 def test_pure_packages_do_no_input_or_output() -> None:
     """Time, files, sockets, threads and randomness come in through a seam: Clock, Timers, Disk, a sink."""
     wrong = []
-    for name, layer, tree in SOURCES:
+    for name, layer, tree in _sources():
         if layer in PURE:
             allowed = ALLOWED_IO.get(name, (set(), ""))[0]
             imported = {full.split(".")[0] for full in _imports(tree, name)}
@@ -147,7 +148,7 @@ def _direct_io(tree: ast.Module) -> Iterator[str]:
 
 def test_a_runtime_file_reader_builds_names_only() -> None:
     """base/runtime.py may use pathlib for PurePath, nothing else of it."""
-    tree = next(tree for name, _, tree in SOURCES if name == "broker_core/base/runtime.py")
+    tree = next(tree for name, _, tree in _sources() if name == "broker_core/base/runtime.py")
     assert {full for full in _imports(tree, "") if full.startswith("pathlib")} == {"pathlib.PurePath"}
 
 
@@ -155,7 +156,7 @@ def test_the_broker_process_does_without_the_heavy_libraries() -> None:
     """numpy, pyarrow and numba are for clients and Spark; the broker starts fast and never looks into a batch."""
     wrong = [
         f"{name} imports {imported}"
-        for name, layer, tree in SOURCES
+        for name, layer, tree in _sources()
         for imported in _imports(tree, name)
         if (layer in BROKER_PROCESS and imported.startswith("broker_core.wire.batch"))
         or (layer in (*BROKER_PROCESS, "wire") and imported.split(".")[0] in HEAVY and BATCH_CODEC not in name)
@@ -172,7 +173,7 @@ def test_a_started_broker_has_none_of_them_loaded() -> None:
 
 def test_every_exception_is_still_needed() -> None:
     """An exception for a file that is gone, or no longer uses it, is removed."""
-    by_name = {name: tree for name, _, tree in SOURCES}
+    by_name = {name: tree for name, _, tree in _sources()}
     for name, (modules, reason) in ALLOWED_IO.items():
         assert reason
         assert {full.split(".")[0] for full in _imports(by_name[name], name)} & modules, name

@@ -14,7 +14,7 @@ from tests.client.conftest import Service
 from tests.client.helpers import WAIT_S
 
 WAIT_MS = 15_000
-VALUE = b"".join(b"%08d" % number for number in range(1_500_000))
+VALUE = b"%08d" * 1_500_000 % tuple(range(1_500_000))
 """12 MB: three chunks at the usual limit of 5 MiB."""
 
 
