@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "flights_etl.py"
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def run_example(work: Path, *options: str) -> subprocess.CompletedProcess[str]:
