@@ -18,6 +18,7 @@ from broker_core.client.connection import Connection
 from broker_core.client.network import Network
 from broker_core.client.retrying import retrying, worth_retrying
 from broker_core.client.service_url import BrokerAddress, parse_service_url
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 _log = logging.getLogger(__name__)
 
@@ -105,6 +106,12 @@ class Attachment:
             delay_s = self._backoff.next_s()
         self._task = self._network.loop.create_task(self._attach_until_done(delay_s))
 
+    def give_back(self, goodbye: asyncio.Future[BaseCommand]) -> None:
+        """The owner leaves its dedicated connection to the next, once the broker has answered its ``goodbye``."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            self._network.pool.give_back(connection, goodbye)
+
     async def close(self) -> None:
         """Stop attaching. The owner has said goodbye to the broker, or will not."""
         self._end = self._end or AlreadyClosedError(f"{self._what} is closed")
@@ -137,7 +144,8 @@ class Attachment:
     async def _attach_once(self) -> None:
         target, self._target = self._target, None
         if target is None:
-            target = await self._network.lookup.broker_of(self._topic)
+            lookup = self._network.lookup
+            target = await (lookup.known_broker_of if self._dedicated else lookup.broker_of)(self._topic)
         pool = self._network.pool
         connection = await (pool.dedicated(target) if self._dedicated else pool.shared(target))
         self._detached_meanwhile = False
@@ -149,6 +157,8 @@ class Attachment:
             raise
         if self._detached_meanwhile or not connection.is_open:
             raise ConnectionLostError(f"{self._what} was detached while it was being attached")
+        if self._dedicated:
+            self._network.lookup.serves(self._topic, target)
         self.connection = connection
         self._attached_at = self._network.loop.time()
         self._changed()

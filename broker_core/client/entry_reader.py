@@ -2,7 +2,8 @@
 """Bulk reading: the entries of one topic or partition in an exact range of positions, as they are stored.
 
 A subscription of its own that is not durable, on a connection of its own, which is paused while more than
-``buffer_bytes_max`` wait to be taken: the broker's socket fills and the broker stops, whatever permits are out.
+``buffer_bytes_max`` wait to be taken: the broker's socket fills and the broker stops, whatever permits are out. The
+connection of a short range is left to the next reader; that of a long one is closed, for much more may be on its way.
 Invariants: entries come in order, each once, over any number of reconnects; none at or behind ``end`` is handed out;
 each has passed its checksum. Not owned: what trimmed data means, which is the caller's decision (``first_position``,
 ``ended_early``). Source: semantics 1.4.6 (the broker begins AT the start), architecture "How Spark maps on Pulsar".
@@ -32,6 +33,7 @@ from broker_core.client.subscribing import (
     leave_silently,
     reader_subscription,
     register,
+    start_leaving,
 )
 from broker_core.wire.commands import read_position
 from broker_core.wire.entry import EntryRef, split_broker_entry, verify_entry
@@ -42,6 +44,9 @@ PERMITS: Final = 1_000_000_000
 still fits in the 32 bits in which brokers count."""
 
 BUFFER_BYTES_DEFAULT: Final = 32 * 1024 * 1024
+SHORT_BYTES_MAX: Final = 1024 * 1024
+"""A range of so many bytes at most is short: opening a connection takes about as long as reading it."""
+
 QUIET_SECONDS: Final = 0.25
 """After this long without an entry the broker is asked whether the range has any more."""
 
@@ -81,6 +86,7 @@ class AsyncEntryReader:
         self._arriving_at = start
         self._buffer: list[EntryRef] = []
         self._buffer_bytes = 0
+        self._bytes_read = 0
         self._is_topped_up = False
         self._complete = end is not None and start >= end
         self._failure: PulsarishError | None = None
@@ -176,6 +182,7 @@ class AsyncEntryReader:
         self._buffer.append(EntryRef(head.ledger, head.entry, entry, index, time_ms))
         self._arriving_at = Position(head.ledger, head.entry + 1)
         self._buffer_bytes += len(body)
+        self._bytes_read += len(body)
         if self._end is not None and self._arriving_at >= self._end:
             self._finish()
         elif self._buffer_bytes >= self._buffer_bytes_max and self._port is not None:
@@ -242,9 +249,13 @@ class AsyncEntryReader:
         self._let_go()
 
     def _let_go(self) -> None:
-        """End the connection; what is still on its way is not wanted."""
+        """Leave the connection, and end it where something is still on its way that nobody wants."""
         connection, self._port = self._port, None
-        if connection is not None:
+        if connection is None:
+            return
+        if self._complete and self._bytes_read <= SHORT_BYTES_MAX:
+            self._attachment.give_back(start_leaving(connection, self._id))
+        else:
             leave_silently(connection, self._id)
             connection.close()
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Questions that any broker of the cluster answers: who serves a topic, how many partitions, which topics there are.
 
-Owns following redirects and trying the service URL's hosts in turn. Each method is one attempt; ``retrying`` repeats.
+Owns following redirects, trying the service URL's hosts in turn, and the memory of who served a topic last. Each method
+is one attempt; ``retrying`` repeats.
 Source: Pulsar docs, "Binary protocol - Service discovery"; PIP-344 for metadata without auto-creation.
 """
 
@@ -37,6 +38,7 @@ class Lookup:
         self._pool = pool
         self._hosts = parse_service_url(config.service_url)
         self._turn = 0
+        self._served: dict[TopicName, BrokerAddress] = {}
 
     async def service_connection(self) -> Connection:
         """A connection to some host of the service URL; another one is tried next time if this fails."""
@@ -62,6 +64,18 @@ class Lookup:
         if answer.response == pb.CommandPartitionedTopicMetadataResponse.Failed:
             raise ServiceNotReadyError(f"{connection.address} cannot tell the partitions of {topic}")
         return answer.partitions
+
+    async def known_broker_of(self, topic: TopicName) -> BrokerAddress:
+        """The broker that served ``topic`` last, else the one that a lookup names.
+
+        It may have moved since; that broker then refuses, or is not there. So what is known serves one attempt: whoever
+        attaches there says so by ``serves``, and after a failed attempt the cluster is asked.
+        """
+        return self._served.pop(topic, None) or await self.broker_of(topic)
+
+    def serves(self, topic: TopicName, broker: BrokerAddress) -> None:
+        """Somebody has just attached to ``topic`` at ``broker``."""
+        self._served[topic] = broker
 
     async def broker_of(self, topic: TopicName) -> BrokerAddress:
         """Where to connect for ``topic``."""

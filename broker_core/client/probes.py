@@ -64,12 +64,14 @@ class Probe:
 
     async def attach(self) -> None:
         """Subscribe at the start; the broker sends nothing before ``first_entry``."""
-        target = await self._network.lookup.broker_of(self._topic)
+        lookup = self._network.lookup
+        target = await lookup.known_broker_of(self._topic)
         connection = await self._network.pool.shared(target)
         request = Subscribing(
             topic=self._topic, subscription=reader_subscription("probe"), durable=False, start=self._start
         )
         await register(connection, self._id, self, request)
+        lookup.serves(self._topic, target)
         self._connection = connection
 
     async def last(self) -> tuple[Position, int]:

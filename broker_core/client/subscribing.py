@@ -115,6 +115,13 @@ def leave_silently(connection: Connection, consumer_id: int) -> None:
         connection.send(close_consumer(consumer_id, connection.next_request_id()))
 
 
+def start_leaving(connection: Connection, consumer_id: int) -> asyncio.Future[BaseCommand]:
+    """The same; the broker's answer comes behind everything that it has sent to the consumer."""
+    connection.consumers.pop(consumer_id, None)
+    request_id = connection.next_request_id()
+    return connection.start_request(close_consumer(consumer_id, request_id), request_id)
+
+
 async def leave(connection: Connection, consumer_id: int) -> None:
     """The same, and wait for a while until the broker has done it."""
     if connection.consumers.pop(consumer_id, None) is not None:

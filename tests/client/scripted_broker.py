@@ -33,11 +33,16 @@ class Peer(asyncio.Protocol):
         self.sends: list[tuple[int, Frame]] = []
         self._reader = FrameReader(FRAME_BYTES_MAX)
         self.transport: asyncio.Transport
+        self.has_ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self.broker.peers.append(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.has_ended = True
+        self.broker.changed.set()
 
     def data_received(self, data: bytes) -> None:
         while data:
