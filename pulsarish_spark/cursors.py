@@ -15,7 +15,7 @@ from typing import Final
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConsumerBusyError
-from broker_core.base.positions import Position
+from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client, CursorHandle
 from pulsarish_spark.offsets import Offset
 from pulsarish_spark.start_spec import Word
@@ -55,14 +55,18 @@ class Cursors:
                 return
 
     def start_acks(self, before: Mapping[str, Offset]) -> None:
-        """Begin to acknowledge everything before an offset on each partition. Cheap if that was done already."""
+        """Begin to acknowledge everything before an offset on each partition. Cheap if that was begun already."""
         for name, offset in before.items():
             # Entry 0 has its predecessor in another ledger, whose length is not known here; the next ack covers it.
             if offset.position.entry <= 0 or name not in self._cursors:
                 continue
             last = Position(offset.position.ledger, offset.position.entry - 1)
-            if self._acked.get(name, last._replace(entry=-1)) < last:
+            if self._begun(name) < last:
                 self._pending[name] = (last, self._cursors[name].start_ack(last))
+
+    def _begun(self, name: str) -> Position:
+        """How far acknowledging was begun."""
+        return self._pending[name][0] if name in self._pending else self._acked.get(name, POSITION_EARLIEST)
 
     def finish_acks(self) -> None:
         """Return when all that was begun is durable: partitions wait for the same sync of the broker's disk."""

@@ -40,7 +40,7 @@ class StreamDriver:
     """State of one running query on the driver. Used by one thread."""
 
     def __init__(self, options: ReadOptions, client: Client, wish: TaskWish, clock: Clock | None = None) -> None:
-        self._options = options
+        self.options = options
         self._client = client
         self._wish = wish
         self._clock = clock or SystemClock()
@@ -64,7 +64,7 @@ class StreamDriver:
     def initial(self) -> SourceOffset:
         """Where a query without a checkpoint starts; the same answer each time."""
         if self._initial is None:
-            spec = self._options.starting or OffsetSpec()
+            spec = self.options.starting or OffsetSpec()
             spec.check_named("startingOffsets", self._layout.partitions)
             self._initial = SourceOffset(
                 {key: self._first_start(key, name) for key, name in self._layout.names.items()}
@@ -78,12 +78,13 @@ class StreamDriver:
         begin = self._begin(start.offsets)
         if not first:
             self._start_acks(start.offsets)
-        ends = self._ends(begin, wait=not first)
-        self._cursors.finish_acks()
-        stop = self._stop(begin, ends, limit)
+        stop = self._stop(begin, self._ends(begin, wait=not first), limit)
         if first:
             return SourceOffset(stop, start=start.offsets)
-        return start if stop == start.offsets else SourceOffset(stop)
+        if stop != start.offsets:
+            return SourceOffset(stop)  # its batch begins with the commit of ``start``, which waits for the acks
+        self._cursors.finish_acks()
+        return start
 
     def newest(self) -> SourceOffset | None:
         """The ends as last seen, for the progress report."""
@@ -111,9 +112,9 @@ class StreamDriver:
 
     def _first_start(self, key: TopicPartition, name: str) -> Offset:
         """Where one partition starts, with a cursor that is there before, so that nothing behind is deleted."""
-        at_end = self._options.starting_ms is None and start_point(key, self._options, "latest") == "latest"
+        at_end = self.options.starting_ms is None and start_point(key, self.options, "latest") == "latest"
         self._cursors.open(name, "latest" if at_end else "earliest")
-        start = resolve_start(self._view, name, key, self._options, "latest", self._policy)
+        start = resolve_start(self._view, name, key, self.options, "latest", self._policy)
         if not at_end:
             # What comes before a start that is always resolved alike is never needed. ``latest`` is not: asked again
             # after a restart it may lie behind the end of a first batch that was not committed.
@@ -127,7 +128,7 @@ class StreamDriver:
         if self._bounded and self._target is not None:
             return
         if self._clock.monotonic() - self._layout_at >= DISCOVERY_S:
-            self._layout = discover(self._options.selection, self._client, missing_ok=True)
+            self._layout = discover(self.options.selection, self._client, missing_ok=True)
             self._layout_at = self._clock.monotonic()
 
     def _begin(self, start: Offsets) -> dict[TopicPartition, Offset]:
@@ -141,7 +142,7 @@ class StreamDriver:
         for key, offset in offsets.items():
             if key in self._layout.names:
                 continue
-            if key.topic not in self._options.selection.names:
+            if key.topic not in self.options.selection.names:
                 raise ConfigError(
                     f"the checkpoint was made for topic {key.topic}, which is not read now",
                     hint="read the same topics, or use a new checkpoint folder",

@@ -80,9 +80,9 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
         return None if newest is None else newest.to_json()
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
-        options = self._options()
-        planned = self._driver().plan(SourceOffset.from_json(start), SourceOffset.from_json(end))
-        return [*make_tasks(planned, options)]
+        driver = self._driver()
+        planned = driver.plan(SourceOffset.from_json(start), SourceOffset.from_json(end))
+        return [*make_tasks(planned, driver.options)]
 
     def commit(self, end: Mapping[str, Any]) -> None:
         self._driver().commit(SourceOffset.from_json(end))

@@ -380,8 +380,15 @@ class EntryReader(Handle[AsyncEntryReader]):
 
     def __iter__(self) -> Iterator[list[EntryRef]]:
         """Raises OperationTimeoutError without progress, ChecksumMismatchError for a damaged entry."""
-        while entries := self._thread.run(self._inner.next_entries()):
+        while not self._inner.is_exhausted and (entries := self._thread.run(self._inner.next_entries())):
             yield entries
+
+    def close(self) -> None:
+        """Close the connection, unless the whole range was read: it has been left then. Harmless if closed."""
+        if self._inner.is_exhausted:
+            self._thread.start(self._inner.close())
+        else:
+            super().close()
 
     @property
     def first_position(self) -> Position | None:

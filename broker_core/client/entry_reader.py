@@ -99,6 +99,12 @@ class AsyncEntryReader:
         if not self._complete:
             await self._attachment.open(self._network.config.operation_timeout_s)
 
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether every entry of the range was handed out. May be asked on any thread."""
+        # In this order: what completes the range is in the buffer before.
+        return self._complete and not self._buffer and self._failure is None
+
     async def next_entries(self) -> list[EntryRef]:
         """The entries that are here, at least one; an empty list when the range is complete.
 
