@@ -172,14 +172,23 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_soon(self._flush)
         self._outgoing.extend(buffers)
 
-    async def request(self, command: BaseCommand, request_id: int, timeout_s: float | None = None) -> BaseCommand:
-        """Send a request and return its answer.
+    async def request(
+        self,
+        command: BaseCommand,
+        request_id: int,
+        timeout_s: float | None = None,
+        *,
+        behind: BaseCommand | None = None,
+    ) -> BaseCommand:
+        """Send a request, and the command ``behind`` it that nobody answers; return the request's answer.
 
         Raises the ServerError that the broker answers, ConnectionLostError, or OperationTimeoutError after
         ``timeout_s`` (default: the client's operation timeout; math.inf: never).
         """
         limit_s = self._config.operation_timeout_s if timeout_s is None else timeout_s
         future = self.start_request(command, request_id)
+        if behind is not None:
+            self.send(behind)
         try:
             async with asyncio.timeout(None if limit_s == math.inf else limit_s):
                 return await future

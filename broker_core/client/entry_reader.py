@@ -43,6 +43,9 @@ PERMITS: Final = 1_000_000_000
 """What the broker may push, in messages: more than any reader will see, so that only bytes hold it back. Twice as much
 still fits in the 32 bits in which brokers count."""
 
+EARLY_PERMITS: Final = 1000
+"""What the broker may push before it has answered the subscribe: as much as any consumer's queue takes."""
+
 BUFFER_BYTES_DEFAULT: Final = 32 * 1024 * 1024
 SHORT_BYTES_MAX: Final = 1024 * 1024
 """A range of so many bytes at most is short: opening a connection takes about as long as reading it."""
@@ -148,10 +151,15 @@ class AsyncEntryReader:
             initial_position="earliest",
             start=self._arriving_at,
         )
-        await register(connection, self._id, self, request)
+        self._port = None  # the one of before is lost
+        early = 0 if self._messages_expected else EARLY_PERMITS
+        await register(connection, self._id, self, request, permits=early)
         self._port = connection
         self._is_topped_up = not self._messages_expected
-        connection.send(flow(self._id, self._messages_expected or PERMITS))
+        if self._complete or self._failure is not None:
+            self._network.loop.call_soon(self._let_go)  # the attachment must have its connection first
+        else:
+            connection.send(flow(self._id, self._messages_expected or PERMITS))
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
         if self._complete:

@@ -62,15 +62,15 @@ class Probe:
     def is_attached(self) -> bool:
         return self._connection is not None and self._lost is None and self._connection.is_open
 
-    async def attach(self) -> None:
-        """Subscribe at the start; the broker sends nothing before ``first_entry``."""
+    async def attach(self, *, permits: int = 0) -> None:
+        """Subscribe at the start; with a permit the first entry may be on its way before ``first_entry``."""
         lookup = self._network.lookup
         target = await lookup.known_broker_of(self._topic)
         connection = await self._network.pool.shared(target)
         request = Subscribing(
             topic=self._topic, subscription=reader_subscription("probe"), durable=False, start=self._start
         )
-        await register(connection, self._id, self, request)
+        await register(connection, self._id, self, request, permits=permits)
         lookup.serves(self._topic, target)
         self._connection = connection
 
@@ -83,6 +83,8 @@ class Probe:
     async def first_entry(self) -> EntryRef | None:
         """The entry at or after the start, None if there is none."""
         connection = self._attached()
+        if self._arrival.done():
+            return await self._arrival
         connection.send(flow(self._id, 1))
         answer = await last_message_id(connection, self._id)
         last = read_position(answer.last_message_id)
@@ -210,7 +212,7 @@ class Probes:
     async def _first_entry_at(self, topic: TopicName, position: Position) -> EntryRef | None:
         probe = Probe(self._network, topic, position)
         try:
-            await probe.attach()
+            await probe.attach(permits=1)
             return await probe.first_entry()
         finally:
             probe.leave()

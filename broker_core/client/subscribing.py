@@ -94,12 +94,19 @@ def _key_values(properties: dict[str, str]) -> list[pb.KeyValue]:
     return [pb.KeyValue(key=name, value=text) for name, text in properties.items()]
 
 
-async def register(connection: Connection, consumer_id: int, port: ConsumerPort, request: Subscribing) -> None:
-    """Subscribe over ``connection``; ``port`` hears of everything from before the broker answers. Raises its answer."""
+async def register(
+    connection: Connection, consumer_id: int, port: ConsumerPort, request: Subscribing, *, permits: int = 0
+) -> None:
+    """Subscribe over ``connection``; ``port`` hears of everything from before the broker answers. Raises its answer.
+
+    ``permits`` travel with the request and spare a round trip where the broker subscribes at once. One that takes its
+    time, as Apache Pulsar may, ignores them: they are to be given again to where nothing comes.
+    """
     request_id = connection.next_request_id()
     connection.consumers[consumer_id] = port
+    behind = flow(consumer_id, permits) if permits else None
     try:
-        await connection.request(request.command(consumer_id, request_id), request_id)
+        await connection.request(request.command(consumer_id, request_id), request_id, behind=behind)
     except TopicNotFoundError as failure:
         connection.consumers.pop(consumer_id, None)
         raise not_found(request.topic) from failure

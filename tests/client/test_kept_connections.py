@@ -78,6 +78,28 @@ def test_what_was_on_its_way_to_the_last_reader_never_reaches_the_next() -> None
     run(play)
 
 
+def test_a_range_that_came_with_the_answer_of_the_subscribe_leaves_its_connection_too() -> None:
+    """The permits that travel with the subscribe may bring the whole range before the reader knows that it is open."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        def entry_at_once(peer: Peer, command: BaseCommand) -> None:
+            answer(peer, command)
+            peer.deliver(0, plain_entry(b"x"), command.subscribe.consumer_id)
+
+        broker.handlers[BaseCommand.SUBSCRIBE] = entry_at_once
+        for _ in range(3):
+            reader = await client.read_entries("t", Position(1, 0), Position(1, 1))
+            assert [entry.entry for entry in await reader.next_entries()] == [0]
+            await reader.close()
+            await broker.until(
+                lambda: newest_reader(broker).count(BaseCommand.CLOSE_CONSUMER) == len(subscribes(broker))
+            )
+            await roundtrip(client)
+        assert (len(broker.peers), len(subscribes(broker))) == (2, 3)
+
+    run(play)
+
+
 def no_answer(peer: Peer, command: BaseCommand) -> None:
     """The goodbye is heard, and nothing is said."""
 
