@@ -59,7 +59,10 @@ def read_range(
         decoder = _Decoder(client, wanted, start, policy, needed)
         for entries in _grouped(fetched):
             continuity.check(entries)
-            rows = maker.make(_inside(decoder.decode(entries), start, end))
+            decoded = _inside(decoder.decode(entries), start, end)
+            if not decoded.num_rows:  # Chunks before the last one are no rows.
+                continue
+            rows = maker.make(decoded)
             for at in range(0, rows.num_rows, BATCH_ROWS_MAX):
                 yield rows.slice(at, BATCH_ROWS_MAX)
     continuity.finish()

@@ -18,6 +18,7 @@ from pulsarish_spark.loss import DataLossError, LossPolicy
 from pulsarish_spark.offsets import Offset
 from pulsarish_spark.planning import EntryRange
 from pulsarish_spark.range_reader import read_range
+from pulsarish_spark.schema import ALL_COLUMNS
 from pulsarish_spark.topics import TopicPartition
 
 TOPIC = "persistent://public/default/t"
@@ -64,6 +65,18 @@ def test_ranges_that_cut_a_message_have_it_once(client: Client, large: MessageId
         assert first + second == [b"a", b"b", VALUE, b"c", b"d"]
         assert (VALUE in second) == (cut <= large.entry)
         assert rows(client, middle, end) == second
+
+
+def test_chunks_that_fill_a_group_without_a_row_come_before_it(client: Client) -> None:
+    """5.1.5: chunks as large as an entry may be are decoded one by one, and the first of them make no rows."""
+    with client.create_producer("big", batching_enabled=False, chunking_enabled=True) as producer:
+        sent = producer.send(bytes(12_000_000))
+    topic = "persistent://public/default/big"
+    start, end = Offset(Position(sent.ledger, 0)), Offset(Position(sent.ledger, sent.entry + 1))
+    wanted = EntryRange(TopicPartition(topic, 0), topic, False, start, end)
+    batches = list(read_range(client, wanted, ALL_COLUMNS, LossPolicy(True)))
+    assert [len(value) for batch in batches for value in batch.column("value").to_pylist()] == [12_000_000]
+    assert batches[0].column("topic").to_pylist() == [topic]
 
 
 @pytest.mark.usefixtures("large")
