@@ -23,7 +23,7 @@ def failover_owner(partition: int, consumers: int) -> int:
 
 def assign(items: Iterable[T], partition_of: Callable[[T], int], consumers: int) -> list[list[T]]:
     """Give each item to the owner of its partition; the order of items is kept. Owners of nothing are left out."""
-    owned: list[list[T]] = [[] for _ in range(consumers)]
+    owned: dict[int, list[T]] = {}
     for item in items:
-        owned[failover_owner(partition_of(item), consumers)].append(item)
-    return [items for items in owned if items]
+        owned.setdefault(failover_owner(partition_of(item), consumers), []).append(item)
+    return [owned[owner] for owner in sorted(owned)]

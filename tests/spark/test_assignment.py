@@ -21,3 +21,4 @@ def test_tasks_get_all_items_in_order_and_none_is_empty() -> None:
     """2.3.2: every partition has exactly one owner; idle consumers make no task."""
     assert assign(range(5), lambda p: p, 2) == [[0, 2, 4], [1, 3]]
     assert assign([0, 1], lambda p: p, 4) == [[0], [1]]
+    assert assign([3, 1], lambda p: p, 99_999_999_999) == [[1], [3]]  # a slip of the hand, not of the memory
