@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from broker_core.wire.entry import EntryRef
 from pulsarish_spark.entries import behind, offset_of
-from pulsarish_spark.loss import LossPolicy, lost_gap, lost_tail
+from pulsarish_spark.loss import LossPolicy, lost_gap, lost_tail, lost_topic
 from pulsarish_spark.offsets import Offset
 from pulsarish_spark.planning import EntryRange
 
@@ -49,11 +49,14 @@ class Continuity:
         if self._lenient:
             self._lenient = False
             return
-        if entry.ledger == wanted.position.ledger and entry.entry == wanted.position.entry:
-            return
         found = offset_of(entry)
         if wanted.message_index >= 0 and found.message_index >= 0:
             missing = found.message_index - wanted.message_index
+            if missing < 0:
+                self._policy.report(lost_topic(self._key, self._text(wanted), self._text(found)))
+                return
+        elif found.position == wanted.position:
+            return
         else:
             missing = -1 if entry.ledger == wanted.position.ledger or entry.entry > 0 else 0
         if missing:

@@ -8,17 +8,20 @@ one's data.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Final
 
 from broker_core.base.clock import SystemClock
-from broker_core.base.errors import ConsumerBusyError
+from broker_core.base.errors import ConsumerBusyError, NotAllowedError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client, CursorHandle
 from pulsarish_spark.offsets import Offset
 from pulsarish_spark.start_spec import Word
+
+logger = logging.getLogger(__name__)
 
 TAKEOVER_S: Final = 3.0
 """How long to try while the connection of a query that was just stopped or killed is still being closed."""
@@ -72,8 +75,14 @@ class Cursors:
         """Return when all that was begun is durable: partitions wait for the same sync of the broker's disk."""
         while self._pending:
             name, (last, confirmed) = self._pending.popitem()
-            confirmed.result()
-            self._acked[name] = last
+            try:
+                confirmed.result()
+            except NotAllowedError as error:
+                # The topic ends before it, so it was deleted or replaced. What that means for the query is said by
+                # whoever compares its end with the offset.
+                logger.warning("ack_refused topic=%s error=%s", name, error)
+            else:
+                self._acked[name] = last
 
     def close(self) -> None:
         """Leave the subscription; it stays on the broker."""
@@ -83,6 +92,8 @@ class Cursors:
 
     def _busy(self, name: str) -> ConsumerBusyError:
         return ConsumerBusyError(
-            f'another query reads {name} under the subscription name "{self._subscription}"',
-            hint='give each query a name of its own: .option("subscriptionName", "my-query")',
+            f"another query, or the other side of a join of this stream with itself, reads {name} under the "
+            f'subscription name "{self._subscription}"',
+            hint="give each query, and each side of such a join, a stream of its own with a name of its own: "
+            '.option("subscriptionName", "my-query")',
         )

@@ -52,6 +52,11 @@ def lost_gap(partition: object, wanted: str, found: str, messages: int) -> str:
     return f"partition {partition} should go on at {wanted}, but the next message is {found}: {_count(messages)} lost"
 
 
+def lost_topic(partition: object, wanted: str, found: str) -> str:
+    """Message indexes go back: these are other messages than those before."""
+    return f"partition {partition} should go on at {wanted}, but {found} comes next: it was deleted or replaced"
+
+
 def lost_tail(partition: object, wanted: str, end: str, messages: int) -> str:
     """A range ends too early."""
     return f"partition {partition} has nothing between {wanted} and {end}: {_count(messages)} lost"

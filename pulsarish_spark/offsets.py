@@ -57,6 +57,16 @@ class Offset(NamedTuple):
         """What orders offsets of one partition."""
         return self.position, self.batch
 
+    def is_possible_before(self, later: Offset) -> bool:
+        """Whether ``later`` can be an end of the same topic: neither position nor index goes back."""
+        if later.key < self.key:
+            return False
+        if min(self.message_index, later.message_index) < 0:
+            return True
+        if later.key == self.key:
+            return later.message_index == self.message_index
+        return later.message_index >= self.message_index
+
 
 Offsets = Mapping[TopicPartition, Offset]
 

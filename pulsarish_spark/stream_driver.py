@@ -142,9 +142,10 @@ class StreamDriver:
         for key, offset in offsets.items():
             if key in self._layout.names:
                 continue
-            if key.topic not in self.options.selection.names:
+            if not self.options.selection.wants(key):
+                what = key.topic if key.topic not in self.options.selection.names else key
                 raise ConfigError(
-                    f"the checkpoint was made for topic {key.topic}, which is not read now",
+                    f"the checkpoint was made for topic {what}, which is not read now",
                     hint="read the same topics, or use a new checkpoint folder",
                 )
             self._policy.report(lost_partition(key, offset.text(key.partition)))
@@ -174,18 +175,21 @@ class StreamDriver:
         """Where the batch stops: at ``ends``, or before if that would be more than ``limit`` messages."""
         stop: dict[TopicPartition, Offset] = {}
         for key, end in ends.items():
-            if end.key < begin[key].key:
+            if not begin[key].is_possible_before(end):
                 self._policy.report(lost_end(key, begin[key].text(key.partition), end.text(key.partition)))
-            # The same position keeps its text, whether or not its index is known by now.
-            stop[key] = end if end.key != begin[key].key else begin[key]
+                stop[key] = end
+            else:
+                # The same position keeps its text, whether or not its index is known by now.
+                stop[key] = end if end.key != begin[key].key else begin[key]
         return stop if limit is None else admit(self._view, self._layout.names, begin, stop, limit)
 
     def _range(self, key: TopicPartition, begin: Offset | None, end: Offset) -> EntryRange | None:
         """What to read of one partition; None if nothing."""
         name = self._layout.names.get(key)
-        if name is None or (begin is not None and begin.key == end.key):
+        replaced = begin is not None and not begin.is_possible_before(end)
+        if name is None or (begin is not None and begin.key == end.key and not replaced):
             return None
-        if begin is None or begin.key > end.key:
+        if begin is None or replaced:
             start, exact = self._view.earliest(name), False
         else:
             start, exact = self._view.with_index(name, begin), True

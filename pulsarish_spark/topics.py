@@ -52,6 +52,10 @@ class Selection:
     def names(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.topics)
 
+    def wants(self, key: TopicPartition) -> bool:
+        """Whether a partition is to be read, if it exists."""
+        return any(name == key.topic and (only is None or key.partition in only) for name, only in self.topics)
+
 
 class Layout(NamedTuple):
     """The partitions of a selection at one moment, sorted, and the name that each is reached by on the broker."""

@@ -76,6 +76,18 @@ LOSSES = [
         [],
         f"partition {KEY} has nothing between 5:2@10 and 5:3@11: 1 message lost",
     ),
+    (
+        at(5, 2, 10),
+        at(7, 1, 1),
+        [entry(7, 0, 0)],
+        f"partition {KEY} should go on at 5:2@10, but 7:0@0 comes next: it was deleted or replaced",
+    ),
+    (
+        at(5, 2, 10),
+        at(5, 3, 9),
+        [entry(5, 2, 8)],
+        f"partition {KEY} should go on at 5:2@10, but 5:2@8 comes next: it was deleted or replaced",
+    ),
 ]
 
 

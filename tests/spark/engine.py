@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Spark asks of a stream source, in its order and in this process: for tests of positions that need no session."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from pulsarish_spark.options import Side, read_options
+from pulsarish_spark.schema import spark_schema
+from pulsarish_spark.stream_reader import PulsarishStreamReader
+
+_TRIGGERS_MAX: Final = 100
+
+
+class Engine:
+    """One query from the beginning of its topics; each ``trigger`` is a micro-batch, noted if it succeeds."""
+
+    def __init__(self, service_url: str, **options: str | int) -> None:
+        self._options: dict[str, str | int] = {"service.url": service_url, "startingOffsets": "earliest", **options}
+        self.end: dict[str, Any] | None = None
+        """The end of the last batch that succeeded: what the checkpoint would say."""
+        self._reader = self._new_reader()
+
+    def restart(self, **options: str | int) -> None:
+        """Stop, and go on from the checkpoint with other options."""
+        self._reader.stop()
+        self._options |= options
+        self._reader = self._new_reader()
+
+    def trigger(self) -> list[int] | None:
+        """Run one batch if there is something new; returns its values."""
+        start = _json(self._reader.initialOffset() if self.end is None else self.end)
+        end = _json(self._reader.latestOffset(start, self._reader.getDefaultReadLimit()))
+        if end == start:
+            return None
+        batches = [batch for task in self._reader.partitions(start, end) for batch in self._reader.read(task)]
+        self.end = end
+        return [int(value) for batch in batches for value in batch.column("value").to_pylist()]
+
+    def drain(self) -> list[int]:
+        """Run batches until there is nothing new; returns all their values, sorted."""
+        found: list[int] = []
+        for _ in range(_TRIGGERS_MAX):
+            if (values := self.trigger()) is None:
+                return sorted(found)
+            found += values
+        raise AssertionError(f"there was something new in each of {_TRIGGERS_MAX} triggers")
+
+    def stop(self) -> None:
+        self._reader.stop()
+
+    def _new_reader(self) -> PulsarishStreamReader:
+        raw = {name.lower(): str(value) for name, value in self._options.items()}
+        return PulsarishStreamReader(raw, spark_schema(read_options(raw, Side.STREAM_READ, {}).columns))
+
+
+def _json(offset: Any) -> dict[str, Any]:
+    """As it comes back from Spark, which keeps offsets as text."""
+    found: dict[str, Any] = json.loads(json.dumps(offset))
+    return found

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Topics that are not what the checkpoint says: deleted, made anew, on a data directory that was wiped. No session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker_core.base.errors import ConfigError, ConsumerBusyError
+from pulsarish_spark import embedded, embedded_broker
+from pulsarish_spark.loss import DataLossError
+from tests.spark.conftest import Broker, numbers
+from tests.spark.engine import Engine
+from tests.spark.queries import eventually
+
+Start = Callable[..., Engine]
+
+
+@pytest.fixture
+def start(broker: Broker) -> Iterator[Start]:
+    """``start(topic=..., option=...)``: a query, stopped at the end."""
+    started: list[Engine] = []
+
+    def make(**options: str | int) -> Engine:
+        started.append(Engine(broker.service_url, **options))
+        return started[-1]
+
+    yield make
+    for engine in started:
+        engine.stop()
+
+
+def replace(broker: Broker, topic: str) -> None:
+    broker.admin("DELETE", f"persistent/public/default/{topic}?force=true")
+
+
+def test_a_topic_that_was_deleted_is_a_loss_before_anything_is_sent_to_it(
+    start: Start, broker: Broker, topic: str
+) -> None:
+    """The acknowledgement of the last batch, which the new topic cannot know, is not what the user hears of."""
+    broker.send_one_by_one(topic, numbers(0, 10))
+    query = start(topic=topic)
+    assert query.trigger() == list(range(10))
+    replace(broker, topic)
+    with pytest.raises(DataLossError, match="where reading should go on: it was deleted or replaced"):
+        query.trigger()
+    query.restart(failOnDataLoss="false")
+    assert query.drain() == []
+    broker.send(topic, numbers(50, 55))
+    assert query.drain() == [50, 51, 52, 53, 54]
+
+
+@pytest.mark.parametrize("values", [numbers(100, 103), numbers(100, 110), numbers(100, 150)])
+def test_a_topic_that_was_made_anew_is_read_from_its_beginning_or_not_at_all(
+    start: Start, broker: Broker, topic: str, values: list[str]
+) -> None:
+    """With fewer, as many, and more messages than the old one had."""
+    broker.send_one_by_one(topic, numbers(0, 10))
+    query = start(topic=topic)
+    assert query.trigger() == list(range(10))
+    replace(broker, topic)
+    broker.send_one_by_one(topic, values)
+    with pytest.raises(DataLossError, match="it was deleted or replaced"):
+        query.trigger()
+    query.restart(failOnDataLoss="false")
+    assert query.drain() == [int(value) for value in values]
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_data_directory_that_was_wiped_does_not_pass_for_the_old_one(tmp_path: Path, fail: str) -> None:
+    """The new topic has the same ledger and as many entries, but not the same messages: only indexes tell."""
+    data = tmp_path / "data"
+    first = embedded_broker(data)
+    Broker(first.service_url, first.http_url).send("t", numbers(0, 10))
+    query = Engine(first.service_url, topic="t")
+    assert query.trigger() == list(range(10))
+    os.kill(first.pid, signal.SIGTERM)
+    eventually(lambda: embedded.find(data) is None, "the broker has stopped")
+    shutil.rmtree(data)
+    second = embedded_broker(data)
+    try:
+        Broker(second.service_url, second.http_url).send("t", numbers(100, 105))
+        query.restart(failOnDataLoss=fail, **{"service.url": second.service_url})
+        if fail == "true":
+            with pytest.raises(DataLossError, match="ends at 1:1@5, before 1:1@10 where reading should go on"):
+                query.trigger()
+        else:
+            assert query.drain() == list(range(100, 105))
+    finally:
+        query.stop()
+        os.kill(second.pid, signal.SIGTERM)
+        eventually(lambda: embedded.find(data) is None, "the broker has stopped")
+
+
+def test_partitions_that_are_no_longer_assigned_are_no_loss(start: Start, broker: Broker, topic: str) -> None:
+    """They exist, so "it does not exist any more" would send the user looking in the wrong place."""
+    broker.create(topic, 2)
+    broker.send(topic, numbers(0, 20))
+    query = start(assign=f'{{"{topic}":[0,1]}}')
+    assert query.drain() == list(range(20))
+    query.restart(assign=f'{{"{topic}":[0]}}')
+    with pytest.raises(ConfigError, match=rf"the checkpoint was made for topic \S+{topic}\[1\], which is not read now"):
+        query.trigger()
+
+
+def test_whoever_uses_one_stream_twice_in_a_query_learns_how_to(start: Start, broker: Broker, topic: str) -> None:
+    """Spark reads the two sides of a self-join as two sources that know nothing of each other."""
+    broker.send(topic, numbers(0, 5))
+    query = start(topic=topic)
+    query.trigger()
+    with pytest.raises(ConsumerBusyError, match="or the other side of a join of this stream with itself"):
+        start(topic=topic).trigger()
+    assert start(topic=topic, subscriptionName="other-side").drain() == list(range(5))
