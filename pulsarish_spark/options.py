@@ -9,6 +9,7 @@ options of the wrong side and bad values are ConfigErrors of one line. Knows not
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -94,9 +95,22 @@ def _text(text: str) -> str:
 
 def _service_url(text: str) -> str:
     url = _text(text)
+    if url.startswith("pulsar+ssl://"):
+        raise ValueError("TLS is not supported yet")
     if not url.startswith("pulsar://") or url == "pulsar://":
         raise ValueError("it takes the address of a broker that starts with pulsar://")
     return url
+
+
+def _directory(text: str) -> str:
+    """Absolute, because executors have another working directory than the driver."""
+    return os.path.abspath(os.path.expanduser(_text(text)))
+
+
+def _topic(text: str) -> str:
+    if "," in text:
+        raise ValueError('it takes one topic; read several with .option("topics", "a,b")')
+    return parse_topic(text)
 
 
 def _subscription(text: str) -> str:
@@ -133,7 +147,7 @@ OPTIONS: Final = (
     Option(
         "data.dir",
         Side.ANY,
-        _text,
+        _directory,
         "/var/lib/pulsarish",
         "Directory of the embedded broker. Default $PULSARISH_DATA_DIR, else ~/.local/share/pulsarish.",
         ("dataDir", "data_dir"),
@@ -141,7 +155,7 @@ OPTIONS: Final = (
     Option(
         "topic",
         Side.ANY,
-        parse_topic,
+        _topic,
         "flights",
         "The topic to read or write. load(...) and save(...) take it too.",
         ("path",),
@@ -170,6 +184,7 @@ OPTIONS: Final = (
         parse_timestamp_ms,
         "1767225600000",
         "Start at the first message published at or after this time (ms or ISO 8601). Beats startingOffsets.",
+        ("startingTime",),
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
@@ -184,6 +199,7 @@ OPTIONS: Final = (
         parse_timestamp_ms,
         "1767225600000",
         "End before the first message published at or after this time. Beats endingOffsets.",
+        ("endingTime",),
         wrong_side=_NO_END,
     ),
     Option(
@@ -245,13 +261,36 @@ _BY_KEY: Final = {key.lower(): option for option in OPTIONS for key in (option.n
 _LIKENESS_MIN: Final = 0.7
 _SELECTORS: Final = ("topic", "topics", "assign")
 
+_NAME_THEM: Final = 'is not supported; name the topics: .option("topics", "a,b")'
+_NAME_IT: Final = 'is not supported; name the subscription: .option("subscriptionName", "my-query")'
+_NO_MINIMUM: Final = "is not supported: a batch takes what there is; a trigger interval makes fewer and larger batches"
+_BY_WORD_OR_ID: Final = "is not supported: startingTimestamp and endingTimestamp hold for all partitions alike"
+_NOT_NEEDED: Final = "is not needed here; remove it"
+
 _REFUSED: Final = {
     "kafka.bootstrap.servers": "names a Kafka cluster and this format speaks Pulsar; "
     'give .option("service.url", "pulsar://host:6650"), or no address at all to use the embedded broker',
-    "subscribepattern": 'is not supported; name the topics: .option("topics", "a,b")',
-    "topicspattern": 'is not supported; name the topics: .option("topics", "a,b")',
+    "subscribepattern": _NAME_THEM,
+    "topicspattern": _NAME_THEM,
+    "paths": 'was given by load([...]); name the topics: .option("topics", "a,b").load()',
+    "startingoffsetsbytimestamp": _BY_WORD_OR_ID,
+    "endingoffsetsbytimestamp": _BY_WORD_OR_ID,
+    "minoffsetspertrigger": _NO_MINIMUM,
+    "maxtriggerdelay": _NO_MINIMUM,
+    "maxbytespertrigger": 'is not supported; limit messages: .option("maxOffsetsPerTrigger", "500000")',
+    "groupidprefix": _NAME_IT,
+    "subscriptionprefix": _NAME_IT,
     "admin.url": "is not needed: limits work over the binary protocol; remove it",
+    "waitingfornonexistedtopic": "is not needed: a stream creates its topic; remove it",
+    "allowdifferenttopicschemas": "is not needed: values are read as bytes; remove it",
+    "polltimeoutms": _NOT_NEEDED,
+    "kafkaconsumer.polltimeoutms": _NOT_NEEDED,
+    "fetchoffset.numretries": _NOT_NEEDED,
+    "fetchoffset.retryintervalms": _NOT_NEEDED,
 }
+"""Options of Spark's Kafka source and of pulsar-spark that mean nothing here, or something that cannot be had."""
+
+_FOREIGN: Final = {"kafka.": "the Kafka client", "pulsar.": "the Java client of Pulsar"}
 
 
 # ------------------------------------------------------------------------------------------ the whole set
@@ -360,8 +399,9 @@ def _find(key: str) -> Option:
     if near := closest(key, _BY_KEY, likeness_min=_LIKENESS_MIN):
         option = _BY_KEY[near]
         raise ConfigError(f'option "{key}" is unknown', hint=f"did you mean {option.name}? {_example(option)}")
-    if key.lower().startswith("kafka."):
-        raise ConfigError(f'option "{key}" is a setting of the Kafka client, which is not used here', hint="remove it")
+    for start, whose in _FOREIGN.items():
+        if key.lower().startswith(start):
+            raise ConfigError(f'option "{key}" is a setting of {whose}, which is not used here', hint="remove it")
     raise ConfigError(f'option "{key}" is unknown', hint="the options are " + ", ".join(o.name for o in OPTIONS))
 
 
@@ -394,7 +434,7 @@ def _address(given: Mapping[str, Any], environment: Mapping[str, str]) -> Addres
             return Address(_service_url(url))
         except ValueError as error:
             raise ConfigError(f'{ENV_SERVICE_URL}="{url}" in the environment is not valid: {error}') from error
-    return Address("", str(default_data_dir(environment)))
+    return Address("", _directory(str(default_data_dir(environment))))
 
 
 def _selection(given: Mapping[str, Any]) -> Selection:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.positions import MessageId
@@ -30,6 +30,14 @@ class AtIndex:
 
 
 Point: TypeAlias = Word | Offset | AtIndex
+
+LONG_MAX: Final = 2**63 - 1
+"""No broker knows a larger id, index or time."""
+
+BATCH_MAX: Final = 2**31 - 1
+"""The place in a batch is a 32-bit number."""
+
+K = TypeVar("K")
 
 _FORMS: Final = (
     'earliest, latest, an id "ledger:entry[:partition[:batch]]" or a message index (-1 is latest, -2 is earliest)'
@@ -75,7 +83,7 @@ def parse_offset_spec(text: str) -> OffsetSpec:
     if word := _word(text):
         return OffsetSpec(everywhere=word)
     try:
-        document = json.loads(text)
+        document = json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         if not text.lstrip().startswith("{"):
             raise ValueError("it takes earliest, latest or a JSON object") from error
@@ -84,20 +92,21 @@ def parse_offset_spec(text: str) -> OffsetSpec:
         raise ValueError("it takes earliest, latest or a JSON object")
     topics: dict[str, Word] = {}
     partitions: dict[TopicPartition, Point] = {}
-    for name, found in document.items():
-        topic = parse_topic(name)
+    for topic, found in _once([(parse_topic(name), found) for name, found in document.items()]).items():
         if isinstance(found, str) and (word := _word(found)):
             topics[topic] = word
         elif isinstance(found, dict):
-            partitions.update((_partition(topic, key), _point(value)) for key, value in found.items())
+            partitions |= _once([(_partition(topic, key), _point(value)) for key, value in found.items()])
         else:
-            raise ValueError(f"topic {name} takes earliest, latest or an object of partitions")
+            raise ValueError(f"topic {topic} takes earliest, latest or an object of partitions")
     return OffsetSpec(None, topics, partitions)
 
 
 def parse_timestamp_ms(text: str) -> int:
     """Milliseconds since the epoch, or a time with its offset like ``2026-01-01T00:00:00Z``."""
     if text.strip().isdecimal():
+        if int(text) > LONG_MAX:
+            raise ValueError("it is no time in milliseconds: too large")
         return int(text)
     try:
         moment = datetime.fromisoformat(text.strip())
@@ -106,6 +115,15 @@ def parse_timestamp_ms(text: str) -> int:
     if moment.tzinfo is None:
         raise ValueError("it has no time zone; write 2026-01-01T00:00:00Z")
     return int(moment.astimezone(UTC).timestamp() * 1000)
+
+
+def _once(pairs: list[tuple[K, Any]]) -> dict[K, Any]:
+    """A JSON object; ValueError if it names something twice, of which JSON takes the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f'it says two things of "{next(name for name in names if names.count(name) > 1)}"')
+    return found
 
 
 def _word(text: str) -> Word | None:
@@ -122,7 +140,7 @@ def _partition(topic: str, key: str) -> TopicPartition:
 
 
 def _point(value: Any) -> Point:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= -2:
+    if isinstance(value, int) and not isinstance(value, bool) and -2 <= value <= LONG_MAX:
         return "latest" if value == -1 else "earliest" if value == -2 else AtIndex(value)
     if isinstance(value, str):
         if word := _word(value):
@@ -137,8 +155,10 @@ def _point(value: Any) -> Point:
 def _id(text: str) -> Offset:
     """An id as people and other clients write it, or the text of an offset out of a checkpoint."""
     if "@" in text:
-        return Offset.parse(text)
-    found = MessageId.parse(text)
-    if found.ledger < 0 or found.entry < 0:
-        raise ValueError("negative")
-    return Offset(found.position, -1, max(found.batch_index, 0))
+        offset = Offset.parse(text)
+    else:
+        found = MessageId.parse(text)
+        offset = Offset(found.position, -1, max(found.batch_index, 0))
+    if not all(0 <= number <= LONG_MAX for number in offset.position) or offset.batch > BATCH_MAX:
+        raise ValueError("no broker has such an id")
+    return offset

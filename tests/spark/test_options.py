@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -212,13 +213,22 @@ def test_a_wrong_read_option_is_explained_in_one_line(side: Side, options: dict[
     [
         ("latst", "it takes earliest, latest or a JSON object"),
         ("[1]", "it takes earliest, latest or a JSON object"),
-        ('{"flights":3}', "topic flights takes earliest, latest or an object of partitions"),
+        ('{"flights":3}', "flights takes earliest, latest or an object of partitions"),
         ('{"flights":{"x":3}}', '"x" is not a partition number'),
         ('{"flights":{"0":-3}}', "-3 is no position"),
         ('{"flights":{"0":true}}', "true is no position"),
         ('{"flights":{"0":"5"}}', '"5" is no position'),
         ('{"flights"', "it is not JSON"),
         ('{"a/b":{"0":1}}', "topic name 'a/b' is not valid"),
+        ('{"flights":{"0":9223372036854775808}}', "9223372036854775808 is no position"),
+        ('{"flights":{"0":"9223372036854775808:0"}}', '"9223372036854775808:0" is no position'),
+        ('{"flights":{"0":"5:7:0:2147483648"}}', '"5:7:0:2147483648" is no position'),
+        ('{"flights":{"0":1,"0":2}}', 'it says two things of "0"'),
+        ('{"flights":{"0":1,"00":2}}', 'it says two things of "persistent://public/default/flights[0]"'),
+        (
+            '{"flights":{"0":1},"public/default/flights":{"1":2}}',
+            'it says two things of "persistent://public/default/flights"',
+        ),
     ],
 )
 def test_a_wrong_position_is_explained(text: str, why: str) -> None:
@@ -246,6 +256,54 @@ def test_times_are_milliseconds_or_have_a_zone() -> None:
     assert reading(topic="t", startingTimestamp="2026-01-01T00:00:00Z").starting_ms == 1767225600000
     with pytest.raises(ConfigError, match="no time zone"):
         reading(topic="t", startingTimestamp="2026-01-01T00:00:00")
+    with pytest.raises(ConfigError, match=r'endingTimestamp="9223372036854775808" is not valid: .*too large'):
+        reading(Side.BATCH_READ, topic="t", endingTimestamp="9223372036854775808")
+
+
+def test_what_pulsar_spark_calls_a_time_is_understood() -> None:
+    """Under its names, with the same meaning."""
+    options = reading(Side.BATCH_READ, topic="t", startingTime="5", endingTime="7")
+    assert (options.starting_ms, options.ending_ms) == (5, 7)
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("startingOffsetsByTimestamp", "startingTimestamp and endingTimestamp hold for all partitions alike"),
+        ("minOffsetsPerTrigger", "a trigger interval makes fewer and larger batches"),
+        ("maxBytesPerTrigger", '.option("maxOffsetsPerTrigger", "500000")'),
+        ("subscriptionPrefix", '.option("subscriptionName", "my-query")'),
+        ("kafkaConsumer__pollTimeoutMs", "is not needed here; remove it"),
+        ("pulsar__client__operationTimeoutMs", "is a setting of the Java client of Pulsar, which is not used here"),
+        ("paths", '.option("topics", "a,b").load()'),
+    ],
+)
+def test_what_other_sources_have_and_this_one_has_not_is_not_taken_for_a_typing_error(option: str, why: str) -> None:
+    """The nearest name may mean something else: minOffsetsPerTrigger is not a misspelt maxOffsetsPerTrigger."""
+    with pytest.raises(ConfigError) as caught:
+        reading(topic="t", **{option: "1"})
+    assert why in str(caught.value)
+    assert "did you mean" not in str(caught.value)
+
+
+def test_a_list_of_topics_is_no_topic() -> None:
+    """A stream would make a topic of that name, and wait for ever."""
+    with pytest.raises(ConfigError, match=r'it takes one topic; read several with .option\("topics", "a,b"\)'):
+        reading(path="a,b")
+
+
+def test_a_data_directory_is_the_same_for_driver_and_executors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Executors have another working directory; and no folder is ever called ~."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    assert reading(topic="t", data__dir="pulsar").address.data_dir == str(tmp_path / "pulsar")
+    assert reading(topic="t", data__dir="~/pulsar").address.data_dir == "/home/me/pulsar"
+
+
+def test_tls_is_named_as_what_is_missing() -> None:
+    """Not as a misspelt address."""
+    with pytest.raises(ConfigError, match="TLS is not supported yet"):
+        reading(topic="t", service__url="pulsar+ssl://h:6651")
 
 
 def test_the_sink_takes_its_own_options_and_what_spark_adds() -> None:
