@@ -79,4 +79,4 @@ def embedded_broker(data_dir: str | os.PathLike[str] | None = None, env: Mapping
 
     Returns its ``service_url`` and ``http_url``. Without ``data_dir`` it is the default one of the environment.
     """
-    return embedded.ensure(Path(data_dir if data_dir is not None else default_data_dir(env)))
+    return embedded.ensure(Path(data_dir if data_dir is not None else default_data_dir(env)).expanduser().absolute())

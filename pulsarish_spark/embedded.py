@@ -3,9 +3,10 @@
 
 Theory of operation. Whoever wants to start a broker holds the lock of ``embedded.lock`` while it does, so two starters
 on one directory end with one broker (the broker's own lock on its data would refuse the second anyway).
-``broker.json`` is only a hint; a broker is alive if its port accepts. The ports of the last start are kept in
-``embedded.json`` and asked for again, so that clients of a broker that was killed find its successor at the same
-address. It stops by itself when nobody has been connected for ``IDLE_STOP_S``.
+``broker.json`` is only a hint: a broker is alive if the file was not copied from elsewhere, its process exists, and its
+port accepts. The ports of the last start are kept in ``embedded.json`` and asked for again, so that clients of a broker
+that was killed find its successor at the same address. It stops by itself when nobody has been connected for
+``IDLE_STOP_S``.
 """
 
 from __future__ import annotations
@@ -70,10 +71,11 @@ class Ports(NamedTuple):
 def find(data_dir: Path) -> RuntimeInfo | None:
     """The broker that serves ``data_dir`` now, if there is one."""
     try:
-        info = RuntimeInfo.decode((data_dir / RUNTIME_FILE).read_bytes())
+        with (data_dir / RUNTIME_FILE).open("rb") as file:
+            info = RuntimeInfo.decode(file.read(), os.fstat(file.fileno()).st_ino)
     except FileNotFoundError:
         return None
-    return info if info is not None and _accepts(info.service_url) else None
+    return info if info is not None and _is_alive(info.pid) and _accepts(info.service_url) else None
 
 
 def ensure(data_dir: Path) -> RuntimeInfo:
@@ -81,11 +83,17 @@ def ensure(data_dir: Path) -> RuntimeInfo:
 
     Raises EmbeddedBrokerError if it cannot start, OperationTimeoutError if it is not ready in ``START_TIMEOUT_S``.
     """
-    if (info := find(data_dir)) is not None:
-        return info
-    data_dir.mkdir(parents=True, exist_ok=True)
-    with _only_starter(data_dir):
-        return find(data_dir) or _start(data_dir)
+    try:
+        if (info := find(data_dir)) is not None:
+            return info
+        data_dir.mkdir(parents=True, exist_ok=True)
+        with _only_starter(data_dir):
+            return find(data_dir) or _start(data_dir)
+    except OSError as error:
+        raise EmbeddedBrokerError(
+            f"{data_dir} cannot be the data directory of the embedded broker: {error.strerror or error}",
+            hint='name another: .option("data.dir", "/var/lib/pulsarish")',
+        ) from error
 
 
 class LocalBroker(NamedTuple):
@@ -203,6 +211,17 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether there is such a process; else somebody else may have its port by now."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # It is another user's.
+    return True
 
 
 def _accepts(service_url: str) -> bool:

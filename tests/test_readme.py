@@ -26,7 +26,7 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
     """A data directory whose embedded broker is stopped at the end."""
     yield tmp_path / "data"
     file = tmp_path / "data" / RUNTIME_FILE
-    info = RuntimeInfo.decode(file.read_bytes()) if file.exists() else None
+    info = RuntimeInfo.decode(file.read_bytes(), file.stat().st_ino) if file.exists() else None
     if info:
         os.kill(info.pid, signal.SIGTERM)
 

@@ -32,18 +32,22 @@ class RuntimeInfo(msgspec.Struct, frozen=True, kw_only=True):
     service_url: str
     http_url: str
     version: str
+    file_number: int = 0
+    """Number (inode) of the file that says this, 0 if it does not tell: a copy of a data directory has another one, and
+    its ``broker.json`` speaks of a broker that serves the original."""
 
     def encode(self) -> bytes:
         """The content of the file: one line of JSON."""
         return msgspec.json.encode(self) + b"\n"
 
     @classmethod
-    def decode(cls, content: bytes) -> RuntimeInfo | None:
-        """Read the content back; None if it is not (yet) whole."""
+    def decode(cls, content: bytes, file_number: int) -> RuntimeInfo | None:
+        """Read the content of the file with this number back; None if it is not (yet) whole, or was copied there."""
         try:
-            return msgspec.json.decode(content, type=cls)
+            info = msgspec.json.decode(content, type=cls)
         except msgspec.DecodeError:
             return None
+        return info if info.file_number in (0, file_number) else None
 
 
 def default_data_dir(env: Mapping[str, str]) -> PurePath:

@@ -112,13 +112,14 @@ def running_broker(data_dir: Path) -> RuntimeInfo:
     """What the broker of ``data_dir`` left there; ConnectionLostError if none runs."""
     from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 
+    path = data_dir / RUNTIME_FILE
     try:
-        info = RuntimeInfo.decode((data_dir / RUNTIME_FILE).read_bytes())
+        info = RuntimeInfo.decode(path.read_bytes(), path.stat().st_ino)
     except OSError:
         info = None
     if info is None:
         raise ConnectionLostError(
-            f'no broker runs on "{data_dir}": it has no {RUNTIME_FILE}',
+            f'no broker runs on "{data_dir}": it has no {RUNTIME_FILE} of its own',
             hint=f'start one with: pulsarish serve --data-dir "{data_dir}" (or name another broker with --url)',
         )
     return info

@@ -21,6 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
 
+import msgspec
+
 from broker_core import __version__
 from broker_core.base.errors import StorageError
 from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
@@ -89,7 +91,7 @@ async def _serve(
         pid=os.getpid(), service_url=server.node.service_url, http_url=server.node.http_url, version=__version__
     )
     runtime_file = data_dir / RUNTIME_FILE
-    _write_atomically(runtime_file, info.encode())
+    _write_runtime_file(runtime_file, info)
     _tune_garbage_collector()
     try:
         on_ready(info)
@@ -149,16 +151,18 @@ def _tune_garbage_collector() -> None:
     gc.set_threshold(_GC_YOUNG_OBJECTS, 20, 50)
 
 
-def _write_atomically(path: Path, content: bytes) -> None:
+def _write_runtime_file(path: Path, info: RuntimeInfo) -> None:
+    """All at once, and with the number that the file keeps when it gets its name."""
     fresh = path.with_name(path.name + ".new")
-    fresh.write_bytes(content)
+    with fresh.open("wb") as file:
+        file.write(msgspec.structs.replace(info, file_number=os.fstat(file.fileno()).st_ino).encode())
     fresh.replace(path)
 
 
 def _remove_runtime_file(path: Path) -> None:
     """Unless it is another broker's by now."""
     with contextlib.suppress(OSError):
-        info = RuntimeInfo.decode(path.read_bytes())
+        info = RuntimeInfo.decode(path.read_bytes(), path.stat().st_ino)
         if info is not None and info.pid == os.getpid():
             path.unlink()
 

@@ -30,7 +30,16 @@ def test_the_runtime_file_comes_back_and_half_a_file_does_not() -> None:
     """A reader that meets a torn or foreign file sees no broker; fields of a newer version do no harm."""
     info = RuntimeInfo(pid=7, service_url="pulsar://127.0.0.1:1", http_url="http://127.0.0.1:2", version="0.1.0")
     content = info.encode()
-    assert RuntimeInfo.decode(content) == info
-    assert RuntimeInfo.decode(content[:20]) is None
-    assert RuntimeInfo.decode(b'{"pid": "seven"}') is None
-    assert RuntimeInfo.decode(content.replace(b"{", b'{"extra":1,', 1)) == info
+    assert RuntimeInfo.decode(content, 5) == info
+    assert RuntimeInfo.decode(content[:20], 5) is None
+    assert RuntimeInfo.decode(b'{"pid": "seven"}', 5) is None
+    assert RuntimeInfo.decode(content.replace(b"{", b'{"extra":1,', 1), 5) == info
+
+
+def test_a_copy_of_the_runtime_file_speaks_of_no_broker() -> None:
+    """It came with the copy of a data directory, and names the broker of the original."""
+    info = RuntimeInfo(
+        pid=7, service_url="pulsar://127.0.0.1:1", http_url="http://127.0.0.1:2", version="0.1.0", file_number=5
+    )
+    assert RuntimeInfo.decode(info.encode(), 5) == info
+    assert RuntimeInfo.decode(info.encode(), 6) is None

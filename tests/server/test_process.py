@@ -62,14 +62,20 @@ def test_it_is_ready_within_a_second_with_little_memory(data_dir: Path) -> None:
 def test_the_runtime_file_says_where_it_is_and_goes_with_it(data_dir: Path) -> None:
     """Written when ready, removed by a graceful stop, replaced after a kill."""
     with RunningBroker(data_dir) as broker:
-        info = RuntimeInfo.decode((data_dir / RUNTIME_FILE).read_bytes())
+        number = (data_dir / RUNTIME_FILE).stat().st_ino
+        info = RuntimeInfo.decode((data_dir / RUNTIME_FILE).read_bytes(), number)
         assert info == RuntimeInfo(
-            pid=broker.pid, service_url=broker.service_url, http_url=broker.http_url, version=__version__
+            pid=broker.pid,
+            service_url=broker.service_url,
+            http_url=broker.http_url,
+            version=__version__,
+            file_number=number,
         )
         broker.kill()
         assert (data_dir / RUNTIME_FILE).exists()
         broker.start()
-        again = RuntimeInfo.decode((data_dir / RUNTIME_FILE).read_bytes())
+        number = (data_dir / RUNTIME_FILE).stat().st_ino
+        again = RuntimeInfo.decode((data_dir / RUNTIME_FILE).read_bytes(), number)
         assert again is not None
         assert again.pid == broker.pid
         assert broker.stop() == 0
@@ -241,7 +247,8 @@ def test_a_data_directory_that_is_taken_away_ends_the_process(data_dir: Path) ->
         with RunningBroker(data_dir) as successor:
             assert broker.wait() == EXIT_DISK_FAILED
             assert "removed or replaced" in broker.stderr
-            info = RuntimeInfo.decode((data_dir / RUNTIME_FILE).read_bytes())
+            runtime_file = data_dir / RUNTIME_FILE
+            info = RuntimeInfo.decode(runtime_file.read_bytes(), runtime_file.stat().st_ino)
             assert info is not None
             assert info.pid == successor.pid
 

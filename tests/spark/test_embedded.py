@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -80,8 +83,6 @@ def test_another_owner_of_the_port_does_not_matter(data_dir: Path) -> None:
     os.kill(first.pid, signal.SIGTERM)
     eventually(lambda: embedded.find(data_dir) is None, "the broker has stopped")
     port = int(first.service_url.rsplit(":", 1)[1])
-    import socket
-
     with socket.create_server(("127.0.0.1", port)):
         second = embedded_broker(data_dir)
     assert second.service_url != first.service_url
@@ -94,6 +95,48 @@ def test_a_stale_runtime_file_is_not_believed(data_dir: Path) -> None:
     (data_dir / RUNTIME_FILE).write_bytes(stale.encode())
     assert embedded.find(data_dir) is None
     assert embedded_broker(data_dir).pid != os.getpid()
+
+
+def test_a_copy_of_a_data_directory_gets_a_broker_of_its_own(data_dir: Path, tmp_path: Path) -> None:
+    """What is written to the copy must not end up in the original, whose broker is named in the copied files."""
+    first = embedded_broker(data_dir)
+    copied = tmp_path / "a copy ünder another näme"
+    shutil.copytree(data_dir, copied)
+    second = embedded_broker(copied)
+    try:
+        assert second.pid != first.pid
+        assert embedded.find(data_dir) == first
+        assert embedded_broker(copied) == second
+    finally:
+        os.kill(second.pid, signal.SIGTERM)
+        eventually(lambda: embedded.find(copied) is None, "the broker of the copy has stopped")
+
+
+def test_the_port_of_a_broker_that_was_killed_may_be_another_one_s(data_dir: Path) -> None:
+    """Its process is gone, so whoever answers there now is not the broker of this directory."""
+    first = embedded_broker(data_dir)
+    os.kill(first.pid, signal.SIGKILL)
+    eventually(lambda: embedded.find(data_dir) is None, "the broker is gone")
+    port = int(first.service_url.rsplit(":", 1)[1])
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass
+    stale = msgspec.structs.replace(first, pid=gone.pid, file_number=0)
+    (data_dir / RUNTIME_FILE).write_bytes(stale.encode())
+    with socket.create_server(("127.0.0.1", port)):
+        assert embedded.find(data_dir) is None
+
+
+@pytest.mark.parametrize("below", ["", "data"])
+def test_a_data_directory_that_cannot_be_is_named(tmp_path: Path, below: str) -> None:
+    """A file, or a place below one: with the option to change, not with a bare errno."""
+    (tmp_path / "file").write_text("mine")
+    directory = tmp_path / "file" / below
+    with pytest.raises(embedded.EmbeddedBrokerError) as caught:
+        embedded_broker(directory)
+    assert str(caught.value) == (
+        f"{directory} cannot be the data directory of the embedded broker: Not a directory; "
+        'name another: .option("data.dir", "/var/lib/pulsarish")'
+    )
 
 
 def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:

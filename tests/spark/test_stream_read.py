@@ -220,8 +220,10 @@ def test_a_second_query_on_the_same_subscription_is_refused(
     seen.wait_for(10)
     text = failure(lambda: drain(stream(topic), tmp_path / "d", Collector()))
     assert (
-        f'another query reads persistent://public/default/{topic} under the subscription name "pulsarish-spark"; '
-        'give each query a name of its own: .option("subscriptionName", "my-query")' in text
+        f"another query, or the other side of a join of this stream with itself, reads "
+        f'persistent://public/default/{topic} under the subscription name "pulsarish-spark"; '
+        "give each query, and each side of such a join, a stream of its own with a name of its own: "
+        '.option("subscriptionName", "my-query")' in text
     )
     other = Collector()
     drain(stream(topic, subscriptionName="other"), tmp_path / "e", other)
