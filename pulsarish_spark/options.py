@@ -273,6 +273,8 @@ _REFUSED: Final = {
     "subscribepattern": _NAME_THEM,
     "topicspattern": _NAME_THEM,
     "paths": 'was given by load([...]); name the topics: .option("topics", "a,b").load()',
+    "provider": "came from CREATE TABLE, which does not keep options; a view does: "
+    "CREATE TEMPORARY VIEW flights USING pulsarish OPTIONS (topic 'flights')",
     "startingoffsetsbytimestamp": _BY_WORD_OR_ID,
     "endingoffsetsbytimestamp": _BY_WORD_OR_ID,
     "minoffsetspertrigger": _NO_MINIMUM,

@@ -86,8 +86,8 @@ def decoded_columns(names: Sequence[str]) -> set[str]:
 def check_user_schema(user: StructType, names: Sequence[str]) -> None:
     """ConfigError unless ``user``, which came from ``.schema(...)``, is what the options give anyway."""
     own = spark_schema(names)
-    if [(f.name, f.dataType) for f in user.fields] != [(f.name, f.dataType) for f in own.fields]:
+    if [(f.name, f.dataType, f.nullable) for f in user.fields] != [(f.name, f.dataType, True) for f in own.fields]:
         raise ConfigError(
-            f"the schema given with .schema(...) is not the one of this source, {own.simpleString()}",
+            f"the schema given with .schema(...) is not the one of this source, {own.simpleString()}, all nullable",
             hint='remove it; .option("columns", "key,value") chooses columns, from_json(value, ...) parses them',
         )

@@ -149,7 +149,7 @@ def _as_properties(headers: pa.ListArray) -> pa.ListArray:
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
     try:
         pairs = pa.StructArray.from_arrays(
-            [entries.field("key"), entries.field("value").cast(pa.string())], fields=list(kind.value_type.fields)
+            [entries.field(name).cast(pa.string()) for name in ("key", "value")], fields=list(kind.value_type.fields)
         )
     except pa.ArrowInvalid as error:
         raise ConfigError(

@@ -50,6 +50,7 @@ class StreamDriver:
         self._layout = discover(options.selection, client, missing_ok=True)
         self._layout_at = self._clock.monotonic()
         self._initial: SourceOffset | None = None
+        self._planned = False  # Then nothing is first any more, even if it lies where a replayed batch made us begin.
         self._bounded = False
         self._target: Offsets | None = None
         self._newest: Offsets = {}
@@ -73,7 +74,7 @@ class StreamDriver:
 
     def latest(self, start: SourceOffset, limit: int | None) -> SourceOffset:
         """How far the next batch from ``start`` goes; ``start`` itself if there is nothing new."""
-        first = self._initial is not None and start.offsets == self._initial.offsets and start.start is None
+        first = self._initial is not None and not self._planned and start == self._initial
         self._refresh_layout()
         begin = self._begin(start.offsets)
         if not first:
@@ -92,6 +93,7 @@ class StreamDriver:
 
     def plan(self, start: SourceOffset, end: SourceOffset) -> list[list[EntryRange]]:
         """The tasks of the batch between two offsets."""
+        self._planned = True
         begin = end.start if end.start is not None else start.offsets
         self._check_partitions(end.offsets)
         for name in self._layout.names.values():

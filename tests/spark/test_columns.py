@@ -10,14 +10,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from broker_core.base.errors import ConfigError
 from broker_core.base.positions import MessageId
 from broker_core.wire.batch import decode_entries, encode_entries
 from broker_core.wire.batch.compiled import uncompiled
 from broker_core.wire.entry import EntryRef
 from pulsarish_spark.columns import ColumnMaker
 from pulsarish_spark.id_text import ID_BYTES_MAX, id_texts, write_ids
-from pulsarish_spark.schema import ALL_COLUMNS, arrow_schema, decoded_columns
+from pulsarish_spark.schema import ALL_COLUMNS, arrow_schema, check_user_schema, decoded_columns
 from pulsarish_spark.topics import TopicPartition
 
 KEY = TopicPartition("persistent://public/default/t", 3)
@@ -118,3 +120,11 @@ def test_constant_columns_are_as_long_as_the_batch(rows: int) -> None:
         assert batch.num_rows == count
         assert batch.column("topic").unique().to_pylist() == [KEY.topic]
         assert batch.column("partition").unique().to_pylist() == [3]
+
+
+@pytest.mark.parametrize("field", [StructField("value", StringType()), StructField("value", BinaryType(), False)])
+def test_a_schema_that_is_not_the_source_s_own_is_refused_before_anything_is_read(field: StructField) -> None:
+    """Also if it only forbids nulls: Spark would refuse every batch of rows, and not say why."""
+    with pytest.raises(ConfigError, match=r"the one of this source, struct<value:binary>, all nullable; remove it"):
+        check_user_schema(StructType([field]), ["value"])
+    check_user_schema(StructType([StructField("value", BinaryType())]), ["value"])

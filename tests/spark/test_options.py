@@ -275,6 +275,7 @@ def test_what_pulsar_spark_calls_a_time_is_understood() -> None:
         ("subscriptionPrefix", '.option("subscriptionName", "my-query")'),
         ("kafkaConsumer__pollTimeoutMs", "is not needed here; remove it"),
         ("pulsar__client__operationTimeoutMs", "is a setting of the Java client of Pulsar, which is not used here"),
+        ("provider", "CREATE TEMPORARY VIEW flights USING pulsarish OPTIONS (topic 'flights')"),
         ("paths", '.option("topics", "a,b").load()'),
     ],
 )

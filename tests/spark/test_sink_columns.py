@@ -171,7 +171,7 @@ def test_a_null_topic_is_an_error() -> None:
 
 
 def test_headers_become_properties_with_order_and_duplicates() -> None:
-    """Kafka's headers may repeat a name; so may properties on the wire."""
+    """Kafka's headers may repeat a name; so may properties on the wire. Spark may be set to give large Arrow types."""
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     headers = pa.array([[{"key": "a", "value": b"1"}, {"key": "a", "value": b"2"}], None, []], kind)
     rows = message_rows(batch(value=pa.array(["x", "y", "z"]), headers=headers, offset=pa.array([1, 2, 3])))
@@ -181,5 +181,8 @@ def test_headers_become_properties_with_order_and_duplicates() -> None:
         None,
         [],
     ]
+    large = pa.list_(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
+    rows = message_rows(batch(value=pa.array(["x", "y", "z"]), headers=headers.cast(large)))
+    assert rows.column("properties").to_pylist()[0] == [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}]
     with pytest.raises(ConfigError, match="not UTF-8"):
         message_rows(batch(value=pa.array(["x"]), headers=pa.array([[{"key": "a", "value": b"\xff"}]], kind)))

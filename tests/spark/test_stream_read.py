@@ -129,6 +129,10 @@ def test_latest_is_resolved_once_and_survives_a_restart_before_the_first_commit(
     seen = Collector()
     drain(stream(topic, **options), tmp_path / "c", seen)
     assert seen.values == list(range(10, 20))
+    assert sorted(seen.batches) == [
+        0,
+        1,
+    ]  # no empty one, though ``latest`` now lies where batch 1 ends
 
 
 def test_a_batch_that_failed_is_replayed_with_identical_rows(
