@@ -8,18 +8,22 @@ at any time; the broker forgets a client when its connection ends.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from broker_core.base.runtime import RuntimeInfo, default_data_dir
 from pulsarish_spark import embedded
 
 if TYPE_CHECKING:
     from broker_core.client import Client
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 _lock = threading.Lock()
 _clients: dict[tuple[int, str], Client] = {}
@@ -29,12 +33,14 @@ _clients: dict[tuple[int, str], Client] = {}
 class Address:
     """Where the broker is: at ``service_url``, or, where that is empty, the embedded broker of ``data_dir``.
 
-    ``seen`` is where the driver found the embedded broker; it serves executors that do not have its directory.
+    ``seen`` is where the driver found the embedded broker, on ``machine``; it serves executors that do not have its
+    directory. On another machine a directory of the same name would be another broker's.
     """
 
     service_url: str = ""
     data_dir: str = ""
     seen: str = ""
+    machine: str = ""
 
     @property
     def embedded_here(self) -> Path | None:
@@ -46,12 +52,27 @@ class Address:
 
     def resolve(self) -> str:
         """The service URL to connect to now; finds or starts the embedded broker."""
+        if self.machine and self.machine != this_machine():
+            raise embedded.EmbeddedBrokerError(
+                f"the embedded broker of {self.data_dir} serves only its own machine, the driver's, and this task runs "
+                "on another one",
+                hint='run a broker that all can reach: .option("service.url", "pulsar://host:6650")',
+            )
         directory = self.embedded_here
         return self.service_url or self.seen if directory is None else embedded.ensure(directory).service_url
 
     def for_executors(self) -> Address:
         """The same with what only the driver can find out."""
-        return self if self.service_url else replace(self, seen=self.resolve())
+        return self if self.service_url else replace(self, seen=self.resolve(), machine=this_machine())
+
+
+@functools.cache
+def this_machine() -> str:
+    """What tells this machine from others: the number of its last boot, or its name where the system has none."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return socket.gethostname()
 
 
 @contextlib.contextmanager

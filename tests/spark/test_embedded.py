@@ -19,6 +19,7 @@ import pytest
 from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.client import Client
 from pulsarish_spark import embedded, embedded_broker, local
+from pulsarish_spark.connection import Address
 from tests.spark.queries import eventually
 
 START = "import sys; from pulsarish_spark import embedded_broker; print(embedded_broker(sys.argv[1]).pid)"
@@ -148,6 +149,17 @@ def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
         embedded_broker(directory)
     assert f"the embedded broker of {directory} ended with code " in str(caught.value)
     assert f"choose an empty or new directory; see {directory / 'embedded.log'}" in str(caught.value)
+
+
+def test_a_task_on_another_machine_does_not_start_a_broker_there(data_dir: Path) -> None:
+    """A directory of the same name is there, too, and rows would be stored where nobody looks for them."""
+    data_dir.mkdir()
+    address = Address(data_dir=str(data_dir), seen="pulsar://127.0.0.1:1", machine="another")
+    with pytest.raises(embedded.EmbeddedBrokerError, match=r"and this task runs on another one; .*service\.url"):
+        address.resolve()
+    assert list(data_dir.iterdir()) == []
+    here = Address(data_dir=str(data_dir)).for_executors()
+    assert here.resolve() == here.seen
 
 
 def test_a_local_broker_leaves_nothing_behind() -> None:
