@@ -68,13 +68,11 @@ class ColumnMaker:
 
     def _headers(self, rows: pa.RecordBatch) -> pa.Array:
         """Kafka's form of the properties: null where there are none."""
-        column: pa.MapArray = rows.column("properties")
-        offsets = column.offsets
+        pairs: pa.ListArray = rows.column("property_pairs")
+        offsets = pairs.offsets
         wanted = self._schema.field("headers").type
-        entries = pa.StructArray.from_arrays(
-            [column.keys, column.items.cast(pa.binary())], fields=list(wanted.value_type.fields)
-        )
-        return pa.ListArray.from_arrays(offsets, entries, type=wanted, mask=booleans(np.diff(values_of(offsets)) == 0))
+        mask = booleans(np.diff(values_of(offsets)) == 0)
+        return pa.ListArray.from_arrays(offsets, pairs.values, type=wanted, mask=mask)
 
 
 def _microseconds(milliseconds: pa.Array) -> pa.Array:

@@ -57,9 +57,17 @@ COLUMNS: Final = (
     Column("publish_time", TimestampType(), ("publish_time",), "publish time, by Pulsar's name"),
     Column("event_time", TimestampType(), ("event_time",), "event time; null where the producer gave none"),
     Column(
-        "properties", MapType(StringType(), StringType()), ("properties",), "properties; empty where there are none"
+        "properties",
+        MapType(StringType(), StringType()),
+        ("properties",),
+        "properties; empty where there are none; of several with one name the last",
     ),
-    Column(HEADERS_COLUMN, _HEADERS, ("properties",), "properties in the form of Kafka's headers"),
+    Column(
+        HEADERS_COLUMN,
+        _HEADERS,
+        ("property_pairs",),
+        "properties in the form of Kafka's headers: all of them in their order; null where there are none",
+    ),
 )
 
 _BY_NAME: Final = {column.name: column for column in COLUMNS}

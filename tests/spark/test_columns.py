@@ -82,6 +82,19 @@ def test_every_column_has_the_type_and_the_value_that_users_expect() -> None:
     ]
 
 
+def test_headers_keep_what_a_map_of_properties_cannot() -> None:
+    """Kafka's headers may repeat a name, and the sink writes them so."""
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+    pairs = [{"key": "a", "value": "1"}, {"key": "b", "value": "ü"}, {"key": "a", "value": "2"}]
+    batch = made(pa.record_batch({"value": pa.array([b"v", b"w"]), "properties": pa.array([pairs, []], kind)}))
+    batch.validate(full=True)
+    assert batch.column("headers").to_pylist() == [
+        [{"key": pair["key"], "value": pair["value"].encode()} for pair in pairs],
+        None,
+    ]
+    assert batch.column("properties").to_pylist() == [[("a", "2"), ("b", "ü")], []]
+
+
 def test_a_topic_without_partitions_has_ids_without_a_partition() -> None:
     """1.4.4: -1 stands for no partition in the text of an id; the column partition is Kafka's and says 0."""
     batch = ColumnMaker(KEY._replace(partition=0), ALL_COLUMNS, partitioned=False).make(

@@ -197,7 +197,10 @@ def test_a_message_without_its_own_sequence_id_has_that_of_its_entry() -> None:
 
 
 def test_many_properties_are_kept_in_order_and_the_last_of_a_name_wins() -> None:
-    """Semantics 1.5: an ordered list in which duplicates count once; hundreds of them take the way by hashing."""
+    """Semantics 1.5: an ordered list in which duplicates count once; hundreds of them take the way by hashing.
+
+    ``property_pairs`` is that list as it was sent.
+    """
     for pairs in (
         [("a", "1"), ("b", "2"), ("a", "3")],
         [(f"name{i}", str(i)) for i in range(500)],
@@ -206,6 +209,8 @@ def test_many_properties_are_kept_in_order_and_the_last_of_a_name_wins() -> None
         body = encode_reference_single({"properties": pairs}, producer_name="p", sequence_id=0, publish_time_ms=1)
         row = decode_entries([EntryRef(1, 0, body)]).to_pylist()[0]
         assert row["properties"] == list(dict(pairs).items())
+        all_of_them = decode_entries([EntryRef(1, 0, body)], ["property_pairs"]).to_pylist()[0]["property_pairs"]
+        assert [(pair["key"], pair["value"].decode()) for pair in all_of_them] == pairs
 
 
 def test_markers_give_no_rows() -> None:
@@ -294,7 +299,7 @@ def test_keys_that_are_not_base64_are_refused(text: str) -> None:
 def test_no_entries_give_no_rows() -> None:
     """The schema is there nevertheless."""
     assert decode_entries([]).schema == DECODED_SCHEMA
-    assert decode_entries([], ["key"]).schema.names == ["key"]
+    assert decode_entries([], ["property_pairs", "key"]).schema.names == ["key", "property_pairs"]
 
 
 def test_an_unknown_column_is_the_callers_mistake() -> None:

@@ -24,7 +24,7 @@ from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT, METADATA_BYTES_MA
 from broker_core.wire.batch import columns as cols
 from broker_core.wire.batch import keys, walk
 from broker_core.wire.batch.repeats import has_repeated_keys
-from broker_core.wire.batch.schema import select_columns
+from broker_core.wire.batch.schema import PROPERTY_PAIRS, select_columns
 from broker_core.wire.compression import decompress
 from broker_core.wire.entry import BytesLike, EntryRef, read_metadata
 
@@ -44,7 +44,7 @@ def decode_entries(
     columns: Collection[str] | None = None,
     message_bytes_max: int = MESSAGE_BYTES_MAX_DEFAULT,
 ) -> pa.RecordBatch:
-    """One row for each message of ``entries``, in order, with the columns asked for out of ``DECODED_SCHEMA``.
+    """One row for each message of ``entries``, in order, with the columns asked for (None: ``DECODED_SCHEMA``).
 
     Markers and messages that compaction removed give no row. ``message_bytes_max``: no payload may decompress to more.
     Raises RemoteProtocolError for a damaged entry, ChunkEntryError for a chunk, UnsupportedVersionError for an
@@ -264,10 +264,24 @@ def _binary(joined: _Joined, rows: _Rows, span: int, flag: int) -> pa.Array:
 
 
 def _properties(joined: _Joined, rows: _Rows) -> pa.Array:
-    offsets, spans, count = rows.property_offsets, rows.properties, rows.properties_count
-    repeated = has_repeated_keys(as_array(joined.data), spans[0], offsets, rows.count, _COMPARED_PROPERTIES_MAX)
-    names, values = (cols.gather(joined.arrow, spans[i, : 2 * count + 1], count) for i in (0, 1))
-    return cols.properties(names, values, offsets, repeated=bool(repeated))
+    offsets = rows.property_offsets
+    repeated = has_repeated_keys(
+        as_array(joined.data), rows.properties[0], offsets, rows.count, _COMPARED_PROPERTIES_MAX
+    )
+    return cols.properties(*_names_and_values(joined, rows), offsets, repeated=bool(repeated))
+
+
+def _property_pairs(joined: _Joined, rows: _Rows) -> pa.Array:
+    names, values = _names_and_values(joined, rows)
+    kind = PROPERTY_PAIRS.type
+    pairs = pa.StructArray.from_arrays([cols.text(names), values], fields=list(kind.value_type.fields))
+    return pa.ListArray.from_arrays(cols.numbers(rows.property_offsets), pairs, type=kind)
+
+
+def _names_and_values(joined: _Joined, rows: _Rows) -> tuple[pa.Array, pa.Array]:
+    count = rows.properties_count
+    names, values = (cols.gather(joined.arrow, rows.properties[i, : 2 * count + 1], count) for i in (0, 1))
+    return names, values
 
 
 def _indexes(joined: _Joined, rows: _Rows) -> pa.Array:
@@ -292,6 +306,7 @@ _BUILDERS: Final[dict[str, Callable[[_Joined, _Rows], pa.Array]]] = {
     "value": lambda joined, rows: _binary(joined, rows, walk.SPAN_VALUE, walk.FLAG_VALUE),
     "ordering_key": lambda joined, rows: _binary(joined, rows, walk.SPAN_ORDERING_KEY, walk.FLAG_ORDERING_KEY),
     "properties": _properties,
+    "property_pairs": _property_pairs,
     "event_time": lambda _, rows: cols.numbers(rows.event_times, rows.event_times != 0),
     "publish_time": lambda joined, rows: cols.numbers(joined.heads[walk.HEAD_PUBLISH_TIME][rows.entry]),
     "sequence_id": lambda _, rows: cols.numbers(rows.sequence_ids),

@@ -33,11 +33,20 @@ DECODED_SCHEMA: Final = pa.schema(
 )
 
 
+PROPERTY_PAIRS: Final = pa.field(
+    "property_pairs", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])), nullable=False
+)
+"""The properties as they were sent: a map keeps the last of those with one name, this keeps them all, in their order.
+Given only where it is asked for by name."""
+
+
 def select_columns(columns: Collection[str] | None) -> pa.Schema:
-    """The part of DECODED_SCHEMA that was asked for, in its order; UsageError for a name that it does not have."""
+    """The columns that were asked for, None: DECODED_SCHEMA, in its order; UsageError for one that there is not."""
     if columns is None:
         return DECODED_SCHEMA
-    unknown = sorted(set(columns) - set(DECODED_SCHEMA.names))
+    fields = [*DECODED_SCHEMA, PROPERTY_PAIRS]
+    names = [field.name for field in fields]
+    unknown = sorted(set(columns) - set(names))
     if unknown:
-        raise UsageError(f"there is no column {unknown[0]!r}", hint=f"choose among {', '.join(DECODED_SCHEMA.names)}")
-    return pa.schema([field for field in DECODED_SCHEMA if field.name in columns])
+        raise UsageError(f"there is no column {unknown[0]!r}", hint=f"choose among {', '.join(names)}")
+    return pa.schema([field for field in fields if field.name in columns])
