@@ -296,9 +296,9 @@ def test_a_list_of_topics_is_no_topic() -> None:
 def test_a_data_directory_is_the_same_for_driver_and_executors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Executors have another working directory; and no folder is ever called ~."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert reading(topic="t", data__dir="pulsar").address.data_dir == str(tmp_path / "pulsar")
-    assert reading(topic="t", data__dir="~/pulsar").address.data_dir == "/home/me/pulsar"
+    assert reading(topic="t", data__dir="~/pulsar").address.data_dir == str(tmp_path / "home" / "pulsar")
 
 
 def test_tls_is_named_as_what_is_missing() -> None:
