@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -100,6 +101,32 @@ def test_a_reader_begins_behind_a_message_or_at_it(cell: Cell, inclusive: bool, 
     reader = cell.reader(topic, start, inclusive=inclusive)
     assert take_values(reader, 3 if inclusive else 2) == (["b"] if inclusive else []) + ["c", "d"]
     assert not reader.has_message_available()
+
+
+def test_a_reader_begins_so_long_ago(cell: Cell) -> None:
+    """1.4.6, 7.13: with the first message published since then."""
+    topic = cell.topic()
+    cell.send(topic, "ab")
+    reader = cell.reader(topic, rollback_s=3600)
+    assert reader.has_message_available()
+    assert take_values(reader, 2) == ["a", "b"]
+    assert not reader.has_message_available()
+
+
+@pytest.mark.parametrize("excluded", [False, True])
+@pytest.mark.parametrize("index", [0, 2, 3])
+def test_an_operator_resets_into_a_batch(cell: Cell, index: int, excluded: bool) -> None:
+    """1.4.6: before one message of it, or behind it."""
+    topic = cell.topic()
+    consumer = cell.consumer(topic)
+    cell.send_batch(topic, "abcd")
+    cell.send(topic, "e")
+    place = take(consumer, 4)[0].message_id
+    consumer.close()
+    wish = {"ledgerId": place.ledger, "entryId": place.entry, "batchIndex": index, "excluded": excluded}
+    cell.admin("POST", topic, "subscription/s/resetcursor", json.dumps(wish))
+    wanted = list("abcde")[index + excluded :]
+    assert take_values(cell.consumer(topic), len(wanted)) == wanted
 
 
 def test_a_reader_knows_whether_there_is_more(cell: Cell) -> None:

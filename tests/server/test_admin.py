@@ -287,7 +287,7 @@ def test_a_cursor_is_reset_to_times_and_ids(broker: RunningBroker, http: httpx.C
     where = {"ledgerId": places[1][0], "entryId": places[1][1]}
     assert http.post(f"{path}/subscription/s/resetcursor", json=where).status_code == 204
     assert backlog() == 4
-    assert http.post(f"{path}/subscription/s/resetcursor", json=where | {"isExcluded": True}).status_code == 204
+    assert http.post(f"{path}/subscription/s/resetcursor", json=where | {"excluded": True}).status_code == 204
     assert backlog() == 3
     assert http.post(f"{path}/subscription/s/resetcursor", json=LATEST).status_code == 204
     assert backlog() == 0

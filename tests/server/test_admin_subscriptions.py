@@ -85,7 +85,7 @@ def test_messages_are_expired_by_age_and_by_position(
         http.put(f"{path}/subscription/{name}", json="earliest")
     ledger, entry = places[3]
     where = {"ledgerId": ledger, "entryId": entry}
-    assert http.post(f"{path}/subscription/s/expireMessages", json=where | {"isExcluded": True}).status_code == 204
+    assert http.post(f"{path}/subscription/s/expireMessages", json=where | {"excluded": True}).status_code == 204
     assert backlog(http, path) == 7
     assert http.post(f"{path}/subscription/s/expireMessages", json=where).status_code == 204
     assert backlog(http, path) == 6

@@ -31,7 +31,7 @@ async def analyze_backlog(request: Request) -> Response:
     wish = await body(request, MessageIdBody | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
     before = subscription.cursor.mark_delete
     if wish is not None:
-        before = max(before, wish.position if wish.is_excluded else topic.log.previous(wish.position))
+        before = max(before, wish.position if wish.excluded else topic.log.previous(wish.position))
     return json_answer(_analysis(topic, subscription, before))
 
 

@@ -27,12 +27,13 @@ _DIGITS_MAX = 18
 
 
 class MessageIdBody(msgspec.Struct, frozen=True, rename="camel"):
-    """A message id as Pulsar's admin clients write it. ``isExcluded``: the id itself is not wanted any more."""
+    """A message id as Pulsar's admin clients write it. ``excluded``: the message itself is not wanted any more."""
 
     ledger_id: int
     entry_id: int
     partition_index: int = -1
-    is_excluded: bool = False
+    batch_index: int = -1
+    excluded: bool = False
 
     @property
     def position(self) -> Position:

@@ -38,6 +38,7 @@ from broker_core.server.admin.requests import (
     subscription_name,
     used_topics,
 )
+from broker_core.wire.ack_sets import all_bits, words_of_bits
 
 
 class _NewSubscription(MessageIdBody, frozen=True, rename="camel"):
@@ -180,7 +181,7 @@ async def expire_to_position(request: Request) -> Response:
     if wish.position > topic.log.last_confirmed:
         raise ConflictError(f"{wish.position} is behind the last message, {topic.log.last_confirmed}")
     target = topic.log.previous(topic.log.next_valid(wish.position))
-    await _pass_over(subscription, topic.log.previous(wish.position) if wish.is_excluded else target)
+    await _pass_over(subscription, topic.log.previous(wish.position) if wish.excluded else target)
     return done()
 
 
@@ -227,10 +228,19 @@ async def reset_to_position(request: Request) -> Response:
     wish = await body(request, MessageIdBody, MessageIdBody(*POSITION_LATEST))
     topic, subscription = _plain_subscription(request, "resetting to a position")
     answer = Outcome()
-    first_wanted = topic.log.next_valid(wish.position) if wish.is_excluded else wish.position
-    subscription.seek(first_wanted, None, answer.on_done)
+    subscription.seek(*_first_wanted(topic, wish), answer.on_done)
     await answer.done
     return done()
+
+
+def _first_wanted(topic: Topic, wish: MessageIdBody) -> tuple[Position, tuple[int, ...] | None]:
+    """The entry to stand before, and the ack set that hides the messages of its batch before the wanted one."""
+    position = wish.position
+    if wish.batch_index < 0 or not topic.log.contains(position):
+        return (topic.log.next_valid(position) if wish.excluded else position), None
+    whole = all_bits(topic.log.count_messages(topic.log.previous(position), position))
+    left = whole >> (first := min(wish.batch_index + wish.excluded, whole.bit_length())) << first
+    return (position, words_of_bits(left)) if left else (topic.log.next_valid(position), None)
 
 
 async def _pass_over(subscription: Subscription, position: Position) -> None:
