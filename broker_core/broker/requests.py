@@ -110,7 +110,8 @@ class ProducerRequest:
 
 @dataclass(frozen=True, slots=True)
 class SubscribeRequest:
-    """A wish to consume. ``start`` is the entry to begin at and only means something for a non-durable subscription.
+    """A wish to consume. ``start`` is the entry to begin at and only means something for a non-durable subscription;
+    ``rollback_s`` goes before it: begin with what was published in the last so many seconds (0: not asked for).
 
     ``epoch`` is that of the client (semantics 2.3.5.3), -1 if it knows of none.
     """
@@ -121,6 +122,7 @@ class SubscribeRequest:
     priority: int = 0
     durable: bool = True
     start: Position | None = None
+    rollback_s: int = 0
     initial_position: InitialPosition = InitialPosition.LATEST
     properties: Mapping[str, str] = field(default_factory=dict)
     epoch: int = -1

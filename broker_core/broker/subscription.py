@@ -188,10 +188,10 @@ class Subscription:
         if self.journal is not None:
             self.journal.close()
 
-    def unsubscribe(self, consumer: Consumer, on_done: OnDone) -> None:
-        """Delete the subscription at the wish of its only consumer (semantics 2.1.8)."""
+    def unsubscribe(self, consumer: Consumer, on_done: OnDone, *, force: bool) -> None:
+        """Delete the subscription at the wish of its only consumer, or of any by ``force`` (semantics 2.1.8)."""
         problem = deletion_problem(self.name, len(self.consumers))
-        if problem is not None:
+        if problem is not None and not force:
             on_done(problem)
             return
         self._host.delete_subscription(self.name, knowing=consumer)

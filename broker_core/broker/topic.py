@@ -39,7 +39,7 @@ from broker_core.broker.producer import Producer
 from broker_core.broker.producers import Producers
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import InitialPosition, ProducerRequest, SubscribeRequest
-from broker_core.broker.seeking import before_position
+from broker_core.broker.seeking import before_position, before_time
 from broker_core.broker.sinks import ConsumerSink, ProducerSink
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.termination import OnTerminated, Termination
@@ -264,8 +264,11 @@ class Topic:
             del self.subscriptions[subscription.name]
 
     def _subscribe_reader(self, request: SubscribeRequest, sink: ConsumerSink) -> Consumer:
-        """A new non-durable subscription: it stands right before the entry asked for, if any is."""
-        start = self._initial(request.initial_position if request.start is None else request.start)
+        """A new non-durable subscription: it stands right before the entry or the time asked for, if any is."""
+        if request.rollback_s:
+            start = before_time(self.log, self.clock.now_ms() - request.rollback_s * 1000)
+        else:
+            start = self._initial(request.initial_position if request.start is None else request.start)
         cursor = Cursor(self.log, start, stored=False)
         subscription = Subscription(self, request.subscription, cursor, None, request.properties)
         consumer = subscription.subscribe(request, sink)

@@ -118,11 +118,13 @@ class AsyncClient:
         start: MessageId = MESSAGE_ID_EARLIEST,
         *,
         inclusive: bool = False,
+        rollback_s: int = 0,
         receiver_queue_size: int = 1000,
         read_compacted: bool = False,
     ) -> AsyncReader:
         """A reader that begins behind ``start``, or at it if ``inclusive``.
 
+        ``rollback_s``: it begins with what was published in the last so many seconds, by the broker's clock, instead.
         ``read_compacted``: of what is compacted only the latest message of each key; else it changes nothing.
         """
         name = TopicName.parse(topic)
@@ -131,6 +133,7 @@ class AsyncClient:
             name,
             start,
             inclusive=inclusive,
+            rollback_s=rollback_s,
             receiver_queue_size=receiver_queue_size,
             read_compacted=read_compacted,
         )

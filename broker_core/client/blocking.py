@@ -112,17 +112,20 @@ class Client:
         start: MessageId = MESSAGE_ID_EARLIEST,
         *,
         inclusive: bool = False,
+        rollback_s: int = 0,
         receiver_queue_size: int = 1000,
         read_compacted: bool = False,
     ) -> Reader:
         """A reader that begins behind ``start``, or at it if ``inclusive``.
 
+        ``rollback_s``: it begins with what was published in the last so many seconds, by the broker's clock, instead.
         ``read_compacted``: of what is compacted only the latest message of each key; else it changes nothing.
         """
         making = self._client.create_reader(
             topic,
             start,
             inclusive=inclusive,
+            rollback_s=rollback_s,
             receiver_queue_size=receiver_queue_size,
             read_compacted=read_compacted,
         )

@@ -313,9 +313,9 @@ class Consumer(Handle[AsyncConsumer]):
         """Id of the last message of the topic; entry -1 if there is none."""
         return self._thread.run(self._inner.last_message_id())
 
-    def unsubscribe(self) -> None:
-        """Delete the subscription, and close."""
-        self._thread.run(self._inner.unsubscribe())
+    def unsubscribe(self, *, force: bool = False) -> None:
+        """Delete the subscription, and close. ``force``: even if it has other consumers, which are disconnected."""
+        self._thread.run(self._inner.unsubscribe(force=force))
 
 
 class Reader(Handle[AsyncReader]):

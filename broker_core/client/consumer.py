@@ -289,12 +289,15 @@ class AsyncConsumer:
             return True
         return any(await asyncio.gather(*(child.has_message_after_taken() for child in self.children)))
 
-    async def unsubscribe(self) -> None:
-        """Delete the subscription, and close."""
-        self._closed = True
-        self._network.open.discard(self)
-        await self._topics.unsubscribe()
-        await self._letters.box.close()
+    async def unsubscribe(self, *, force: bool = False) -> None:
+        """Delete the subscription, and close. ``force``: even if it has other consumers, which are disconnected.
+
+        If the broker refuses, the consumer goes on as it was.
+        """
+        if self._closed:
+            raise AlreadyClosedError(f"the consumer of subscription {self.subscription!r} is closed")
+        await self._topics.unsubscribe(force=force)
+        await self.close()
 
     async def close(self) -> None:
         """Send the acks that wait, and leave. Harmless if closed."""

@@ -67,6 +67,7 @@ class ConsumerTopics:
         self._discoveries: list[Discovery] = []
         self._watch: TopicListWatch | None = None
         self._leaving: set[asyncio.Task[None]] = set()
+        self._unsubscribing = False
 
     async def open(self) -> None:
         """Find what there is, subscribe to all of it, and begin to look for more."""
@@ -99,10 +100,17 @@ class ConsumerTopics:
         await self._stop()
         await asyncio.gather(*(part.close() for part in self.parts))
 
-    async def unsubscribe(self) -> None:
-        """Delete the subscription of each topic."""
-        await self._stop()
-        await asyncio.gather(*(part.unsubscribe() for part in self.parts))
+    async def unsubscribe(self, *, force: bool) -> None:
+        """Delete the subscription of each topic. Raises why one may not be deleted; its part goes on."""
+        self._unsubscribing = True
+        parts = self.parts
+        outcomes = await asyncio.gather(*(part.unsubscribe(force=force) for part in parts), return_exceptions=True)
+        gone = {part for part, outcome in zip(parts, outcomes, strict=True) if outcome is None}
+        self.parts = tuple(part for part in self.parts if part not in gone)
+        for refusal in outcomes:
+            if refusal is not None:
+                self._unsubscribing = False
+                raise refusal
 
     async def _stop(self) -> None:
         if self._watch is not None:
@@ -122,12 +130,16 @@ class ConsumerTopics:
         for topic, known in list(self._partitions.items()):
             if known:
                 count = await self._retried(topic, create=False)
+                if self._unsubscribing:
+                    return
                 await self._add_later([topic.partition(index) for index in range(known, count)])
                 self._partitions[topic] = max(known, count)
 
     async def _follow(self, pattern: TopicsPattern) -> None:
         """Subscribe to topics that match now, and leave those that are gone."""
         matching = await self._matching(pattern)
+        if self._unsubscribing:
+            return
         known = {part.topic for part in self.parts}
         await self._add_later(sorted(matching - known))
         for part in self.parts:

@@ -32,17 +32,22 @@ class AsyncReader:
         start: MessageId,
         *,
         inclusive: bool = False,
+        rollback_s: int = 0,
         receiver_queue_size: int = 1000,
         read_compacted: bool = False,
     ) -> AsyncReader:
         """Subscribe at ``start``; over several partitions that must be earliest or latest."""
+        if rollback_s and start != MESSAGE_ID_EARLIEST:
+            raise UsageError(
+                f"a reader begins at message id {start} or {rollback_s} s ago, not both", hint="leave out one of them"
+            )
         config = ConsumerConfig(receiver_queue_size=receiver_queue_size, read_compacted=read_compacted)
         consumer = await AsyncConsumer.create(
             network,
             [topic],
             reader_subscription("reader"),
             config,
-            start=StartPoint(start, inclusive),
+            start=StartPoint(start, inclusive, rollback_s),
             durable=False,
         )
         reader = cls(consumer)

@@ -45,7 +45,8 @@ def reader_subscription(kind: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscribing:
-    """One SUBSCRIBE. ``start`` is for subscriptions that are not durable: the broker begins AT this entry."""
+    """One SUBSCRIBE. ``start`` is for subscriptions that are not durable: the broker begins AT this entry; or,
+    with ``rollback_s``, at the first of what was published in the last so many seconds."""
 
     topic: TopicName
     subscription: str
@@ -57,6 +58,7 @@ class Subscribing:
     consumer_name: str | None = None
     priority_level: int = 0
     start: Position | MessageId | None = None
+    rollback_s: int = 0
     epoch: int | None = None
     read_compacted: bool = False
     properties: dict[str, str] = field(default_factory=dict)
@@ -85,6 +87,8 @@ class Subscribing:
             subscribe.consumer_name = self.consumer_name
         if self.start is not None:
             subscribe.start_message_id.CopyFrom(message_id(self.start))
+        if self.rollback_s:
+            subscribe.start_message_rollback_duration_sec = self.rollback_s
         if self.epoch is not None:
             subscribe.consumer_epoch = self.epoch
         return BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe)

@@ -49,10 +49,14 @@ REDELIVER_IDS_MAX: Final = 1000
 
 
 class StartPoint(NamedTuple):
-    """Where to begin: at ``message_id`` or behind it. The broker sends the entry in both cases; we drop the rest."""
+    """Where to begin: at ``message_id`` or behind it. The broker sends the entry in both cases; we drop the rest.
+
+    ``rollback_s``: not there but, if it is behind that, with what was published in the last so many seconds.
+    """
 
     message_id: MessageId
     inclusive: bool
+    rollback_s: int = 0
 
     @property
     def _bound(self) -> MessageId:
@@ -347,7 +351,7 @@ class TopicConsumer:
         taken = self.last_taken
         if taken is not None:
             return StartPoint(taken, inclusive=False).follows(last)
-        if self._start is not None:
+        if self._start is not None and not self._start.rollback_s:
             return self._start.follows(last)
         return mark_delete is None or last.position > mark_delete
 
@@ -356,11 +360,11 @@ class TopicConsumer:
         """The messages in chunks that are not complete."""
         return self._chunks
 
-    async def unsubscribe(self) -> None:
-        """Delete the subscription at the broker, and close."""
+    async def unsubscribe(self, *, force: bool = False) -> None:
+        """Delete the subscription at the broker, and close. ``force``: even if it has other consumers."""
         connection = await self._attachment.attached(self._network.config.operation_timeout_s)
         request_id = connection.next_request_id()
-        asked = pb.CommandUnsubscribe(consumer_id=self._id, request_id=request_id)
+        asked = pb.CommandUnsubscribe(consumer_id=self._id, request_id=request_id, force=force)
         await connection.request(BaseCommand(type=BaseCommand.UNSUBSCRIBE, unsubscribe=asked), request_id)
         self._acks.forget()
         await self.close()
@@ -405,6 +409,7 @@ class TopicConsumer:
             consumer_name=self._config.consumer_name,
             priority_level=self._config.priority_level,
             start=start,
+            rollback_s=self._start.rollback_s if self._start is not None else 0,
             epoch=self._epoch,
             read_compacted=self._config.read_compacted,
             create_topic=self._create_topic,

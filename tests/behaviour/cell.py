@@ -73,8 +73,10 @@ class Cell:
         names = [topics] if isinstance(topics, str) else topics
         return (client or self.client).consumer(names, subscription, ConsumerChoice(**choice))
 
-    def reader(self, topic: str, start: Id | str = EARLIEST, *, inclusive: bool = False) -> AnyReader:
-        return self.client.reader(topic, start, inclusive=inclusive)
+    def reader(
+        self, topic: str, start: Id | str = EARLIEST, *, inclusive: bool = False, rollback_s: int = 0
+    ) -> AnyReader:
+        return self.client.reader(topic, start, inclusive=inclusive, rollback_s=rollback_s)
 
     def table_view(self, topic: str) -> AnyTableView:
         return self.client.table_view(topic)

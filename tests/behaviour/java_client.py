@@ -125,9 +125,10 @@ class JavaClient:
         made = self._make("consumer", topics=list(topics), subscription=subscription, **asdict(choice))
         return JavaConsumer(self._driver, made, choice.queue_size)
 
-    def reader(self, topic: str, start: Id | str, *, inclusive: bool) -> JavaReader:
+    def reader(self, topic: str, start: Id | str, *, inclusive: bool, rollback_s: int) -> JavaReader:
         target = start.own if isinstance(start, Id) else start
-        return JavaReader(self._driver, self._make("reader", topic=topic, start=target, inclusive=inclusive))
+        wish = {"topic": topic, "start": target, "inclusive": inclusive, "rollback_s": rollback_s}
+        return JavaReader(self._driver, self._make("reader", **wish))
 
     def table_view(self, topic: str) -> JavaTableView:
         return JavaTableView(self._driver, self._make("table_view", topic=topic))
@@ -203,8 +204,8 @@ class JavaConsumer:
     def has_ended(self) -> bool:
         return bool(self._ask("has_ended"))
 
-    def unsubscribe(self) -> None:
-        self._ask("unsubscribe")
+    def unsubscribe(self, *, force: bool = False) -> None:
+        self._ask("unsubscribe", force=force)
 
     def close(self) -> None:
         self._driver.ask("close", objects=[self._number])

@@ -83,9 +83,10 @@ class OurClient:
                 return OurConsumer(self._client.subscribe_pattern(choice.pattern, subscription, **options))
             return OurConsumer(self._client.subscribe(list(topics), subscription, **options))
 
-    def reader(self, topic: str, start: Id | str, *, inclusive: bool) -> OurReader:
+    def reader(self, topic: str, start: Id | str, *, inclusive: bool, rollback_s: int) -> OurReader:
         with _errors():
-            return OurReader(self._client.create_reader(topic, _own(start), inclusive=inclusive))
+            made = self._client.create_reader(topic, _own(start), inclusive=inclusive, rollback_s=rollback_s)
+            return OurReader(made)
 
     def table_view(self, topic: str) -> OurTableView:
         with _errors():
@@ -165,9 +166,9 @@ class OurConsumer:
     def has_ended(self) -> bool:
         return self._consumer.has_reached_end_of_topic
 
-    def unsubscribe(self) -> None:
+    def unsubscribe(self, *, force: bool = False) -> None:
         with _errors():
-            self._consumer.unsubscribe()
+            self._consumer.unsubscribe(force=force)
 
     def close(self) -> None:
         with _errors():

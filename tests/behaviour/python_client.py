@@ -107,7 +107,9 @@ class PythonClient:
             )
         return PythonConsumer(consumer, choice.queue_size)
 
-    def reader(self, topic: str, start: Id | str, *, inclusive: bool) -> PythonReader:
+    def reader(self, topic: str, start: Id | str, *, inclusive: bool, rollback_s: int) -> PythonReader:
+        if rollback_s:
+            raise CannotExpressError("a reader that begins so long ago")
         with _errors():
             return PythonReader(self._client.create_reader(topic, _own(start), start_message_id_inclusive=inclusive))
 
@@ -194,7 +196,9 @@ class PythonConsumer:
     def has_ended(self) -> bool:
         raise CannotExpressError("the end of a topic")
 
-    def unsubscribe(self) -> None:
+    def unsubscribe(self, *, force: bool = False) -> None:
+        if force:
+            raise CannotExpressError("unsubscribing by force")
         with _errors():
             self._consumer.unsubscribe()
 

@@ -82,6 +82,31 @@ def test_unsubscribing_is_refused_while_others_are_connected(cell: Cell) -> None
         first.unsubscribe()
 
 
+def test_a_consumer_goes_on_when_it_may_not_unsubscribe(cell: Cell) -> None:
+    """2.1.8: nothing was done, so it receives as before, and may unsubscribe once it is alone."""
+    topic = cell.topic()
+    first = cell.consumer(topic, type="Shared")
+    second = cell.consumer(topic, type="Shared")
+    with pytest.raises(RefusedError):
+        first.unsubscribe()
+    second.close()
+    cell.send(topic, "ab")
+    assert take_values(first, 2) == ["a", "b"]
+    first.unsubscribe()
+    assert take_values(cell.consumer(topic, initial_position="Earliest"), 2) == ["a", "b"]
+
+
+def test_unsubscribing_by_force_disconnects_others(cell: Cell) -> None:
+    """2.1.8: they come back to a new subscription, which knows nothing of the acknowledgements of the former."""
+    topic = cell.topic()
+    first = cell.consumer(topic, type="Shared", initial_position="Earliest")
+    cell.send(topic, "ab")
+    take_and_ack(first, 2)
+    second = cell.consumer(topic, type="Shared", initial_position="Earliest")
+    first.unsubscribe(force=True)
+    assert take_values(second, 2) == ["a", "b"]
+
+
 def test_a_standby_takes_over_what_is_unacknowledged(cell: Cell) -> None:
     """2.3.4.1, 2.9.6 (2.3.5.4): from the first unacknowledged message on, without counting."""
     topic = cell.topic()

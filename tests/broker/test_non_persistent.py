@@ -7,6 +7,7 @@ import pytest
 
 from broker_core.base.errors import (
     ConsumerBusyError,
+    MetadataServerError,
     NotAllowedError,
     ProducerFencedError,
     ServerError,
@@ -199,6 +200,18 @@ def test_acks_mean_nothing_and_positions_do_not_exist() -> None:
         topic_of(world).create_subscription("s")
     consumer.unsubscribe(done.append)
     assert (done[-1], topic_of(world).subscriptions) == (None, {})
+
+
+def test_a_subscription_is_deleted_by_force() -> None:
+    """2.1.8, 1.1.8: refused while there are others, whom force disconnects."""
+    world = World()
+    consumer, mailbox = subscribe(world, SHARED)
+    other, others = subscribe(world, SHARED)
+    done: list[ServerError | None] = []
+    consumer.unsubscribe(done.append)
+    consumer.unsubscribe(done.append, force=True)
+    assert (type(done[0]), done[1], topic_of(world).subscriptions) == (MetadataServerError, None, {})
+    assert (mailbox.closed, other.closed, others.closed) == (False, True, True)
 
 
 def test_types_are_not_limited_here() -> None:

@@ -48,6 +48,24 @@ class TestReaders:
             assert mailbox.positions == expected, start
             reader.close()
 
+    def test_it_begins_with_what_was_published_so_long_ago(self) -> None:
+        """1.4.6 By the broker's clock, the border included; whatever entry is named beside it."""
+        world = World()
+        world.clock.advance(100_000)
+        now_ms = world.clock.now_ms()
+        producer, answers = world.produce()
+        for number, age_ms in enumerate((10_000, 5_001, 5_000, 1)):
+            producer.send(number, -1, 1, body(publish_time_ms=now_ms - age_ms), False)
+        world.settle()
+        positions = [position for _, position in answers.receipts]
+        for rollback_s, expected in ((60, positions), (5, positions[2:]), (4, positions[3:])):
+            reader, mailbox = world.subscribe(
+                subscription="r", durable=False, start=POSITION_EARLIEST, rollback_s=rollback_s
+            )
+            world.settle()
+            assert mailbox.positions == expected, rollback_s
+            reader.close()
+
     def test_the_next_entry_of_a_full_topic_is_the_next_published(self) -> None:
         """1.4.6 Starting right after the last entry waits for the next one, also in a new ledger."""
         world = World()

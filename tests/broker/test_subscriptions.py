@@ -164,6 +164,21 @@ class TestUnsubscribe:
         one.unsubscribe(done.append)
         assert done[1] is None
 
+    def test_force_disconnects_the_others(self) -> None:
+        """2.1.8 They come back to a new subscription."""
+        world = World()
+        positions = world.publish(2)
+        one, mailbox = world.subscribe(SHARED, name="a")
+        two, other = world.subscribe(SHARED, name="b")
+        world.settle()
+        ack(one, *mailbox.positions)
+        done: Done = []
+        one.unsubscribe(done.append, force=True)
+        assert (done, two.closed, mailbox.closed, other.closed) == ([None], True, False, True)
+        _, mailbox = world.subscribe(SHARED, name="b")
+        world.settle()
+        assert mailbox.positions == positions
+
     def test_an_operator_may_delete_one_in_use(self) -> None:
         """2.1.8 From outside its consumers are disconnected."""
         world = World()

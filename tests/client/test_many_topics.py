@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Consumers of several topics: growing partitions, patterns, seeking, the end of what is published; on both servers."""
 
+import threading
 import time
 import uuid
 from collections import Counter
@@ -8,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.base.errors import UsageError
+from broker_core.base.errors import AlreadyClosedError, MetadataServerError, UsageError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
 from broker_core.client import Client, Consumer, DeadLetterPolicy
@@ -217,3 +218,30 @@ def test_a_topic_that_is_named_twice_is_read_once(client: Client, topic: str) ->
     assert values(take(consumer, 2)) == numbered(0, 2)
     with pytest.raises(UsageError, match="no topic"):
         client.subscribe([], "s")
+
+
+def test_only_what_may_be_unsubscribed_is(service: Service, client: Client, topic: str) -> None:
+    """2.1.8: one partition has another consumer, so the subscription of the other alone is deleted, and this one goes
+    on with what is left; nothing of it stays behind unread."""
+    service.create_partitioned(topic, 2)
+    consumer = client.subscribe(topic, "s", type="shared", auto_update_partitions_interval_s=LOOK_S)
+    other = client.subscribe(f"{topic}-partition-1", "s", type="shared")
+    with pytest.raises(MetadataServerError):
+        consumer.unsubscribe()
+    other.close()
+    assert consumer.topics == [f"{topic}-partition-1"]
+    send(client, f"{topic}-partition-1", 2)
+    assert values(take(consumer, 2)) == numbered(0, 2)
+    received: list[Exception] = []
+
+    def receive() -> None:
+        try:
+            consumer.receive()
+        except AlreadyClosedError as error:
+            received.append(error)
+
+    waiting = threading.Thread(target=receive)
+    waiting.start()
+    consumer.unsubscribe()
+    waiting.join(30)
+    assert len(received) == 1

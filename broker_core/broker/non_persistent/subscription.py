@@ -107,12 +107,13 @@ class NonPersistentSubscription:
     def seek_to_time(self, publish_time_ms: int, on_done: OnDone) -> None:
         on_done(self._nothing_stored("no time to seek to"))
 
-    def unsubscribe(self, consumer: Consumer, on_done: OnDone) -> None:
+    def unsubscribe(self, consumer: Consumer, on_done: OnDone, *, force: bool) -> None:
         problem = deletion_problem(self.name, len(self.consumers))
-        if problem is not None:
+        if problem is not None and not force:
             on_done(problem)
             return
         self.leave(consumer)
+        self.disconnect_all()
         on_done(None)
 
     def last_message(self) -> LastMessage:

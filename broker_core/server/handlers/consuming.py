@@ -140,8 +140,8 @@ def handle_subscribe(session: Session, command: BaseCommand) -> None:
 
 def _subscribe_request(session: Session, command: BaseCommand) -> SubscribeRequest:
     wish = command.subscribe
-    if wish.start_message_rollback_duration_sec:
-        raise NotAllowedError("a start by duration is not supported", hint="seek to a time after subscribing")
+    if wish.start_message_rollback_duration_sec and wish.durable:
+        raise NotAllowedError("a start by duration is for readers only", hint="seek to a time after subscribing")
     if wish.read_compacted and wish.subType not in (CommandSubscribe.Exclusive, CommandSubscribe.Failover):
         raise NotAllowedError("a compacted read is possible on Exclusive and Failover subscriptions only")
     return SubscribeRequest(
@@ -151,6 +151,7 @@ def _subscribe_request(session: Session, command: BaseCommand) -> SubscribeReque
         priority=wish.priority_level,
         durable=wish.durable,
         start=commands.read_position(wish.start_message_id) if wish.HasField("start_message_id") else None,
+        rollback_s=wish.start_message_rollback_duration_sec,
         initial_position=InitialPosition(wish.initialPosition),
         properties={pair.key: pair.value for pair in wish.subscription_properties},
         epoch=to_signed64(wish.consumer_epoch) if wish.HasField("consumer_epoch") else -1,
@@ -175,7 +176,7 @@ def handle_close_consumer(session: Session, command: BaseCommand) -> None:
 
 
 def handle_unsubscribe(session: Session, command: BaseCommand) -> None:
-    """Delete the subscription; allowed for its only consumer."""
+    """Delete the subscription; allowed for its only consumer, or by force."""
     wish = command.unsubscribe
 
     def done(error: ServerError | None) -> None:
@@ -183,7 +184,7 @@ def handle_unsubscribe(session: Session, command: BaseCommand) -> None:
             session.consumers.pop(wish.consumer_id, None)
         _answer(session, wish.request_id, error)
 
-    _channel(session, wish.consumer_id).consumer.unsubscribe(done)
+    _channel(session, wish.consumer_id).consumer.unsubscribe(done, force=wish.force)
 
 
 # ------------------------------------------------------------------------------------------------------ messages

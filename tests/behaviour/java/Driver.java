@@ -169,7 +169,7 @@ public final class Driver {
                 consumer.resume();
                 break;
             case "unsubscribe":
-                consumer.unsubscribe();
+                consumer.unsubscribe(request.get("force").asBoolean());
                 break;
             case "last_message_id":
                 return idOf(consumer.getLastMessageIds().get(0));
@@ -319,7 +319,12 @@ public final class Driver {
 
     private JsonNode reader(JsonNode request) throws Exception {
         ReaderBuilder<byte[]> builder = this.<PulsarClient>object(request, "client").newReader(Schema.BYTES)
-                .topic(text(request, "topic")).startMessageId(id(text(request, "start")));
+                .topic(text(request, "topic"));
+        if (request.get("rollback_s").asInt() > 0) {
+            builder.startMessageFromRollbackDuration(request.get("rollback_s").asInt(), TimeUnit.SECONDS);
+        } else {
+            builder.startMessageId(id(text(request, "start")));
+        }
         if (request.get("inclusive").asBoolean()) {
             builder.startMessageIdInclusive();
         }
