@@ -276,16 +276,13 @@ class Broker:
                     topic.create_subscription(subscription, InitialPosition.EARLIEST, properties)
 
     def delete_topic(self, name: TopicName, *, force: bool = False) -> None:
-        """Delete a topic or partition with all its data. Refused while it is in use, unless ``force``."""
+        """Delete a topic or partition with all its data. Refused while it has clients, unless ``force``."""
         if not name.persistent:
             self._delete_non_persistent(name, force=force)
             return
         topic = self.topic(name)
-        if not force and (len(topic.producers) or topic.subscriptions):
-            raise NotAllowedError(
-                f"{name} has {len(topic.producers)} producers and {len(topic.subscriptions)} subscriptions",
-                hint="close and delete them first, or delete the topic with force",
-            )
+        if not force:
+            _check_without_clients(topic)
         del self._topics[name]
         topic.delete()
         if not self._is_partition(name):
@@ -326,9 +323,7 @@ class Broker:
         made = [name.partition(i) for i in range(partitions) if self._row(name.partition(i)) is not None]
         if not force:
             for partition in made:
-                topic = self.topic(partition)
-                if len(topic.producers) or topic.subscriptions:
-                    raise NotAllowedError(f"{partition} is in use", hint="close its clients, or delete with force")
+                _check_without_clients(self.topic(partition))
         for partition in made:
             self.delete_topic(partition, force=True)
         if not name.persistent:
@@ -414,6 +409,16 @@ class Broker:
                 f"namespace {name.namespace_name} has {have} topics and may have {most}, so {name} was not created",
                 hint="delete a topic, or raise maxTopicsPerNamespace",
             )
+
+
+def _check_without_clients(topic: Topic) -> None:
+    """NotAllowedError if somebody is connected. Subscriptions that nobody uses go with their topic, as in Pulsar."""
+    consumers = sum(len(each.consumers) for each in topic.subscriptions.values())
+    if len(topic.producers) or consumers:
+        raise NotAllowedError(
+            f"{topic.name} has {len(topic.producers)} producers and {consumers} consumers",
+            hint="close them first, or delete with force",
+        )
 
 
 def _check_partitions(partitions: int) -> None:

@@ -96,7 +96,7 @@ class Cell:
 
     def admin(self, method: str, topic: str, path: str, body: str | None = None) -> bytes:
         """One admin request about a topic."""
-        return self.service.admin(method, f"{admin_path(topic)}/{path}", body)
+        return self.service.admin(method, f"{admin_path(topic)}/{path}".rstrip("/"), body)
 
     def close(self) -> None:
         for client in self._clients:

@@ -219,6 +219,20 @@ def test_consumers_are_told_the_end_of_a_terminated_topic(cell: Cell) -> None:
     eventually(consumer.has_ended, "the consumer is told that the topic has ended")
 
 
+def test_a_topic_goes_when_nobody_is_connected(cell: Cell) -> None:
+    """1.3.4: its clients keep it, but not a subscription that nobody uses."""
+    topic = cell.topic()
+    producer, consumer = cell.producer(topic), cell.consumer(topic)
+    producer.send(Outgoing(value="a"))
+    for client in (producer, consumer):
+        with pytest.raises(AssertionError, match="412"):
+            cell.admin("DELETE", topic, "")
+        client.close()
+    cell.admin("DELETE", topic, "")
+    cell.send(topic, "b")
+    assert take_values(cell.reader(topic), 1) == ["b"]
+
+
 def test_a_topic_that_is_unloaded_loses_nothing(cell: Cell) -> None:
     """3.7: clients come back by themselves; what was acknowledged just before may come again, nothing is missing."""
     topic = cell.topic()

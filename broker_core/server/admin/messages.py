@@ -107,7 +107,10 @@ def _message(topic: Topic, position: Position) -> Response:
         plain = _plain(metadata, payload)
     except PulsarishError as error:
         raise RefusedError(500, f"message {position} cannot be read: {error}") from error
-    return Response(plain, media_type="application/octet-stream", headers=_headers(entry, metadata))
+    response = Response(plain, media_type="application/octet-stream")
+    # Pulsar's admin client for Java finds the properties only by the name as it is written here.
+    response.raw_headers += [(name.encode(), value.encode()) for name, value in _headers(entry, metadata).items()]
+    return response
 
 
 def _plain(metadata: MessageMetadata, payload: memoryview) -> bytes:
