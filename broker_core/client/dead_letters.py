@@ -90,11 +90,18 @@ class DeadLetters:
         self._leaving[position] = asyncio.get_running_loop().create_task(self._bury(position, messages))
 
     async def _bury(self, position: Position, messages: list[Message]) -> None:
-        """Copy the messages of one entry, and acknowledge each behind its copy."""
+        """Copy the messages of one entry, and acknowledge each behind its copy.
+
+        Behind the last one the whole entry is: what is known of its batch may have been forgotten meanwhile, since all
+        was asked for again or the consumer was attached anew, and what came again then was not shown.
+        """
         try:
-            for message in messages:
+            for number, message in enumerate(messages, 1):
                 await self._box.send(self._topic, message.value, dead_letter(message, self._origin), True)
-                self._acknowledge(message.message_id)
+                message_id = message.message_id
+                if number == len(messages) and message_id.batch_index >= 0:
+                    message_id = MessageId(*position, message_id.partition)
+                self._acknowledge(message_id)
         except PulsarishError as failure:
             _log.warning("consumer.dead_letter_failed topic=%s entry=%s error=%s", self._topic, position, failure)
             self._failed(position)

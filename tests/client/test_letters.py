@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from broker_core.base.errors import ConfigError, PulsarishError, UsageError
-from broker_core.client import Client, Consumer, DeadLetterPolicy, Message
+from broker_core.base.positions import MessageId
+from broker_core.client import Client, Consumer, ConsumerInterceptor, DeadLetterPolicy, Message
 from tests.client.conftest import Service, admin_path
 from tests.client.helpers import EARLY_S, WAIT_S, assert_nothing_comes, eventually, numbered, send, take, values
 
@@ -399,3 +400,36 @@ def test_a_large_message_is_copied_in_chunks(client: Client, topic: str) -> None
     assert copy.properties["ORIGIN_MESSAGE_ID"] == str(sent)
     consumer.acknowledge(copy)
     eventually(lambda: is_all_acknowledged(consumer), "all chunks of both are acknowledged")
+
+
+class _Restless(ConsumerInterceptor):
+    """Asks for everything again at the first acknowledgement that it sees."""
+
+    def __init__(self) -> None:
+        self.consumer: Consumer | None = None
+
+    def on_acknowledge(self, message_id: MessageId) -> None:
+        consumer, self.consumer = self.consumer, None
+        if consumer is not None:
+            consumer._inner.redeliver_unacknowledged()  # on the client's own thread already
+
+
+@pytest.mark.parametrize("index_acks", [True, False])
+def test_a_dead_batch_leaves_the_backlog_though_it_is_asked_for_again(
+    client: Client, topic: str, index_acks: bool
+) -> None:
+    """4.7.5, 3.1.5: what comes again while copies are on their way is not shown, so the copies alone must do."""
+    restless = _Restless()
+    consumer = client.subscribe(
+        topic, "s", type="shared", initial_position="earliest", negative_ack_redelivery_delay_s=0.1,
+        batch_index_ack_enabled=index_acks, interceptors=[restless],
+        dead_letter_policy=DeadLetterPolicy(max_redeliver_count=1),
+    )  # fmt: skip
+    send(client, topic, 5, batched=True)
+    for _ in range(2):
+        batch = take(consumer, 5)
+        restless.consumer = consumer if batch[0].redelivery_count else None
+        consumer.negative_acknowledge(batch[0])
+    eventually(lambda: is_all_acknowledged(consumer), "the batch is acknowledged behind its copies")
+    letters = client.subscribe(f"{topic}-s-DLQ", "look", initial_position="earliest")
+    assert values(take(letters, 5)) == numbered(0, 5)
