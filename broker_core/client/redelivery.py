@@ -65,6 +65,8 @@ class Redelivery:
             timers,
             self._nacks_due,
         )
+        self._awaited: set[Position] = set()
+        """Of what waits with the nacks: what nobody nacked, and need not wait once it is here."""
         self._interceptors = Interceptors(config.interceptors)
         self._timeouts: AckTimeoutTracker | None = None
         if config.ack_timeout_s:
@@ -99,14 +101,18 @@ class Redelivery:
                 self._timeouts.taken(each, 0)
             elif delay_s:
                 self._nacks.add(each, delay_s)
+                self._awaited.add(each)
 
     def here_again(self, position: Position) -> None:
-        """An entry that was awaited has come."""
-        self._nacks.discard(position)
+        """An entry has come which may have been awaited."""
+        if position in self._awaited:
+            self._awaited.discard(position)
+            self._nacks.discard(position)
         self._untime([position])
 
     def nack(self, message_id: MessageId, redelivery_count: int) -> None:
         """Redeliver the entry of ``message_id`` after the configured delay."""
+        self._awaited.discard(message_id.position)
         self._nacks.nack(message_id, redelivery_count)
         self._untime([message_id.position])
 
@@ -130,6 +136,7 @@ class Redelivery:
         position = message_id.position
         if whole:
             self._nacks.discard(position)
+            self._awaited.discard(position)
             self._untime([position])
         else:
             self._forget_nack(message_id)
@@ -168,6 +175,7 @@ class Redelivery:
         self._untime(positions)
         for each in positions:
             self._nacks.discard(each)
+        self._awaited.difference_update(positions)
         again = positions if self._dead is None else self._dead.divert(positions)
         if again:
             self._owner.ask_again(again)
@@ -175,6 +183,7 @@ class Redelivery:
     def clear(self) -> None:
         """Everything comes again anyway, or never: after a seek or a rewind."""
         self._nacks.clear()
+        self._awaited.clear()
         self.reattached()
 
     def reattached(self) -> None:

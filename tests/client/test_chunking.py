@@ -2,6 +2,7 @@
 """Large messages in chunks, from a producer through a broker to a consumer."""
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from broker_core.base.errors import ConfigError, OperationTimeoutError, PulsarishError, QueueFullError, UsageError
 from broker_core.base.positions import ChunkMessageId, MessageId
 from broker_core.client import Client, Consumer, Message, Producer
+from tests.client.conftest import Service, admin_path
 from tests.client.helpers import WAIT_S, assert_nothing_comes, eventually, numbered, send, take, values
 
 CHUNK_BYTES = 1000
@@ -198,6 +200,31 @@ def test_a_nack_brings_all_chunks_again(client: Client, topic: str, kind: str) -
         assert again.redelivery_count == (1 if kind == "shared" else again.redelivery_count)
         consumer.acknowledge(again, wait=True)
         assert_nothing_comes(consumer)
+
+
+@pytest.mark.parametrize("kind", ["shared", "exclusive"])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_lost_connection_does_not_hurry_a_nack(
+    client: Client, service: Service, topic: str, kind: str, chunked: bool
+) -> None:
+    """I4.4, 4.3.2, 5.3.9: what comes again with the new attachment is not shown before its delay is over."""
+    consumer = client.subscribe(
+        topic, "s", type=kind, initial_position="earliest", negative_ack_redelivery_delay_s=2.0,  # type: ignore[arg-type]
+    )  # fmt: skip
+    with client.create_producer(topic, batching_enabled=False, chunking_enabled=True, chunk_max_message_size=100) as p:
+        p.send(b"x" * (250 if chunked else 10))
+    message = take(consumer, 1)[0]
+    nacked_at = time.monotonic()
+    consumer.negative_acknowledge(message)
+    part = consumer._inner.children[0]
+    attachments = part.attachments
+    service.admin("PUT", f"{admin_path(topic)}/unload")
+    again = consumer.receive(WAIT_S)
+    assert time.monotonic() - nacked_at >= 2.0
+    assert part.attachments > attachments
+    assert again.value == message.value
+    consumer.acknowledge(again)
+    assert_nothing_comes(consumer)
 
 
 def test_seeking_to_a_chunked_message(client: Client, topic: str) -> None:
