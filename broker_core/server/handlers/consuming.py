@@ -167,11 +167,12 @@ def _key_shared_policy(meta: KeySharedMeta) -> KeySharedPolicy:
 
 
 def handle_close_consumer(session: Session, command: BaseCommand) -> None:
-    """Leave a subscription; what was not acknowledged goes to others."""
+    """Leave a subscription; what was not acknowledged goes to others. It may have left already: the request crosses
+    with a CLOSE_CONSUMER of ours."""
     wish = command.close_consumer
-    channel = _channel(session, wish.consumer_id)
-    del session.consumers[wish.consumer_id]
-    channel.close()
+    channel = session.consumers.pop(wish.consumer_id, None)
+    if channel is not None:
+        channel.close()
     session.send(commands.success(wish.request_id))
 
 

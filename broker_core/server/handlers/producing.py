@@ -146,9 +146,10 @@ def _producer_request(session: Session, command: BaseCommand) -> ProducerRequest
 
 
 def handle_close_producer(session: Session, command: BaseCommand) -> None:
-    """Close a producer after its receipts."""
+    """Close a producer after its receipts. It may be gone: the request crosses with a CLOSE_PRODUCER of ours."""
     wish = command.close_producer
     channel = session.producers.get(wish.producer_id)
     if channel is None:
-        raise ServerError(f"producer {wish.producer_id} is not registered on this connection")
-    channel.close(wish.request_id)
+        session.send(commands.success(wish.request_id))
+    else:
+        channel.close(wish.request_id)
