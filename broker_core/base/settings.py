@@ -137,6 +137,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_unacked_messages_per_subscription: Annotated[
         int, _Meta(ge=0, description="The same over all consumers of a subscription; 0 = no limit.")
     ] = 200_000
+    max_unacked_messages_per_broker: Annotated[
+        int,
+        _Meta(
+            ge=0,
+            description="The same over all Shared and Key_Shared subscriptions of the broker: from there until half of "
+            "it, those that have more than their share get no more; 0 = no limit.",
+        ),
+    ] = 0
+    max_unacked_messages_per_subscription_on_broker_blocked: Annotated[
+        float,
+        _Meta(ge=0, le=1, description="That share, as a part of maxUnackedMessagesPerBroker; 0 = no such limit."),
+    ] = 0.16
     dispatcher_max_read_batch_size: Annotated[int, _Meta(ge=1, description="Entries read in one pass.")] = 100
     dispatcher_max_read_size_bytes: Annotated[int, _Meta(ge=1, description="Bytes read in one pass.")] = 5 * 1024 * 1024
     dispatcher_max_round_robin_batch_size: Annotated[

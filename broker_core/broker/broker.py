@@ -26,6 +26,7 @@ from broker_core.broker.policy_book import PolicyBook
 from broker_core.broker.requests import InitialPosition
 from broker_core.broker.topic import Surroundings, Topic
 from broker_core.broker.topic_watches import TopicWatch, TopicWatches
+from broker_core.broker.unacked_limits import BrokerUnacked
 from broker_core.broker.upkeep import Upkeep
 from broker_core.storage.ledger_recovery import TopicRecovery
 from broker_core.storage.metadata import TopicRow
@@ -66,7 +67,9 @@ class Broker:
         self._start_number = self._metadata.reserve_numbers(_STARTS, 1)[0]
         self._producers_named = 0
         self.non_persistent = NonPersistentTopics(clock, timers, self._producer_name)
-        self._surroundings = Surroundings(store, clock, timers, settings, quotas_under(settings), self._producer_name)
+        self._surroundings = Surroundings(
+            store, clock, timers, settings, quotas_under(settings), BrokerUnacked(settings), self._producer_name
+        )
         self.upkeep = Upkeep(self, store.metadata, clock, timers, settings)
 
     # -- what exists

@@ -28,6 +28,7 @@ from broker_core.broker.redelivery import RedeliveryCounter
 from broker_core.broker.requests import SubscriptionType
 from broker_core.broker.round_robin import RoundRobin
 from broker_core.broker.sinks import Delivery
+from broker_core.broker.unacked_limits import SubscriptionUnacked
 from broker_core.storage.ledger import StoredEntry
 from broker_core.wire.ack_sets import words_of_bits
 
@@ -43,8 +44,6 @@ class MultipleConsumersDispatcher(ABC):
     def __init__(self, context: DispatchContext) -> None:
         settings = context.settings
         self.read_position = context.cursor.first_unacked()
-        self.unacked_messages = 0
-        self.blocked = False
         self._context = context
         self._traffic = (context.traffic, context.topic_traffic)
         self._cursor = context.cursor
@@ -54,11 +53,13 @@ class MultipleConsumersDispatcher(ABC):
         self._replay = PositionSet()
         self._redeliveries = RedeliveryCounter(enabled=settings.subscription_redelivery_tracker_enabled)
         self._consumer_limit = settings.max_unacked_messages_per_consumer
-        self._subscription_limit = settings.max_unacked_messages_per_subscription
         self._average_messages = 1.0
         self._woken = False
         self._pass_ms = 0
         self._passes = Passes(context.timers, self._pass)
+        self._unacked = SubscriptionUnacked(
+            context.unacked, settings.max_unacked_messages_per_subscription, self._passes.kick_later
+        )
         self._delayed: DelayedEntries | None = None
         if context.delayed is not None:
             self.hold_back_with(context.delayed)
@@ -66,6 +67,14 @@ class MultipleConsumersDispatcher(ABC):
     @property
     def consumers(self) -> Sequence[Consumer]:
         return list(self._crowd)
+
+    @property
+    def unacked_messages(self) -> int:
+        return self._unacked.messages
+
+    @property
+    def blocked(self) -> bool:
+        return self._unacked.stopped
 
     @property
     def replay_entries(self) -> int:
@@ -106,13 +115,14 @@ class MultipleConsumersDispatcher(ABC):
         """Its unacknowledged entries go to others, counted as redelivered (semantics 2.4.9)."""
         self._crowd.remove(consumer)
         self._left(consumer)
-        self.unacked_messages -= consumer.pending.unacked
+        self._unacked.returned(consumer.pending.unacked)
         self._take_back(consumer, consumer.pending.take_all())
-        self._resume_if_room()
+        self._unacked.settle()
         self._passes.kick()
 
     def close(self) -> None:
         self._passes.stop()
+        self._unacked.close()
         if self._delayed is not None:
             self._delayed.close()
 
@@ -133,10 +143,10 @@ class MultipleConsumersDispatcher(ABC):
         pending = consumer.pending
         before = pending.unacked
         taken = pending.take_all() if positions is None else [p for p in positions if pending.remove(p)]
-        self.unacked_messages -= before - pending.unacked
+        self._unacked.returned(before - pending.unacked)
         self._take_back(consumer, taken)
         self._unblock_if_room(consumer)
-        self._resume_if_room()
+        self._unacked.settle()
         self._passes.kick()
 
     def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
@@ -156,7 +166,7 @@ class MultipleConsumersDispatcher(ABC):
             owner = self._owners.get(position)
             if owner is not None:
                 messages = owner.pending.reduce(position, remaining)
-        self.unacked_messages -= messages
+        self._unacked.returned(messages)
         if owner is not None and owner.blocked:
             self._unblock_if_room(owner)
         return owner
@@ -165,7 +175,7 @@ class MultipleConsumersDispatcher(ABC):
         pending = consumer.pending
         before = pending.unacked
         others = pending.remove_all(positions)
-        self.unacked_messages -= before - pending.unacked
+        self._unacked.returned(before - pending.unacked)
         for position in others:
             self.acked(consumer, position, 0)
         forget_all(self._owners, positions)
@@ -174,19 +184,17 @@ class MultipleConsumersDispatcher(ABC):
             self._unblock_if_room(consumer)
 
     def acks_settled(self) -> None:
-        self._resume_if_room()
+        self._unacked.settle()
         if self._woken:
             self._passes.kick()
 
     def settings_changed(self, settings: Settings) -> None:
         self._consumer_limit = settings.max_unacked_messages_per_consumer
-        self._subscription_limit = settings.max_unacked_messages_per_subscription
         for consumer in self._crowd:
             self._block_if_full(consumer)
             self._unblock_if_room(consumer)
             self._refresh(consumer)
-        self._stop_if_full()
-        self._resume_if_room()
+        self._unacked.set_limit(settings.max_unacked_messages_per_subscription)
         self._passes.kick()
 
     def passed_over(self, mark_delete: Position) -> None:
@@ -196,7 +204,7 @@ class MultipleConsumersDispatcher(ABC):
         for position in list(takewhile(lambda each: each <= mark_delete, self._replay)):
             self._drop(position)
             self._redeliveries.forget(position)
-        self._resume_if_room()
+        self._unacked.settle()
         self._passes.kick()
 
     def _take_back(self, consumer: Consumer, positions: Iterable[Position]) -> None:
@@ -207,15 +215,11 @@ class MultipleConsumersDispatcher(ABC):
                 self._requeue(position)
                 consumer.redelivered.messages += 1
 
-    # -- limits of unacknowledged messages (semantics 2.4.7)
+    # -- limits of single consumers (semantics 2.4.7)
 
     def _block_if_full(self, consumer: Consumer) -> None:
         if self._consumer_limit and consumer.pending.unacked >= self._consumer_limit:
             consumer.blocked = True
-
-    def _stop_if_full(self) -> None:
-        if self._subscription_limit and self.unacked_messages >= self._subscription_limit:
-            self.blocked = True
 
     def _unblock_if_room(self, consumer: Consumer) -> None:
         limit = self._consumer_limit
@@ -223,12 +227,6 @@ class MultipleConsumersDispatcher(ABC):
             consumer.blocked = False
             consumer.release_parked_permits()
             self._refresh(consumer)
-            self._woken = True
-
-    def _resume_if_room(self) -> None:
-        limit = self._subscription_limit
-        if self.blocked and (not limit or self.unacked_messages < limit / 2):
-            self.blocked = False
             self._woken = True
 
     def _refresh(self, consumer: Consumer) -> None:
@@ -372,8 +370,7 @@ class MultipleConsumersDispatcher(ABC):
 
     def _sent(self, messages: int, size_bytes: int) -> None:
         """Book what was sent, to one consumer or to many."""
-        self.unacked_messages += messages
-        self._stop_if_full()
+        self._unacked.given(messages)
         for traffic in self._traffic:
             traffic.messages += messages
             traffic.bytes += size_bytes

@@ -22,6 +22,7 @@ from broker_core.broker.cursor import Cursor
 from broker_core.broker.log_reader import LogReader
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import SubscriptionType
+from broker_core.broker.unacked_limits import BrokerUnacked
 from broker_core.storage.ledger import StoredEntry
 
 
@@ -75,8 +76,8 @@ class DelayedEntries(Protocol):
 class DispatchContext:
     """The surroundings of a dispatcher. ``traffic`` and ``topic_traffic`` count what goes out.
 
-    ``acknowledge`` is for entries that no consumer shall get. ``delayed``: who keeps entries that are not due; None:
-    every entry is delivered at once.
+    ``unacked`` is the whole broker's. ``acknowledge`` is for entries that no consumer shall get. ``delayed``: who keeps
+    entries that are not due; None: every entry is delivered at once.
     """
 
     topic: TopicName
@@ -88,6 +89,7 @@ class DispatchContext:
     settings: Settings
     traffic: Traffic
     topic_traffic: Traffic
+    unacked: BrokerUnacked
     acknowledge: Callable[[Sequence[Position]], None]
     delayed: DelayedEntries | None = None
 

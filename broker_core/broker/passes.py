@@ -33,6 +33,13 @@ class Passes:
             return
         self._run()
 
+    def kick_later(self) -> None:
+        """One pass in the next turn, for those who are in the middle of something else."""
+        if self._running:
+            self._again = True
+        elif self._scheduled is None:
+            self._scheduled = self._timers.call_later(0, self._continue)
+
     def stop(self) -> None:
         """Forget the continuation; a later ``kick`` starts afresh."""
         self._again = False

@@ -38,6 +38,7 @@ from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import AckId, AckKind, SubscribeRequest, SubscriptionType
 from broker_core.broker.seeking import before_position, before_time
 from broker_core.broker.sinks import ConsumerSink
+from broker_core.broker.unacked_limits import BrokerUnacked
 from broker_core.storage.topic_log import TopicLog
 from broker_core.wire.ack_sets import all_bits, bits_of_words
 
@@ -64,6 +65,8 @@ class SubscriptionHost(Protocol):
     def settings(self) -> Settings: ...
     @property
     def traffic_out(self) -> Traffic: ...
+    @property
+    def unacked(self) -> BrokerUnacked: ...
     @property
     def delays(self) -> TopicDelays: ...
 
@@ -433,6 +436,7 @@ class Subscription:
             host.settings,
             self.traffic,
             host.traffic_out,
+            host.unacked,
             self._acknowledge_unsent,
             self._delayed,
         )

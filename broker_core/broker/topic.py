@@ -43,6 +43,7 @@ from broker_core.broker.seeking import before_position, before_time
 from broker_core.broker.sinks import ConsumerSink, ProducerSink
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.termination import OnTerminated, Termination
+from broker_core.broker.unacked_limits import BrokerUnacked
 from broker_core.storage.metadata import INTERNAL_PREFIX, SubscriptionRow
 from broker_core.storage.store import Store
 from broker_core.storage.topic_log import TopicLog
@@ -63,6 +64,7 @@ class Surroundings:
     timers: Timers
     settings: Settings
     quotas: Quotas
+    unacked: BrokerUnacked
     producer_name: Callable[[], str]
 
 
@@ -77,6 +79,7 @@ class Topic:
         self.timers = surroundings.timers
         self.settings = surroundings.settings
         self.quotas = surroundings.quotas
+        self.unacked = surroundings.unacked
         self.traffic_in = Traffic(self.clock)
         self.traffic_out = Traffic(self.clock)
         if self._deduplicates and not log.drained:

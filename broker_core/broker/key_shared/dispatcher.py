@@ -262,7 +262,7 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
 
     def _budget(self) -> int:
         """Messages that may be sent before the limit of the subscription is reached."""
-        return self._subscription_limit - self.unacked_messages if self._subscription_limit else 1 << 62
+        return self._unacked.budget()
 
     def _deal(self, deliveries: list[Delivery]) -> Sequence[Delivery]:
         """Give each entry to the owner of its key, or let it wait; stops when nobody can take anything."""
