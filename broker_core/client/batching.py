@@ -99,8 +99,35 @@ def outgoing(
     Shared and Key_Shared subscriptions hold a message back until ``deliver_at_ms`` (since the epoch), or for
     ``deliver_after_s`` by this machine's clock; all others deliver it at once.
     """
+    after_ms = round(deliver_after_s * 1000)
+    return _checked(value, key, ordering_key, properties, event_time_ms, sequence_id, deliver_at_ms, after_ms)
+
+
+def outgoing_again(message: OutgoingMessage) -> OutgoingMessage:
+    """``message`` as an interceptor has left it, checked and normalised like what an application sends."""
+    if not isinstance(message, OutgoingMessage):
+        raise UsageError(
+            f"an interceptor's before_send gave back a {type(message).__name__}",
+            hint="return the message, or message._replace(...)",
+        )
+    value, key, key_is_bytes, ordering_key, properties, event_time_ms, sequence_id, _, at_ms, after_ms = message
+    checked = _checked(value, key, ordering_key, properties, event_time_ms, sequence_id, at_ms, after_ms)
+    return checked._replace(key_is_bytes=True) if key_is_bytes else checked
+
+
+def _checked(
+    value: bytes | str | None,
+    key: str | bytes | None,
+    ordering_key: bytes | None,
+    properties: Mapping[str, str] | None,
+    event_time_ms: int,
+    sequence_id: int | None,
+    deliver_at_ms: int,
+    deliver_after_ms: int,
+) -> OutgoingMessage:
+    """What passes can be encoded. ``properties`` are copied: whoever gave them may change them at once."""
     if isinstance(value, str):
-        value = value.encode()
+        value = _encoded(value)
     elif value is not None and type(value) is not bytes:
         value = _as_bytes("value", value)
     key_is_bytes = key is not None and not isinstance(key, str)
@@ -111,14 +138,10 @@ def outgoing(
         event_time_ms = _number("event_time_ms", event_time_ms, "give milliseconds since the epoch")
     if deliver_at_ms:
         deliver_at_ms = _number("deliver_at_ms", deliver_at_ms, "give milliseconds since the epoch")
-    if deliver_after_s < 0 or (deliver_after_s and deliver_at_ms):
-        raise UsageError(
-            f"deliver_after_s {deliver_after_s:g} beside deliver_at_ms {deliver_at_ms}",
-            hint="give one of them, and no negative one",
-        )
-    deliver_after_ms = round(deliver_after_s * 1000)
     if deliver_after_ms:
-        _number("deliver_after_s", deliver_after_ms, "give a time that will come")
+        deliver_after_ms = _number("deliver_after_s", deliver_after_ms, "give a time that will come")
+        if deliver_at_ms:
+            raise UsageError("deliver_after_s is given beside deliver_at_ms", hint="give one of them")
     number = -1
     if sequence_id is not None and sequence_id >= 0:
         number = _number("sequence_id", sequence_id, f"the highest one is {_NUMBER_MAX}")
@@ -126,11 +149,26 @@ def outgoing(
     if text:
         size += len(text) if text.isascii() else _text_size("key", (text,))
     if properties:
+        properties = _copied(properties)
         size += _text_size("properties", (*properties, *properties.values()))
     return OutgoingMessage(
         value, text, key_is_bytes, ordering_key, properties, event_time_ms,
         number, size, deliver_at_ms, deliver_after_ms,
     )  # fmt: skip
+
+
+def _encoded(value: str) -> bytes:
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"value cannot be sent: {error}", hint="give a text that UTF-8 can express") from error
+
+
+def _copied(properties: Mapping[str, str]) -> dict[str, str]:
+    try:
+        return dict(properties)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"properties is a {type(properties).__name__}", hint="give a dict of texts") from error
 
 
 def _as_bytes(what: str, value: object) -> bytes:

@@ -75,22 +75,34 @@ def _take_room(window: SendWindow, size: int, timeout_s: float, no_room: Callabl
             raise no_room()
 
 
-class _Sent:
-    """What became of one message, for a thread that waits for it."""
+class Receipt:
+    """What became of one message, for the one thread that waits for it. An interrupt of that harms nobody."""
+
+    __slots__ = ("_failure", "_latch", "_message_id")
 
     def __init__(self) -> None:
-        self._known = Latch()
+        self._latch = Latch()
         self._message_id: MessageId | None = None
         self._failure: PulsarishError | None = None
 
     def settle(self, message_id: MessageId | None, failure: PulsarishError | None) -> None:
         """The message's callback."""
         self._message_id, self._failure = message_id, failure
-        self._known.open()
+        self._latch.open()
 
-    def wait(self) -> MessageId:
-        """Its id; raises why it has none."""
-        self._known.wait()
+    @property
+    def is_known(self) -> bool:
+        """Whether ``wait`` would return at once."""
+        return self._message_id is not None or self._failure is not None
+
+    def wait(self) -> None:
+        """Until it is known; may be interrupted and called again."""
+        if not self.is_known:
+            self._latch.wait()
+
+    def message_id(self) -> MessageId:
+        """Its id, when that is known; raises why it has none."""
+        self.wait()
         if self._message_id is None:
             assert self._failure is not None
             raise self._failure
@@ -121,10 +133,10 @@ class Producer(Handle[AsyncProducer]):
         answers.
         """
         self._thread.check_caller()
-        sent = _Sent()
+        receipt = Receipt()
         # An open batch is closed for it, so that nobody waits for the publish delay.
-        self._hand_over(self._inner.outgoing(value, **fields), sent.settle, at_once=True)
-        return sent.wait()
+        self._hand_over(self._inner.outgoing(value, **fields), receipt.settle, at_once=True)
+        return receipt.message_id()
 
     def send_async(
         self, value: bytes | str | None, *, callback: OnSent | None = None, **fields: Unpack[MessageFields]

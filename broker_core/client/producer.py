@@ -33,6 +33,7 @@ from broker_core.client.batching import (
     OnSent,
     OutgoingMessage,
     outgoing,
+    outgoing_again,
 )
 from broker_core.client.callbacks import Interceptors
 from broker_core.client.chunked_sending import ChunkedSending
@@ -291,7 +292,7 @@ class AsyncProducer:
         """The message to be sent, as the interceptors leave it. May be called on any thread."""
         message = outgoing(value, **fields)
         if self._interceptors:
-            message = self._interceptors.passed(lambda each: each.before_send, message)
+            message = outgoing_again(self._interceptors.passed(lambda each: each.before_send, message))
         return message
 
     def _intercepted(self, message: OutgoingMessage, on_sent: OnSent | None) -> OnSent:
