@@ -18,14 +18,14 @@ import click
 
 from broker_core.base.errors import UsageError
 from broker_core.cli.output import on_terminal, print_jsonl, say
+from broker_core.cli.stdin_lines import stdin_lines
 from broker_core.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from broker_core.base.positions import MessageId
     from broker_core.cli.message_json import Outgoing
     from broker_core.client import Producer
+    from broker_core.client.blocking_handles import Receipt
     from broker_core.client.config import AccessMode, CompressionName
 
 _UNCONFIRMED_MAX: Final = 10_000
@@ -155,11 +155,11 @@ def produce(
             )
         outgoing = (
             from_json(line, number)._replace(deliver_at_ms=common.deliver_at_ms, deliver_after_s=common.deliver_after_s)
-            for number, line in enumerate(_stdin_lines(), 1)
+            for number, line in enumerate(stdin_lines(), 1)
         )
     else:
         given = bool(messages or files)
-        lines = chain((m.encode() for m in messages), map(_content, files)) if given else _stdin_lines()
+        lines = chain((m.encode() for m in messages), map(_content, files)) if given else stdin_lines()
         outgoing = (_from_line(line, common, split_key) for line in lines)
     with target.client() as client:
         producer = client.create_producer(
@@ -183,30 +183,46 @@ def produce(
 
 def _send_all(producer: Producer, messages: Iterator[Outgoing], output: str) -> int:
     """Send, and print ids as they are confirmed; returns how many."""
-    in_flight: deque[Future[MessageId]] = deque()
+    from broker_core.client.blocking_handles import Receipt
+
+    in_flight: deque[Receipt] = deque()
     sent = 0
     at_once = sys.stdin.isatty()
     try:
         for message in messages:
-            in_flight.append(
-                producer.send_future(
-                    message.value,
-                    key=message.key,
-                    properties=message.properties,
-                    event_time_ms=message.event_time_ms,
-                    deliver_at_ms=message.deliver_at_ms,
-                    deliver_after_s=message.deliver_after_s,
-                )
+            receipt = Receipt()
+            producer.send_async(
+                message.value,
+                callback=receipt.settle,
+                key=message.key,
+                properties=message.properties,
+                event_time_ms=message.event_time_ms,
+                deliver_at_ms=message.deliver_at_ms,
+                deliver_after_s=message.deliver_after_s,
             )
+            in_flight.append(receipt)
             sent += 1
-            while in_flight and (at_once or in_flight[0].done() or len(in_flight) >= _UNCONFIRMED_MAX):
-                _print_id(in_flight.popleft().result(), output)
-    finally:
-        # Also when the input breaks off: what was sent is stored, and its sender must learn where.
-        producer.flush()
-        for future in in_flight:
-            _print_id(future.result(), output)
+            while in_flight and (at_once or in_flight[0].is_known or len(in_flight) >= _UNCONFIRMED_MAX):
+                _print_first(in_flight, output)
+        _print_rest(producer, in_flight, output)
+    except BaseException:
+        # The input broke off, a message was refused, or the first Ctrl-C came: what else was sent is stored, and its
+        # sender must learn where.
+        _print_rest(producer, in_flight, output)
+        raise
     return sent
+
+
+def _print_rest(producer: Producer, in_flight: deque[Receipt], output: str) -> None:
+    producer.flush()
+    while in_flight:
+        _print_first(in_flight, output)
+
+
+def _print_first(in_flight: deque[Receipt], output: str) -> None:
+    """Take out the first one, but only when its fate is known: an interrupt of the wait does not lose it."""
+    in_flight[0].wait()
+    _print_id(in_flight.popleft().message_id(), output)
 
 
 def _print_id(message_id: MessageId, output: str) -> None:
@@ -223,11 +239,6 @@ def _content(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise UsageError(f'"{path}" cannot be read: {error.strerror}') from error
-
-
-def _stdin_lines() -> Iterator[bytes]:
-    for line in sys.stdin.buffer:
-        yield line.removesuffix(b"\n")
 
 
 def _from_line(line: bytes, common: Outgoing, split_key: str | None) -> Outgoing:

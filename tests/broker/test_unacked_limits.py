@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from broker_core.broker import SubscriptionType
@@ -13,7 +15,7 @@ OTHER = TOPIC + "-other"
 SHARING = [SHARED, SubscriptionType.KEY_SHARED]
 
 
-def limited(limit: int = 20, share: float = 0.25, **changes: object) -> World:
+def limited(limit: int = 20, share: float = 0.25, **changes: Any) -> World:
     """A broker with that limit; a subscription's share of it is 5 if not said otherwise."""
     return World(
         max_unacked_messages_per_broker=limit,

@@ -7,10 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -20,6 +18,10 @@ from broker_core.client import Client
 from broker_core.client.loop_thread import Latch, LoopThread, shared_loop_thread
 from broker_core.testing.running_broker import RunningBroker
 from tests.client.helpers import WAIT_S, eventually, numbered, send, take, values
+from tests.interrupts import interrupted_at
+
+WAITING = ("loop_thread.py", "threading.py", "_base.py")
+"""Where a blocking call spends its time."""
 
 
 @pytest.fixture(scope="module")
@@ -162,41 +164,13 @@ def test_an_interrupt_at_any_moment_of_a_call_leaves_the_loop_alive(at_most_s: f
 
     for call in (wait_on_loop, wait_for_latch):
         steps = 0
-        while interrupted_at(steps, call):
+        while interrupted_at(steps, call, WAITING):
             steps += 1
             alive = threading.Event()
             loop_thread.loop.call_soon_threadsafe(alive.set)
             assert alive.wait(WAIT_S), f"after an interrupt at step {steps} of {call.__name__}"
         assert steps > 10
     loop_thread.stop()
-
-
-def interrupted_at(step: int, call: Callable[[], object]) -> bool:
-    """Whether ``call`` got as far as ``step``, where it is interrupted: lines, calls and returns are steps.
-
-    Not those of finalizers, which swallow what is raised there.
-    """
-    left = step
-
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
-        nonlocal left
-        if not frame.f_code.co_filename.endswith(("loop_thread.py", "threading.py", "_base.py")):
-            return None
-        left -= 1
-        if left < 0:
-            sys.settrace(None)
-            raise KeyboardInterrupt
-        return trace
-
-    usual = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(usual)
-    return False
 
 
 def in_child(work: object) -> str:

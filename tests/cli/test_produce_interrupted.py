@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``pulsarish produce`` and Ctrl-C."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import threading
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from broker_core.cli.message_json import Outgoing
+from broker_core.cli.produce import _send_all
+from broker_core.client import Client
+from broker_core.client.loop_thread import shared_loop_thread
+from broker_core.testing.running_broker import RunningBroker
+from tests.cli.conftest import command_line, environment
+from tests.interrupts import interrupted_at
+
+WAIT_S = 20
+SENDING = ("produce.py", "blocking_handles.py", "loop_thread.py", "threading.py", "_base.py")
+"""Where the command spends its time when it sends and waits."""
+
+
+def test_what_was_sent_before_ctrl_c_has_its_ids_printed(
+    broker: RunningBroker, tmp_path: Path, topic: str, interruptible: None
+) -> None:
+    """The input goes on for ever; Ctrl-C ends it with exit code 130, and the ids of all are there.
+
+    It may come at the moment when the command begins to wait for the next line, and has to end that, too.
+    """
+    command = command_line("produce", topic, "--url", broker.service_url)
+    with (
+        Client(broker.service_url) as client,
+        client.subscribe(topic, "s") as consumer,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(tmp_path)
+        ) as process,
+    ):
+        assert process.stdin is not None
+        process.stdin.write(b"one\ntwo\nthree\n")
+        process.stdin.flush()
+        stored = [consumer.receive(WAIT_S).message_id for _ in range(3)]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT_S) == 130
+        out, err = process.communicate()
+    assert (out.decode().split(), err.strip()) == ([str(each) for each in stored], b"")
+
+
+@pytest.mark.filterwarnings("ignore:coroutine 'Producer._flush' was never awaited")
+def test_an_interrupt_at_any_moment_leaves_the_loop_alive(broker: RunningBroker, topic: str) -> None:
+    """An interrupt inside of a Future left its lock taken: the receipt could not be handed in, and nothing ever ended.
+
+    Sending is interrupted at its first step, at its second and so on, until it is through without an interrupt.
+    """
+    steps = 0
+    with Client(broker.service_url) as client, client.create_producer(topic) as producer:
+
+        def send() -> None:
+            with patch("sys.stdout", io.StringIO()) as printed:
+                _send_all(producer, iter([Outgoing(value, None, {}, 0) for value in (b"one", b"two")]), "text")
+                assert len(set(printed.getvalue().split())) == 2
+
+        while interrupted_at(steps, send, SENDING):
+            steps += 1
+            alive = threading.Event()
+            shared_loop_thread().loop.call_soon_threadsafe(alive.set)
+            assert alive.wait(WAIT_S), f"after an interrupt at step {steps}"
+    assert steps > 50
