@@ -11,9 +11,12 @@ The index is shared and does not know who was given what; all that a dispatcher 
   then.
 
 So each is given exactly once between two rewinds (semantics I6.5), without a bit of memory for any entry. Two small
-sets hold the exceptions: entries that were sent when they were read, being due or delays switched off, though the index
-had not come to them (``_sent_before``), and those that it has passed but that are early again because the clock was set
-back (``_early``).
+sets hold the exceptions: entries that were due when they were read, though the index had not come to them
+(``_sent_before``), and those that it has passed but that are early again because the clock was set back (``_early``).
+
+While delays are switched off, what is read is sent and neither indexed nor noted as seen; of the first kind above it is
+none the less the index's. Which part of the log that was is known by its ends (``_unheld``), because others may have
+indexed entries of it.
 
 Source: PIP-195; semantics 6.2, 6.4.
 """
@@ -62,6 +65,8 @@ class BucketTracker(DelayedTracker):
         self._early: list[int] = []
         self._early_keys: set[int] = set()
         self._sent_before: set[int] = set()
+        self._unheld: list[tuple[Position, Position]] = []
+        self._unheld_from: Position | None = None
         self._highest = Position(-1, -1)
         self._skipping: tuple[int, BitMap] | None = None
         self._more = False
@@ -134,6 +139,12 @@ class BucketTracker(DelayedTracker):
         return not self._attached
 
     def hold_back(self, entries: list[StoredEntry]) -> list[StoredEntry]:
+        if not self._due.holding:
+            return self._hold_no_more(entries)
+        if self._unheld_from is not None:
+            # The dispatcher comes back to what it could not send: only what lies before that was sent.
+            self._unheld.append((self._unheld_from, entries[0].position))
+            self._unheld_from = None
         numbers: list[tuple[int, int]] = []
         if may_be_delayed([each.body for each in entries]):
             numbers = [(number, at) for number, each in enumerate(entries) if (at := deliver_at_ms(each.body))]
@@ -148,6 +159,25 @@ class BucketTracker(DelayedTracker):
             return []
         apart = set(held)
         return [entry for number, entry in enumerate(entries) if number not in apart]
+
+    def _hold_no_more(self, entries: list[StoredEntry]) -> list[StoredEntry]:
+        """Delays are switched off: of ``entries`` only those wait that the index gives anyway (semantics 6.1.9)."""
+        if self._unheld_from is None:
+            self._unheld_from = entries[0].position
+        held = {
+            each.position
+            for each in entries
+            if each.position.entry in self._base.get(each.position.ledger, ())
+            and key_of(deliver_at_ms(each.body), *each.position) > self._start_key
+        }
+        return [each for each in entries if each.position not in held] if held else entries
+
+    def _was_unheld(self, position: Position) -> bool:
+        """Whether it was read while delays were switched off, and sent although the index has it, or will be."""
+        begun = self._unheld_from is not None and position >= self._unheld_from
+        if not begun and not any(first <= position < end for first, end in self._unheld):
+            return False
+        return position.entry not in self._base.get(position.ledger, ())
 
     def _add_many(self, entries: list[StoredEntry], numbers: list[tuple[int, int]]) -> list[int]:
         ledger, last = entries[-1].position
@@ -164,8 +194,7 @@ class BucketTracker(DelayedTracker):
         """
         first, base, seen = entries[0], self._base.get(ledger), self._index.seen.get(ledger)
         if (
-            not self._due.holding
-            or (base is not None and base.max() >= first)
+            (base is not None and base.max() >= first)
             or (seen is not None and seen.max() >= first)
             or min(times_ms) <= max(self._due.cutoff_ms(), time_of(self.passed_key))
         ):
@@ -180,9 +209,7 @@ class BucketTracker(DelayedTracker):
         base = self._base.get(position.ledger)
         if base is not None and position.entry in base:
             return key > self._start_key or self._is_early(key)
-        if key > self.passed_key and not self._due.holding:
-            self._sent_before.add(key)
-        elif key > self.passed_key:
+        if key > self.passed_key:
             cutoff_key = last_key_of_ms(self._due.cutoff_ms())
             if key <= cutoff_key:
                 self._look_further(cutoff_key)
@@ -304,7 +331,10 @@ class BucketTracker(DelayedTracker):
         if key in self._sent_before:
             self._sent_before.remove(key)
             return -1
-        if self.delayed_entries and self._is_counted(position_of(key)):
+        position = position_of(key)
+        if self._was_unheld(position):
+            return -1
+        if self.delayed_entries and self._is_counted(position):
             self.delayed_entries -= 1
         return key
 

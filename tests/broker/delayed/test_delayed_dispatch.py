@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -10,6 +13,7 @@ from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.positions import Position
 from broker_core.broker import SubscriptionType
+from broker_core.broker.delayed import tracker
 from broker_core.broker.policies import DelayedDelivery, Policies
 from broker_core.broker.stats import subscription_stats
 from broker_core.storage.check import verify_directory
@@ -392,6 +396,46 @@ def test_switched_off_what_is_read_from_then_on_comes_at_once(world: World, kind
     assert (mailbox.take(), world.subscription().delayed_entries) == ([held], 0)
     world.clock.advance(20_000)
     assert mailbox.take() == []
+
+
+def test_switched_off_nothing_is_remembered_of_what_comes_at_once(world: World) -> None:
+    """6.1.9: of 3,000 entries, due in a day and acknowledged at once, nothing stays in memory until then."""
+    consumer, mailbox = world.subscribe(SHARED, permits=100_000)
+    publish_delayed(world, later(world, 1000))
+    set_delays(world, active=False)
+    tracemalloc.start()
+    try:
+        for _ in range(10):
+            publish_delayed(world, later(world, *range(86_400_000, 86_400_300)))
+            ack(consumer, *mailbox.take())
+            world.settle()
+        delays = [tracemalloc.Filter(True, f"{Path(tracker.__file__).parent}/*")]
+        kept = tracemalloc.take_snapshot().filter_traces(delays).statistics("lineno")
+    finally:
+        tracemalloc.stop()
+    assert sum(each.size for each in kept) < 10_000, kept
+
+
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+def test_what_another_subscription_indexes_later_does_not_come_again(world: World, kind: SubscriptionType) -> None:
+    """6.1.9: one subscription was sent it while delays were off, another holds it back after that."""
+    set_delays(world, active=True)
+    first, mailbox = world.subscribe(kind, permits=3)
+    second, others = world.subscribe(kind, "other", permits=0)
+    held = publish_delayed(world, later(world, 1000))
+    set_delays(world, active=False)
+    at_once = publish_delayed(world, later(world, *range(2000, 6000, 1000)))
+    assert mailbox.take() == at_once[:3]
+    first.redeliver(at_once[:1])
+    set_delays(world, active=True)
+    first.flow(100)
+    second.flow(100)
+    world.settle()
+    assert (mailbox.take(), others.take(), world.subscription().delayed_entries) == ([], [], 3)
+    world.clock.advance(20_000)
+    assert mailbox.take() == [*held, at_once[0], at_once[3]]
+    assert others.take() == held + at_once
+    assert world.subscription().delayed_entries == world.subscription("other").delayed_entries == 0
 
 
 @pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
