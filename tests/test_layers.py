@@ -124,6 +124,30 @@ def test_imports_point_downwards() -> None:
     assert wrong == []
 
 
+def test_no_two_modules_need_each_other() -> None:
+    """Not even by a long way round, for their types, or inside functions: one of two can be read without the other."""
+    modules = {_module(name) for name, _, _ in SOURCES}
+    needs: dict[str, set[str]] = {}
+    for name, _, tree in SOURCES:
+        found = {_longest_known(imported, modules) for imported in _imports(tree, name)}
+        needs[_module(name)] = found - {"", _module(name)}
+    while free := {module for module, needed in needs.items() if not needed & needs.keys()}:
+        for module in free:
+            del needs[module]
+    assert needs == {}, "these are in a circle, or need one that is"
+
+
+def _module(name: str) -> str:
+    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _longest_known(imported: str, modules: set[str]) -> str:
+    """The module that ``imported`` or what is in it belongs to; "" if none of ours."""
+    while imported and imported not in modules:
+        imported = imported.rpartition(".")[0]
+    return imported
+
+
 def test_pure_packages_do_no_input_or_output() -> None:
     """Time, files, sockets, threads and randomness come in through a seam: Clock, Timers, Disk, a sink."""
     wrong = []

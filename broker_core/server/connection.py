@@ -15,9 +15,10 @@ from broker_core.base.errors import DiskFailedError, NotAllowedError, RemoteProt
 from broker_core.base.limits import FRAME_SLACK_BYTES
 from broker_core.server import conversation
 from broker_core.server.handlers.handshake import PING_FRAME
+from broker_core.server.link import NO_REQUEST, Link
 from broker_core.server.outbox import Outbox
 from broker_core.server.publish_budget import PublishAccount
-from broker_core.server.session import NO_REQUEST, Node, Session, SessionState
+from broker_core.server.session import Node, Session, SessionState
 from broker_core.wire import commands
 from broker_core.wire.frames import Frame, FrameReader
 
@@ -59,7 +60,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = loop
         self._reader = FrameReader(settings.max_message_size + FRAME_SLACK_BYTES)
         self._outbox = Outbox(loop.call_soon, self._writable_again)
-        self._session = Session(node, self._outbox, "unknown")
+        self._session = Session(node, Link(self._outbox, node.commits))
         self._account = PublishAccount(self._session.in_flight_bytes, self._pause_reading, self._resume_reading)
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -78,7 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         settings = self._node.settings
         peer = transport.get_extra_info("peername")
         if peer:
-            self._session.peer_address = f"{peer[0]}:{peer[1]}"
+            self._session.link.peer_address = f"{peer[0]}:{peer[1]}"
         self._outbox.attach(self._transport, settings.write_buffer_high_bytes)
         refusal = self._owner.made(self)
         if refusal:
@@ -127,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
         except (RemoteProtocolError, DiskFailedError):
             raise
         except Exception:  # noqa: BLE001 - root of a task: a bug in one command must not take the broker along
-            _log.exception("connection ended by a bug peer=%s", self._session.peer_address)
+            _log.exception("connection ended by a bug peer=%s", self._session.link.peer_address)
             self.hang_up("the broker failed on a command; its log says more")
             return
         if handled < len(frames):
@@ -142,7 +143,7 @@ class Connection(asyncio.BufferedProtocol):
         """Tell the client why, send what is queued, close."""
         if self._session.state is SessionState.CLOSED:
             return
-        _log.info("connection closed peer=%s reason=%s", self._session.peer_address, reason)
+        _log.info("connection closed peer=%s reason=%s", self._session.link.peer_address, reason)
         self._session.send(commands.error(NO_REQUEST, NotAllowedError(reason)))
         self.close()
 
@@ -157,7 +158,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _cut_off(self, reason: str) -> None:
         """End the connection of a client that takes nothing: waiting for it to take the reason makes no sense."""
-        _log.info("connection cut off peer=%s reason=%s", self._session.peer_address, reason)
+        _log.info("connection cut off peer=%s reason=%s", self._session.link.peer_address, reason)
         self._session.close()
         if self._transport is not None:
             self._transport.abort()

@@ -78,7 +78,7 @@ def receive(session: Session, frames: list[Frame]) -> int:
             sends += heads
             number += len(heads)
             continue
-        if session.outbox.flooded:
+        if session.link.outbox.flooded:
             return number
         _receive_command(session, frames[number])
         number += 1

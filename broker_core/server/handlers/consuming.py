@@ -9,13 +9,11 @@ Source: Pulsar docs, "Binary protocol - Consumer".
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from functools import partial
 
 from broker_core.base.errors import ConsumerNotFoundError, MetadataServerError, NotAllowedError, ServerError
 from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import Position, to_signed64
-from broker_core.broker.broker import AnyTopic
-from broker_core.broker.consumer import Consumer
 from broker_core.broker.requests import (
     AckId,
     AckKind,
@@ -26,104 +24,18 @@ from broker_core.broker.requests import (
     SubscribeRequest,
     SubscriptionType,
 )
-from broker_core.broker.sinks import Delivery
 from broker_core.broker.stats import consumer_stats
-from broker_core.server.session import NO_REQUEST, Session
+from broker_core.server.consumer_channel import ConsumerChannel
+from broker_core.server.link import Link
+from broker_core.server.session import Session
 from broker_core.wire import commands
-from broker_core.wire.entry import broker_entry_prefix
-from broker_core.wire.heads import AckHead, MessageHeads, message_frame_head
+from broker_core.wire.heads import AckHead
 from broker_core.wire.proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandSubscribe,
     KeySharedMeta,
     MessageIdData,
 )
-
-_UNAWARE_OF_THE_END: Final = ("Pulsar-CPP", "Pulsar-Go")
-"""How the versions of clients begin that do not know REACHED_END_OF_TOPIC (Python's is built on that for C++)."""
-
-
-class ConsumerChannel:
-    """One consumer of one connection: the broker's ``ConsumerSink``."""
-
-    __slots__ = (
-        "_consumer_id",
-        "_heads",
-        "_keeps_order",
-        "_outbox",
-        "_session",
-        "_with_broker_entry",
-        "consumer",
-        "partition",
-    )
-
-    def __init__(self, session: Session, consumer_id: int, topic: AnyTopic, request: SubscribeRequest) -> None:
-        self._session = session
-        self._outbox = session.outbox
-        self._consumer_id = consumer_id
-        self._with_broker_entry = session.features.broker_entry_metadata
-        self.partition = topic.name.partition_index
-        self._heads = MessageHeads(consumer_id, self.partition)
-        self._keeps_order = request.kind in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
-        self.consumer: Consumer = topic.subscribe(request, self)
-
-    @property
-    def writable(self) -> bool:
-        return self._outbox.writable
-
-    def deliver(self, deliveries: list[Delivery]) -> None:
-        heads = self._heads_of_epoch() if self._keeps_order else self._heads
-        with_broker_entry = self._with_broker_entry
-        usual_head, epoch = heads.head, heads.consumer_epoch
-        buffers: list[bytes] = []
-        total_bytes = 0
-        for entry, redelivery_count, ack_set in deliveries:
-            (ledger, number), body, _messages, index, broker_timestamp = entry
-            prefix = broker_entry_prefix(broker_timestamp, index) if with_broker_entry else b""
-            tail_bytes = len(prefix) + len(body)
-            if redelivery_count or ack_set:
-                head = message_frame_head(
-                    self._consumer_id, ledger, number, self.partition, redelivery_count, ack_set, tail_bytes, epoch
-                )
-            else:
-                head = usual_head(ledger, number, tail_bytes)
-            buffers += (head + prefix, body)
-            total_bytes += len(head) + tail_bytes
-        self._outbox.put_all(buffers, total_bytes)
-
-    def _heads_of_epoch(self) -> MessageHeads:
-        """Where order counts, messages bear the epoch that the client is in: it drops those of a former one, which were
-        under way when it asked for everything again (semantics 2.3.5.3)."""
-        epoch = self.consumer.epoch
-        if epoch != self._heads.consumer_epoch:
-            self._heads = MessageHeads(self._consumer_id, self.partition, epoch)
-        return self._heads
-
-    def active_changed(self, active: bool) -> None:
-        command = BaseCommand(type=BaseCommand.ACTIVE_CONSUMER_CHANGE)
-        command.active_consumer_change.consumer_id = self._consumer_id
-        command.active_consumer_change.is_active = active
-        self._session.send(command)
-
-    def end_of_topic(self) -> None:
-        # These clients take the command for a broken protocol and hang up.
-        if not self._session.features.version.startswith(_UNAWARE_OF_THE_END):
-            command = BaseCommand(type=BaseCommand.REACHED_END_OF_TOPIC)
-            command.reachedEndOfTopic.consumer_id = self._consumer_id
-            self._session.send(command)
-
-    def closed_by_broker(self) -> None:
-        if self._session.consumers.pop(self._consumer_id, None) is not None:
-            self._session.send(commands.close_consumer(self._consumer_id, NO_REQUEST))
-
-    def writable_again(self) -> None:
-        """Room in the outbox: dispatch to this consumer goes on."""
-        self.consumer.writable_again()
-
-    def close(self) -> None:
-        """Leave the subscription."""
-        self.consumer.close()
-
 
 # ---------------------------------------------------------------------------------------------- joining, leaving
 
@@ -132,13 +44,14 @@ def handle_subscribe(session: Session, command: BaseCommand) -> None:
     """Join a subscription, or confirm the consumer that this connection already has under the id."""
     wish = command.subscribe
     if wish.consumer_id not in session.consumers:
-        request = _subscribe_request(session, command)
+        request = _subscribe_request(session.link, command)
         topic = session.node.broker.any_topic(TopicName.parse(wish.topic), create=wish.force_topic_creation)
-        session.consumers[wish.consumer_id] = ConsumerChannel(session, wish.consumer_id, topic, request)
+        forget = partial(session.forget_consumer, wish.consumer_id)
+        session.consumers[wish.consumer_id] = ConsumerChannel(session.link, wish.consumer_id, topic, request, forget)
     session.send(commands.success(wish.request_id))
 
 
-def _subscribe_request(session: Session, command: BaseCommand) -> SubscribeRequest:
+def _subscribe_request(link: Link, command: BaseCommand) -> SubscribeRequest:
     wish = command.subscribe
     if wish.start_message_rollback_duration_sec and wish.durable:
         raise NotAllowedError("a start by duration is for readers only", hint="seek to a time after subscribing")
@@ -156,7 +69,7 @@ def _subscribe_request(session: Session, command: BaseCommand) -> SubscribeReque
         properties={pair.key: pair.value for pair in wish.subscription_properties},
         epoch=to_signed64(wish.consumer_epoch) if wish.HasField("consumer_epoch") else -1,
         key_shared=_key_shared_policy(wish.keySharedMeta),
-        peer=Peer(session.peer_address, session.features.version, {pair.key: pair.value for pair in wish.metadata}),
+        peer=Peer(link.peer_address, link.features.version, {pair.key: pair.value for pair in wish.metadata}),
     )
 
 
@@ -182,7 +95,7 @@ def handle_unsubscribe(session: Session, command: BaseCommand) -> None:
 
     def done(error: ServerError | None) -> None:
         if error is None:
-            session.consumers.pop(wish.consumer_id, None)
+            session.forget_consumer(wish.consumer_id)
         _answer(session, wish.request_id, error)
 
     _channel(session, wish.consumer_id).consumer.unsubscribe(done, force=wish.force)

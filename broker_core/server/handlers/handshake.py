@@ -10,7 +10,8 @@ from typing import Final
 
 from broker_core import __version__
 from broker_core.base.limits import PROTOCOL_VERSION
-from broker_core.server.session import ClientFeatures, Session, SessionState
+from broker_core.server.link import ClientFeatures
+from broker_core.server.session import Session, SessionState
 from broker_core.wire import commands
 from broker_core.wire.frames import encode_command
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
@@ -25,7 +26,7 @@ _PONG_FRAME: Final = encode_command(commands.pong())
 def handle_connect(session: Session, command: BaseCommand) -> None:
     """Begin the conversation: take the client's features, announce ours."""
     wish = command.connect
-    session.features = ClientFeatures(
+    session.link.features = ClientFeatures(
         version=wish.client_version[:_CLIENT_VERSION_CHARS_MAX],
         protocol_version=wish.protocol_version,
         broker_entry_metadata=wish.feature_flags.supports_broker_entry_metadata,
@@ -44,7 +45,7 @@ def handle_connect(session: Session, command: BaseCommand) -> None:
 
 def handle_ping(session: Session, _command: BaseCommand) -> None:
     """Answer; the connection has noted already that it heard something."""
-    session.outbox.put(_PONG_FRAME)
+    session.link.outbox.put(_PONG_FRAME)
 
 
 def handle_pong(_session: Session, _command: BaseCommand) -> None:

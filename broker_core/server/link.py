@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The way back to one client: what it announced of itself, and how commands are sent to it.
+
+Whoever answers a client has its link; it knows no socket (it writes to an ``Outbox``) and nothing of what the client
+has open. Invariant: a command leaves only when all changes that it may speak of are durable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker_core.base.errors import StorageError
+from broker_core.server.outbox import Outbox
+from broker_core.storage.commit import GroupCommit
+from broker_core.wire.frames import encode_command
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+NO_REQUEST: Final = 2**64 - 1
+"""The request id of what answers no request: -1 in an unsigned field, as Pulsar's broker sends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFeatures:
+    """What the client announced in CONNECT."""
+
+    version: str = ""
+    protocol_version: int = 0
+    broker_entry_metadata: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """Of one connection. ``features`` are known from CONNECT on."""
+
+    outbox: Outbox
+    commits: GroupCommit
+    peer_address: str = "unknown"
+    features: ClientFeatures = field(default_factory=ClientFeatures)
+
+    def send(self, command: BaseCommand) -> None:
+        """Queue a command as one frame."""
+        if not self.commits.recorded:
+            self.outbox.hold()
+            self.commits.when_recorded(self._recorded)
+        self.outbox.put(encode_command(command))
+
+    def _recorded(self, error: StorageError | None) -> None:
+        if error is None:
+            self.outbox.release()
+        else:
+            self.outbox.cut_off()
