@@ -65,7 +65,10 @@ class TopicName:
     @classmethod
     def parse(cls, text: str) -> TopicName:
         """Accept a short or full name; InvalidTopicNameError says what is wrong with any other."""
-        if len(text.encode("utf-8", "replace")) > TOPIC_NAME_BYTES_MAX:
+        size = _size_bytes(text)
+        if size < 0:
+            raise _refuse(text, "it is not text in UTF-8")
+        if size > TOPIC_NAME_BYTES_MAX:
             raise _refuse(text, f"it is longer than {TOPIC_NAME_BYTES_MAX} bytes")
         if _CONTROL.search(text):
             raise _refuse(text, "it contains a control character")
@@ -142,9 +145,17 @@ def check_not_reserved(subscription: str) -> None:
 
 def check_subscription_name(name: str) -> str:
     """Return ``name`` if it may name a subscription, else raise InvalidTopicNameError."""
-    if not name or len(name.encode("utf-8", "replace")) > SUBSCRIPTION_NAME_BYTES_MAX or _CONTROL.search(name):
+    if not 0 < _size_bytes(name) <= SUBSCRIPTION_NAME_BYTES_MAX or _CONTROL.search(name):
         raise InvalidTopicNameError(
             f"subscription name {name[:80]!r} is not valid",
-            hint=f"use 1 to {SUBSCRIPTION_NAME_BYTES_MAX} bytes without control characters",
+            hint=f"use 1 to {SUBSCRIPTION_NAME_BYTES_MAX} bytes of UTF-8 without control characters",
         )
     return name
+
+
+def _size_bytes(name: str) -> int:
+    """In UTF-8; -1 if it cannot be expressed, as what a command line was given in another encoding."""
+    try:
+        return len(name.encode())
+    except UnicodeEncodeError:
+        return -1

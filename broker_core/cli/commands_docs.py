@@ -23,6 +23,8 @@ _INTRO: Final = (
     "Data goes to stdout, talk and errors to stderr. Rows are tables on a terminal and JSON lines in a pipe;",
     "`-o` chooses. Names of JSON fields are stable. `NO_COLOR` is honoured.",
     "An error has up to three lines: what, why, what to do.",
+    "Output is UTF-8. Whoever reads it may leave (`| head -1`): that ends a command as if it were done.",
+    "A standard stream that is closed leads nowhere, like `/dev/null`.",
     "",
     "## Exit codes",
     "",

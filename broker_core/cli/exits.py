@@ -20,6 +20,7 @@ class Exit(IntEnum):
     TIMEOUT = 6
     DAMAGE = 7
     DISK_FAILED = 8
+    INTERRUPTED = 130
 
 
 MEANINGS: dict[Exit, str] = {
@@ -32,6 +33,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.TIMEOUT: "no answer in time; what was asked may or may not have happened",
     Exit.DAMAGE: "stored data is damaged",
     Exit.DISK_FAILED: "the disk refused a write or sync, so the broker stopped; start it again when the disk is well",
+    Exit.INTERRUPTED: "Ctrl-C ended it before it was done, as shells number it",
 }
 
 _BY_ERROR: tuple[tuple[type[errors.PulsarishError], Exit], ...] = (

@@ -6,6 +6,7 @@ Importing this module must stay cheap (a test measures it): commands import the 
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -30,8 +31,6 @@ from broker_core.cli.sub import sub
 from broker_core.cli.topic import topic
 
 PROGRAM = "pulsarish"
-INTERRUPTED = 130
-"""What shells expect of a program that Ctrl-C ended."""
 
 
 @dataclass(slots=True)
@@ -44,7 +43,7 @@ class RootOptions:
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 not allowed, "
-    "5 no broker, 6 timeout, 7 damaged data.",
+    "5 no broker, 6 timeout, 7 damaged data, 8 disk failed, 130 interrupted.",
 )
 @click.version_option(__version__, "-V", "--version", prog_name=PROGRAM, message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, envvar="PULSARISH_DEBUG", help="Show where in the code an error came from.")
@@ -69,6 +68,7 @@ namespace.add_command(namespace_policies)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (default: the process's own) and return its exit code."""
     options = RootOptions()
+    _mend_streams()
     try:
         outcome = cli.main(
             args=None if argv is None else list(argv), prog_name=PROGRAM, standalone_mode=False, obj=options
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         error.show()
         return Exit.FAILURE
     except (click.Abort, KeyboardInterrupt):
-        return INTERRUPTED
+        return Exit.INTERRUPTED
     except (BrokenPipeError, SystemExit):
         # Whoever read our output has enough (click makes an exit of that, and of nothing else when not standalone).
         # The interpreter must not trip over it again at its end.
@@ -95,6 +95,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         return _report(PulsarishError(f"the system refused: {error.strerror or error}{where}"), Exit.FAILURE, options)
+
+
+def _mend_streams() -> None:
+    """Standard streams that the caller has closed lead nowhere, or the next file or socket would be taken for one.
+
+    What is printed is UTF-8 whatever the locale, for that is what JSON is.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 # open as long as the process
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def _report(error: PulsarishError, code: Exit, options: RootOptions) -> int:

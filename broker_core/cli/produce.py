@@ -140,9 +140,11 @@ def produce(
     """
     from broker_core.cli.message_json import Outgoing, from_json
 
+    if split_key == "":
+        raise UsageError("--split-key is empty", hint="give what stands between key and value, such as :")
     common = Outgoing(
         None,
-        key,
+        None if key is None else _text_if_possible(_as_given(key)),
         _properties(properties),
         _time_ms("--event-time", event_time),
         _time_ms("--deliver-at", deliver_at),
@@ -159,7 +161,7 @@ def produce(
         )
     else:
         given = bool(messages or files)
-        lines = chain((m.encode() for m in messages), map(_content, files)) if given else stdin_lines()
+        lines = chain(map(_as_given, messages), map(_content, files)) if given else stdin_lines()
         outgoing = (_from_line(line, common, split_key) for line in lines)
     with target.client() as client:
         producer = client.create_producer(
@@ -244,13 +246,18 @@ def _content(path: str) -> bytes:
 def _from_line(line: bytes, common: Outgoing, split_key: str | None) -> Outgoing:
     if split_key is None:
         return common._replace(value=line)
-    key, found, value = line.partition(split_key.encode())
+    key, found, value = line.partition(_as_given(split_key))
     if not found:
         raise UsageError(
             f'"{line[:80].decode("utf-8", "replace")}" has no key: the separator "{split_key}" is not in it',
             hint="check --split-key",
         )
     return common._replace(key=_text_if_possible(key), value=value)
+
+
+def _as_given(argument: str) -> bytes:
+    """The bytes on the command line, also where they are no text."""
+    return argument.encode("utf-8", "surrogateescape")
 
 
 def _text_if_possible(key: bytes) -> str | bytes:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from broker_core.base.errors import SubscriptionNotFoundError, UsageError
-from broker_core.base.names import TopicName
+from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import MessageId
 from broker_core.base.suggest import did_you_mean
 from broker_core.cli.output import Format, Row, format_option, on_terminal, print_rows, say
@@ -24,6 +24,11 @@ from broker_core.cli.topic import confirm, find_stats, yes_option
 
 if TYPE_CHECKING:
     from broker_core.client.admin import AdminApi
+
+
+subscription_argument = click.argument(
+    "subscription", callback=lambda context, parameter, name: check_subscription_name(name)
+)
 
 
 @click.group()
@@ -46,7 +51,7 @@ def list_subscriptions(target: Target, topic: str, output: Format | None) -> Non
 
 @sub.command()
 @click.argument("topic")
-@click.argument("subscription")
+@subscription_argument
 @format_option
 @target_options
 def stats(target: Target, topic: str, subscription: str, output: Format | None) -> None:
@@ -61,7 +66,7 @@ def stats(target: Target, topic: str, subscription: str, output: Format | None) 
 
 @sub.command()
 @click.argument("topic")
-@click.argument("subscription")
+@subscription_argument
 @click.option("--force", is_flag=True, help="Also if consumers are connected.")
 @yes_option
 @target_options
@@ -77,7 +82,7 @@ def delete(target: Target, topic: str, subscription: str, force: bool, yes: bool
 
 @sub.command()
 @click.argument("topic")
-@click.argument("subscription")
+@subscription_argument
 @click.option(
     "--from",
     "start",
@@ -99,7 +104,7 @@ def create(target: Target, topic: str, subscription: str, start: str) -> None:
 
 @sub.command()
 @click.argument("topic")
-@click.argument("subscription")
+@subscription_argument
 @click.option("-n", "--count", type=click.IntRange(1), required=True, help="How many; a batch counts as one.")
 @yes_option
 @target_options
@@ -112,7 +117,7 @@ def skip(target: Target, topic: str, subscription: str, count: int, yes: bool) -
 
 @sub.command()
 @click.argument("topic")
-@click.argument("subscription")
+@subscription_argument
 @yes_option
 @target_options
 def clear(target: Target, topic: str, subscription: str, yes: bool) -> None:
@@ -124,7 +129,7 @@ def clear(target: Target, topic: str, subscription: str, yes: bool) -> None:
 
 @sub.command()
 @click.argument("topic")
-@click.argument("subscription")
+@subscription_argument
 @click.option(
     "--older-than", "older_than_s", type=click.IntRange(0), required=True, metavar="SECONDS", help="Age of messages."
 )
@@ -139,7 +144,7 @@ def expire(target: Target, topic: str, subscription: str, older_than_s: int, yes
 
 @sub.command()
 @click.argument("topic")
-@click.argument("subscription")
+@subscription_argument
 @click.option(
     "--to",
     "where",
@@ -164,7 +169,7 @@ def reset(target: Target, topic: str, subscription: str, where: str, yes: bool) 
 
 @sub.command()
 @click.argument("topic")
-@click.argument("subscription")
+@subscription_argument
 @click.argument("message_id")
 @yes_option
 @target_options

@@ -119,7 +119,7 @@ def running_broker(data_dir: Path) -> RuntimeInfo:
         info = None
     if info is None:
         raise ConnectionLostError(
-            f'no broker runs on "{data_dir}": it has no {RUNTIME_FILE} of its own',
+            f'no broker runs on "{data_dir}": it has no {RUNTIME_FILE} of its own that is whole',
             hint=f'start one with: pulsarish serve --data-dir "{data_dir}" (or name another broker with --url)',
         )
     return info
@@ -128,6 +128,10 @@ def running_broker(data_dir: Path) -> RuntimeInfo:
 def _checked(url: str) -> str:
     if urlsplit(url.split(",")[0]).scheme not in ("pulsar", "pulsar+ssl"):
         raise ConfigError(f'"{url}" is not a service URL', hint="write pulsar://HOST:PORT")
+    if url.startswith("pulsar:"):
+        from broker_core.client.service_url import parse_service_url
+
+        parse_service_url(url)
     return url
 
 

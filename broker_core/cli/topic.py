@@ -204,13 +204,20 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def _advice(admin: AdminApi, topic: TopicName) -> str:
-    create = f"create it with: pulsarish topic create {topic.local}"
+    create = f"create it with: pulsarish topic create {_shortest(topic)}"
+    if topic.partition_index >= 0:
+        create = f"see: pulsarish topic stats {_shortest(topic.base)}"
     try:
         known = [name.local for name in admin.topics(topic.namespace_name)]
     except (TopicNotFoundError, NotAllowedError):
         return create
     meant = closest(topic.local, known)
     return f'did you mean "{meant}"? {create}' if meant else create
+
+
+def _shortest(topic: TopicName) -> str:
+    """As one would write it."""
+    return topic.local if str(topic.namespace_name) == _DEFAULT and topic.persistent else str(topic)
 
 
 def _topic_row(topic: TopicName, partitions: int, stats: dict[str, Any]) -> Row:

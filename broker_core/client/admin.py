@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from broker_core.base.errors import (
     AuthenticationError,
@@ -42,7 +42,7 @@ class AdminApi:
 
     def __init__(self, http_url: str, *, timeout_s: float) -> None:
         parts = urlsplit(http_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname or not _has_usable_port(parts):
             raise ConfigError(f'"{http_url}" is not an admin URL', hint="write http://HOST:PORT")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._url = http_url
@@ -224,14 +224,27 @@ class AdminApi:
                 f"the admin port at {self._url} did not answer in {self._connection.timeout:g} s",
                 hint="give it a longer timeout, or look whether the broker is busy",
             ) from error
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             raise ConnectionLostError(
-                f"no broker answers at {self._url}: {getattr(error, 'strerror', None) or error}",
+                f"no broker answers at {self._url}: {error.strerror or error}",
                 hint="start one with: pulsarish serve, or check the address of the admin port",
+            ) from error
+        except http.client.HTTPException as error:
+            # Its text would be whatever came instead of an answer.
+            raise ConnectionLostError(
+                f"no broker answers at {self._url}: what came is not an answer in HTTP ({type(error).__name__})",
+                hint="check the address of the admin port; it is not the port of the service URL",
             ) from error
         if answer.status >= 300:
             raise _refusal(answer.status, content, f"{method} {self._url}{path}")
         return content
+
+
+def _has_usable_port(parts: SplitResult) -> bool:
+    try:
+        return parts.port != 0
+    except ValueError:
+        return False
 
 
 def _topic_path(topic: TopicName) -> str:

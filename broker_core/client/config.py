@@ -35,6 +35,13 @@ ACK_TIMEOUT_MIN_SECONDS: Final = 1.0
 ACK_TIMEOUT_TICK_MIN_SECONDS: Final = 0.1
 
 
+def _check_text(name: str, value: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{name} {value!r} is not possible", hint="give a text that UTF-8 can express") from error
+
+
 def _check_choice(name: str, value: object, choices: object) -> None:
     allowed = get_args(choices)
     if value not in allowed:
@@ -126,6 +133,7 @@ class ProducerConfig:
             auto_update_partitions_interval_s=self.auto_update_partitions_interval_s,
         )
         _check_least(-1, initial_sequence_id=self.initial_sequence_id or 0)
+        _check_text("name", self.name or "")
         _check_least(0.001, send_timeout_s=self.send_timeout_s)
         if self.chunking_enabled and self.batching_enabled:
             raise ConfigError(

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command with bad input, and with standard streams that are not there: a clear text, a documented code."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from broker_core.cli.main import cli
+from broker_core.testing.running_broker import RunningBroker
+from tests.cli.conftest import Done, Pulsarish, command_line, environment
+
+NOT_UTF8 = b"\xff".decode("utf-8", "surrogateescape")
+"""As Python hands over an argument that is no text."""
+
+OF_ONE_TOPIC = [
+    ("consume", "--exit"),
+    *[("topic", verb) for verb in ("stats", "delayed", "policies", "unload")],
+    *[("topic", verb, "--yes") for verb in ("delete", "terminate")],
+    ("topic", "update-partitions", "--partitions", "3"),
+    ("sub", "list"),
+]
+OF_A_SUBSCRIPTION = [
+    *[("sub", verb) for verb in ("create", "stats")],
+    *[("sub", verb, "--yes") for verb in ("delete", "clear")],
+    ("sub", "skip", "--yes", "--count", "1"),
+    ("sub", "expire", "--yes", "--older-than", "1"),
+    ("sub", "reset", "--yes", "--to", "earliest"),
+]
+
+
+def leaves(command: click.Command = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command and group, by its words."""
+    yield path
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from leaves(child, (*path, name))
+
+
+def in_shell(tmp_path: Path, broker: RunningBroker, script: str) -> Done:
+    """Run ``script``, where ``P`` is the command."""
+    urls = {"PULSARISH_SERVICE_URL": broker.service_url, "PULSARISH_HTTP_URL": broker.http_url}
+    program = f'P() {{ {shlex.join(command_line())} "$@"; }}\nset -o pipefail\n{script}'
+    done = subprocess.run(
+        ["bash", "-c", program], capture_output=True, env=environment(tmp_path, **urls), timeout=60, check=False
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("path", list(leaves()), ids=" ".join)
+def test_every_command_has_help(lonely: Pulsarish, path: tuple[str, ...]) -> None:
+    """On stdout, code 0, by both names."""
+    for option in ("-h", "--help"):
+        done = lonely(*path, option)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout.decode().startswith(f"Usage: {' '.join(['pulsarish', *path])} ")
+
+
+@pytest.mark.parametrize("command", OF_ONE_TOPIC, ids=" ".join)
+def test_a_topic_that_is_not_there(pulsarish: Pulsarish, command: tuple[str, ...]) -> None:
+    """Code 3, and how to make it, under a name that leads there."""
+    done = pulsarish(*command, "nobody-made-it")
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert b"does not exist" in done.stderr
+    assert b"pulsarish topic create nobody-made-it" in done.stderr
+    assert pulsarish(*command, "no/such/topic").returncode == 3
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [*OF_ONE_TOPIC, ("produce", "-m", "x"), ("topic", "create")], ids=" ".join)
+@pytest.mark.parametrize("name", ["", "a/b", "ftp://a/b/c", "a\nb", NOT_UTF8, "x" * 3000], ids=ascii)
+def test_a_name_that_is_none(pulsarish: Pulsarish, command: tuple[str, ...], name: str) -> None:
+    """Code 2, and what is wrong with it."""
+    done = pulsarish(*command, name)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"is not valid" in done.stderr
+
+
+@pytest.mark.parametrize("command", OF_A_SUBSCRIPTION, ids=" ".join)
+def test_a_subscription_that_is_none(pulsarish: Pulsarish, topic: str, command: tuple[str, ...]) -> None:
+    """Code 2 for what is no name, else 3."""
+    pulsarish("topic", "create", topic)
+    for name in ("", "a\nb", NOT_UTF8):
+        done = pulsarish(*command, topic, name)
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert b"is not valid" in done.stderr
+    assert pulsarish(*command, "nobody-made-it", "s").returncode == 3
+    if "create" not in command:
+        assert pulsarish(*command, topic, "s").returncode == 3
+
+
+def test_what_to_do_about_a_topic_is_said_with_a_name_that_leads_there(pulsarish: Pulsarish, topic: str) -> None:
+    """Of another namespace the whole name; of a partition that there is none the topic that says how many there are."""
+    assert b"topic create persistent://a/b/c\n" in pulsarish("topic", "stats", "a/b/c").stderr
+    pulsarish("topic", "create", topic, "-p", "2")
+    done = pulsarish("topic", "stats", f"{topic}-partition-7")
+    assert (done.returncode, f"see: pulsarish topic stats {topic}\n" in done.stderr.decode()) == (3, True)
+
+
+def test_bytes_on_the_command_line_stay_what_they_are(pulsarish: Pulsarish, topic: str) -> None:
+    """A message or key that is no text is sent as bytes, as from stdin."""
+    assert pulsarish("produce", topic, "-m", NOT_UTF8, "-k", NOT_UTF8).returncode == 0
+    (shown,) = map(json.loads, pulsarish("consume", topic, "--exit").stdout.splitlines())
+    assert (shown["valueBase64"], shown["keyBase64"]) == ("/w==", "/w==")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-p", f"a={NOT_UTF8}"], "properties"),
+        (["--name", NOT_UTF8], "name"),
+        (["--split-key", ""], "--split-key is empty"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused(pulsarish: Pulsarish, topic: str, arguments: list[str], words: str) -> None:
+    """Code 2, and which of it."""
+    done = pulsarish("produce", topic, "-m", "x", *arguments)
+    assert (done.returncode, done.stdout, words in done.stderr.decode()) == (2, b"", True)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "code"),
+    [
+        (("pulsar://127.0.0.1:none", None), 2),
+        (("pulsar://127.0.0.1:99999", None), 2),
+        (("pulsar://127.0.0.1:1", "http://127.0.0.1:none"), 2),
+        (("pulsar://127.0.0.1:1", "http://127.0.0.1:99999"), 2),
+        (("pulsar://127.0.0.1:1", "http://127.0.0.1:1"), 5),
+    ],
+)
+@pytest.mark.parametrize("command", [("topic", "list"), ("sub", "list", "t")], ids=" ".join)
+def test_addresses_that_are_none(
+    lonely: Pulsarish, command: tuple[str, ...], addresses: tuple[str, str | None], code: int
+) -> None:
+    """Code 2 if it cannot be one, 5 if nobody is there; nothing is printed but the reason."""
+    url, http_url = addresses
+    done = lonely(*command, "--url", url, *(["--http-url", http_url] if http_url else []))
+    assert (done.returncode, done.stdout) == (code, b"")
+    assert done.stderr.startswith(b"error: ")
+
+
+def test_the_ports_confused(pulsarish: Pulsarish, broker: RunningBroker) -> None:
+    """Neither port answers in the other's language; what it says instead is not printed."""
+    admin_of_binary = broker.service_url.replace("pulsar:", "http:")
+    done = pulsarish("topic", "list", "--url", broker.service_url, "--http-url", admin_of_binary)
+    assert (done.returncode, done.stderr.isascii(), b"not an answer in HTTP" in done.stderr) == (5, True, True)
+    binary_of_admin = broker.http_url.replace("http:", "pulsar:")
+    done = pulsarish("produce", "t", "-m", "x", "--url", binary_of_admin, "--timeout", "5")
+    assert (done.returncode, b"does not speak the Pulsar protocol" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    ["topic list", "topic stats t -o json", "consume t --exit", "config show", "sub -h", "produce t -m x", "version"],
+)  # fmt: skip
+def test_whoever_reads_may_leave(broker: RunningBroker, tmp_path: Path, verb: str) -> None:
+    """Every command ends quietly and as if it were done."""
+    assert in_shell(tmp_path, broker, f"P produce t -m x >/dev/null; P {verb} | true") == (0, b"", b"")
+
+
+@pytest.mark.parametrize("verb", ["topic list", "consume t --exit", "produce t -m x", "version"])
+def test_closed_streams_lead_nowhere(broker: RunningBroker, tmp_path: Path, verb: str) -> None:
+    """Like /dev/null, and no connection is taken for one of them."""
+    script = f"P produce t -m x >/dev/null; P {verb} >&- && P {verb} <&- >&- 2>&-"
+    assert in_shell(tmp_path, broker, script) == (0, b"", b"")
+
+
+def test_without_stdin_there_is_nothing_to_send_and_nobody_to_ask(broker: RunningBroker, tmp_path: Path) -> None:
+    """The one is done at once, the other refused."""
+    assert in_shell(tmp_path, broker, "P produce t <&-") == (0, b"", b"")
+    done = in_shell(tmp_path, broker, "P produce t -m x >/dev/null; P topic delete t <&-")
+    assert (done.returncode, b"add --yes" in done.stderr) == (2, True)
+
+
+def test_without_stderr_there_is_still_a_code(broker: RunningBroker, tmp_path: Path) -> None:
+    """Scripts look at nothing else."""
+    assert in_shell(tmp_path, broker, "P topic stats nobody-made-it 2>&-") == (3, b"", b"")
+
+
+def test_a_full_disk_behind_stdout_is_a_failure(broker: RunningBroker, tmp_path: Path) -> None:
+    """Code 1, and why."""
+    done = in_shell(tmp_path, broker, "P produce t -m x >/dev/full")
+    assert (done.returncode, b"No space left on device" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("output", ["text", "jsonl"])
+def test_output_is_utf8_whatever_the_locale(broker: RunningBroker, tmp_path: Path, topic: str, output: str) -> None:
+    """JSON has no other encoding, and a pipe no locale."""
+    script = f"P produce {topic} -m grün >/dev/null; PYTHONIOENCODING=ascii P consume {topic} --exit -o {output}"
+    done = in_shell(tmp_path, broker, script)
+    assert (done.returncode, done.stderr, "grün" in done.stdout.decode()) == (0, b"", True)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [(b"{", b"not JSON"), (b'{"value":"\xff"}', b"not JSON"), (b"[1]", b"not a JSON object"), (b"", b"not JSON")],
+)
+def test_a_line_that_is_no_message(pulsarish: Pulsarish, topic: str, line: bytes, reason: bytes) -> None:
+    """Code 2 with its number; those before it are stored, and their ids are there."""
+    done = pulsarish("produce", topic, "--input", "jsonl", stdin=b'{"value": "a"}\n' + line + b'\n{"value": "b"}\n')
+    assert (done.returncode, len(done.stdout.splitlines())) == (2, 1)
+    assert b"line 2" in done.stderr
+    assert reason in done.stderr
