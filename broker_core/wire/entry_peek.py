@@ -37,12 +37,12 @@ _PRODUCER_NAME_TAG: Final = 0x0A
 _SHORT: Final = 0x80
 """Lengths below this take one byte."""
 
-_VARINT: Final = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
-"""Of at most 63 bits: those are certain to be valid."""
-_up_to_key = re.compile(rb"\x10%b\x18%b\x32[\x00-\x7f]" % (_VARINT, _VARINT)).match
+VARINT: Final = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
+"""A pattern. Of at most 63 bits: those are certain to be valid."""
+_up_to_key = re.compile(rb"\x10%b\x18%b\x32[\x00-\x7f]" % (VARINT, VARINT)).match
 """Sequence id, publish time, tag and length of a short partition key."""
 
-_numbers_only = re.compile(rb"(?:(?:[\x40\x48\x58\x60]|\xc0\x01)%b)*" % _VARINT).fullmatch
+_numbers_only = re.compile(rb"(?:(?:[\x40\x48\x58\x60]|\xc0\x01)%b)*" % VARINT).fullmatch
 """Compression, uncompressed size, number of messages, event time, highest sequence id: what usually comes after it."""
 
 _u32_from = struct.Struct(">I").unpack_from

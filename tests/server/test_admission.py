@@ -4,6 +4,8 @@
 import struct
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from broker_core.base.errors import ChecksumMismatchError, NotAllowedError, RemoteProtocolError
 from broker_core.server.admission import admit_all
@@ -117,6 +119,39 @@ def test_metadata_that_is_no_protobuf_is_refused() -> None:
     """The checksum alone proves nothing."""
     with pytest.raises(RemoteProtocolError, match="cannot be read"):
         admit(seal_entry(b"\x0a\xff\xff\xff", b"payload"), 1)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.data())
+def test_small_and_large_entries_are_judged_alike(data: st.DataObject) -> None:
+    """Whatever the metadata is like: small entries take shorter ways, which must not let in what protobuf refuses."""
+    metadata = MessageMetadata(producer_name="producer", sequence_id=300, publish_time=1_700_000_000_000)
+    for field, value in {
+        "partition_key": "key",
+        "compression": LZ4,
+        "uncompressed_size": 200,
+        "event_time": 1_700_000_000_001,
+        "highest_sequence_id": 301,
+        "num_messages_in_batch": 1,
+        "ordering_key": b"order",
+    }.items():
+        if data.draw(st.booleans(), label=field):
+            setattr(metadata, field, value)
+    raw = bytearray(metadata.SerializeToString())
+    for at in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=2)):
+        raw[at] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        del raw[data.draw(st.integers(0, len(raw))) :]
+    bodies = [seal_entry(bytes(raw), b"X" * payload_bytes) for payload_bytes in (10, 5000)]
+    assert outcome(bodies[0]) == outcome(bodies[1])
+
+
+def outcome(body: bytes) -> type[Exception] | bool:
+    """Whether a single message is stored as it came, or why not."""
+    try:
+        return admit(body, 1) is body
+    except (RemoteProtocolError, NotAllowedError) as error:
+        return type(error)
 
 
 @pytest.mark.parametrize("payload_bytes", [10, 5000])
