@@ -21,6 +21,13 @@ OnDone = Callable[[ServerError | None], None]
 """Told the outcome of a request once it is durable; None means success."""
 
 
+class EntryAcks(NamedTuple):
+    """Whole entries, at least one, that ``consumer`` acknowledges; their ledger is said beside it."""
+
+    consumer: Consumer
+    entries: Sequence[int]
+
+
 class LastMessage(NamedTuple):
     """The newest message of a topic. ``batch_size`` is 0 if its entry is not a batch; entry -1 if there is none.
 
@@ -39,7 +46,7 @@ class ConsumerHost(Protocol):
     def name(self) -> str: ...
     def permits_came(self, consumer: Consumer) -> None: ...
     def ack(self, consumer: Consumer, kind: AckKind, ids: Sequence[AckId], on_done: OnDone | None) -> None: ...
-    def ack_entries(self, consumer: Consumer, ledger: int, entries: Sequence[int], on_done: OnDone | None) -> None: ...
+    def ack_entries(self, ledger: int, acks: Sequence[EntryAcks], on_done: OnDone | None) -> None: ...
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None: ...
     def seek(self, position: Position, ack_set: Sequence[int] | None, on_done: OnDone) -> None: ...
     def seek_to_time(self, publish_time_ms: int, on_done: OnDone) -> None: ...
@@ -130,7 +137,7 @@ class Consumer:
         if self.closed:
             self._gone(on_done)
         else:
-            self.subscription.ack_entries(self, ledger, entries, on_done)
+            self.subscription.ack_entries(ledger, [EntryAcks(self, entries)], on_done)
 
     def redeliver(self, positions: Sequence[Position] | None = None, *, epoch: int | None = None) -> None:
         """Send entries again; None means all that is unacknowledged. ``epoch``: tag of what is sent from now on."""

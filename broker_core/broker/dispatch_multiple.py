@@ -12,17 +12,17 @@ Source: Pulsar docs, "Subscription types - Shared"; semantics 2.4, 3.3, 4.4, 6.2
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat, takewhile
-from typing import Any
 
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.broker.consumer import Consumer
+from broker_core.broker.consumer import Consumer, EntryAcks
 from broker_core.broker.dispatcher import DelayedEntries, DispatchContext
 from broker_core.broker.passes import Passes
+from broker_core.broker.position_map import PositionMap
 from broker_core.broker.position_set import PositionSet
 from broker_core.broker.redelivery import RedeliveryCounter
 from broker_core.broker.requests import SubscriptionType
@@ -49,7 +49,7 @@ class MultipleConsumersDispatcher(ABC):
         self._cursor = context.cursor
         self._reader = context.reader
         self._crowd: RoundRobin[Consumer] = RoundRobin()
-        self._owners: dict[Position, Consumer] = {}
+        self._owners: PositionMap[Consumer] = PositionMap()
         self._replay = PositionSet()
         self._redeliveries = RedeliveryCounter(enabled=settings.subscription_redelivery_tracker_enabled)
         self._consumer_limit = settings.max_unacked_messages_per_consumer
@@ -156,7 +156,7 @@ class MultipleConsumersDispatcher(ABC):
         """Book an ack with whoever was given the entry, which need not be who sent it (semantics 3.3.2); the former."""
         messages = 0
         if not remaining:
-            owner = self._owners.pop(position, None)
+            owner = self._owners.pop(position)
             if owner is not None:
                 messages = owner.pending.remove(position)
             else:
@@ -171,17 +171,18 @@ class MultipleConsumersDispatcher(ABC):
             self._unblock_if_room(owner)
         return owner
 
-    def acked_entries(self, consumer: Consumer, positions: Sequence[Position]) -> None:
-        pending = consumer.pending
-        before = pending.unacked
-        others = pending.remove_all(positions)
-        self._unacked.returned(before - pending.unacked)
-        for position in others:
-            self.acked(consumer, position, 0)
-        forget_all(self._owners, positions)
-        self._redeliveries.forget_all(positions)
-        if consumer.blocked:
-            self._unblock_if_room(consumer)
+    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks]) -> None:
+        for consumer, entries in acks:
+            pending = consumer.pending
+            before = pending.unacked
+            others = pending.remove_all(ledger, entries)
+            self._unacked.returned(before - pending.unacked)
+            for entry in others:
+                self.acked(consumer, Position(ledger, entry), 0)
+            self._owners.forget_all(ledger, entries)
+            self._redeliveries.forget_all(ledger, entries)
+            if consumer.blocked:
+                self._unblock_if_room(consumer)
 
     def acks_settled(self) -> None:
         self._unacked.settle()
@@ -209,7 +210,7 @@ class MultipleConsumersDispatcher(ABC):
 
     def _take_back(self, consumer: Consumer, positions: Iterable[Position]) -> None:
         for position in positions:
-            del self._owners[position]
+            self._owners.pop(position)
             if not self._cursor.is_acked(position):
                 self._redeliveries.increment(position)
                 self._requeue(position)
@@ -358,10 +359,10 @@ class MultipleConsumersDispatcher(ABC):
             consumer.pending.add(entry.position, messages)
             self._owners[entry.position] = consumer
         else:
-            positions = [delivery.entry.position for delivery in deliveries]
             size_bytes = sum([len(delivery.entry.body) for delivery in deliveries])
-            consumer.pending.add_all(positions, costs)
-            self._owners.update(zip(positions, repeat(consumer), strict=False))
+            for ledger, entries, open_messages in _by_ledger(deliveries, costs):
+                consumer.pending.add_all(ledger, entries, open_messages)
+                self._owners.put_all(ledger, entries, repeat(consumer))
         consumer.send(deliveries, messages, size_bytes, self._pass_ms)
         self._block_if_full(consumer)
         if consumer.permits <= 0 or consumer.blocked:
@@ -388,9 +389,16 @@ class MultipleConsumersDispatcher(ABC):
         return self._cursor.partial[delivery.entry.position].bit_count()
 
 
-def forget_all(book: dict[Position, Any], positions: Iterable[Position]) -> None:
-    """Take ``positions`` out of ``book``, those that are in it."""
-    deque(map(book.pop, positions, repeat(None)), maxlen=0)
+def _by_ledger(
+    deliveries: Sequence[Delivery], costs: Sequence[int]
+) -> Iterator[tuple[int, Sequence[int], Sequence[int]]]:
+    """Entries in the order of the log, and what each costs, ledger by ledger: nearly always there is only one."""
+    ledgers, entries = zip(*[delivery.entry.position for delivery in deliveries], strict=True)
+    start, count = 0, len(ledgers)
+    while start < count:
+        end = bisect_right(ledgers, ledgers[start], start)
+        yield ledgers[start], entries[start:end], costs[start:end]
+        start = end
 
 
 def _first_deliveries(entries: list[StoredEntry]) -> list[Delivery]:

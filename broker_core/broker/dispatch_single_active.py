@@ -14,7 +14,7 @@ from broker_core.base.clock import TimerHandle
 from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.broker.consumer import Consumer
+from broker_core.broker.consumer import Consumer, EntryAcks
 from broker_core.broker.dispatcher import DelayedEntries, DispatchContext
 from broker_core.broker.failover import chooser
 from broker_core.broker.key_shared.selectors import wanted_ranges
@@ -132,7 +132,7 @@ class SingleActiveDispatcher:
     def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
         """Nothing is remembered for single entries."""
 
-    def acked_entries(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks]) -> None:
         """Nor for many."""
 
     def acks_settled(self) -> None:

@@ -17,7 +17,7 @@ from broker_core.base.clock import Clock, Timers
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.broker.consumer import Consumer
+from broker_core.broker.consumer import Consumer, EntryAcks
 from broker_core.broker.cursor import Cursor
 from broker_core.broker.log_reader import LogReader
 from broker_core.broker.rates import Traffic
@@ -154,8 +154,8 @@ class Dispatcher(Protocol):
         """``consumer`` acknowledged an entry individually, but for ``remaining`` messages of it."""
         ...
 
-    def acked_entries(self, consumer: Consumer, positions: Sequence[Position]) -> None:
-        """``acked`` of many whole entries."""
+    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks]) -> None:
+        """``acked`` of many whole entries of one ledger, by one consumer or many."""
         ...
 
     def acks_settled(self) -> None:

@@ -2,16 +2,16 @@
 """``PendingAcks``: the entries that one consumer was given and has not acknowledged.
 
 Used where entries are acknowledged one by one (Shared). Invariant: ``unacked`` is the sum of the messages left in all
-entries here and never negative (semantics I3.8). Entries stay in the order in which they were given.
+entries here and never negative (semantics I3.8).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import repeat
 
 from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position
+from broker_core.broker.position_map import PositionMap
 
 
 class PendingAcks:
@@ -20,7 +20,7 @@ class PendingAcks:
     __slots__ = ("_messages", "unacked")
 
     def __init__(self) -> None:
-        self._messages: dict[Position, int] = {}
+        self._messages: PositionMap[int] = PositionMap()
         self.unacked = 0
 
     def __len__(self) -> int:
@@ -38,26 +38,26 @@ class PendingAcks:
         self._messages[position] = messages
         self.unacked += messages
 
-    def add_all(self, positions: Sequence[Position], messages: Sequence[int]) -> None:
-        """Entries that were given, and how many messages of each are open."""
+    def add_all(self, ledger: int, entries: Sequence[int], messages: Sequence[int]) -> None:
+        """Entries of one ledger that were given, and how many messages of each are open."""
         before = len(self._messages)
-        self._messages.update(zip(positions, messages, strict=True))
+        self._messages.put_all(ledger, entries, messages)
         self.unacked += sum(messages)
-        invariant(len(self._messages) == before + len(positions), "one of %s was given twice", positions)
+        invariant(len(self._messages) == before + len(entries), "one of %s:%s was given twice", ledger, entries)
 
     def remove(self, position: Position) -> int:
         """The whole entry is acknowledged, or taken back; how many messages of it were open, 0 if it was not here."""
-        messages = self._messages.pop(position, 0)
+        messages = self._messages.pop(position) or 0
         self.unacked -= messages
         return messages
 
-    def remove_all(self, positions: Sequence[Position]) -> list[Position]:
-        """``remove`` of many; those that were not here."""
-        gone = list(map(self._messages.pop, positions, repeat(0)))
+    def remove_all(self, ledger: int, entries: Sequence[int]) -> list[int]:
+        """``remove`` of many of one ledger; those that were not here."""
+        gone = self._messages.pop_all(ledger, entries, 0)
         self.unacked -= sum(gone)
         if all(gone):
             return []
-        return [position for position, messages in zip(positions, gone, strict=True) if not messages]
+        return [entry for entry, messages in zip(entries, gone, strict=True) if not messages]
 
     def reduce(self, position: Position, remaining: int) -> int:
         """Of the entry, which is here, only ``remaining`` (> 0) messages are still open; how many are not any more."""

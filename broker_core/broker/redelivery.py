@@ -32,10 +32,10 @@ class RedeliveryCounter:
     def forget(self, position: Position) -> None:
         self._counts.pop(position, None)
 
-    def forget_all(self, positions: Iterable[Position]) -> None:
+    def forget_all(self, ledger: int, entries: Iterable[int]) -> None:
         if self._counts:
-            for position in positions:
-                self._counts.pop(position, None)
+            for entry in entries:
+                self._counts.pop(Position(ledger, entry), None)
 
     def clear(self) -> None:
         self._counts.clear()

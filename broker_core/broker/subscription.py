@@ -11,7 +11,8 @@ consumers, but survives the disconnect that a seek causes. Source: Pulsar docs, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Protocol
 
 from broker_core.base.clock import Clock, TimerHandle, Timers
@@ -25,7 +26,7 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import Position, positions_of
 from broker_core.base.settings import Settings
 from broker_core.broker.backlog_count import unacked_messages
-from broker_core.broker.consumer import Consumer, LastMessage, OnDone
+from broker_core.broker.consumer import Consumer, EntryAcks, LastMessage, OnDone
 from broker_core.broker.cursor import Cursor
 from broker_core.broker.cursor_journal import CursorJournal
 from broker_core.broker.delayed import TopicDelays
@@ -248,22 +249,29 @@ class Subscription:
             self._ack_through(ids[0])
         else:
             self._ack_each(consumer, ids)
-        self._settle_acks(consumer, on_done)
+        self._settle_acks((consumer,), on_done)
 
-    def ack_entries(self, consumer: Consumer, ledger: int, entries: Sequence[int], on_done: OnDone | None) -> None:
-        """``ack`` of whole entries of one ledger, each by itself: the usual one, so all of them at a time."""
+    def ack_entries(self, ledger: int, acks: Sequence[EntryAcks], on_done: OnDone | None) -> None:
+        """``ack`` of whole entries of one ledger, each by itself: the usual one, so those of many consumers at a time.
+
+        ``on_done`` hears of all of them together, so it must not be there if they are of several requests.
+        """
+        entries = acks[0].entries if len(acks) == 1 else [*chain.from_iterable([each.entries for each in acks])]
         if min(entries) < 0 or not self._log.contains(Position(ledger, max(entries))):
             # Entry ids are dense: if the last one exists, so do those before it. Else each has to be looked at.
-            self.ack(consumer, AckKind.INDIVIDUAL, [AckId(each) for each in positions_of(ledger, entries)], on_done)
+            for consumer, theirs in acks:
+                self.ack(consumer, AckKind.INDIVIDUAL, [AckId(each) for each in positions_of(ledger, theirs)], on_done)
             return
         self.cursor.ack_entries(ledger, entries)
         if self.dispatcher is not None:
-            self.dispatcher.acked_entries(consumer, positions_of(ledger, entries))
-        self._settle_acks(consumer, on_done)
+            self.dispatcher.acked_entries(ledger, acks)
+        self._settle_acks([consumer for consumer, _theirs in acks], on_done)
 
-    def _settle_acks(self, consumer: Consumer, on_done: OnDone | None) -> None:
-        """All acks of one request are in."""
-        consumer.acked_ms = self._host.clock.now_ms()
+    def _settle_acks(self, consumers: Iterable[Consumer], on_done: OnDone | None) -> None:
+        """All acks of one request, or of several that came together, are in."""
+        now_ms = self._host.clock.now_ms()
+        for consumer in consumers:
+            consumer.acked_ms = now_ms
         self.cursor.settle()
         if self.dispatcher is not None:
             self.dispatcher.acks_settled()

@@ -119,7 +119,7 @@ def running_broker(data_dir: Path) -> RuntimeInfo:
         info = None
     if info is None:
         raise ConnectionLostError(
-            f'no broker runs on "{data_dir}": it has no {RUNTIME_FILE} of its own that is whole',
+            f'no broker runs on "{data_dir}": its {RUNTIME_FILE} is missing, damaged or another directory\'s',
             hint=f'start one with: pulsarish serve --data-dir "{data_dir}" (or name another broker with --url)',
         )
     return info

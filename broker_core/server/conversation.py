@@ -17,7 +17,7 @@ from broker_core.server.handlers import consuming, handshake, lookup, producing,
 from broker_core.server.session import Session, SessionState
 from broker_core.wire import commands
 from broker_core.wire.frames import Frame
-from broker_core.wire.heads import SendHead, parse_ack, parse_sends
+from broker_core.wire.heads import SendHead, parse_acks, parse_sends
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 _START = frozenset({SessionState.START})
@@ -80,8 +80,7 @@ def receive(session: Session, frames: list[Frame]) -> int:
             continue
         if session.link.outbox.flooded:
             return number
-        _receive_command(session, frames[number])
-        number += 1
+        number += _receive_others(session, serialised, frames, number)
     if sends:
         _receive_sends(session, sends, frames[number - len(sends) :])
     return number
@@ -98,16 +97,17 @@ def _receive_sends(session: Session, heads: list[SendHead], frames: list[Frame])
     # Else dropped, as in Pulsar, for it crosses with the broker's CLOSE_PRODUCER.
 
 
-def _receive_command(session: Session, frame: Frame) -> None:
-    """Act on anything but a SEND."""
-    command, body = frame
-    if body:
-        raise RemoteProtocolError("a command that takes no message came with one")
-    acks = parse_ack(command)
-    if acks is not None and session.state is SessionState.CONNECTED:
+def _receive_others(session: Session, serialised: list[bytes], frames: list[Frame], start: int) -> int:
+    """Act on the ACKs that begin at ``start``, or on one command of any kind but SEND; how many were acted on."""
+    acks = parse_acks(serialised, start) if session.state is SessionState.CONNECTED else []
+    if acks:
         consuming.handle_acks(session, acks)
-    else:
-        _handle(session, commands.parse_command(command))
+    count = max(len(acks), 1)
+    if any(body for _command, body in frames[start : start + count]):
+        raise RemoteProtocolError("a command that takes no message came with one")
+    if not acks:
+        _handle(session, commands.parse_command(serialised[start]))
+    return count
 
 
 def _handle(session: Session, command: BaseCommand) -> None:

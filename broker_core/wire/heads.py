@@ -9,10 +9,11 @@ Ids are signed numbers carried in unsigned fields (``base.positions``). Source: 
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import repeat
+from itertools import accumulate, repeat
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -85,6 +86,10 @@ class AckHead(NamedTuple):
     entries: list[int]
     request_id: int
 
+
+_SHORT_VARINT: Final = rb"([\x00-\x7f]|[\x80-\xff][\x00-\x7f])"
+_ack_start = re.compile(rb"\x08\x0a\x52%b\x08%b\x10\x00(?=\x1a.)" % (_SHORT_VARINT, _SHORT_VARINT), re.DOTALL).match
+"""An ACK of single entries up to its first id: the size of what follows it, and the consumer id."""
 
 _send_head_of_fields = partial(_new_tuple, SendHead)
 
@@ -437,6 +442,51 @@ def _message_by_protobuf(command: bytes) -> MessageHead:
 # --------------------------------------------------------------------------------------------------------- ACK
 
 
+def parse_acks(commands: list[bytes], start: int) -> list[AckHead]:
+    """The heads of the ACKs that begin at ``commands[start]``, all of one ledger; empty if ``parse_ack`` takes none.
+
+    A connection of many consumers acknowledges a few entries for each of them at a time: where all those ids differ in
+    the entry only they are read together. One that wants a receipt comes alone.
+    """
+    command = commands[start]
+    first, begun = parse_ack(command), _ack_start(command)
+    if first is None:
+        return []
+    if begun is None or first.request_id >= 0 or command[begun.end() + 1] >= _SHORT:
+        return [first]
+    id_at, id_end = begun.end() + 2, begun.end() + 2 + command[begun.end() + 1]
+    around_entry = _around_entry_id(id_end - id_at, first.ledger, _message_id(command, id_at, id_end)[2])
+    heads = [first]
+    while alike := _acks_alike(commands[start + len(heads) : start + 2 * len(heads)], first.ledger, *around_entry):
+        heads += alike  # twice as many each time, so what is looked at in vain stays less than what was found
+    return heads
+
+
+def _acks_alike(commands: list[bytes], ledger: int, all_bytes: int, start: bytes, tail: bytes) -> list[AckHead]:
+    """The heads of ``commands`` if all of them hold nothing but ids that are like this; else none."""
+    consumer_ids: list[int] = []
+    ids: list[bytes] = []
+    for command in commands:
+        begun = _ack_start(command)
+        if begun is None:
+            return []
+        size, consumer_id = begun.groups()
+        theirs = command[begun.end() :]
+        if len(theirs) % all_bytes or _short_varint(size) != len(command) - len(size) - 3:
+            return []
+        consumer_ids.append(_short_varint(consumer_id))
+        ids.append(theirs)
+    together = b"".join(ids)
+    entries: list[int] = []
+    if not ids or _entries_by_columns(together, 0, all_bytes, start, tail, entries) != len(together):
+        return []
+    ends = list(accumulate([len(theirs) // all_bytes for theirs in ids]))
+    return [
+        _new_tuple(AckHead, (consumer_id, ledger, entries[begin:end], -1))
+        for consumer_id, begin, end in zip(consumer_ids, [0, *ends], ends, strict=False)
+    ]
+
+
 def parse_ack(command: bytes) -> AckHead | None:
     """The head of an ACK; None for another command, and for an ACK of any other kind: protobuf has to read that.
 
@@ -486,9 +536,7 @@ def _usual_ack(command: bytes) -> AckHead:
 
 def _entries_alike(data: bytes, at: int, size: int, ledger: int, partition: int, entries: list[int]) -> int:
     """Read on while message ids are ``size`` bytes long, of ``ledger`` and of ``partition``; where that ends."""
-    start = b"\x1a%b\x08%b\x10" % (varint(size), varint(ledger))
-    tail = b"\x18" + varint(partition) if partition >= 0 else b""
-    all_bytes = 1 + len(varint(size)) + size
+    all_bytes, start, tail = _around_entry_id(size, ledger, partition)
     if len(entries) == 1 and len(data) - at >= _COLUMNS_FROM * all_bytes:
         # Tried once in a command: it looks at all of it, and hostile ids could make it look again after each.
         at = _entries_by_columns(data, at, all_bytes, start, tail, entries)
@@ -503,6 +551,12 @@ def _entries_alike(data: bytes, at: int, size: int, ledger: int, partition: int,
         entries.append(entry)
         at = end
     return at
+
+
+def _around_entry_id(size: int, ledger: int, partition: int) -> tuple[int, bytes, bytes]:
+    """Of a message id of ``size`` bytes in an ACK: all its bytes, what comes before the entry, and what after."""
+    tail = b"\x18" + varint(partition) if partition >= 0 else b""
+    return 1 + len(varint(size)) + size, b"\x1a%b\x08%b\x10" % (varint(size), varint(ledger)), tail
 
 
 def _entries_by_columns(data: bytes, at: int, all_bytes: int, start: bytes, tail: bytes, entries: list[int]) -> int:
@@ -528,6 +582,11 @@ def _entries_by_columns(data: bytes, at: int, all_bytes: int, start: bytes, tail
 
 
 # -------------------------------------------------------------------------------------------------- parts of all
+
+
+def _short_varint(encoded: bytes) -> int:
+    """The value of a varint of one byte or two."""
+    return encoded[0] if len(encoded) == 1 else encoded[0] & 0x7F | encoded[1] << 7
 
 
 def _varint_rest(data: bytes, first: int, at: int) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from broker_core.base.errors import ServerError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.broker import AckId, AckKind, Delivery, SubscribeRequest, Subscription, SubscriptionType
+from broker_core.broker.consumer import EntryAcks
 from broker_core.testing.sim_disk import POLICIES
 from broker_core.wire.ack_sets import all_bits, bits_of_words, words_of_bits
 from tests.broker.clients import Client
@@ -238,6 +239,17 @@ class SubscriptionMachine(RuleBasedStateMachine):
             self.note_ack(position, 0)
         if seen:
             ack(client.consumer, *seen)
+
+    @precondition(lambda self: self.clients and self.entries)
+    @rule(acks=st.lists(st.tuples(PICK, PICK), min_size=2, max_size=6))
+    def ack_together(self, acks: list[tuple[int, int]]) -> None:
+        """Several consumers at once, whole entries of one ledger: also what others hold, and the same one twice."""
+        chosen = [(self.pick(who).consumer, self.pick_entry(which)) for who, which in acks]
+        ledger = chosen[0][1].ledger
+        together = [EntryAcks(consumer, [where.entry]) for consumer, where in chosen if where.ledger == ledger]
+        for _consumer, (entry,) in together:
+            self.note_ack(Position(ledger, entry), 0)
+        together[0].consumer.subscription.ack_entries(ledger, together, None)
 
     def note_ack(self, position: Position, left: int) -> None:
         before = self.open[position]

@@ -174,7 +174,8 @@ class KeySharedMachine(SharingMachine):
                 assert position in dispatcher._unrouted, "I2.10: it belongs to the holes"
                 continue
             client = next(client for client in self.clients if client.consumer is owner)
-            drains = dispatcher._hashes.get(position, -1) in dispatcher.draining
+            hash_ = dispatcher._hashes.get(position)
+            drains = hash_ is not None and hash_ in dispatcher.draining
             gated = client.consumer in dispatcher.recorded
             assert drains or gated or not client.is_available or position in dispatcher._unrouted, position
         unread = [p for p, bits in self.open.items() if bits and p >= dispatcher.read_position]

@@ -102,6 +102,31 @@ def test_messages_bear_no_epoch_where_it_means_nothing(
     assert not message.HasField("consumer_epoch")
 
 
+def test_acks_that_arrive_together_count_each_for_its_consumer(broker: RunningBroker, topic: str) -> None:
+    """3.1.1, 3.3.2: of several consumers and subscriptions, of what others hold, of nobody; then one with a receipt."""
+    shared = CommandSubscribe.Shared
+    with RawClient(broker.service_url) as client:
+        ids = publish(client, topic, *[PLAIN] * 6)
+        for consumer_id, subscription in enumerate(("s", "s", "t")):
+            must_succeed(client.subscribe(topic, subscription, consumer_id, kind=shared))
+        for consumer_id in range(3):
+            client.flow(consumer_id, 1000)
+        unknown = 9
+        acks = [ack_of(0, ids[0]), ack_of(1, ids[1]), ack_of(0, ids[1]), ack_of(2, ids[0], ids[2])]
+        client.tell(*acks, ack_of(unknown, ids[5]), ack_of(1, ids[3], request_id=5))
+        assert not next_of(client, BaseCommand.ACK_RESPONSE).ackResponse.HasField("error")
+    for subscription, left in (("s", [2, 4, 5]), ("t", [1, 3, 4, 5])):
+        with RawClient(broker.service_url) as client:
+            must_succeed(client.subscribe(topic, subscription, kind=shared, permits=1000))
+            assert [message.message_id.entryId for message in messages(client, len(left))] == left
+
+
+def ack_of(consumer_id: int, *ids: MessageIdData, request_id: int | None = None) -> BaseCommand:
+    """An ACK of whole entries, each by itself."""
+    ack = CommandAck(consumer_id=consumer_id, ack_type=CommandAck.Individual, message_id=ids, request_id=request_id)
+    return BaseCommand(type=BaseCommand.ACK, ack=ack)
+
+
 def acknowledge(client: RawClient, *ids: MessageIdData) -> BaseCommand:
     """The answer to an ack of consumer 0."""
     command = BaseCommand(type=BaseCommand.ACK)

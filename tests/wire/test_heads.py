@@ -232,6 +232,63 @@ def test_an_ack_of_whole_entries_is_read_as_by_protobuf(
     assert heads.parse_ack(command) == heads.AckHead(consumer_id, ledger, entries, request_id)
 
 
+one_ack = st.tuples(small, st.sampled_from((7, 300)), entry_ids, st.sampled_from((-1, 2)), st.sampled_from((-1, -1, 9)))
+alike_ack = st.tuples(
+    small, st.just(7), st.lists(st.integers(128, 2**14 - 1), min_size=1, max_size=3), st.just(-1), st.just(-1)
+)
+
+
+@SETTINGS
+@given(st.lists(alike_ack | one_ack, min_size=1, max_size=30) | st.lists(alike_ack, min_size=1, max_size=30))
+def test_acks_that_came_together_are_read_as_one_by_one(acks: list[tuple[int, int, list[int], int, int]]) -> None:
+    """3.1.1, 3.3.5: of many consumers, whatever their ids are like; all of a run are of one ledger."""
+    commands = [
+        ack_command(consumer_id, [(ledger, entry) for entry in entries], index, request_id).SerializeToString()
+        for consumer_id, ledger, entries, index, request_id in acks
+    ]
+    found: list[heads.AckHead] = []
+    while len(found) < len(commands):
+        run = heads.parse_acks(commands, len(found))
+        assert run
+        assert len({head.ledger for head in run}) == 1
+        assert len(run) == 1 or all(head.request_id < 0 for head in run)
+        found += run
+    assert found == [heads.AckHead(each[0], each[1], each[2], each[4]) for each in acks]
+
+
+def test_acks_of_many_consumers_are_read_together() -> None:
+    """All of them at once: that is what it is for. Any other command ends it; one that wants a receipt comes alone."""
+    commands = [ack_command(number, [(7, 200 + number)], -1, -1).SerializeToString() for number in range(64)]
+    assert [len(heads.parse_acks(commands, at)) for at in (0, 63)] == [64, 1]
+    receipt = ack_command(3, [(7, 200)], -1, 5).SerializeToString()
+    flow = BaseCommand(type=BaseCommand.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1)).SerializeToString()
+    for other, alone in ((receipt, 1), (flow, 0)):
+        mixed = [*commands[:5], other, *commands[5:]]
+        assert 1 < len(heads.parse_acks(mixed, 0)) <= 5
+        assert len(heads.parse_acks(mixed, 5)) == alone
+
+
+@SETTINGS
+@given(st.data())
+def test_a_damaged_ack_among_others_is_read_as_by_itself(data: st.DataObject) -> None:
+    """Whatever a run holds is what each command holds by itself."""
+    commands = [ack_command(3, [(7, 200), (7, 201)], -1, -1).SerializeToString() for _ in range(8)]
+    damaged = bytearray(commands[0])
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(2, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        del damaged[data.draw(st.integers(2, len(damaged))) :]
+    commands[data.draw(st.integers(0, 7))] = bytes(damaged)
+    number = 0
+    while number < len(commands):
+        run = heads.parse_acks(commands, number)
+        assert run or heads.parse_ack(commands[number]) is None
+        for head in run:
+            assert head == heads.parse_ack(commands[number])
+            number += 1
+        number += not run
+
+
 def test_other_acks_are_left_to_protobuf() -> None:
     """None for what is not whole entries of one ledger, each by itself."""
     others = [ack_command(1, [(3, 4), (3, 5)], -1, -1) for _ in range(7)]

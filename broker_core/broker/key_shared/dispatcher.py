@@ -19,14 +19,15 @@ from typing import Final, TypeAlias
 
 from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.positions import Position
-from broker_core.broker.consumer import Consumer
-from broker_core.broker.dispatch_multiple import MultipleConsumersDispatcher, forget_all
+from broker_core.broker.consumer import Consumer, EntryAcks
+from broker_core.broker.dispatch_multiple import MultipleConsumersDispatcher
 from broker_core.broker.dispatcher import DispatchContext
 from broker_core.broker.key_shared.draining import DrainingHashes
 from broker_core.broker.key_shared.recorded_positions import RecordedPositions
 from broker_core.broker.key_shared.selector import Selector
 from broker_core.broker.key_shared.selectors import make_selector
 from broker_core.broker.key_shared.waiting import WaitingKeys
+from broker_core.broker.position_map import PositionMap
 from broker_core.broker.position_set import PositionSet
 from broker_core.broker.requests import KeySharedMode, KeySharedPolicy, SubscriptionType
 from broker_core.broker.sinks import Delivery
@@ -56,7 +57,7 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
         self._classic = settings.subscription_key_shared_use_classic_persistent_implementation
         self._keyless = None if settings.key_shared_spread_keyless else b"NONE_KEY"
         self._waiting = WaitingKeys()
-        self._hashes: dict[Position, int] = {}
+        self._hashes: PositionMap[int] = PositionMap()
         self._owners_of_hashes: dict[int, Consumer] = {}
         self._unrouted = PositionSet()
         self._holes = PositionSet()
@@ -131,7 +132,7 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             self._unrouted.discard(position)
         if owner is None:
             self._replay.discard(position)
-            self._hashes.pop(position, None)
+            self._hashes.pop(position)
             self._holes.add(position)
         else:
             self._replay.add(position)
@@ -150,7 +151,7 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
 
     def _drop(self, position: Position) -> None:
         self._unqueue(position)
-        self._hashes.pop(position, None)
+        self._hashes.pop(position)
 
     def _ready_to_go(self) -> int:
         # What waits for its owner says nothing about other keys, which due entries may have.
@@ -161,19 +162,21 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
     def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
         owner = self._book_ack(position, remaining)
         if not remaining:
-            hash_ = self._hashes.pop(position, None)
+            hash_ = self._hashes.pop(position)
             if owner is None:
                 self._woken = True  # if it waited there is room now to look further ahead
             elif hash_ is not None and self.draining:
                 self._settled(hash_, owner)
 
-    def acked_entries(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks]) -> None:
         if self.draining:
-            for position in positions:
-                self.acked(consumer, position, 0)
+            for consumer, entries in acks:
+                for entry in entries:
+                    self.acked(consumer, Position(ledger, entry), 0)
             return
-        super().acked_entries(consumer, positions)
-        forget_all(self._hashes, positions)
+        super().acked_entries(ledger, acks)
+        for _consumer, entries in acks:
+            self._hashes.forget_all(ledger, entries)
 
     def acks_settled(self) -> None:
         if self.recorded and self.recorded.advance(self._cursor.first_unacked()):
@@ -192,7 +195,7 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             if hash_ is not None and self.draining:
                 self._settled(hash_, consumer)
             if self._cursor.is_acked(position):
-                self._hashes.pop(position, None)
+                self._hashes.pop(position)
 
     def _settled(self, hash_: int, owner: Consumer) -> None:
         """An entry of that hash is not pending at ``owner`` any more."""

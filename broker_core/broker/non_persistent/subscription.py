@@ -14,7 +14,7 @@ from broker_core.base.errors import NotAllowedError, ServerError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.broker.consumer import Consumer, LastMessage, OnDone
+from broker_core.broker.consumer import Consumer, EntryAcks, LastMessage, OnDone
 from broker_core.broker.membership import check_joinable, deletion_problem
 from broker_core.broker.non_persistent.choices import make_choice
 from broker_core.broker.rates import Traffic
@@ -95,8 +95,9 @@ class NonPersistentSubscription:
         if on_done is not None:
             on_done(None)
 
-    def ack_entries(self, consumer: Consumer, ledger: int, entries: Sequence[int], on_done: OnDone | None) -> None:
-        self.ack(consumer, AckKind.INDIVIDUAL, (), on_done)
+    def ack_entries(self, ledger: int, acks: Sequence[EntryAcks], on_done: OnDone | None) -> None:
+        for consumer, _entries in acks:
+            self.ack(consumer, AckKind.INDIVIDUAL, (), on_done)
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
         """There is nothing to send again."""

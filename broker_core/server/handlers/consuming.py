@@ -8,12 +8,13 @@ Source: Pulsar docs, "Binary protocol - Consumer".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from broker_core.base.errors import ConsumerNotFoundError, MetadataServerError, NotAllowedError, ServerError
 from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import Position, to_signed64
+from broker_core.broker.consumer import ConsumerHost, EntryAcks
 from broker_core.broker.requests import (
     AckId,
     AckKind,
@@ -111,14 +112,28 @@ def handle_flow(session: Session, command: BaseCommand) -> None:
         channel.consumer.flow(command.flow.messagePermits)
 
 
-def handle_acks(session: Session, head: AckHead) -> None:
-    """Acknowledge whole entries: the usual ACK, by a shorter way than all others."""
-    on_done = _ack_receipt(session, head.consumer_id, head.request_id) if head.request_id >= 0 else None
-    channel = session.consumers.get(head.consumer_id)
-    if channel is not None:
-        channel.consumer.ack_entries(head.ledger, head.entries, on_done)
-    elif on_done is not None:
-        on_done(_no_consumer(head.consumer_id))
+def handle_acks(session: Session, heads: Sequence[AckHead]) -> None:
+    """Acknowledge whole entries of one ledger: the usual ACKs, one that wants a receipt or any number that do not.
+
+    A subscription is told of all of them at once: with many consumers most of what an ack costs is not the entries.
+    """
+    consumer_id, ledger, entries, request_id = heads[0]
+    if request_id >= 0:
+        on_done = _ack_receipt(session, consumer_id, request_id)
+        channel = session.consumers.get(consumer_id)
+        if channel is not None:
+            channel.consumer.ack_entries(ledger, entries, on_done)
+        else:
+            on_done(_no_consumer(consumer_id))
+        return
+    acks: dict[ConsumerHost, list[EntryAcks]] = {}
+    for consumer_id, _ledger, entries, _request_id in heads:
+        channel = session.consumers.get(consumer_id)
+        if channel is not None and not channel.consumer.closed:
+            consumer = channel.consumer
+            acks.setdefault(consumer.subscription, []).append(EntryAcks(consumer, entries))
+    for subscription, theirs in acks.items():
+        subscription.ack_entries(ledger, theirs, None)
 
 
 def handle_ack(session: Session, command: BaseCommand) -> None:

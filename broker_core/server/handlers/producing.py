@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker_core.base.errors import NotAllowedError, ServerError
+from broker_core.base.errors import NotAllowedError
 from broker_core.base.limits import PRODUCER_NAME_BYTES_MAX
 from broker_core.base.names import TopicName
 from broker_core.base.positions import to_signed64
@@ -16,6 +16,7 @@ from broker_core.broker.requests import AccessMode, InitialPosition, Peer, Produ
 from broker_core.server.link import Link
 from broker_core.server.producer_channel import ProducerChannel
 from broker_core.server.session import Session
+from broker_core.wire import commands
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``PositionMap``: what is remembered of single entries, one dictionary of entry ids for each ledger.
+
+Used for what every entry goes through on its way out and back: who has it, how much of it is open, its hash. A number
+is hashed in a fraction of the time that a ``Position`` takes, and entries that travel together share a ledger, so many
+can be put in or taken out at a time without making a ``Position`` of each.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Generic, TypeVar
+
+from broker_core.base.positions import Position
+
+V = TypeVar("V")
+
+
+class PositionMap(Generic[V]):
+    """Position -> value, ledger by ledger in the order in which they came. Invariant: no empty dictionary is kept."""
+
+    __slots__ = ("_ledgers",)
+
+    def __init__(self) -> None:
+        self._ledgers: dict[int, dict[int, V]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._ledgers.values()))
+
+    def __contains__(self, position: Position) -> bool:
+        ledger, entry = position
+        return ledger in self._ledgers and entry in self._ledgers[ledger]
+
+    def __iter__(self) -> Iterator[Position]:
+        for ledger, values in self._ledgers.items():
+            for entry in values:
+                yield Position(ledger, entry)
+
+    def __getitem__(self, position: Position) -> V:
+        ledger, entry = position
+        return self._ledgers[ledger][entry]
+
+    def __setitem__(self, position: Position, value: V) -> None:
+        ledger, entry = position
+        values = self._ledgers.get(ledger)
+        if values is None:
+            self._ledgers[ledger] = {entry: value}
+        else:
+            values[entry] = value
+
+    def get(self, position: Position) -> V | None:
+        """The value, None if there is none."""
+        ledger, entry = position
+        values = self._ledgers.get(ledger)
+        return None if values is None else values.get(entry)
+
+    def pop(self, position: Position) -> V | None:
+        """Take one out and return its value, None if there was none."""
+        ledger, entry = position
+        values = self._ledgers.get(ledger)
+        if values is None:
+            return None
+        value = values.pop(entry, None)
+        if not values:
+            del self._ledgers[ledger]
+        return value
+
+    def put_all(self, ledger: int, entries: Iterable[int], values: Iterable[V]) -> None:
+        """Put entries (at least one) of one ledger in, each with its value."""
+        self._ledgers.setdefault(ledger, {}).update(zip(entries, values, strict=False))
+
+    def pop_all(self, ledger: int, entries: Sequence[int], default: V) -> list[V]:
+        """Take entries of one ledger out and return their values, ``default`` for those that had none."""
+        values = self._ledgers.get(ledger)
+        if values is None:
+            return [default] * len(entries)
+        popped = list(map(values.pop, entries, repeat(default)))
+        if not values:
+            del self._ledgers[ledger]
+        return popped
+
+    def forget_all(self, ledger: int, entries: Iterable[int]) -> None:
+        """Take entries of one ledger out, those that are in it."""
+        values = self._ledgers.get(ledger)
+        if values is not None:
+            deque(map(values.pop, entries, repeat(None)), maxlen=0)
+            if not values:
+                del self._ledgers[ledger]
+
+    def items(self) -> Iterator[tuple[Position, V]]:
+        """All of it. The map must not change meanwhile."""
+        for ledger, values in self._ledgers.items():
+            for entry, value in values.items():
+                yield Position(ledger, entry), value
+
+    def clear(self) -> None:
+        self._ledgers.clear()
