@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterator
+from itertools import chain
 from typing import Generic, TypeVar
 
 C = TypeVar("C")
@@ -53,8 +54,7 @@ class RoundRobin(Generic[C]):
 
     def __iter__(self) -> Iterator[C]:
         """All members, best priority first, in order of joining."""
-        for priority in self._order:
-            yield from self._levels[priority].members
+        return chain.from_iterable([self._levels[priority].members for priority in self._order])
 
     def add(self, member: C, priority: int) -> None:
         """Let ``member`` in; it is not available until ``set_available`` says so."""

@@ -51,6 +51,7 @@ class HashRing(Generic[C]):
         self._in_order: list[int] = []
         self._at: dict[int, list[C]] = {}
         self._names: dict[C, tuple[str, int]] = {}
+        self._points_taken: dict[C, list[int]] = {}
         self._indexes = _FreeIndexes()
 
     def select(self, hash_: int) -> C | None:
@@ -73,9 +74,10 @@ class HashRing(Generic[C]):
 
     def add(self, consumer: C) -> Collection[C]:
         self._names[consumer] = (consumer.name, self._indexes.take(consumer.name))
+        points = self._points_taken[consumer] = list(dict.fromkeys(self.points_of(consumer)))
         losers: dict[C, None] = {}
         owned = 0
-        for point in dict.fromkeys(self.points_of(consumer)):
+        for point in points:
             here = self._at.get(point)
             if here is not None:
                 if not self._first_comer_owns:
@@ -99,7 +101,7 @@ class HashRing(Generic[C]):
 
     def remove(self, consumer: C) -> Collection[C]:
         losers: dict[C, None] = {}
-        for point in dict.fromkeys(self.points_of(consumer)):
+        for point in self._points_taken.pop(consumer):
             here = self._at[point]
             here.remove(consumer)
             if not here:
