@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat, takewhile
+from typing import TypeVar
 
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
@@ -31,6 +32,8 @@ from broker_core.broker.sinks import Delivery
 from broker_core.broker.unacked_limits import SubscriptionUnacked
 from broker_core.storage.ledger import StoredEntry
 from broker_core.wire.ack_sets import words_of_bits
+
+V = TypeVar("V")
 
 _delivery_of_fields = partial(tuple.__new__, Delivery)
 
@@ -346,28 +349,31 @@ class MultipleConsumersDispatcher(ABC):
         """Messages that this consumer may be given now, though the last entry may go beyond."""
         if consumer.blocked or not consumer.sink.writable:
             return 0
-        room = consumer.permits
-        if self._consumer_limit:
-            room = min(room, self._consumer_limit - consumer.pending.unacked)
+        room, limit = consumer.permits, self._consumer_limit
+        if limit and consumer.pending.unacked + room > limit:
+            return limit - consumer.pending.unacked
         return room
 
     def _send(self, consumer: Consumer, deliveries: list[Delivery], costs: Sequence[int], messages: int) -> int:
-        """Send ``deliveries``, which cost ``messages`` together; their bytes. Call ``_sent`` afterwards."""
+        """Send ``deliveries``, which cost ``messages`` together; their bytes. ``_own`` and ``_sent`` come after it."""
         if len(deliveries) == 1:  # in a large crowd each gets one at a time
             entry = deliveries[0].entry
             size_bytes = len(entry.body)
             consumer.pending.add(entry.position, messages)
-            self._owners[entry.position] = consumer
         else:
             size_bytes = sum([len(delivery.entry.body) for delivery in deliveries])
-            for ledger, entries, open_messages in _by_ledger(deliveries, costs):
+            for ledger, entries, open_messages in by_ledger(deliveries, costs):
                 consumer.pending.add_all(ledger, entries, open_messages)
-                self._owners.put_all(ledger, entries, repeat(consumer))
         consumer.send(deliveries, messages, size_bytes, self._pass_ms)
         self._block_if_full(consumer)
         if consumer.permits <= 0 or consumer.blocked:
             self._refresh(consumer)
         return size_bytes
+
+    def _own(self, deliveries: Sequence[Delivery], owners: Sequence[Consumer]) -> None:
+        """Book who was given each of ``deliveries``, which are in the order of the log."""
+        for ledger, entries, theirs in by_ledger(deliveries, owners):
+            self._owners.put_all(ledger, entries, theirs)
 
     def _sent(self, messages: int, size_bytes: int) -> None:
         """Book what was sent, to one consumer or to many."""
@@ -389,15 +395,15 @@ class MultipleConsumersDispatcher(ABC):
         return self._cursor.partial[delivery.entry.position].bit_count()
 
 
-def _by_ledger(
-    deliveries: Sequence[Delivery], costs: Sequence[int]
-) -> Iterator[tuple[int, Sequence[int], Sequence[int]]]:
-    """Entries in the order of the log, and what each costs, ledger by ledger: nearly always there is only one."""
+def by_ledger(deliveries: Sequence[Delivery], values: Sequence[V]) -> Iterator[tuple[int, Sequence[int], Sequence[V]]]:
+    """Ledger, entries and their ``values`` of what is in the order of the log; nearly always there is one ledger."""
+    if not deliveries:
+        return
     ledgers, entries = zip(*[delivery.entry.position for delivery in deliveries], strict=True)
     start, count = 0, len(ledgers)
     while start < count:
         end = bisect_right(ledgers, ledgers[start], start)
-        yield ledgers[start], entries[start:end], costs[start:end]
+        yield ledgers[start], entries[start:end], values[start:end]
         start = end
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, repeat
 
 from broker_core.base.positions import Position
 from broker_core.broker.chunk_affinity import ChunkAffinity
@@ -52,6 +52,7 @@ class SharedDispatcher(MultipleConsumersDispatcher):
             chunks = [chunk_place(body) for body in bodies]
             if any(chunks):
                 return self._deal_singly(deliveries, costs, chunks)
+        owners: list[Consumer] = []
         while dealt < len(deliveries) and not self.blocked:
             consumer = self._next_consumer()
             if consumer is None:
@@ -62,7 +63,9 @@ class SharedDispatcher(MultipleConsumersDispatcher):
             end = dealt + min(bisect_left(spent, room) + 1, most)  # the last one may go beyond the room
             messages = spent[end - dealt - 1]
             self._sent(messages, self._send(consumer, deliveries[dealt:end], costs[dealt:end], messages))
+            owners += repeat(consumer, end - dealt)
             dealt, left = end, left - messages
+        self._own(deliveries[:dealt], owners)
         return deliveries[dealt:]
 
     def _next_consumer(self) -> Consumer | None:
@@ -98,6 +101,7 @@ class SharedDispatcher(MultipleConsumersDispatcher):
             if chunk is not None:
                 self._affinity.sent(chunk, consumer)
             self._sent(cost, self._send(consumer, [delivery], (cost,), cost))
+            self._own((delivery,), (consumer,))
         return []
 
     def _can_take(self, consumer: Consumer) -> bool:

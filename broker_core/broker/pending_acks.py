@@ -33,9 +33,8 @@ class PendingAcks:
         return iter(self._messages)
 
     def add(self, position: Position, messages: int) -> None:
-        if position in self._messages:
+        if not self._messages.add(position, messages):
             invariant(False, "%s was given twice to one consumer", position)
-        self._messages[position] = messages
         self.unacked += messages
 
     def add_all(self, ledger: int, entries: Sequence[int], messages: Sequence[int]) -> None:

@@ -50,6 +50,18 @@ class PositionMap(Generic[V]):
         else:
             values[entry] = value
 
+    def add(self, position: Position, value: V) -> bool:
+        """Put one in; false, and nothing has changed, if it was there."""
+        ledger, entry = position
+        values = self._ledgers.get(ledger)
+        if values is None:
+            self._ledgers[ledger] = {entry: value}
+        elif entry in values:
+            return False
+        else:
+            values[entry] = value
+        return True
+
     def get(self, position: Position) -> V | None:
         """The value, None if there is none."""
         ledger, entry = position

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.positions import Position
 from broker_core.broker.consumer import Consumer, EntryAcks
-from broker_core.broker.dispatch_multiple import MultipleConsumersDispatcher
+from broker_core.broker.dispatch_multiple import MultipleConsumersDispatcher, by_ledger
 from broker_core.broker.dispatcher import DispatchContext
 from broker_core.broker.key_shared.draining import DrainingHashes
 from broker_core.broker.key_shared.recorded_positions import RecordedPositions
@@ -251,6 +251,7 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             if deliveries:
                 messages = sum(costs)
                 self._sent(messages, self._send(consumer, deliveries, costs, messages))
+                self._own(deliveries, [consumer] * len(deliveries))
             done = True
         return done
 
@@ -271,14 +272,18 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
         """Give each entry to the owner of its key, or let it wait; stops when nobody can take anything."""
         known, hash_of, keyless = self._owners_of_hashes, self.selector.hash_of, self._keyless
         waiting = () if self.policy.allow_out_of_order else self._waiting.entries_of
-        hashes, recorded, draining = self._hashes, self.recorded, self.draining or None
+        recorded, draining = self.recorded or None, self.draining or None
+        dealt: list[Delivery] = []
+        owners: list[Consumer] = []
+        hashes: list[int] = []
+        left: Sequence[Delivery] = ()
         shares: dict[Consumer, _Share] = {}
         rooms: dict[Consumer, int] = {}
         hungry, budget = self._crowd.available_count(), self._budget()
         for number, (delivery, cost) in enumerate(zip(deliveries, self._costs(deliveries), strict=True)):
             if not hungry or budget <= 0:
-                self._hand_out_all(shares)
-                return deliveries[number:]
+                left = deliveries[number:]
+                break
             entry = delivery.entry
             position = entry.position
             hash_ = hash_of(sticky_key(entry.body, keyless))
@@ -288,14 +293,16 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
                 continue
             room = rooms.get(owner)
             if room is None:
-                late = bool(recorded) and owner in recorded
+                late = recorded is not None and owner in recorded
                 room = rooms[owner] = 0 if late else self._room(owner)
                 shares[owner] = ([], [])
             stalled = draining is not None and draining.blocks(hash_, owner)
             if stalled or room <= 0 or hash_ in waiting:
                 self._wait(position, hash_, owner, stalled=stalled)
                 continue
-            hashes[position] = hash_
+            dealt.append(delivery)
+            owners.append(owner)
+            hashes.append(hash_)
             given, spent = shares[owner]
             given.append(delivery)
             spent.append(cost)
@@ -304,7 +311,10 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             if room <= cost:
                 hungry -= 1
         self._hand_out_all(shares)
-        return ()
+        self._own(dealt, owners)
+        for ledger, entries, theirs in by_ledger(dealt, hashes):
+            self._hashes.put_all(ledger, entries, theirs)
+        return left
 
     def _hand_out_all(self, shares: Mapping[Consumer, _Share]) -> None:
         entries = messages = size_bytes = 0
