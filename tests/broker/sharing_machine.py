@@ -82,6 +82,8 @@ class SharingMachine(SubscriptionMachine):
             assert client.consumer.pending.unacked == unacked
             assert unacked <= most + 3, "I2.6"
             assert not client.consumer.blocked or unacked > most // 2, "it may go on"
+        owners = {position: client.consumer for position, client in self.owner.items()}
+        assert dict(dispatcher._owners.items()) == owners, "who has an entry is found by it"
         in_all = sum(self.unacked(client) for client in self.clients)
         assert dispatcher.unacked_messages == in_all
         assert not dispatcher.blocked or in_all >= TINY.max_unacked_messages_per_subscription / 2, "all may go on"
