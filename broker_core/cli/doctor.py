@@ -43,5 +43,8 @@ def doctor(context: click.Context, data_dir: Path | None, output: Format | None)
         say("no damage found")
         return
     say(f"{MEANINGS[Exit.DAMAGE]}: {len(report.problems)} problems; nothing was changed")
-    say("keep a copy of the directory; the broker can start on it and serves what is sound")
+    if report.can_start:
+        say("keep a copy of the directory; the broker can start on it and serves what is sound")
+    else:
+        say("keep a copy of the directory; the broker does not start on it as it is")
     context.exit(Exit.DAMAGE)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from broker_core.base.errors import PulsarishError
+from broker_core.base.errors import PulsarishError, UsageError
 from broker_core.cli.output import say
 from broker_core.cli.target import data_dir_option, directory_or_default
 
@@ -81,6 +81,8 @@ def serve(
     from broker_core.cli.settings_sources import resolve
     from broker_core.server import process
 
+    if port == http_port != 0:
+        raise UsageError(f"--port and --http-port are both {port}", hint="choose two, or 0 for any free one")
     options = {"durability": durability, "idleStopSeconds": None if idle_stop is None else str(idle_stop)}
     resolved = resolve(
         file=config_file,

@@ -60,7 +60,13 @@ def serve(
     Raises ConfigError, DataDirLockedError or another StorageError, or OSError for a port that cannot be had.
     """
     data_dir = data_dir.absolute()
-    data_dir.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        data_dir.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"the data directory {data_dir} cannot be made: {error.filename}: {error.strerror}",
+            hint="choose another directory",
+        ) from error
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(settings, data_dir, host, port, http_port, on_ready))
 

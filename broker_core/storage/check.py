@@ -62,10 +62,11 @@ class FileReport:
 
 @dataclass(slots=True)
 class Report:
-    """What was found in a data directory."""
+    """What was found in a data directory. ``can_start``: a broker would start on it, perhaps without some of it."""
 
     directory: str
     files: list[FileReport] = field(default_factory=list)
+    can_start: bool = True
 
     @property
     def ok(self) -> bool:
@@ -116,11 +117,13 @@ class _Examination:
 
     def run(self) -> Report:
         self._file(layout.format_path(self._directory), "format", _check_format)
+        self._report.can_start = self._report.ok
         catalogue = FileReport(layout.metadata_path(self._directory), "catalogue")
         try:
             metadata = Metadata(self._disk, catalogue.path, create=False, migrate=False)
         except StorageError as e:
             catalogue.problems.append(str(e))
+            self._report.can_start = False
             self._done(catalogue)
             return self._report
         try:

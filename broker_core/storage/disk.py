@@ -216,7 +216,7 @@ class RealDisk:
             owner = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
             os.close(fd)
             raise DataDirLockedError(
-                f"the data directory of {path} is in use by {f'process {owner}' if owner else 'another process'}",
+                f"{os.path.dirname(path)} is in use by {f'process {owner}' if owner else 'another process'}",
                 hint="stop that process or give this one another directory",
             ) from None
         os.ftruncate(fd, 0)

@@ -237,6 +237,8 @@ def _prepare_directory(disk: Disk, directory: str) -> Lock:
     """Take the lock; see to it that the FORMAT file is there and names our version."""
     try:
         disk.mkdir(directory)
+        if not disk.exists(layout.format_path(directory)):
+            _refuse_foreign(disk, directory)  # before anything of ours is in it
         lock = disk.lock(layout.lock_path(directory))
     except OSError as e:
         raise StorageError(
@@ -268,19 +270,29 @@ def _check_format(disk: Disk, directory: str) -> None:
             f"{directory} has data of format {version}, this broker reads format {layout.FORMAT_VERSION}",
             hint="use the broker version that wrote it, or a newer one",
         )
-    # Whoever starts a broker for itself keeps its notes (``embedded.*``) here before the first start.
-    own = ("FORMAT", "LOCK", "embedded.")
-    foreign = [name for name in disk.list_dir(directory) if not name.startswith(own)]
-    if foreign:
-        raise DataFormatError(
-            f"{directory} is no data directory of this broker: it has {foreign[0]} but no valid FORMAT file",
-            hint="choose an empty or new directory",
-        )
+    _refuse_foreign(disk, directory)
     with closing(disk.open(path, create=not disk.exists(path))) as file:
         file.truncate(0)
         write_fully(file, 0, [layout.format_text()])
         file.sync()
     disk.sync_dir(directory)
+
+
+def _refuse_foreign(disk: Disk, directory: str) -> None:
+    """DataFormatError if ``directory``, which has no valid FORMAT file, has anything else in it."""
+    # Whoever starts a broker for itself keeps its notes (``embedded.*``) here before the first start.
+    own = ("FORMAT", "LOCK", "embedded.")
+    foreign = [name for name in disk.list_dir(directory) if not name.startswith(own)]
+    if disk.exists(layout.metadata_path(directory)):
+        raise DataFormatError(
+            f"{directory} has data of a broker, but its FORMAT file is damaged or missing",
+            hint=f'restore it; of this version it holds the one line "{layout.format_text().decode().strip()}"',
+        )
+    if foreign:
+        raise DataFormatError(
+            f"{directory} is no data directory of this broker: it has {foreign[0]} but no valid FORMAT file",
+            hint="choose an empty or new directory",
+        )
 
 
 def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> Metadata:

@@ -16,7 +16,9 @@ import pytest
 
 from broker_core.base.runtime import RUNTIME_FILE
 from broker_core.cli.exits import Exit
+from broker_core.client import Client
 from broker_core.server.process import EXIT_DISK_FAILED
+from broker_core.testing.running_broker import RunningBroker
 from tests.cli.conftest import Pulsarish, command_line, environment
 
 ANY_PORTS = ("--port", "0", "--http-port", "0")
@@ -104,6 +106,57 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, lonely: Pulsarish) -> Non
     assert str(port).encode() in done.stderr
     assert b"Traceback" not in done.stderr
     assert b"--port 0" in done.stderr
+
+
+def test_one_port_cannot_be_both(lonely: Pulsarish) -> None:
+    """Exit code 2: nothing says ready for what nobody listens to."""
+    done = lonely("serve", "--port", "7777", "--http-port", "7777")
+    assert (done.returncode, done.stdout, b"both 7777" in done.stderr) == (2, b"", True)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code", "words"),
+    [
+        ("rm meta.db", 7, "meta.db is missing"),
+        ("truncate -s 5000 meta.db", 7, "the catalogue meta.db is damaged"),
+        ("head -c 20000 /dev/zero > meta.db", 7, "the catalogue meta.db is damaged"),
+        ("rm FORMAT", 7, "its FORMAT file is damaged or missing"),
+        (": > FORMAT", 7, "its FORMAT file is damaged or missing"),
+        ("sed -i s/1/2/ FORMAT", 7, "has data of format 2, this broker reads format 1"),
+        ("mkdir x; mv * x 2>/dev/null", 7, "is no data directory of this broker: it has x"),
+    ],
+)
+def test_a_directory_that_cannot_be_used_is_left_alone(
+    data_dir: Path, tmp_path: Path, lonely: Pulsarish, spoil: str, code: int, words: str
+) -> None:
+    """Serve says what is wrong in one go and changes nothing; doctor, where it can look, says that none can start."""
+    subprocess.run(["bash", "-c", spoil], cwd=data_dir, check=False)
+    before = {path.name: path.read_bytes() for path in data_dir.iterdir() if path.is_file() and path.name != "LOCK"}
+    with _serving(tmp_path, "--data-dir", str(data_dir), *ANY_PORTS) as (process, ready):
+        assert ready == ""
+        said = _rest(process)[1].decode()
+        assert (process.returncode, words in said.replace("\n", ": ")) == (code, True), said
+    assert {path.name: path.read_bytes() for path in data_dir.iterdir() if path.name in before} == before
+    if (data_dir / "FORMAT").exists():
+        assert b"the broker does not start on it" in lonely("doctor", "--data-dir", str(data_dir)).stderr
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """Left by a broker that had a topic and stopped in good order."""
+    directory = tmp_path / "d"
+    with RunningBroker(directory) as broker:
+        with Client(broker.service_url) as client, client.create_producer("t") as producer:
+            producer.send("x")
+        broker.stop()
+    return directory
+
+
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path, lonely: Pulsarish) -> None:
+    """Exit code 1, and which part of the path is in the way."""
+    (tmp_path / "file").touch()
+    done = lonely("serve", "--data-dir", "file/below", *ANY_PORTS)
+    assert (done.returncode, b"file/below cannot be made" in done.stderr) == (1, True)
 
 
 def test_it_stops_by_itself_when_nobody_uses_it(tmp_path: Path) -> None:

@@ -328,6 +328,20 @@ def test_another_version_of_directory_or_catalogue_is_refused_with_what_to_do() 
     assert topic.disk.fingerprint() == before
 
 
+@pytest.mark.parametrize("text", [b"", b"pulsarish data directory, form", b"\0" * 35, None])
+def test_a_damaged_format_file_is_told_from_a_foreign_directory(text: bytes | None) -> None:
+    """Row 19: who has lost it learns what belongs in it, and may go on after writing that."""
+    topic = OneTopic([entry(b"x")], close=True)
+    topic.store.close()
+    path = f"{DIRECTORY}/FORMAT"
+    sound = topic.disk.contents(path)
+    topic.disk.unlink(path) if text is None else topic.disk.replace(path, text)
+    with pytest.raises(DataFormatError, match=f'FORMAT file is damaged.*"{sound.decode().strip()}"'):
+        open_store(topic.disk)
+    topic.disk.replace(path, sound)
+    discard(open_store(topic.disk))
+
+
 def test_a_directory_with_other_files_is_not_taken_over() -> None:
     """Reliability row 50: the wrong directory is named, and left alone."""
     disk = SimDisk()
