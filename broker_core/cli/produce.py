@@ -138,7 +138,7 @@ def produce(
     pulsarish produce reminders -m tea --deliver-after 240
     pulsarish produce orders --name loader --initial-sequence-id -1 < orders.txt
     """
-    from broker_core.cli.message_json import Outgoing, from_json
+    from broker_core.cli.message_json import Outgoing
 
     if split_key == "":
         raise UsageError("--split-key is empty", hint="give what stands between key and value, such as :")
@@ -155,10 +155,7 @@ def produce(
             raise UsageError(
                 "with --input jsonl each line says it all", hint="leave out -m, -f, -k, -p and --event-time"
             )
-        outgoing = (
-            from_json(line, number)._replace(deliver_at_ms=common.deliver_at_ms, deliver_after_s=common.deliver_after_s)
-            for number, line in enumerate(stdin_lines(), 1)
-        )
+        outgoing = _from_json_lines(common)
     else:
         given = bool(messages or files)
         lines = chain(map(_as_given, messages), map(_content, files)) if given else stdin_lines()
@@ -241,6 +238,14 @@ def _content(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise UsageError(f'"{path}" cannot be read: {error.strerror}') from error
+
+
+def _from_json_lines(common: Outgoing) -> Iterator[Outgoing]:
+    from broker_core.cli.message_json import from_json
+
+    for number, line in enumerate(stdin_lines(), 1):
+        message = from_json(line, number)
+        yield message._replace(deliver_at_ms=common.deliver_at_ms, deliver_after_s=common.deliver_after_s)
 
 
 def _from_line(line: bytes, common: Outgoing, split_key: str | None) -> Outgoing:
