@@ -173,6 +173,11 @@ class Broker:
         self._topics[name] = topic
         return topic
 
+    def is_draining(self, name: TopicName) -> bool:
+        """Whether a topic was unloaded and what it left is still being written, so that it may not be had yet."""
+        row = None if name in self._topics else self._row(name)
+        return row is not None and self._store.is_draining(row.id)
+
     def begin_recovery(self, name: TopicName) -> TopicRecovery | None:
         """As ``Store.begin_recovery``; None also for a topic that is not there."""
         row = None if name in self._topics else self._row(name)

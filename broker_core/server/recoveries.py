@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recovers topics after a crash on a thread of their own, while everybody else is served.
 
-A client looks a topic up before it uses it, so the answer to its LOOKUP waits until the topic can be opened. Whoever
-comes without having looked up is told to try again. One topic is recovered at a time: more would share the same disk.
+A client looks a topic up before it uses it, so the answer to its LOOKUP waits until the topic can be opened: recovered
+after a crash, or written to its end after it was unloaded. Whoever comes without having looked up is told to try again,
+which not every client does well: after such an answer a consumer of the C++ or Python client is never attached. One
+topic is recovered at a time: more would share the same disk.
 """
 
 from __future__ import annotations
@@ -10,10 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 from broker_core.base.names import TopicName
 from broker_core.broker.broker import Broker
 from broker_core.storage.ledger_recovery import TopicRecovery
+
+_DRAINING_LOOK_S: Final = 0.002
+"""How often to look whether an unloaded topic is written to its end, which takes a group commit or two."""
 
 
 class Recoveries:
@@ -28,12 +34,14 @@ class Recoveries:
         self._idle.set()
 
     def when_ready(self, name: TopicName, then: Callable[[], None]) -> None:
-        """Call ``then`` once the topic needs no recovery: at once, unless a crash has left something to do.
+        """Call ``then`` once the topic can be opened: at once, unless a crash or an unload has left something to do.
 
         If the disk refuses, ``then`` is never called: the broker stops.
         """
         recovery = self._broker.begin_recovery(name)
-        if recovery is None:
+        if recovery is None and self._broker.is_draining(name):
+            self._loop.call_later(_DRAINING_LOOK_S, self.when_ready, name, then)
+        elif recovery is None:
             then()
         elif recovery in self._waiting:
             self._waiting[recovery].append(then)

@@ -136,6 +136,11 @@ class Store:
     def _is_torn(self, row: LedgerRow) -> bool:
         return row.state == LEDGER_OPEN and row.id not in self._context.ledgers_missing
 
+    def is_draining(self, topic_id: int) -> bool:
+        """Whether the log of a topic was closed and is still being written."""
+        log = self._logs.get(topic_id)
+        return log is not None and log.closed and not log.drained
+
     def begin_recovery(self, topic_id: int) -> TopicRecovery | None:
         """What a crash has left to do before the topic's log can be opened; None if there is nothing.
 

@@ -335,3 +335,25 @@ def test_a_tenant_may_have_the_name_of_a_domain(http: httpx.Client) -> None:
         assert http.put(f"/{domain}/non-persistent/persistent/t").status_code == 204
         listed = http.get(f"/{domain}/non-persistent/persistent").json()
         assert listed == [f"{domain}://non-persistent/persistent/t"]
+
+
+def test_a_topic_that_was_just_unloaded_can_be_had_once_it_is_looked_up(
+    broker: RunningBroker, http: httpx.Client, topic: str, path: str
+) -> None:
+    """1.8, 3.7: under deduplication what is still being written has to be known first; the LOOKUP waits for it."""
+    http.put(path)
+    http.post(f"{path}/deduplicationEnabled", json=True)
+    lookup = BaseCommand(type=BaseCommand.LOOKUP, lookupTopic={"topic": topic, "request_id": 1})
+    with RawClient(broker.service_url) as client:
+        for number in range(20):
+            metadata = MessageMetadata(producer_name="p", sequence_id=number, publish_time=1)
+            must_succeed(client.open_producer(topic, number))
+            client.send_entry(number, number, seal_entry(metadata.SerializeToString(), b"x"))
+            client.next_command()
+            http.put(f"{path}/unload")
+            assert client.next_command().type == BaseCommand.CLOSE_PRODUCER
+            assert client.ask(lookup).type == BaseCommand.LOOKUP_RESPONSE
+            must_succeed(client.subscribe(topic, "s", number))
+            http.put(f"{path}/unload")
+            assert client.next_command().type == BaseCommand.CLOSE_CONSUMER
+            assert client.ask(lookup).type == BaseCommand.LOOKUP_RESPONSE
