@@ -166,11 +166,12 @@ def _rate(case: str, work: Callable[[], object], items: int, unit: str, runs: in
     work()
     values, cpu, per_cpu = [], [], []
     for _ in range(runs):
-        calls = 0
+        calls, wall = 0, 0.0
         wall_start, cpu_start = time.perf_counter(), time.process_time()
-        while (wall := time.perf_counter() - wall_start) < seconds:
+        while not calls or wall < seconds:
             work()
             calls += 1
+            wall = time.perf_counter() - wall_start
         cpu.append(time.process_time() - cpu_start)
         values.append(_measure(calls * items, wall, unit))
         per_cpu.append(_measure(calls * items, cpu[-1], unit))

@@ -100,12 +100,12 @@ def _receive_sends(session: Session, heads: list[SendHead], frames: list[Frame])
 def _receive_others(session: Session, serialised: list[bytes], frames: list[Frame], start: int) -> int:
     """Act on the ACKs that begin at ``start``, or on one command of any kind but SEND; how many were acted on."""
     acks = parse_acks(serialised, start) if session.state is SessionState.CONNECTED else []
-    if acks:
-        consuming.handle_acks(session, acks)
     count = max(len(acks), 1)
     if any(body for _command, body in frames[start : start + count]):
         raise RemoteProtocolError("a command that takes no message came with one")
-    if not acks:
+    if acks:
+        consuming.handle_acks(session, acks)
+    else:
         _handle(session, commands.parse_command(serialised[start]))
     return count
 

@@ -13,7 +13,7 @@ from broker_core.testing.running_broker import RunningBroker
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.frames import encode_command
 from broker_core.wire.heads import send_frame_head
-from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageMetadata, ServerError
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandAck, MessageMetadata, ServerError
 
 FRAME_BYTES_MAX = MESSAGE_BYTES_MAX_DEFAULT + FRAME_SLACK_BYTES
 
@@ -139,6 +139,24 @@ def test_a_message_behind_a_command_that_takes_none_ends_the_connection(broker: 
         client.socket.sendall(struct.pack(">II", len(ping) + 4 + 5, len(ping)) + ping + b"extra")
         assert client.next_command().type == BaseCommand.ERROR
         assert client.ended_by_broker()
+
+
+def test_an_ack_with_a_message_behind_it_acknowledges_nothing(broker: RunningBroker, topic: str) -> None:
+    """Who sends that may mean anything: the entry is delivered again."""
+    with RawClient(broker.service_url) as client:
+        must_succeed(client.open_producer(topic))
+        must_succeed(client.subscribe(topic, "s", permits=1))
+        client.send_entry(0, 0, entry())
+        told = [client.next_command() for _ in range(2)]  # the receipt and the message
+        delivered = next(each.message for each in told if each.type == BaseCommand.MESSAGE)
+        ack = BaseCommand(type=BaseCommand.ACK, ack=CommandAck(consumer_id=0, ack_type=CommandAck.Individual))
+        ack.ack.message_id.append(delivered.message_id)
+        head = ack.SerializeToString()
+        client.socket.sendall(struct.pack(">II", len(head) + 4 + 5, len(head)) + head + b"extra")
+        assert client.ended_by_broker()
+    with RawClient(broker.service_url) as client:
+        must_succeed(client.subscribe(topic, "s", permits=1))
+        assert client.next_command().message.message_id == delivered.message_id
 
 
 def test_http_on_the_pulsar_port_is_told_off(broker: RunningBroker) -> None:
