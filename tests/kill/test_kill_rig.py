@@ -45,7 +45,7 @@ def test_nothing_confirmed_is_lost_over_twenty_kills(tmp_path: Path) -> None:
 @pytest.mark.timeout(400)
 def test_a_broker_that_confirms_before_it_writes_is_found_out(tmp_path: Path) -> None:
     """Who never saw the rig complain cannot trust its silence."""
-    code, found, talk = run_rig(tmp_path, "--kills", "8", "--liar", "tests.kill.liar")
+    code, found, talk = run_rig(tmp_path, "--kills", "8", "--liar", "tests.kill.liar", "--no-calm")
     assert code == 1, talk
     assert found["verdict"]["broken"]["R1"] > 0
 
