@@ -9,12 +9,12 @@ Shared subscription can do to a cursor. ``ack`` is the path that a broker takes 
 from __future__ import annotations
 
 import random
-import sys
 import tempfile
 import time
 from array import array
 from typing import Any, Final
 
+from benchmarks.parts import quick_wanted
 from broker_core.base.clock import SystemClock
 from broker_core.base.positions import Position
 from broker_core.base.settings import DEFAULT_SETTINGS
@@ -152,7 +152,7 @@ def _result(case: str, unit: str, values: list[float], cpu: list[float], note: s
 
 def main() -> None:
     """Print the table: smallest and largest value of each case."""
-    for result in run(quick="--quick" in sys.argv[1:]):
+    for result in run(quick=quick_wanted(__doc__)):
         values = result["values"]
         print(f"{result['case']:<65} {min(values):>9.2f} .. {max(values):<9.2f} {result['unit']:<3} {result['note']}")
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import statistics
 import struct
-import sys
 import tempfile
 import threading
 import time
@@ -22,6 +21,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks.parts import quick_wanted
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.wire.entry import seal_entry
@@ -266,7 +266,7 @@ def run(*, quick: bool) -> list[Result]:
 
 def main() -> None:
     """Print the table: smallest, middle and largest value of each case."""
-    for result in run(quick="--quick" in sys.argv[1:]):
+    for result in run(quick=quick_wanted(__doc__)):
         values = [float(value) for value in result["values"]]
         shown = f"{min(values):,.4g} .. {statistics.median(values):,.4g} .. {max(values):,.4g}"
         print(f"{result['case']:<60} {shown:>34} {result['unit']:<10} {result['note']}")

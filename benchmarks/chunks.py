@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.parts import quick_wanted
 from broker_core.base.clock import SystemClock
 from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT
 from broker_core.base.names import TopicName
@@ -118,6 +119,6 @@ def _over(url: str, value: bytes, runs: int, note: str) -> list[Result]:
 
 
 if __name__ == "__main__":
-    for result in run(quick="--quick" in sys.argv[1:]):
+    for result in run(quick=quick_wanted(__doc__)):
         rates = ", ".join(f"{value:,.0f}" for value in sorted(result["values"]))
         sys.stdout.write(f"{result['case']:50} {rates} {result['unit']}\n")

@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.parts import quick_wanted
 from broker_core.wire.batch import decode_entries, encode_entries, route_rows, warm_up
 from broker_core.wire.compression import LZ4, NONE, ZSTD
 from broker_core.wire.entry import EntryRef, seal_entry
@@ -202,7 +203,7 @@ def _first_use() -> Result:
 
 def main() -> None:
     """Print a line for each case."""
-    for result in run(quick="--quick" in sys.argv):
+    for result in run(quick=quick_wanted(__doc__)):
         shown = _shown(statistics.median(result["values"]), result["unit"])
         spread = f"({min(result['values']):,.3g} to {max(result['values']):,.3g})"
         print(f"{result['case']:40} {shown:>16} {spread:26} {result['note']}")

@@ -13,13 +13,13 @@ import selectors
 import socket
 import statistics
 import struct
-import sys
 import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from benchmarks.broker_load import cpu_seconds, fresh_broker, joined
+from benchmarks.parts import quick_wanted
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.frames import encode_command
@@ -213,7 +213,7 @@ def run(*, quick: bool) -> list[Result]:
 
 def main() -> None:
     """Print the table: smallest, middle and largest value of each case."""
-    quick = "--quick" in sys.argv[1:]
+    quick = quick_wanted(__doc__)
     for case in cases(part=10 if quick else 1):
         result = measure(case, 1 if quick else 5)
         values = [float(value) for value in result["values"]]

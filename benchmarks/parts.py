@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The option ``--only`` of the benchmarks' commands: which parts are measured."""
+"""Options that commands of the benchmarks share: ``--only`` says which parts are measured, ``--quick`` how long."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Collection
 
 
@@ -17,3 +17,10 @@ def add_only(parser: ArgumentParser, parts: Collection[str]) -> None:
         return names
 
     parser.add_argument("--only", type=chosen, default=list(parts), help="parts, comma separated (all)")
+
+
+def quick_wanted(description: str | None) -> bool:
+    """The command line of a module that is run by itself: nothing but ``--quick``."""
+    parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="little data, one run")
+    return bool(parser.parse_args().quick)

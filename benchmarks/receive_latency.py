@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import os
 import statistics
-import sys
 import tempfile
 import threading
 import time
 from typing import Any, Final
 
 from benchmarks.broker_load import cpu_seconds, fresh_broker
+from benchmarks.parts import quick_wanted
 from broker_core.client import Client, Consumer, Producer
 
 Result = dict[str, Any]
@@ -102,7 +102,7 @@ def run(*, quick: bool) -> list[Result]:
 
 def main() -> None:
     """Print the table: smallest, middle and largest value of each case."""
-    for result in run(quick="--quick" in sys.argv[1:]):
+    for result in run(quick=quick_wanted(__doc__)):
         values = [float(value) for value in result["values"]]
         shown = f"{min(values):,.4g} .. {statistics.median(values):,.4g} .. {max(values):,.4g}"
         print(f"{result['case']:<50} {shown:>34} {result['unit']:<10} {result['note']}", flush=True)

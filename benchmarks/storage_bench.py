@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -15,6 +14,7 @@ from typing import Any, Final
 import google_crc32c
 import msgspec
 
+from benchmarks.parts import quick_wanted
 from broker_core.base.clock import SystemClock
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import DEFAULT_SETTINGS, Durability
@@ -102,9 +102,7 @@ def _figure(case: str, unit: str, values: list[float], cpu_s: list[float], note:
 
 def main() -> None:
     """Print the medians."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the entries, one run")
-    for figure in run(quick=parser.parse_args().quick):
+    for figure in run(quick=quick_wanted(__doc__)):
         print(f"{figure['case']:45} {statistics.median(figure['values']):>14,.2f} {figure['unit']}")
 
 

@@ -16,6 +16,7 @@ and carrier; without a kill there is nothing to drop.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -132,7 +133,7 @@ def report(spark: SparkSession, job: Job, data: Data, progress: Progress) -> Non
     for finding in findings:
         progress.say(f"check: {finding}")
     progress.say(f"check: passed; {repeats} daily rows had been delivered more than once")
-    where = " ".join(f"--{option.replace('.', '-')} {value}" for option, value in job.broker.items())
+    where = " ".join(f"--{option.replace('.', '-')} {shlex.quote(value)}" for option, value in job.broker.items())
     print(
         f"\n  cleaned rows    {job.clean}\n  chart           {job.chart}\n  daily windows   topic {job.days_topic}\n"
         f"  next, try       pulsarish consume {job.days_topic} {where}\n",
