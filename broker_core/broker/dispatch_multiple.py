@@ -16,8 +16,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat, takewhile
-from typing import TypeVar
 
+from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer, EntryAcks
@@ -32,8 +32,6 @@ from broker_core.broker.sinks import Delivery
 from broker_core.broker.unacked_limits import SubscriptionUnacked
 from broker_core.storage.ledger import StoredEntry
 from broker_core.wire.ack_sets import words_of_bits
-
-V = TypeVar("V")
 
 _delivery_of_fields = partial(tuple.__new__, Delivery)
 
@@ -213,7 +211,8 @@ class MultipleConsumersDispatcher(ABC):
 
     def _take_back(self, consumer: Consumer, positions: Iterable[Position]) -> None:
         for position in positions:
-            self._owners.pop(position)
+            former = self._owners.pop(position)
+            invariant(former is not None, "%s was with a consumer, and nobody was its owner", position)
             if not self._cursor.is_acked(position):
                 self._redeliveries.increment(position)
                 self._requeue(position)
@@ -362,8 +361,8 @@ class MultipleConsumersDispatcher(ABC):
             consumer.pending.add(entry.position, messages)
         else:
             size_bytes = sum([len(delivery.entry.body) for delivery in deliveries])
-            for ledger, entries, open_messages in by_ledger(deliveries, costs):
-                consumer.pending.add_all(ledger, entries, open_messages)
+            for ledger, entries, part in by_ledger(deliveries):
+                consumer.pending.add_all(ledger, entries, costs[part])
         consumer.send(deliveries, messages, size_bytes, self._pass_ms)
         self._block_if_full(consumer)
         if consumer.permits <= 0 or consumer.blocked:
@@ -372,8 +371,8 @@ class MultipleConsumersDispatcher(ABC):
 
     def _own(self, deliveries: Sequence[Delivery], owners: Sequence[Consumer]) -> None:
         """Book who was given each of ``deliveries``, which are in the order of the log."""
-        for ledger, entries, theirs in by_ledger(deliveries, owners):
-            self._owners.put_all(ledger, entries, theirs)
+        for ledger, entries, part in by_ledger(deliveries):
+            self._owners.put_all(ledger, entries, owners[part])
 
     def _sent(self, messages: int, size_bytes: int) -> None:
         """Book what was sent, to one consumer or to many."""
@@ -395,15 +394,18 @@ class MultipleConsumersDispatcher(ABC):
         return self._cursor.partial[delivery.entry.position].bit_count()
 
 
-def by_ledger(deliveries: Sequence[Delivery], values: Sequence[V]) -> Iterator[tuple[int, Sequence[int], Sequence[V]]]:
-    """Ledger, entries and their ``values`` of what is in the order of the log; nearly always there is one ledger."""
+def by_ledger(deliveries: Sequence[Delivery]) -> Iterator[tuple[int, Sequence[int], slice]]:
+    """Ledger, entries, and which of ``deliveries`` those are, which are in the order of the log.
+
+    Nearly always there is one ledger.
+    """
     if not deliveries:
         return
     ledgers, entries = zip(*[delivery.entry.position for delivery in deliveries], strict=True)
     start, count = 0, len(ledgers)
     while start < count:
         end = bisect_right(ledgers, ledgers[start], start)
-        yield ledgers[start], entries[start:end], values[start:end]
+        yield ledgers[start], entries[start:end], slice(start, end)
         start = end
 
 

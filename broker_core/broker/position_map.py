@@ -44,22 +44,15 @@ class PositionMap(Generic[V]):
 
     def __setitem__(self, position: Position, value: V) -> None:
         ledger, entry = position
-        values = self._ledgers.get(ledger)
-        if values is None:
-            self._ledgers[ledger] = {entry: value}
-        else:
-            values[entry] = value
+        self._ledgers.setdefault(ledger, {})[entry] = value
 
     def add(self, position: Position, value: V) -> bool:
         """Put one in; false, and nothing has changed, if it was there."""
         ledger, entry = position
-        values = self._ledgers.get(ledger)
-        if values is None:
-            self._ledgers[ledger] = {entry: value}
-        elif entry in values:
+        values = self._ledgers.setdefault(ledger, {})
+        if entry in values:
             return False
-        else:
-            values[entry] = value
+        values[entry] = value
         return True
 
     def get(self, position: Position) -> V | None:
@@ -79,9 +72,9 @@ class PositionMap(Generic[V]):
             del self._ledgers[ledger]
         return value
 
-    def put_all(self, ledger: int, entries: Iterable[int], values: Iterable[V]) -> None:
+    def put_all(self, ledger: int, entries: Sequence[int], values: Sequence[V]) -> None:
         """Put entries (at least one) of one ledger in, each with its value."""
-        self._ledgers.setdefault(ledger, {}).update(zip(entries, values, strict=False))
+        self._ledgers.setdefault(ledger, {}).update(zip(entries, values, strict=True))
 
     def pop_all(self, ledger: int, entries: Sequence[int], default: V) -> list[V]:
         """Take entries of one ledger out and return their values, ``default`` for those that had none."""

@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from broker_core.base.errors import NotAllowedError, RemoteProtocolError
 from broker_core.base.limits import BATCH_MESSAGES_MAX
 from broker_core.wire.entry import ensure_checksum, verify_entry
-from broker_core.wire.entry_peek import VARINT
+from broker_core.wire.entry_peek import VARINT, behind_producer_name
 from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 
@@ -31,10 +31,6 @@ _SMALL_BYTES: Final = 4096
 """Up to here a copy of the checksummed part costs less than avoiding it."""
 _MEMBER_BYTES_MIN: Final = 6
 """Size prefix (4) and the one required field of SingleMessageMetadata (2)."""
-
-_PRODUCER_NAME_TAG: Final = 0x0A
-_SHORT: Final = 0x80
-"""Lengths below this take one byte."""
 
 _before_key = re.compile(rb"\x10%b\x18%b(?:\x32([\x00-\x7f]))?" % (VARINT, VARINT)).match
 """Sequence id, publish time, and tag and length of a short partition key if there is one."""
@@ -89,10 +85,8 @@ def _has_usual_metadata(body: bytes, end: int) -> bool:
 
     Such metadata have all that is required and no count of messages, which takes two fifths of protobuf to see.
     """
-    name_at = _HEAD_BYTES + 2
-    if end < name_at or body[_HEAD_BYTES] != _PRODUCER_NAME_TAG or body[name_at - 1] >= _SHORT:
-        return False
-    found = _before_key(body, name_at + body[name_at - 1], end)
+    at = behind_producer_name(body, end)
+    found = _before_key(body, at, end) if at >= 0 else None
     if found is None:
         return False
     at, key_length = found.end(), found[1]

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from broker_core.wire.entry import text_of
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
+from broker_core.wire.varint import SHORT
 
 _SIZE_AT: Final = 6
 _METADATA_AT: Final = 10
@@ -34,8 +35,6 @@ _UUID_CHARACTERS_MAX: Final = 1024
 """Clients make a uuid of a producer's name and a number. A longer one is not worth the memory of remembering it."""
 
 _PRODUCER_NAME_TAG: Final = 0x0A
-_SHORT: Final = 0x80
-"""Lengths below this take one byte."""
 
 VARINT: Final = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
 """A pattern. Of at most 63 bits: those are certain to be valid."""
@@ -136,10 +135,8 @@ def _plain_key(body: bytes, end: int) -> bytes | None:
 
     A third of the cost of protobuf. None for any other form: it may have no key, or something that goes before it.
     """
-    name_at = _METADATA_AT + 2
-    if end < name_at or body[_METADATA_AT] != _PRODUCER_NAME_TAG or body[name_at - 1] >= _SHORT:
-        return None
-    found = _up_to_key(body, name_at + body[name_at - 1], end)
+    at = behind_producer_name(body, end)
+    found = _up_to_key(body, at, end) if at >= 0 else None
     if found is None:
         return None
     key_at = found.end()
@@ -148,6 +145,17 @@ def _plain_key(body: bytes, end: int) -> bytes | None:
         return None
     key = body[key_at:key_end]
     return key if key.isascii() else None
+
+
+def behind_producer_name(body: bytes, end: int) -> int:
+    """Where the metadata, which end at ``end``, go on behind the short producer name with which they usually begin.
+
+    -1 if they begin with anything else. It may lie behind ``end``.
+    """
+    name_at = _METADATA_AT + 2
+    if end < name_at or body[_METADATA_AT] != _PRODUCER_NAME_TAG or body[name_at - 1] >= SHORT:
+        return -1
+    return name_at + body[name_at - 1]
 
 
 def decoded_key(key: str) -> bytes:

@@ -21,12 +21,10 @@ from google.protobuf.message import DecodeError
 from broker_core.base.errors import RemoteProtocolError
 from broker_core.base.positions import to_signed64
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
-from broker_core.wire.varint import varint, varints
+from broker_core.wire.varint import SHORT, varint, varints
 
 # Bare numbers below are protobuf tags: field number * 8 + wire type (0 a varint, 2 bytes or a nested message).
 _INT64_MAX: Final = 2**63 - 1
-_SHORT: Final = 0x80
-"""Lengths below this take one byte."""
 
 _COLUMNS_FROM: Final = 16
 """Message ids from which on reading them by columns is worth it."""
@@ -174,7 +172,7 @@ def parse_send(command: bytes) -> SendHead | None:
     num_messages, is_chunk = 1, False
     try:
         end = len(command)
-        if command[2] != 0x32 or command[3] != end - 4 or end >= _SHORT:
+        if command[2] != 0x32 or command[3] != end - 4 or end >= SHORT:
             return _send_by_protobuf(command)
         at = 4
         while at < end:
@@ -279,7 +277,7 @@ def parse_receipt(command: bytes) -> ReceiptHead | None:
     producer_id = sequence_id = highest_sequence_id = ledger = entry = -1
     try:
         end = len(command)
-        if command[2] != 0x3A or command[3] != end - 4 or end >= _SHORT:
+        if command[2] != 0x3A or command[3] != end - 4 or end >= SHORT:
             return _receipt_by_protobuf(command)
         at = 4
         while at < end:
@@ -396,7 +394,7 @@ def parse_message(command: bytes) -> MessageHead | None:
     ack_set: tuple[int, ...] = ()
     try:
         end = len(command)
-        if command[2] != 0x4A or command[3] != end - 4 or end >= _SHORT:
+        if command[2] != 0x4A or command[3] != end - 4 or end >= SHORT:
             return _message_by_protobuf(command)
         at = 4
         while at < end:
@@ -452,7 +450,7 @@ def parse_acks(commands: list[bytes], start: int) -> list[AckHead]:
     first, begun = parse_ack(command), _ack_start(command)
     if first is None:
         return []
-    if begun is None or first.request_id >= 0 or command[begun.end() + 1] >= _SHORT:
+    if begun is None or first.request_id >= 0 or command[begun.end() + 1] >= SHORT:
         return [first]
     id_at, id_end = begun.end() + 2, begun.end() + 2 + command[begun.end() + 1]
     around_entry = _around_entry_id(id_end - id_at, first.ledger, _message_id(command, id_at, id_end)[2])

@@ -14,6 +14,9 @@ _TWO_STEPS: Final = 1 << 28
 _THREE_STEPS: Final = 1 << 42
 _UINT64_MASK: Final = (1 << 64) - 1
 
+SHORT: Final = 0x80
+"""Numbers below this take one byte."""
+
 
 def _encode(value: int) -> bytes:
     out = bytearray()

@@ -54,6 +54,7 @@ tries again too rarely would else never meet a broker, and the rules about it wo
 CALM_STALL_S: Final = 20.0
 END_TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.002
+"""Progress is a number in memory that processes share; nobody announces it, so it is looked at."""
 _REPORT_EVERY_S: Final = 5.0
 
 

@@ -235,7 +235,7 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
         done = False
         for consumer in [consumer for consumer in self._waiting.queues if consumer.permits > 0]:
             queue = self._waiting.queues[consumer]
-            room = min(self._room(consumer), self._budget())
+            room = min(self._room(consumer), self._unacked.budget())
             limit = self.recorded.limit(consumer) if self.recorded else None
             if room <= 0 or (limit is not None and (queue.first() or limit) >= limit):
                 continue
@@ -264,10 +264,6 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             self._owners_of_hashes[hash_] = owner
         return owner
 
-    def _budget(self) -> int:
-        """Messages that may be sent before the limit of the subscription is reached."""
-        return self._unacked.budget()
-
     def _deal(self, deliveries: list[Delivery]) -> Sequence[Delivery]:
         """Give each entry to the owner of its key, or let it wait; stops when nobody can take anything."""
         known, hash_of, keyless = self._owners_of_hashes, self.selector.hash_of, self._keyless
@@ -279,7 +275,7 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
         left: Sequence[Delivery] = ()
         shares: dict[Consumer, _Share] = {}
         rooms: dict[Consumer, int] = {}
-        hungry, budget = self._crowd.available_count(), self._budget()
+        hungry, budget = self._crowd.available_count(), self._unacked.budget()
         for number, (delivery, cost) in enumerate(zip(deliveries, self._costs(deliveries), strict=True)):
             if not hungry or budget <= 0:
                 left = deliveries[number:]
@@ -311,9 +307,9 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             if room <= cost:
                 hungry -= 1
         self._hand_out_all(shares)
-        self._own(dealt, owners)
-        for ledger, entries, theirs in by_ledger(dealt, hashes):
-            self._hashes.put_all(ledger, entries, theirs)
+        for ledger, entries, part in by_ledger(dealt):
+            self._owners.put_all(ledger, entries, owners[part])
+            self._hashes.put_all(ledger, entries, hashes[part])
         return left
 
     def _hand_out_all(self, shares: Mapping[Consumer, _Share]) -> None:
