@@ -12,10 +12,9 @@ Source: Pulsar docs, "Subscription types - Shared"; semantics 2.4, 3.3, 4.4, 6.2
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import repeat, takewhile
+from itertools import groupby, repeat, takewhile
 
 from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position
@@ -370,7 +369,7 @@ class MultipleConsumersDispatcher(ABC):
         return size_bytes
 
     def _own(self, deliveries: Sequence[Delivery], owners: Sequence[Consumer]) -> None:
-        """Book who was given each of ``deliveries``, which are in the order of the log."""
+        """Book who was given each of ``deliveries``."""
         for ledger, entries, part in by_ledger(deliveries):
             self._owners.put_all(ledger, entries, owners[part])
 
@@ -395,18 +394,18 @@ class MultipleConsumersDispatcher(ABC):
 
 
 def by_ledger(deliveries: Sequence[Delivery]) -> Iterator[tuple[int, Sequence[int], slice]]:
-    """Ledger, entries, and which of ``deliveries`` those are, which are in the order of the log.
-
-    Nearly always there is one ledger.
-    """
+    """Ledger, entries, and which of ``deliveries`` those are: each run of one ledger. Nearly always there is one."""
     if not deliveries:
         return
     ledgers, entries = zip(*[delivery.entry.position for delivery in deliveries], strict=True)
-    start, count = 0, len(ledgers)
-    while start < count:
-        end = bisect_right(ledgers, ledgers[start], start)
-        yield ledgers[start], entries[start:end], slice(start, end)
-        start = end
+    if ledgers.count(ledgers[0]) == len(ledgers):
+        yield ledgers[0], entries, slice(0, len(ledgers))
+        return
+    start = 0
+    for ledger, run in groupby(ledgers):
+        part = slice(start, start + len(list(run)))
+        yield ledger, entries[part], part
+        start = part.stop
 
 
 def _first_deliveries(entries: list[StoredEntry]) -> list[Delivery]:
