@@ -7,6 +7,8 @@ Knows nothing of what is spoken on it.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Callable
 from typing import Final
 
@@ -25,9 +27,16 @@ class ListeningPort:
     async def bind(
         self, protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int, backlog: int = _BACKLOG_DEFAULT
     ) -> int:
-        """Take the port without accepting yet. Returns it; it is new for ``port`` 0. OSError if it cannot be had."""
+        """Take the port without accepting yet: clients wait. Returns it; it is new for ``port`` 0.
+
+        OSError if it cannot be had.
+        """
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(protocol, host, port, backlog=backlog, start_serving=False)
+        for bound_socket in self._server.sockets:
+            # Two who start at the same moment may both bind; only one may listen, and uvloop would not tell the other.
+            with socket.socket(fileno=os.dup(bound_socket.fileno())) as same:
+                same.listen(backlog)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
