@@ -49,8 +49,10 @@ class PositionMap(Generic[V]):
     def add(self, position: Position, value: V) -> bool:
         """Put one in; false, and nothing has changed, if it was there."""
         ledger, entry = position
-        values = self._ledgers.setdefault(ledger, {})
-        if entry in values:
+        values = self._ledgers.get(ledger)
+        if values is None:
+            values = self._ledgers[ledger] = {}
+        elif entry in values:
             return False
         values[entry] = value
         return True

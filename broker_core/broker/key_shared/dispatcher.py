@@ -280,28 +280,28 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             if not hungry or budget <= 0:
                 left = deliveries[number:]
                 break
-            entry = delivery.entry
-            position = entry.position
-            hash_ = hash_of(sticky_key(entry.body, keyless))
+            hash_ = hash_of(sticky_key(delivery.entry.body, keyless))
             owner = known.get(hash_) or self._owner_of(hash_)
             if owner is None:
-                self._wait(position, hash_, None, stalled=False)
+                self._wait(delivery.entry.position, hash_, None, stalled=False)
                 continue
             room = rooms.get(owner)
             if room is None:
                 late = recorded is not None and owner in recorded
                 room = rooms[owner] = 0 if late else self._room(owner)
-                shares[owner] = ([], [])
             stalled = draining is not None and draining.blocks(hash_, owner)
             if stalled or room <= 0 or hash_ in waiting:
-                self._wait(position, hash_, owner, stalled=stalled)
+                self._wait(delivery.entry.position, hash_, owner, stalled=stalled)
                 continue
             dealt.append(delivery)
             owners.append(owner)
             hashes.append(hash_)
-            given, spent = shares[owner]
-            given.append(delivery)
-            spent.append(cost)
+            share = shares.get(owner)
+            if share is None:
+                shares[owner] = ([delivery], [cost])
+            else:
+                share[0].append(delivery)
+                share[1].append(cost)
             rooms[owner] = room - cost
             budget -= cost
             if room <= cost:
@@ -316,8 +316,6 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
         entries = messages = size_bytes = 0
         unrouted = bool(self._unrouted)
         for consumer, (given, costs) in shares.items():
-            if not given:
-                continue
             if unrouted:
                 for delivery in given:
                     self._unrouted.discard(delivery.entry.position)

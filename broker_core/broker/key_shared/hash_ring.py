@@ -16,6 +16,7 @@ Source: PIP-119, PIP-379; semantics 2.7.
 from __future__ import annotations
 
 import logging
+from array import array
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection
 from heapq import heappop, heappush
@@ -33,11 +34,13 @@ RingForm = Literal["v4", "v3", "docs"]
 POINTS: Final = 100
 """Points of one consumer, unless set otherwise; Pulsar's number."""
 
+_NO_POINTS: Final = array("I")
+
 
 class HashRing(Generic[C]):
     """Points in order, and who stands on each. ``points``: how many each consumer has.
 
-    With a thousand consumers there are tens of thousands of points: who joins puts theirs into a bitmap, and the list
+    With a thousand consumers there are tens of thousands of points: who joins puts theirs into a bitmap, and the array
     in which hashes are looked up is made when the next one is.
     """
 
@@ -48,7 +51,7 @@ class HashRing(Generic[C]):
         self._first_comer_owns = form == "v4"
         self._lowest, self._highest = (1, SLOTS - 1) if form == "v4" else (0, INT31_MASK)
         self._points = BitMap()
-        self._in_order: list[int] = []
+        self._in_order = _NO_POINTS
         self._at: dict[int, list[C]] = {}
         self._names: dict[C, tuple[str, int]] = {}
         self._points_taken: dict[C, list[int]] = {}
@@ -59,7 +62,7 @@ class HashRing(Generic[C]):
         if not points:
             if not self._points:
                 return None
-            points = self._in_order = list(self._points)
+            points = self._in_order = self._points.to_array()
         index = bisect_left(points, hash_)
         here = self._at[points[index] if index < len(points) else points[0]]
         return here[0] if self._first_comer_owns or len(here) == 1 else here[hash_ % len(here)]
@@ -93,7 +96,7 @@ class HashRing(Generic[C]):
                 losers.update(dict.fromkeys(former[:1] if self._first_comer_owns else former))
             self._points.add(point)
             self._at[point] = [consumer]
-        self._in_order = []
+        self._in_order = _NO_POINTS
         if not owned:
             logger.error("consumer without points on the hash ring, it gets no messages consumer=%s", consumer.name)
         losers.pop(consumer, None)
@@ -109,7 +112,7 @@ class HashRing(Generic[C]):
                 self._points.discard(point)
             elif not self._first_comer_owns and len(here) > 1:
                 losers.update(dict.fromkeys(here))
-        self._in_order = []
+        self._in_order = _NO_POINTS
         self._indexes.give_back(*self._names.pop(consumer))
         return list(losers)
 
