@@ -72,7 +72,7 @@ def find(data_dir: Path) -> RuntimeInfo | None:
     """The broker that serves ``data_dir`` now, if there is one."""
     try:
         with (data_dir / RUNTIME_FILE).open("rb") as file:
-            info = RuntimeInfo.decode(file.read(), os.fstat(file.fileno()).st_ino)
+            info = RuntimeInfo.read(file)
     except FileNotFoundError:
         return None
     return info if info is not None and _is_alive(info.pid) and _accepts(info.service_url) else None

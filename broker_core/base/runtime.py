@@ -3,14 +3,15 @@
 
 A broker that accepts connections leaves ``broker.json`` in its data directory and removes it when it stops. The file is
 a hint, never proof: after a kill it names a process that is gone, so a reader must be ready for a refused connection.
-This module only builds names and turns bytes into values; reading and writing files is the caller's business.
+This module only builds names and turns what a file says into values; opening and writing it is the caller's business.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -39,6 +40,14 @@ class RuntimeInfo(msgspec.Struct, frozen=True, kw_only=True):
     def encode(self) -> bytes:
         """The content of the file: one line of JSON."""
         return msgspec.json.encode(self) + b"\n"
+
+    @classmethod
+    def read(cls, file: BinaryIO) -> RuntimeInfo | None:
+        """What an open file says, as ``decode``. OSError: it cannot be read.
+
+        Never its name: between reading and asking for the number another broker's file may have taken that.
+        """
+        return cls.decode(file.read(), os.fstat(file.fileno()).st_ino)
 
     @classmethod
     def decode(cls, content: bytes, file_number: int) -> RuntimeInfo | None:

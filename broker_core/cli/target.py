@@ -112,9 +112,9 @@ def running_broker(data_dir: Path) -> RuntimeInfo:
     """What the broker of ``data_dir`` left there; ConnectionLostError if none runs."""
     from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 
-    path = data_dir / RUNTIME_FILE
     try:
-        info = RuntimeInfo.decode(path.read_bytes(), path.stat().st_ino)
+        with (data_dir / RUNTIME_FILE).open("rb") as file:
+            info = RuntimeInfo.read(file)
     except OSError:
         info = None
     if info is None:

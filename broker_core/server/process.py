@@ -168,7 +168,8 @@ def _write_runtime_file(path: Path, info: RuntimeInfo) -> None:
 def _remove_runtime_file(path: Path) -> None:
     """Unless it is another broker's by now."""
     with contextlib.suppress(OSError):
-        info = RuntimeInfo.decode(path.read_bytes(), path.stat().st_ino)
+        with path.open("rb") as file:
+            info = RuntimeInfo.read(file)
         if info is not None and info.pid == os.getpid():
             path.unlink()
 

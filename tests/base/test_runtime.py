@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The default data directory and the runtime file."""
 
+from pathlib import Path
+
 import pytest
 
 from broker_core.base.errors import ConfigError
@@ -43,3 +45,21 @@ def test_a_copy_of_the_runtime_file_speaks_of_no_broker() -> None:
     )
     assert RuntimeInfo.decode(info.encode(), 5) == info
     assert RuntimeInfo.decode(info.encode(), 6) is None
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_still_taken_for_what_it_was(tmp_path: Path) -> None:
+    """A broker that stops and the next one that starts do so at any moment: it is no copy, and a broker ran."""
+    file, successor = tmp_path / "broker.json", tmp_path / "broker.json.new"
+    file.touch()
+    info = RuntimeInfo(
+        pid=7,
+        service_url="pulsar://127.0.0.1:1",
+        http_url="http://127.0.0.1:2",
+        version="0.1.0",
+        file_number=file.stat().st_ino,
+    )
+    file.write_bytes(info.encode())
+    with file.open("rb") as opened:
+        successor.write_bytes(b"{}")
+        successor.replace(file)
+        assert RuntimeInfo.read(opened) == info

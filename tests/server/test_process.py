@@ -247,8 +247,8 @@ def test_a_data_directory_that_is_taken_away_ends_the_process(data_dir: Path) ->
         with RunningBroker(data_dir) as successor:
             assert broker.wait() == EXIT_DISK_FAILED
             assert "removed or replaced" in broker.stderr
-            runtime_file = data_dir / RUNTIME_FILE
-            info = RuntimeInfo.decode(runtime_file.read_bytes(), runtime_file.stat().st_ino)
+            with (data_dir / RUNTIME_FILE).open("rb") as runtime_file:
+                info = RuntimeInfo.read(runtime_file)
             assert info is not None
             assert info.pid == successor.pid
 
