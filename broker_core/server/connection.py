@@ -134,7 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         if handled < len(frames):
             self._waiting_frames = frames[handled:]
             self._pause_reading()
-        if self._session.producers:
+        if self._session.producers or self._session.leaving:
             self._node.publish_budget.published(self._account)
 
     # -- the end

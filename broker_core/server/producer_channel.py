@@ -109,13 +109,9 @@ class ProducerChannel:
         if self._forget():
             self._link.send(commands.close_producer(self._producer_id, NO_REQUEST))
 
-    def close(self, request_id: int) -> None:
-        """Take no more sends; answer ``request_id`` when all are answered."""
-        self.producer.close(lambda: self._closed(request_id))
-
-    def _closed(self, request_id: int) -> None:
-        self._forget()
-        self._link.send(commands.success(request_id))
+    def close(self, on_closed: Callable[[], None]) -> None:
+        """Take no more sends; ``on_closed`` is called when all are answered."""
+        self.producer.close(on_closed)
 
     def abandon(self) -> None:
         """The connection is gone."""

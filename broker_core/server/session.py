@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 
 from broker_core.base.clock import Clock
 from broker_core.base.settings import Settings
@@ -52,6 +53,8 @@ class Session:
     link: Link
     state: SessionState = SessionState.START
     producers: dict[int, ProducerChannel] = field(default_factory=dict)
+    leaving: set[ProducerChannel] = field(default_factory=set)
+    """Producers that the client has closed, with sends that are not answered; their ids are free again."""
     consumers: dict[int, ConsumerChannel] = field(default_factory=dict)
     watches: dict[int, TopicWatch] = field(default_factory=dict)
 
@@ -69,7 +72,7 @@ class Session:
 
     def in_flight_bytes(self) -> int:
         """Published bytes that no producer of this session has answered yet."""
-        return sum([channel.in_flight_bytes for channel in self.producers.values()])
+        return sum([channel.in_flight_bytes for channel in chain(self.producers.values(), self.leaving)])
 
     def writable_again(self) -> None:
         """The outbox has room: dispatch goes on."""
@@ -85,7 +88,7 @@ class Session:
         watches, self.watches = self.watches, {}
         for watch in watches.values():
             self.node.broker.unwatch_topics(watch)
-        for producer in producers.values():
+        for producer in chain(producers.values(), self.leaving):
             producer.abandon()
         for consumer in consumers.values():
             consumer.close()

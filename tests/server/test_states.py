@@ -8,6 +8,7 @@ from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.wire import commands
 from broker_core.wire.entry import seal_entry
+from broker_core.wire.frames import encode_command
 from broker_core.wire.heads import send_frame_head
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageMetadata
@@ -180,6 +181,31 @@ def test_closing_a_producer_is_answered_after_its_receipts(broker: RunningBroker
         client.tell(commands.close_producer(0, 5))
         kinds = [client.next_command().type for _ in range(11)]
     assert kinds == [BaseCommand.SEND_RECEIPT] * 10 + [BaseCommand.SUCCESS]
+
+
+def test_a_producer_id_can_be_used_again_right_behind_its_close(broker: RunningBroker, topic: str) -> None:
+    """Receipts of the former one may be on their way: a client that starts over does not wait for them."""
+    body = seal_entry(MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString(), b"x")
+    with RawClient(broker.service_url) as client:
+        former = must_succeed(client.open_producer(topic, 0))
+        again = BaseCommand(type=BaseCommand.PRODUCER)
+        again.producer.topic, again.producer.producer_id, again.producer.request_id = topic, 0, 6
+        client.socket.sendall(
+            send_frame_head(0, 0, 1, len(body))
+            + body
+            + encode_command(commands.close_producer(0, 5))
+            + encode_command(again)
+        )
+        answers = {each.type: each for each in [client.next_command() for _ in range(3)]}
+        made = answers[BaseCommand.PRODUCER_SUCCESS].producer_success
+        assert (made.request_id, made.producer_ready) == (6, True)
+        assert made.producer_name != former.producer_success.producer_name
+        assert answers[BaseCommand.SUCCESS].success.request_id == 5
+        assert answers[BaseCommand.SEND_RECEIPT].send_receipt.sequence_id == 0
+        client.send_entry(0, 1, body)
+        assert client.next_command().send_receipt.sequence_id == 1
+        client.tell(commands.close_producer(0, 7))
+        assert client.next_command().success.request_id == 7
 
 
 def test_ids_may_be_zero_or_the_largest_number(broker: RunningBroker, topic: str) -> None:

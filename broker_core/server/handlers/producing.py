@@ -53,8 +53,14 @@ def _producer_request(link: Link, command: BaseCommand) -> ProducerRequest:
 def handle_close_producer(session: Session, command: BaseCommand) -> None:
     """Close a producer after its receipts. It may be gone: the request crosses with a CLOSE_PRODUCER of ours."""
     wish = command.close_producer
-    channel = session.producers.get(wish.producer_id)
+    channel = session.producers.pop(wish.producer_id, None)
     if channel is None:
         session.send(commands.success(wish.request_id))
-    else:
-        channel.close(wish.request_id)
+        return
+    session.leaving.add(channel)
+
+    def closed() -> None:
+        session.leaving.discard(channel)
+        session.send(commands.success(wish.request_id))
+
+    channel.close(closed)
