@@ -8,7 +8,7 @@ metadata; each partition is a topic of its own, made when first used. Pure: file
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import TypeAlias
@@ -24,7 +24,7 @@ from broker_core.broker.non_persistent import NonPersistentTopic, NonPersistentT
 from broker_core.broker.policies import Policies, quotas_under
 from broker_core.broker.policy_book import PolicyBook
 from broker_core.broker.requests import InitialPosition
-from broker_core.broker.topic import Surroundings, Topic
+from broker_core.broker.topic import Surroundings, Topic, deduplicates
 from broker_core.broker.topic_watches import TopicWatch, TopicWatches
 from broker_core.broker.unacked_limits import BrokerUnacked
 from broker_core.broker.upkeep import Upkeep
@@ -166,17 +166,20 @@ class Broker:
         if row is None:
             self._check_auto_creation(name, create=create)
             row = self._create(name)
-        surroundings = replace(
-            self._surroundings, settings=self.policies.settings_of(name), quotas=self.policies.quotas_of(name)
-        )
-        topic = Topic(name, row.id, self._store.open_log(row.id), surroundings)
+        settings = self.policies.settings_of(name)
+        log = self._store.open_log(row.id, drained=deduplicates(name, settings))
+        surroundings = replace(self._surroundings, settings=settings, quotas=self.policies.quotas_of(name))
+        topic = Topic(name, row.id, log, surroundings)
         self._topics[name] = topic
         return topic
 
-    def is_draining(self, name: TopicName) -> bool:
-        """Whether a topic was unloaded and what it left is still being written, so that it may not be had yet."""
+    def when_drained(self, name: TopicName, then: Callable[[], None]) -> None:
+        """Call ``then`` when the topic can be had though it was unloaded: what it left may have to be written first."""
         row = None if name in self._topics else self._row(name)
-        return row is not None and self._store.is_draining(row.id)
+        if row is None:
+            then()
+        else:
+            self._store.when_drained(row.id, then)
 
     def begin_recovery(self, name: TopicName) -> TopicRecovery | None:
         """As ``Store.begin_recovery``; None also for a topic that is not there."""

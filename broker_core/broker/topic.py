@@ -19,7 +19,6 @@ from broker_core.base.errors import (
     ProducerBusyError,
     ProtocolError,
     ServerError,
-    ServiceNotReadyError,
     SubscriptionNotFoundError,
     TopicTerminatedError,
 )
@@ -68,6 +67,12 @@ class Surroundings:
     producer_name: Callable[[], str]
 
 
+def deduplicates(name: TopicName, settings: Settings) -> bool:
+    """Whether a topic with these settings knows sequence ids. Then its log must be drained when it is loaded: what a
+    former life of the topic accepted is unknown until it is stored."""
+    return settings.broker_deduplication_enabled and not name.is_system
+
+
 class Topic:
     """A loaded topic. ``subscriptions`` are by name, durable and not."""
 
@@ -82,8 +87,6 @@ class Topic:
         self.unacked = surroundings.unacked
         self.traffic_in = Traffic(self.clock)
         self.traffic_out = Traffic(self.clock)
-        if self._deduplicates and not log.drained:
-            raise ServiceNotReadyError(f"{name} is still being unloaded", hint="try again")
         metadata = surroundings.store.metadata
         self.producers = Producers(
             str(name),
@@ -167,13 +170,14 @@ class Topic:
     def _switch_deduplication(self) -> None:
         """Turn it on or off as the settings say. What was sent before it is on is not known to it."""
         former = self.deduplication
-        if former is not None and self._deduplicates:
+        wanted = deduplicates(self.name, self.settings)
+        if former is not None and wanted:
             former.settings = self.settings
             return
         if former is not None:
             self.deduplication = None
             former.drop()
-        elif self._deduplicates:
+        elif wanted:
             self.deduplication = DeduplicationCursor(
                 self.log, self._store, self.clock, self.timers, self.settings, self.traffic_in
             )
@@ -184,10 +188,6 @@ class Topic:
             producer.deduplication = ids
             if ids is not None:
                 ids.came(producer.name)
-
-    @property
-    def _deduplicates(self) -> bool:
-        return self.settings.broker_deduplication_enabled and not self.name.is_system
 
     # -- subscriptions
 

@@ -12,14 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
 
 from broker_core.base.names import TopicName
 from broker_core.broker.broker import Broker
 from broker_core.storage.ledger_recovery import TopicRecovery
-
-_DRAINING_LOOK_S: Final = 0.002
-"""How often to look whether an unloaded topic is written to its end, which takes a group commit or two."""
 
 
 class Recoveries:
@@ -39,10 +35,8 @@ class Recoveries:
         If the disk refuses, ``then`` is never called: the broker stops.
         """
         recovery = self._broker.begin_recovery(name)
-        if recovery is None and self._broker.is_draining(name):
-            self._loop.call_later(_DRAINING_LOOK_S, self.when_ready, name, then)
-        elif recovery is None:
-            then()
+        if recovery is None:
+            self._broker.when_drained(name, then)
         elif recovery in self._waiting:
             self._waiting[recovery].append(then)
         else:

@@ -8,6 +8,7 @@ start does not depend on how much is stored; the slow part of that may be done b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
@@ -101,15 +102,17 @@ class Store:
 
     # -- topic logs
 
-    def open_log(self, topic_id: int) -> TopicLog:
+    def open_log(self, topic_id: int, *, drained: bool = False) -> TopicLog:
         """The log of a topic of the catalogue; the same object until it is closed.
+
+        ``drained``: not while something is still to be written of it, though it was closed.
 
         Ledgers that were open at a crash are scanned, cut to what is valid, and closed, unless that was done before
         (``begin_recovery``).
 
         Raises:
             DiskFailedError: the disk refused.
-            ServiceNotReadyError: the topic is being recovered on another thread.
+            ServiceNotReadyError: the topic is being recovered on another thread, or is not ``drained``.
         """
         if topic_id in self._recoveries:
             raise ServiceNotReadyError("the topic is being recovered after a crash", hint="try again")
@@ -117,6 +120,8 @@ class Store:
         if log is not None and not log.closed:
             return log
         if log is not None and not log.drained:
+            if drained:
+                raise ServiceNotReadyError(f"{log.name} is still being unloaded", hint="try again")
             log.reopen()
             return log
         topic = self.metadata.topic_by_id(topic_id)
@@ -136,10 +141,13 @@ class Store:
     def _is_torn(self, row: LedgerRow) -> bool:
         return row.state == LEDGER_OPEN and row.id not in self._context.ledgers_missing
 
-    def is_draining(self, topic_id: int) -> bool:
-        """Whether the log of a topic was closed and is still being written."""
+    def when_drained(self, topic_id: int, then: Callable[[], None]) -> None:
+        """Call ``then`` once nothing is written any more of a log that was closed, as ``TopicLog.when_drained``."""
         log = self._logs.get(topic_id)
-        return log is not None and log.closed and not log.drained
+        if log is None:
+            then()
+        else:
+            log.when_drained(then)
 
     def begin_recovery(self, topic_id: int) -> TopicRecovery | None:
         """What a crash has left to do before the topic's log can be opened; None if there is nothing.

@@ -53,6 +53,7 @@ class TopicLog:
         self._writer: LedgerWriter | None = None
         self._writers: list[LedgerWriter] = []
         self._listeners: list[Callable[[], None]] = []
+        self._waiting: list[Callable[[], None]] = []
         self._closed = False
         self._terminated = False
         self._last_confirmed = self._find_last_confirmed()
@@ -150,6 +151,8 @@ class TopicLog:
         """For LedgerWriter only."""
         for listener in list(self._listeners):
             listener()
+        if self._waiting and self.drained:
+            self._tell_waiting()
 
     # -- positions
 
@@ -315,10 +318,21 @@ class TopicLog:
         """Nothing of this log is waiting to be written."""
         return not self._undrained()
 
+    def when_drained(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when what ``close`` has left is written, or the log is used again; at once if so.
+
+        If the disk refuses, ``then`` is never called.
+        """
+        if self._closed and not self.drained:
+            self._waiting.append(then)
+        else:
+            then()
+
     def reopen(self) -> None:
         """Undo ``close``, and ``terminate``, which the caller remembers; the next append begins a new ledger."""
         self._closed = False
         self._terminated = False
+        self._tell_waiting()
 
     def delete(self) -> None:
         """Delete the topic: its entries, its row, its subscriptions, in one step. Entries not yet durable get an error.
@@ -334,6 +348,11 @@ class TopicLog:
         remove_ledgers(self._context, gone)
 
     # -- inside
+
+    def _tell_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then()
 
     def _undrained(self) -> list[LedgerWriter]:
         self._writers = [writer for writer in self._writers if not writer.queue.drained]

@@ -284,6 +284,30 @@ class TestUnloading:
         assert mailbox.positions[-2:] == later
         assert len(mailbox.positions) == 3
 
+    @pytest.mark.parametrize("how", ["written", "used", "deleted"])
+    def test_who_waits_for_it_is_told_once_it_can_be_had(self, how: str) -> None:
+        """1.3.2, 1.8 When all of it is written, or before that if nothing is to be waited for any more."""
+        world = World()
+        told: list[str] = []
+        topic = world.topic().name
+        world.broker.when_drained(topic, lambda: told.append("loaded"))
+        world.broker.when_drained(name("never-made"), lambda: told.append("never made"))
+        assert told == ["loaded", "never made"]
+        producer, _ = world.produce()
+        producer.send(0, -1, 1, body(), False)
+        world.broker.unload(topic)
+        world.broker.when_drained(topic, lambda: told.append(how))
+        assert how not in told
+        if how == "written":
+            world.settle()
+        elif how == "used":
+            world.topic()
+        else:
+            world.broker.delete_topic(topic)
+        assert told[2:] == [how]
+        world.settle()
+        assert told[2:] == [how]
+
     def test_a_restart_keeps_everything(self) -> None:
         """3.6.4 Topics, entries, cursors; recovery is done when a topic is first used."""
         world = World()

@@ -454,6 +454,24 @@ def test_a_topic_is_not_loaded_while_its_entries_are_under_way() -> None:
     assert outcome(answers) == "duplicate"
 
 
+def test_whoever_tries_too_early_to_load_a_topic_does_not_end_the_waiting_of_others() -> None:
+    """1.8: a LOOKUP is answered when the topic can be had, though somebody came without one and was refused."""
+    world = World(DEDUPLICATED)
+    producer, _ = world.produce(name="p")
+    send(producer, 0)
+    name = TopicName.parse(TOPIC)
+    world.broker.unload(name)
+    told: list[str] = []
+    world.broker.when_drained(name, lambda: told.append("before"))
+    with pytest.raises(ServiceNotReadyError):
+        world.topic()
+    world.broker.when_drained(name, lambda: told.append("after"))
+    assert not told
+    world.settle()
+    assert told == ["before", "after"]
+    world.topic()
+
+
 def test_positions_are_those_of_the_entries() -> None:
     """1.8.4 (1.4.3): only a duplicate's receipt carries (-1, -1)."""
     world = World(DEDUPLICATED)
