@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from broker_core.base.errors import PulsarishError
+from broker_core.base.errors import ConnectionLostError, PulsarishError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, ChunkMessageId, MessageId, Position
 from broker_core.client.ack_around import DeliveredEntries
@@ -33,7 +33,7 @@ from broker_core.client.permits import Permits
 from broker_core.client.receiver_queue import ReceiverQueue, Undeliverable
 from broker_core.client.redelivery import Redelivery
 from broker_core.client.retrying import retrying
-from broker_core.client.subscribing import Subscribing, flow, last_message_id, leave, register
+from broker_core.client.subscribing import Subscribing, flow, last_message_id, leave, leave_silently, register
 from broker_core.client.unpack import Unpacked, charged_for, unpack
 from broker_core.wire.ack_sets import words_of_bits
 from broker_core.wire.commands import message_id as wire_message_id
@@ -302,20 +302,27 @@ class TopicConsumer:
             await connection.request(*self._seek_command(connection, target))
         except BaseException:
             self._start, self._skip, self.last_taken = before
+            self._skip_is_new = False
+            if not self._seek_ended() and connection.is_open:
+                # What came meanwhile was dropped, and the seek may have been done after all: begin where it stands now.
+                leave_silently(connection, self._id)
+                self.detached(connection, ConnectionLostError(f"a seek on {self.topic} has failed"), "")
             raise
-        else:
-            self._acks.forget()
-            self._redelivery.clear()
-            self._chunks.clear()
-        finally:
-            self._seeking = False
-            held, self._held = self._held, None
-            if held is None and connection.is_open:
-                # The broker kept us attached. What it pushed before the seek is dropped, and its permits go back.
-                self._skip_is_new = False
-                self.queue.drop(self)
-            elif held is not None:
-                self._attachment.detached(*held, at_once=True)
+        self._acks.forget()
+        self._redelivery.clear()
+        self._chunks.clear()
+        if not self._seek_ended() and connection.is_open:
+            # The broker kept us attached. What it pushed before the seek is dropped, and its permits go back.
+            self._skip_is_new = False
+            self.queue.drop(self)
+
+    def _seek_ended(self) -> bool:
+        """Act on a detachment that had to wait for the end of a seek; whether there was one."""
+        self._seeking = False
+        held, self._held = self._held, None
+        if held is not None:
+            self._attachment.detached(*held, at_once=True)
+        return held is not None
 
     def _seek_command(self, connection: Connection, target: MessageId | int) -> tuple[BaseCommand, int]:
         request_id = connection.next_request_id()

@@ -8,13 +8,14 @@ import pytest
 from broker_core.base.errors import (
     ChecksumMismatchError,
     ConnectionLostError,
+    NotAllowedError,
     OperationTimeoutError,
     UnsupportedVersionError,
 )
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MessageId, Position
 from broker_core.client import AsyncClient
 from broker_core.client.entry_reader import AsyncEntryReader
-from broker_core.wire.commands import close_consumer, success
+from broker_core.wire.commands import close_consumer, error, success
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
@@ -163,6 +164,63 @@ def test_a_seek_drops_what_was_pushed_before(closes: bool) -> None:
         assert len(subscribes(broker)) == (2 if closes else 1)
         broker.peers[0].deliver(0, plain_entry(b"fresh"))
         assert (await consumer.receive(5)).value == b"fresh"
+
+    run(play)
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_what_was_dropped_for_a_seek_that_failed_comes_again(refused: bool) -> None:
+    """1.4.6: the broker takes it for delivered; refused or given up by who waited, the seek may have been done."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        asked: list[int] = []
+
+        def on_seek(peer: Peer, command: BaseCommand) -> None:
+            asked.append(command.seek.request_id)
+            peer.deliver(7, plain_entry(b"during"))
+            if refused:
+                peer.send(error(command.seek.request_id, NotAllowedError("not now")))
+
+        broker.handlers[BaseCommand.SEEK] = on_seek
+        consumer = await client.subscribe("t", "s", receiver_queue_size=2)
+        await broker.until(lambda: flows(broker) == [2])
+        broker.peers[0].deliver(6, plain_entry(b"before"))
+        seeking = asyncio.ensure_future(consumer.seek(MessageId(1, 6), inclusive=True))
+        await broker.until(lambda: bool(asked))
+        if not refused:
+            seeking.cancel()
+        with pytest.raises(NotAllowedError if refused else asyncio.CancelledError):
+            await seeking
+        await broker.until(lambda: len(subscribes(broker)) == 2)
+        assert broker.peers[0].count(BaseCommand.CLOSE_CONSUMER) == 1
+        await broker.until(lambda: flows(broker)[-1] == 2)
+        for entry in (3, 6, 7):
+            broker.peers[0].deliver(entry, plain_entry(b"%d" % entry))
+        assert [(await consumer.receive(5)).value for _ in range(3)] == [b"3", b"6", b"7"]
+        assert broker.peers[0].count(BaseCommand.ACK) == 0
+
+    run(play)
+
+
+def test_nothing_is_skipped_after_a_seek_that_failed() -> None:
+    """1.4.6: it may have moved the subscription to before the place of an earlier seek; that is not acknowledged."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        def on_seek(peer: Peer, command: BaseCommand) -> None:
+            peer.send(close_consumer(0, -1))
+            first = peer.count(BaseCommand.SEEK) == 1
+            request_id = command.seek.request_id
+            peer.send(success(request_id) if first else error(request_id, NotAllowedError("half done")))
+
+        broker.handlers[BaseCommand.SEEK] = on_seek
+        consumer = await client.subscribe("t", "s")
+        await consumer.seek(MessageId(1, 6), inclusive=True)
+        with pytest.raises(NotAllowedError):
+            await consumer.seek(MessageId(1, 3), inclusive=True)
+        await broker.until(lambda: len(flows(broker)) == 3)
+        broker.peers[0].deliver(3, plain_entry(b"3"))
+        assert (await consumer.receive(5)).value == b"3"
+        assert broker.peers[0].count(BaseCommand.ACK) == 0
 
     run(play)
 
