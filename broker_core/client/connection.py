@@ -44,6 +44,9 @@ _log = logging.getLogger(__name__)
 
 CLIENT_VERSION: Final = f"Pulsarish-Python-v{__version__}"
 
+LINGER_SECONDS: Final = 5.0
+"""What is not sent when a connection is closed may take this long to leave; a broker that is stuck never takes it."""
+
 _live: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 _ANSWERS: Final = {
@@ -133,6 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         self._ping_pending = False
         self._paused = False
         self._keep_alive: asyncio.TimerHandle | None = None
+        self._abortion: asyncio.TimerHandle | None = None
         self._handlers = self._command_handlers()
 
     def _command_handlers(self) -> dict[int, Callable[[BaseCommand], None]]:
@@ -231,6 +235,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             if reason is None:
                 self._transport.close()
+                self._abortion = self._loop.call_later(LINGER_SECONDS, self._transport.abort)
             else:
                 self._transport.abort()
 
@@ -275,6 +280,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         why = f": {exc}" if exc else ""
         self._finish(ConnectionLostError(f"{self.address} closed the connection{why}"))
+        if self._abortion is not None:
+            self._abortion.cancel()
         if not self._ended.done():
             self._ended.set_result(None)
 

@@ -16,7 +16,7 @@ from broker_core.base.errors import (
     ServiceNotReadyError,
     TopicTerminatedError,
 )
-from broker_core.client import AsyncClient, ClientConfig
+from broker_core.client import AsyncClient, ClientConfig, connection
 from broker_core.wire.commands import close_consumer, error, ping, success
 from broker_core.wire.frames import encode_command
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
@@ -230,6 +230,21 @@ def _outgoing(value: str) -> tuple[Any, None]:
     from broker_core.client.batching import outgoing
 
     return outgoing(value), None
+
+
+def test_a_client_closes_though_its_broker_takes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that is stopped or stuck keeps the socket open for ever, and what is not sent to it never leaves."""
+    monkeypatch.setattr(connection, "LINGER_SECONDS", 0.01)
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        await client.partitions("t")
+        shared = await client._network.lookup.service_connection()
+        broker.peers[0].transport.pause_reading()
+        shared.write(bytes(64 * 1024 * 1024))
+        async with asyncio.timeout(10):
+            await client.close()
+
+    run(play)
 
 
 def test_an_unknown_answer_is_ignored() -> None:
