@@ -377,6 +377,7 @@ class Subscription:
         for position in positions:
             self.cursor.ack(position)
         self.cursor.settle()
+        self.tell_end_of_topic()
         self._journal_change(None)
 
     def backlog_entries(self) -> int:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from broker_core.base.errors import ServerError, ServiceNotReadyError, TopicTerminatedError
 from broker_core.base.positions import Position
 from broker_core.broker import AccessMode
+from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
 from broker_core.testing.sim_disk import POLICIES, Policy
 from tests.broker.world import EXCLUSIVE, FAILOVER, SHARED, World, ack, ack_through, body
 
@@ -176,3 +177,14 @@ def test_the_end_is_told_when_the_last_message_is_taken_back() -> None:
     assert mailbox.ends_told == 0
     world.subscription().cancel(position)
     assert mailbox.ends_told == 1
+
+
+def test_the_end_is_told_when_the_last_messages_are_for_nobody() -> None:
+    """7.5, 2.2.4: what lies outside of a consumer's ranges is acknowledged unseen, and no FLOW follows it."""
+    world = World()
+    world.publish(25)
+    terminate(world)
+    policy = KeySharedPolicy(KeySharedMode.STICKY, ((0, 0),))
+    _, mailbox = world.subscribe(key_shared=policy)
+    world.settle()
+    assert (mailbox.positions, world.subscription().backlog_entries(), mailbox.ends_told) == ([], 0, 1)
