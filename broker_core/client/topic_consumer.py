@@ -219,8 +219,9 @@ class TopicConsumer:
 
     def redeliver_unacknowledged(self) -> None:
         """Have everything delivered again that is not acknowledged, now."""
-        self._acks.flush()
-        self._acks.forget()
+        if self._attachment.connection is not None:  # else acks wait for the next one
+            self._acks.flush()
+            self._acks.forget()
         self._epoch += 1
         self.queue.drop(self)
         if self._durable:

@@ -121,6 +121,28 @@ def test_an_ack_is_not_lost_with_the_connection() -> None:
     run(play)
 
 
+def test_an_ack_that_waits_for_a_connection_is_not_lost_by_a_rewind() -> None:
+    """3.1.12, 4.2.5: a nack on an ordered subscription may fall due meanwhile; what is acknowledged does not come."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s", acknowledgment_group_time_s=30)
+        broker.peers[0].deliver(0, plain_entry(b"a"))
+        message = await consumer.receive(5)
+        held: list[tuple[Peer, BaseCommand]] = []
+        broker.handlers[BaseCommand.SUBSCRIBE] = lambda peer, command: held.append((peer, command))
+        broker.peers[0].transport.abort()
+        await broker.until(lambda: bool(held))
+        await consumer.acknowledge(message)
+        consumer.redeliver_unacknowledged()
+        peer, subscribing = held[0]
+        peer.send(success(subscribing.subscribe.request_id))
+        await broker.until(lambda: peer.count(BaseCommand.FLOW) == 1)
+        acks = [each.ack for each in peer.received if each.type == BaseCommand.ACK]
+        assert [each.entryId for ack in acks for each in ack.message_id] == [0]
+
+    run(play)
+
+
 def test_messages_from_before_a_rewind_are_dropped() -> None:
     """4.2.5, 2.3.5.3: the epoch rises with each rewind, and what the broker pushed under an older one is not shown."""
 
