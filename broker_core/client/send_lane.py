@@ -90,6 +90,7 @@ class SendLane:
         self._config = config
         self._id = network.next_producer_id()
         self._epoch = -1
+        self._made = False
         self._topic_epoch: int | None = None
         self._pending: deque[tuple[float, OutgoingEntry]] = deque()
         self._unwritten: deque[OutgoingEntry] = deque()
@@ -156,7 +157,8 @@ class SendLane:
                 connection.send(close_producer(self._id, connection.next_request_id()))
             raise
         made = answer.producer_success
-        if self._epoch == 0:
+        if not self._made:
+            self._made = True
             self.last_sequence_id = made.last_sequence_id
         self.name = made.producer_name
         self._topic_epoch = made.topic_epoch if made.HasField("topic_epoch") else None

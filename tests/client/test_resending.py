@@ -12,7 +12,7 @@ from broker_core.base.errors import (
     TopicTerminatedError,
 )
 from broker_core.client import AsyncClient
-from broker_core.wire.commands import close_producer, send_error
+from broker_core.wire.commands import close_producer, error, send_error
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.scenes import run
@@ -34,6 +34,30 @@ def test_unconfirmed_messages_are_sent_again_in_order() -> None:
         assert [sequence_id for sequence_id, _ in broker.peers[1].sends] == [2, 3, 4]
         again = next(c.producer for c in broker.peers[1].received if c.type == BaseCommand.PRODUCER)
         assert (again.producer_name, again.epoch, again.user_provided_producer_name) == ("scripted-0", 1, False)
+
+    run(play)
+
+
+@pytest.mark.parametrize("refusals", [0, 1, 2])
+def test_a_producer_goes_on_from_the_brokers_last_sequence_id_however_often_it_was_refused_before(
+    refusals: int,
+) -> None:
+    """1.7.3, 1.8: from 0 on, everything would pass for a duplicate, be confirmed, and be stored nowhere."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        def on_producer(peer: Peer, command: BaseCommand) -> None:
+            request_id = command.producer.request_id
+            if sum(each.count(BaseCommand.PRODUCER) for each in broker.peers) <= refusals:
+                peer.send(error(request_id, ServiceNotReadyError("not yet")))
+                return
+            made = pb.CommandProducerSuccess(request_id=request_id, producer_name="mine", last_sequence_id=41)
+            peer.send(BaseCommand(type=BaseCommand.PRODUCER_SUCCESS, producer_success=made))
+
+        broker.handlers[BaseCommand.PRODUCER] = on_producer
+        producer = await client.create_producer("t", name="mine", batching_enabled=False)
+        assert producer.last_sequence_id == 41
+        await producer.send("x")
+        assert [sequence_id for sequence_id, _ in broker.peers[0].sends] == [42]
 
     run(play)
 
