@@ -412,7 +412,7 @@ class TopicConsumer:
             subscription=self._subscription,
             type=self._config.type,
             key_shared_policy=self._config.key_shared_policy,
-            initial_position=self._config.initial_position,
+            initial_position="earliest" if start is None and not self._durable else self._config.initial_position,
             durable=self._durable,
             consumer_name=self._config.consumer_name,
             priority_level=self._config.priority_level,
@@ -425,8 +425,8 @@ class TopicConsumer:
             subscription_properties=dict(self._config.subscription_properties),
         )
         await register(connection, self._id, self, request)
-        if self._start is not None and self._start.message_id == MESSAGE_ID_LATEST:
-            await self._pin_latest(connection)
+        if not self._durable:
+            await self._pin_start(connection)
         if not self._durable:
             # The broker knows nothing of the subscription of before, and repeating its cumulative ack would cover
             # chunks that are needed again.
@@ -441,10 +441,25 @@ class TopicConsumer:
         elif self.queue.has_waiters:
             self._network.loop.call_soon(self.want)
 
-    async def _pin_latest(self, connection: Connection) -> None:
-        """Remember what "latest" was, so that nothing published during a later reconnect is passed over."""
-        last = read_message_id((await last_message_id(connection, self._id)).last_message_id)
-        self._start = self._skip = StartPoint(last, inclusive=False)
+    async def _pin_start(self, connection: Connection) -> None:
+        """Remember where a start is that no message names, so that a later reconnect does not pass anything over.
+
+        What "latest" means moves on, and where a time has led is known to the broker alone.
+        """
+        start = self._start
+        latest = start is not None and start.message_id == MESSAGE_ID_LATEST
+        if start is not None and not latest and not start.rollback_s:
+            return
+        try:
+            answer = await last_message_id(connection, self._id)
+        except BaseException:
+            leave_silently(connection, self._id)
+            raise
+        if latest:
+            self._start = self._skip = StartPoint(read_message_id(answer.last_message_id), inclusive=False)
+        elif answer.HasField("consumer_mark_delete_position"):
+            before = read_position(answer.consumer_mark_delete_position)
+            self._start = self._skip = StartPoint(MessageId(*before), inclusive=False)
 
     def _resume_point(self) -> StartPoint | None:
         """Where a subscription that the broker does not remember goes on."""

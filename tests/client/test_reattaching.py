@@ -268,6 +268,63 @@ def test_a_reader_goes_on_behind_the_last_message_that_was_taken() -> None:
     run(play)
 
 
+@pytest.mark.parametrize("how", ["rollback", "seek"])
+def test_a_reader_that_began_at_a_time_begins_there_again(how: str) -> None:
+    """1.4.6, 1.9.2: nothing was read of it; latest, or so many seconds before the reconnect, would be behind it."""
+
+    def last(peer: Peer, command: BaseCommand) -> None:
+        response = pb.CommandGetLastMessageIdResponse(
+            last_message_id=pb.MessageIdData(ledgerId=1, entryId=9),
+            consumer_mark_delete_position=pb.MessageIdData(ledgerId=1, entryId=4),
+            request_id=command.getLastMessageId.request_id,
+        )
+        peer.send(BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=response))
+
+    def on_seek(peer: Peer, command: BaseCommand) -> None:
+        peer.send(close_consumer(0, -1))
+        peer.send(success(command.seek.request_id))
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.handlers |= {BaseCommand.GET_LAST_MESSAGE_ID: last, BaseCommand.SEEK: on_seek}
+        reader = await client.create_reader("t", rollback_s=60 if how == "rollback" else 0)
+        if how == "seek":
+            await reader.seek(1_700_000_000_000)
+        attached = len(subscribes(broker))
+        await broker.until(lambda: len(flows(broker)) == attached)
+        broker.peers[0].deliver(5, plain_entry(b"5"))
+        broker.peers[0].transport.abort()
+        await broker.until(lambda: len(flows(broker)) == attached + 1)
+        again = subscribes(broker)[-1]
+        place = again.start_message_id
+        assert (place.ledgerId, place.entryId, again.start_message_rollback_duration_sec) == (1, 4, 0)
+        for entry in (4, 5):
+            broker.peers[1].deliver(entry, plain_entry(b"%d" % entry))
+        assert (await reader.read_next(5)).value == b"5"
+
+    run(play)
+
+
+def test_a_reader_is_rather_told_too_much_than_too_little() -> None:
+    """1.4.6: a broker that does not tell where a time has led it, or a connection that is lost before it could."""
+
+    def last(peer: Peer, command: BaseCommand) -> None:
+        response = pb.CommandGetLastMessageIdResponse(
+            last_message_id=pb.MessageIdData(ledgerId=1, entryId=9), request_id=command.getLastMessageId.request_id
+        )
+        peer.send(BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=response))
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.handlers[BaseCommand.GET_LAST_MESSAGE_ID] = last
+        reader = await client.create_reader("t")
+        await reader.seek(1_700_000_000_000)
+        broker.peers[0].transport.abort()
+        await broker.until(lambda: len(subscribes(broker)) == 2)
+        assert not subscribes(broker)[1].HasField("start_message_id")
+        assert subscribes(broker)[1].initialPosition == pb.CommandSubscribe.Earliest
+
+    run(play)
+
+
 def test_an_entry_reader_resumes_behind_the_last_entry() -> None:
     """Entries come once and in order over reconnects, whatever the broker repeats."""
 
