@@ -281,9 +281,14 @@ class SendLane:
             connection.send(close_producer(self._id, connection.next_request_id()))
 
     def _start_over(self, reason: PulsarishError) -> None:
-        """Register anew and send again whatever has no receipt."""
+        """Register anew and send again whatever has no receipt.
+
+        Under another id: receipts for what was sent before may be on their way, and say nothing about what follows.
+        """
         _log.warning("producer.start_over topic=%s reason=%s", self.topic, reason)
-        self._leave()
+        if self._attachment.connection is not None:  # else it is being registered anew already
+            self._leave()
+            self._id = self._network.next_producer_id()
         self._attachment.again()
 
     def _fail(self, failure: PulsarishError) -> None:

@@ -31,6 +31,8 @@ class Peer(asyncio.Protocol):
         self.broker = broker
         self.received: list[BaseCommand] = []
         self.sends: list[tuple[int, Frame]] = []
+        self.producer_id = 0
+        """Of the newest SEND."""
         self._reader = FrameReader(FRAME_BYTES_MAX)
         self.transport: asyncio.Transport
         self.has_ended = False
@@ -58,6 +60,7 @@ class Peer(asyncio.Protocol):
         send = parse_send(serialised)
         if send is not None:
             self.sends.append((send.sequence_id, frame))
+            self.producer_id = send.producer_id
             self.broker.on_send(self, send.sequence_id)
         else:
             command = parse_command(serialised)
@@ -68,8 +71,11 @@ class Peer(asyncio.Protocol):
     def send(self, command: BaseCommand) -> None:
         self.transport.write(encode_command(command))
 
-    def receipt(self, sequence_id: int, entry: int, producer_id: int = 0) -> None:
-        self.transport.write(receipt_frame(producer_id, sequence_id, 1, entry))
+    def receipt(self, sequence_id: int, entry: int, producer_id: int | None = None) -> None:
+        """``producer_id``: that of the newest SEND if it is not given."""
+        self.transport.write(
+            receipt_frame(self.producer_id if producer_id is None else producer_id, sequence_id, 1, entry)
+        )
 
     def deliver(self, entry: int, body: bytes, consumer_id: int = 0) -> None:
         head = message_frame_head(consumer_id, 1, entry, -1, 0, None, len(body))

@@ -101,6 +101,35 @@ def test_old_receipts_are_ignored_and_early_ones_start_over() -> None:
     run(play)
 
 
+def test_receipts_from_before_a_new_start_are_not_taken_for_those_behind_it() -> None:
+    """B.3, 5.1: all chunks of a message have one sequence id; the receipt of one says nothing about another."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        def before(peer: Peer, sequence_id: int) -> None:
+            if len(peer.sends) == 1:
+                peer.receipt(sequence_id, 0)
+            elif len(peer.sends) == 2:
+                peer.send(send_error(peer.producer_id, sequence_id, ServiceNotReadyError("later")))
+
+        def start(peer: Peer, command: BaseCommand) -> None:
+            answer(peer, command)
+            if peer.count(BaseCommand.PRODUCER) == 2:
+                peer.receipt(0, 2, first_id)
+                entries = iter([10, 11])
+                broker.on_send = lambda peer, sequence_id: peer.receipt(sequence_id, next(entries))
+
+        broker.on_send = before
+        broker.handlers[BaseCommand.PRODUCER] = start
+        producer = await client.create_producer(
+            "t", batching_enabled=False, chunking_enabled=True, chunk_max_message_size=10
+        )
+        first_id = next(c.producer.producer_id for c in broker.peers[0].received if c.type == BaseCommand.PRODUCER)
+        sent = await producer.send(b"x" * 30)
+        assert (sent.first_chunk.entry, sent.entry) == (0, 11)
+
+    run(play)
+
+
 def test_a_message_without_receipt_has_an_unknown_outcome() -> None:
     """1.7.6 send timeout: the error says that it is not known, and a receipt that comes later harms nobody."""
 
@@ -154,7 +183,9 @@ def test_refused_messages_end_as_the_refusal_says() -> None:
 
         broker.on_send = once
         assert (await producer.send("y")).entry == 1
-        broker.on_send = lambda peer, sequence_id: peer.send(send_error(0, sequence_id, TopicTerminatedError("over")))
+        broker.on_send = lambda peer, sequence_id: peer.send(
+            send_error(peer.producer_id, sequence_id, TopicTerminatedError("over"))
+        )
         for _ in range(2):
             with pytest.raises(TopicTerminatedError):
                 await producer.send("z")
