@@ -402,7 +402,6 @@ class TopicConsumer:
         elif not self._skip_is_new:
             # Not after a seek of our own: the cursor may have been moved back by others, so nothing is skipped.
             self._skip = None
-        self._skip_is_new = False
         self._flow_due = self.queue.clear(self, connection.max_message_size)
         self._redelivery.reattached()
         start = self._start_at_broker()
@@ -425,6 +424,7 @@ class TopicConsumer:
             subscription_properties=dict(self._config.subscription_properties),
         )
         await register(connection, self._id, self, request)
+        self._skip_is_new = False
         if not self._durable:
             await self._pin_start(connection)
         if not self._durable:

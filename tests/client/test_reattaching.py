@@ -10,6 +10,7 @@ from broker_core.base.errors import (
     ConnectionLostError,
     NotAllowedError,
     OperationTimeoutError,
+    ServiceNotReadyError,
     UnsupportedVersionError,
 )
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MessageId, Position
@@ -220,6 +221,30 @@ def test_what_was_dropped_for_a_seek_that_failed_comes_again(refused: bool) -> N
             broker.peers[0].deliver(entry, plain_entry(b"%d" % entry))
         assert [(await consumer.receive(5)).value for _ in range(3)] == [b"3", b"6", b"7"]
         assert broker.peers[0].count(BaseCommand.ACK) == 0
+
+    run(play)
+
+
+def test_a_seek_goes_behind_its_message_though_the_broker_is_not_ready_at_first() -> None:
+    """1.4.6: it closes the consumer, and may refuse it for a moment before it lets it in again."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        def on_seek(peer: Peer, command: BaseCommand) -> None:
+            peer.send(close_consumer(0, -1))
+            peer.send(success(command.seek.request_id))
+
+        def on_subscribe(peer: Peer, command: BaseCommand) -> None:
+            request_id = command.subscribe.request_id
+            ready = peer.count(BaseCommand.SUBSCRIBE) != 2
+            peer.send(success(request_id) if ready else error(request_id, ServiceNotReadyError("wait")))
+
+        broker.handlers |= {BaseCommand.SEEK: on_seek, BaseCommand.SUBSCRIBE: on_subscribe}
+        consumer = await client.subscribe("t", "s")
+        await consumer.seek(MessageId(1, 6))
+        await broker.until(lambda: len(flows(broker)) == 2)
+        for entry in (6, 7):
+            broker.peers[0].deliver(entry, plain_entry(b"%d" % entry))
+        assert (await consumer.receive(5)).value == b"7"
 
     run(play)
 
