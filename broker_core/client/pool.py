@@ -55,6 +55,9 @@ class ConnectionPool:
             if connection.is_open:
                 return connection
         connection = await open_connection(address, self._config)
+        if self._closed:
+            connection.close()
+            self._check_open()
         self._dedicated = {each for each in self._dedicated if each.is_open}
         self._dedicated.add(connection)
         return connection

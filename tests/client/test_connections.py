@@ -16,6 +16,7 @@ from broker_core.base.errors import (
     ServiceNotReadyError,
     TopicTerminatedError,
 )
+from broker_core.base.positions import Position
 from broker_core.client import AsyncClient, ClientConfig, connection
 from broker_core.wire.commands import close_consumer, error, ping, success
 from broker_core.wire.frames import encode_command
@@ -243,6 +244,24 @@ def test_a_client_closes_though_its_broker_takes_nothing_more(monkeypatch: pytes
         shared.write(bytes(64 * 1024 * 1024))
         async with asyncio.timeout(10):
             await client.close()
+
+    run(play)
+
+
+def test_a_connection_that_opens_while_the_client_closes_is_closed() -> None:
+    """Nobody would close it later: a bulk reader's connection is its own."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        await client.partitions("t")
+        held: list[tuple[Peer, BaseCommand]] = []
+        broker.handlers[BaseCommand.CONNECT] = lambda peer, command: held.append((peer, command))
+        reading = asyncio.ensure_future(client.read_entries("t", Position(1, 0), None))
+        await broker.until(lambda: bool(held))
+        await client.close()
+        answer(*held[0])
+        with pytest.raises(AlreadyClosedError):
+            await reading
+        await broker.until(lambda: held[0][0].has_ended)
 
     run(play)
 
