@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from broker_core.base.errors import PulsarishError
-from broker_core.client.message import Message
+from broker_core.client.message import Message, Source
 from broker_core.client.network import Network
 
 MESSAGES_DEFAULT: Final = 100
@@ -41,6 +41,10 @@ class BatchReceiving:
         self._late_failure: PulsarishError | None = None
         self.kept: deque[Message] = deque()
         """What calls had taken that were cancelled: the consumer gives these out first."""
+
+    def drop(self, source: Source) -> None:
+        """What is kept of ``source`` was sent before a seek or a rewind."""
+        self.kept = deque([each for each in self.kept if each.source is not source])
 
     async def receive(self, max_messages: int, max_bytes: int, timeout_s: float) -> list[Message]:
         """At most ``max_messages`` messages, no more of them once their values reach ``max_bytes``; perhaps none."""

@@ -252,6 +252,7 @@ class AsyncConsumer:
         """Have everything delivered again that is not acknowledged."""
         for child in self.children:
             child.redeliver_unacknowledged()
+            self._batches.drop(child)
 
     async def seek(self, target: SeekTarget, *, inclusive: bool = False) -> None:
         """Move the subscription: behind a message (``inclusive``: to it), or to a publish time in milliseconds.
@@ -261,14 +262,18 @@ class AsyncConsumer:
         """
         if isinstance(target, Message):
             child, message_id = self.check_acknowledged(target)
-            await child.seek(message_id, inclusive=inclusive)
+            await self._seek_part(child, message_id, inclusive=inclusive)
         elif callable(target):
             where = [(child, target(str(child.topic))) for child in self.children]
-            await asyncio.gather(*(child.seek(each, inclusive=inclusive) for child, each in where))
+            await asyncio.gather(*(self._seek_part(child, each, inclusive=inclusive) for child, each in where))
         elif not isinstance(target, MessageId) or target in (MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST):
-            await asyncio.gather(*(child.seek(target, inclusive=inclusive) for child in self.children))
+            await asyncio.gather(*(self._seek_part(child, target, inclusive=inclusive) for child in self.children))
         else:
-            await self.child_of(target).seek(target, inclusive=inclusive)
+            await self._seek_part(self.child_of(target), target, inclusive=inclusive)
+
+    async def _seek_part(self, child: TopicConsumer, target: MessageId | int, *, inclusive: bool) -> None:
+        await child.seek(target, inclusive=inclusive)
+        self._batches.drop(child)
 
     async def last_message_id(self) -> MessageId:
         """Id of the last message of the topic (entry -1: none); UsageError over several topics or partitions."""

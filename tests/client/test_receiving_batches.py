@@ -5,6 +5,7 @@ import asyncio
 
 import pytest
 
+from broker_core.base.positions import MESSAGE_ID_LATEST
 from broker_core.client import AsyncClient
 from tests.client.scenes import flows, run
 from tests.client.scripted_broker import ScriptedBroker, plain_entry
@@ -24,5 +25,27 @@ def test_a_batch_receive_that_is_cancelled_loses_nothing() -> None:
             await waiting
         assert (await consumer.receive(5)).value == b"0"
         assert [each.value for each in await consumer.batch_receive(2, timeout_s=5)] == [b"1", b"2"]
+
+    run(play)
+
+
+@pytest.mark.parametrize("how", ["seek", "rewind"])
+def test_what_a_cancelled_batch_receive_had_taken_does_not_outlive_a_seek(how: str) -> None:
+    """7.14, 1.4.6: it comes again if it is behind the place, and must not come if it is before."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s", receiver_queue_size=6)
+        for number in range(3):
+            broker.peers[0].deliver(number, plain_entry(b"%d" % number))
+        waiting = asyncio.ensure_future(consumer.batch_receive(10, timeout_s=60))
+        await broker.until(lambda: flows(broker) == [6, 3])  # it has taken all three
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        if how == "seek":
+            await consumer.seek(MESSAGE_ID_LATEST)
+        else:
+            consumer.redeliver_unacknowledged()
+        assert consumer.take() is None
 
     run(play)
