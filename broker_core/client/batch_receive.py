@@ -31,6 +31,8 @@ class Takeable(Protocol):
 
     def wake_later(self, wake: Callable[[], None]) -> None: ...
 
+    def wake_no_more(self, wake: Callable[[], None]) -> None: ...
+
 
 class BatchReceiving:
     """The batch receives of one consumer, for the event loop."""
@@ -84,7 +86,7 @@ class BatchReceiving:
         self._consumer.want()
         try:
             async with asyncio.timeout_at(deadline):
-                await self._network.woken(self._consumer.wake_later)
+                await self._network.woken(self._consumer.wake_later, self._consumer.wake_no_more)
         except TimeoutError:
             return False
         return True

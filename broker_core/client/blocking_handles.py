@@ -229,9 +229,12 @@ class Consumer(Handle[AsyncConsumer]):
         while True:
             arrival = Latch()
             self._inner.wake_later(arrival.open)
-            if self._inner.config.receiver_queue_size == 0:
-                self._thread.post(self._inner.want)
-            arrival.wait(None if deadline is None else max(0.0, deadline - _clock.monotonic()))
+            try:
+                if self._inner.config.receiver_queue_size == 0:
+                    self._thread.post(self._inner.want)
+                arrival.wait(None if deadline is None else max(0.0, deadline - _clock.monotonic()))
+            finally:
+                self._inner.wake_no_more(arrival.open)
             message = self._inner.take()
             if message is not None:
                 return message

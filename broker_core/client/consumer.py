@@ -113,7 +113,7 @@ class AsyncConsumer:
                     if message is not None:
                         return message
                     self.want()
-                    await self._network.woken(self.wake_later)
+                    await self._network.woken(self.wake_later, self.wake_no_more)
         except TimeoutError:
             raise self.nothing_received(timeout_s) from None
 
@@ -146,6 +146,10 @@ class AsyncConsumer:
     def wake_later(self, wake: Callable[[], None]) -> None:
         """Call ``wake`` once when ``take`` is worth trying."""
         self._queue.wake_later(wake)
+
+    def wake_no_more(self, wake: Callable[[], None]) -> None:
+        """Take ``wake_later`` back."""
+        self._queue.wake_no_more(wake)
 
     def nothing_received(self, timeout_s: float | None) -> OperationTimeoutError:
         """The error of a ``receive`` that has waited in vain."""

@@ -61,15 +61,27 @@ class Network:
         """A number for one watch of topics, likewise."""
         return next(self._watch_ids)
 
-    async def woken(self, wake_later: Callable[[Callable[[], None]], None]) -> None:
-        """Return when the callable given to ``wake_later`` was called, on whatever thread."""
+    async def woken(
+        self,
+        wake_later: Callable[[Callable[[], None]], None],
+        wake_no_more: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        """Return when the callable given to ``wake_later`` was called, on whatever thread.
+
+        ``wake_no_more`` gets it if nobody waits for that any longer.
+        """
         woken = asyncio.Event()
 
         def wake() -> None:
             self.loop.call_soon_threadsafe(woken.set)
 
         wake_later(wake)
-        await woken.wait()
+        try:
+            await woken.wait()
+        except BaseException:
+            if wake_no_more is not None:
+                wake_no_more(wake)
+            raise
 
     def new_backoff(self) -> Backoff:
         """Waiting times for one series of attempts."""

@@ -33,7 +33,7 @@ class ReceiverQueue:
 
     def __init__(self) -> None:
         self._items: deque[Message | Undeliverable] = deque()
-        self._waiters: list[Callable[[], None]] = []
+        self._waiters: dict[Callable[[], None], None] = {}
         self._end: PulsarishError | None = None
         self._paused = False
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class ReceiverQueue:
             due = source.permits.sized(charged, size_bytes) if size_bytes >= 0 and charged else 0
             if dropped:
                 due += source.permits.returned(dropped)
-            woken, self._waiters = self._waiters, []
+            woken, self._waiters = self._waiters, {}
         if due:
             source.flow_later(due, source.attachments)
         for wake in woken:
@@ -104,7 +104,7 @@ class ReceiverQueue:
         with self._lock:
             self._paused = False
             owed = [(source, source.permits.resumed(), source.attachments) for source in sources]
-            woken, self._waiters = self._waiters, []
+            woken, self._waiters = self._waiters, {}
         for source, due, attachment in owed:
             if due:
                 source.flow_later(due, attachment)
@@ -159,7 +159,7 @@ class ReceiverQueue:
         """No more will come: ``take`` raises ``failure`` once the queue is empty."""
         with self._lock:
             self._end = self._end or failure
-            woken, self._waiters = self._waiters, []
+            woken, self._waiters = self._waiters, {}
         for wake in woken:
             wake()
 
@@ -167,6 +167,11 @@ class ReceiverQueue:
         """Call ``wake`` once, on any thread, when ``take`` is worth calling; at once if it is now."""
         with self._lock:
             if not self._items and self._end is None:
-                self._waiters.append(wake)
+                self._waiters[wake] = None
                 return
         wake()
+
+    def wake_no_more(self, wake: Callable[[], None]) -> None:
+        """Take ``wake_later`` back: on a quiet topic whoever asks again and again would be remembered each time."""
+        with self._lock:
+            self._waiters.pop(wake, None)

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch receive where it is interrupted."""
+"""Receiving, in batches or singly, where it is interrupted or in vain."""
 
 import asyncio
 
 import pytest
 
+from broker_core.base.errors import OperationTimeoutError
 from broker_core.base.positions import MESSAGE_ID_LATEST
-from broker_core.client import AsyncClient
+from broker_core.client import AsyncClient, Consumer
+from broker_core.client.loop_thread import shared_loop_thread
 from tests.client.scenes import flows, run
 from tests.client.scripted_broker import ScriptedBroker, plain_entry
 
@@ -47,5 +49,22 @@ def test_what_a_cancelled_batch_receive_had_taken_does_not_outlive_a_seek(how: s
         else:
             consumer.redeliver_unacknowledged()
         assert consumer.take() is None
+
+    run(play)
+
+
+def test_whoever_asks_in_vain_is_not_remembered() -> None:
+    """A program that polls a quiet topic for days would fill its memory, and all would be woken by one message."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s")
+        blocking = Consumer(shared_loop_thread(), consumer)
+        for _ in range(3):
+            with pytest.raises(OperationTimeoutError):
+                await consumer.receive(0.001)
+            assert await consumer.batch_receive(timeout_s=0.001) == []
+            with pytest.raises(OperationTimeoutError):
+                await asyncio.to_thread(blocking.receive, 0.001)
+        assert not consumer._queue.has_waiters
 
     run(play)
