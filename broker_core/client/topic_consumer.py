@@ -296,8 +296,9 @@ class TopicConsumer:
     async def _seek_once(self, target: MessageId | int, start: StartPoint | None) -> None:
         connection = await self._attachment.attached(self._network.config.operation_timeout_s)
         self._acks.flush()
-        before = (self._start, self._skip, self.last_taken)
         self._seeking = self._skip_is_new = True
+        self.queue.drop(self)  # first: what is taken from now on was sent after the seek
+        before = (self._start, self._skip, self.last_taken)
         self._start, self._skip, self.last_taken = start, start, None
         try:
             await connection.request(*self._seek_command(connection, target))
@@ -313,9 +314,7 @@ class TopicConsumer:
         self._redelivery.clear()
         self._chunks.clear()
         if not self._seek_ended() and connection.is_open:
-            # The broker kept us attached. What it pushed before the seek is dropped, and its permits go back.
-            self._skip_is_new = False
-            self.queue.drop(self)
+            self._skip_is_new = False  # the broker kept us attached
 
     def _seek_ended(self) -> bool:
         """Act on a detachment that had to wait for the end of a seek; whether there was one."""
