@@ -222,17 +222,20 @@ class EntryEncoder:
         return metadata
 
     def batch(
-        self, members: list[bytes], first: OutgoingMessage, sequence_id: int, highest: int, publish_time_ms: int
+        self, messages: list[OutgoingMessage], sequence_ids: list[int], publish_time_ms: int
     ) -> tuple[bytes, int]:
         """The entry of several messages. The key of the first one stands for all, for dispatch by key."""
         metadata = pb.MessageMetadata(
             producer_name=self.producer_name,
-            sequence_id=sequence_id,
+            sequence_id=sequence_ids[0],
             publish_time=publish_time_ms,
-            num_messages_in_batch=len(members) // 2,
-            highest_sequence_id=highest,
+            num_messages_in_batch=len(messages),
+            highest_sequence_id=sequence_ids[-1],
         )
-        _set_key(metadata, first)
+        _set_key(metadata, messages[0])
+        members: list[bytes] = []
+        for message, sequence_id in zip(messages, sequence_ids, strict=True):
+            members += _member(message, sequence_id)
         return self._sealed(metadata, b"".join(members))
 
     def _sealed(self, metadata: pb.MessageMetadata, payload: BytesLike) -> tuple[bytes, int]:
@@ -259,39 +262,28 @@ class BatchBuilder:
         self._encoder = encoder
         self._messages_max = messages_max
         self._bytes_max = bytes_max
-        self._members: list[bytes] = []
+        self._messages: list[OutgoingMessage] = []
+        self._sequence_ids: list[int] = []
         self._on_sent: list[OnSent | None] = []
-        self._first: OutgoingMessage | None = None
-        self._first_sequence_id = -1
-        self._last_sequence_id = -1
         self._size_bytes = 0
 
     @property
     def is_empty(self) -> bool:
-        return self._first is None
+        return not self._messages
 
     @property
     def is_full(self) -> bool:
-        return len(self._on_sent) >= self._messages_max or self._size_bytes >= self._bytes_max
+        return len(self._messages) >= self._messages_max or self._size_bytes >= self._bytes_max
 
     def has_room_for(self, message: OutgoingMessage) -> bool:
         """Whether ``message`` fits in the open batch; an empty one takes anything."""
-        return self._first is None or self._size_bytes + message.size_bytes <= self._bytes_max
+        return not self._messages or self._size_bytes + message.size_bytes <= self._bytes_max
 
     def add(self, message: OutgoingMessage, sequence_id: int, on_sent: OnSent | None) -> None:
         """Append ``message``."""
-        if self._first is None:
-            self._first = message
-            self._first_sequence_id = sequence_id
-        value = message.value or b""
-        member = pb.SingleMessageMetadata(payload_size=len(value), sequence_id=sequence_id)
-        if message.properties:
-            member.properties.extend(_key_values(message.properties))
-        _set_common(member, message)
-        head = member.SerializeToString()
-        self._members += (_pack_size(len(head)) + head, value)
+        self._messages.append(message)
+        self._sequence_ids.append(sequence_id)
         self._on_sent.append(on_sent)
-        self._last_sequence_id = sequence_id
         self._size_bytes += message.size_bytes
 
     def take_all(self, publish_time_ms: int) -> list[EncodedBatch]:
@@ -301,21 +293,32 @@ class BatchBuilder:
 
     def take(self, publish_time_ms: int) -> EncodedBatch | None:
         """The entry of what was added, None if nothing was; the builder is empty afterwards."""
-        first = self._first
-        if first is None:
+        messages, sequence_ids = self._messages, self._sequence_ids
+        if not messages:
             return None
-        sequence_id, on_sent = self._first_sequence_id, self._on_sent
-        if len(on_sent) == 1:
+        if len(messages) == 1:
             highest = -1
-            body, payload_bytes = self._encoder.single(first, sequence_id, publish_time_ms)
+            body, payload_bytes = self._encoder.single(messages[0], sequence_ids[0], publish_time_ms)
         else:
-            highest = self._last_sequence_id
-            body, payload_bytes = self._encoder.batch(self._members, first, sequence_id, highest, publish_time_ms)
-        taken = EncodedBatch(body, payload_bytes, len(on_sent), sequence_id, highest, self._size_bytes, on_sent)
-        self._members, self._on_sent = [], []
-        self._first = None
+            highest = sequence_ids[-1]
+            body, payload_bytes = self._encoder.batch(messages, sequence_ids, publish_time_ms)
+        taken = EncodedBatch(
+            body, payload_bytes, len(messages), sequence_ids[0], highest, self._size_bytes, self._on_sent
+        )  # fmt: skip
+        self._messages, self._sequence_ids, self._on_sent = [], [], []
         self._size_bytes = 0
         return taken
+
+
+def _member(message: OutgoingMessage, sequence_id: int) -> tuple[bytes, bytes]:
+    """What ``message`` is in a batch: its size and metadata, and its value."""
+    value = message.value or b""
+    member = pb.SingleMessageMetadata(payload_size=len(value), sequence_id=sequence_id)
+    if message.properties:
+        member.properties.extend(_key_values(message.properties))
+    _set_common(member, message)
+    head = member.SerializeToString()
+    return _pack_size(len(head)) + head, value
 
 
 def _key_values(properties: Mapping[str, str]) -> list[pb.KeyValue]:

@@ -135,7 +135,7 @@ class Producer(Handle[AsyncProducer]):
         self._thread.check_caller()
         receipt = Receipt()
         # An open batch is closed for it, so that nobody waits for the publish delay.
-        self._hand_over(self._inner.outgoing(value, **fields), receipt.settle, at_once=True)
+        self._post(self._inner.outgoing(value, **fields), receipt.settle, at_once=True)
         return receipt.message_id()
 
     def send_async(
@@ -146,7 +146,14 @@ class Producer(Handle[AsyncProducer]):
         Without a callback a failure is raised by the next ``flush`` or ``close``. Raises QueueFullError if too much
         waits for receipts; with ``block_if_queue_full`` waits instead.
         """
-        self._hand_over(self._inner.outgoing(value, **fields), callback, at_once=False)
+        inner = self._inner
+        message = inner.outgoing(value, **fields)
+        if not self._thread.is_current:
+            self._post(message, callback, at_once=False)
+        elif inner.window.try_take(message.size_bytes):
+            inner.enqueue(message, callback, at_once=False)
+        else:
+            raise inner.queue_full()
 
     def send_future(self, value: bytes | str | None, **fields: Unpack[MessageFields]) -> Future[MessageId]:
         """As ``send_async``, with a future in place of the callback: convenient, at half the speed."""
@@ -172,14 +179,9 @@ class Producer(Handle[AsyncProducer]):
         """
         self._thread.run(self._flush())
 
-    def _hand_over(self, message: OutgoingMessage, on_sent: OnSent | None, *, at_once: bool) -> None:
-        """Take room for ``message`` on the calling thread, and give it to the loop's."""
+    def _post(self, message: OutgoingMessage, on_sent: OnSent | None, *, at_once: bool) -> None:
+        """Take room for ``message`` on the calling thread, which is not the loop's, and give it to the loop's."""
         inner = self._inner
-        if self._thread.is_current:
-            if not inner.window.try_take(message.size_bytes):
-                raise inner.queue_full()
-            inner.enqueue(message, on_sent, at_once)
-            return
         if not inner.window.try_take(message.size_bytes):
             self._thread.check_caller()
             if not inner.config.block_if_queue_full:

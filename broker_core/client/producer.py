@@ -101,8 +101,11 @@ class PartitionProducer:
         """Leave the broker; what has no receipt fails."""
         await self.lane.close()
 
-    def enqueue(self, message: OutgoingMessage, on_sent: OnSent | None) -> None:
-        """Take ``message`` into the open batch, or send it. Its room in the window is taken already."""
+    def enqueue(self, message: OutgoingMessage, on_sent: OnSent | None, at_once: bool) -> None:
+        """Take ``message`` into the open batch, or send it. Its room in the window is taken already.
+
+        ``at_once`` closes the batch behind it, so that it waits for no other.
+        """
         refusal = self._refusal(message)
         if refusal is not None:
             self._window.give_back(1, message.size_bytes)
@@ -116,7 +119,7 @@ class PartitionProducer:
         if message.is_delayed or not self._builder.has_room_for(message):
             self.flush_batch()
         self._builder.add(message, sequence_id, on_sent)
-        if message.is_delayed or not self._config.batching_enabled or self._builder.is_full:
+        if at_once or message.is_delayed or not self._config.batching_enabled or self._builder.is_full:
             self.flush_batch()
         elif self._timer is None:
             self._timer = self._network.loop.call_later(self._config.batching_max_publish_delay_s, self.flush_batch)
@@ -340,10 +343,7 @@ class AsyncProducer:
             else:
                 on_sent(None, failure)
             return
-        part = self._parts[self._router.partition_of(message.key)]
-        part.enqueue(message, on_sent)
-        if at_once:
-            part.flush_batch()
+        self._parts[self._router.partition_of(message.key)].enqueue(message, on_sent, at_once)
 
     async def flush(self) -> None:
         """Send everything and return when it is stored.

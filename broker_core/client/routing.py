@@ -37,6 +37,8 @@ class Router:
 
     def partition_of(self, key: str | None) -> int:
         """The partition for a message with ``key`` as it travels (a key of bytes in its base64 form)."""
+        if self.partitions == 1:
+            return 0
         if key is not None:
             return self._hash(key) % self.partitions
         if self._stays:

@@ -139,6 +139,8 @@ def parse_sends(commands: list[bytes], start: int) -> list[SendHead]:
     if head is None:
         return []
     producer_id, sequence_id, num_messages, highest_sequence_id, is_chunk, in_transaction = head
+    if start + 1 == len(commands):
+        return [head]
     if in_transaction or highest_sequence_id >= 0 or not 0 <= sequence_id < _COUNTED_BELOW:
         return [head]  # batches do not count up by one
     number = varint(sequence_id)
