@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 
 from broker_core.base.positions import Position
-from broker_core.testing.raw_client import RawClient
+from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 
@@ -16,7 +16,10 @@ class RawChunks:
 
     def __init__(self, service_url: str, topic: str) -> None:
         self.connection = RawClient(service_url)
-        self.connection.open_producer(topic)
+        lookup = pb.BaseCommand(type=pb.BaseCommand.LOOKUP)
+        lookup.lookupTopic.topic, lookup.lookupTopic.request_id = topic, 0
+        self.connection.ask(lookup)  # answered once a topic is recovered that was in use when its broker was killed
+        must_succeed(self.connection.open_producer(topic))
         self.sent = 0
 
     def send(
