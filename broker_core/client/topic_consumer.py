@@ -396,12 +396,13 @@ class TopicConsumer:
     # ------------------------------------------------------------------------------------------ the broker's side
 
     async def attach(self, connection: Connection) -> None:
+        # First: another thread may take messages until then, and would get them again if it was resumed before them.
+        self._flow_due = self.queue.clear(self, connection.max_message_size)
         if not self._durable:
             self._start = self._skip = self._resume_point()
         elif not self._skip_is_new:
             # Not after a seek of our own: the cursor may have been moved back by others, so nothing is skipped.
             self._skip = None
-        self._flow_due = self.queue.clear(self, connection.max_message_size)
         self._redelivery.reattached()
         start = self._start_at_broker()
         self._chunks.reattached(self.last_taken)

@@ -16,6 +16,8 @@ from broker_core.base.errors import (
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MessageId, Position
 from broker_core.client import AsyncClient
 from broker_core.client.entry_reader import AsyncEntryReader
+from broker_core.client.message import Message, Source
+from broker_core.client.receiver_queue import ReceiverQueue
 from broker_core.wire.commands import close_consumer, error, success
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto import pulsar_api_pb2 as pb
@@ -316,6 +318,32 @@ def test_a_reader_goes_on_behind_the_last_message_that_was_taken() -> None:
         for entry in (4, 5):
             broker.peers[1].deliver(entry, plain_entry(b"%d" % entry))
         assert (await reader.read_next(5)).value == b"5"
+
+    run(play)
+
+
+def test_a_reader_goes_on_behind_what_another_thread_takes_while_it_attaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocking facade takes messages on its callers' threads, up to the moment in which the queue is cleared."""
+    cleared = ReceiverQueue.clear
+    taken: list[Message] = []
+
+    def clear(queue: ReceiverQueue, source: Source, message_bytes_max: int = 0) -> int:
+        message = queue.take()
+        if message is not None:
+            taken.append(message)
+        return cleared(queue, source, message_bytes_max)
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        reader = await client.create_reader("t", MessageId(1, 3), inclusive=True)
+        for entry in (3, 4, 5):
+            broker.peers[0].deliver(entry, plain_entry(b"%d" % entry))
+        assert (await reader.read_next(5)).value == b"3"
+        monkeypatch.setattr(ReceiverQueue, "clear", clear)
+        broker.peers[0].send(close_consumer(0, -1))
+        await broker.until(lambda: len(subscribes(broker)) == 2)
+        starts = [(each.start_message_id.ledgerId, each.start_message_id.entryId) for each in subscribes(broker)]
+        assert [each.value for each in taken] == [b"4"]
+        assert starts == [(1, 3), (1, 4)]
 
     run(play)
 
