@@ -117,19 +117,22 @@ class Store:
         if topic_id in self._recoveries:
             raise ServiceNotReadyError("the topic is being recovered after a crash", hint="try again")
         log = self._logs.get(topic_id)
-        if log is not None and not log.closed:
-            return log
-        if log is not None and not log.drained:
-            if drained:
+        if log is not None:
+            if log.closed and drained and not log.drained:
                 raise ServiceNotReadyError(f"{log.name} is still being unloaded", hint="try again")
-            log.reopen()
+            if log.closed:
+                log.reopen()  # it was closed, and is still being written
             return log
         topic = self.metadata.topic_by_id(topic_id)
         invariant(topic is not None, "topic %s is not in the catalogue", topic_id)
         assert topic is not None
         ledgers = [self._open_ledger(row) for row in self.metadata.ledgers(topic_id)]
-        log = self._logs[topic_id] = TopicLog(self._context, topic, ledgers)
+        log = self._logs[topic_id] = TopicLog(self._context, topic, ledgers, self._let_go)
         return log
+
+    def _let_go(self, log: TopicLog) -> None:
+        if self._logs.get(log.topic_id) is log:
+            del self._logs[log.topic_id]
 
     def _open_ledger(self, row: LedgerRow) -> Ledger:
         if self._is_torn(row):
@@ -170,11 +173,6 @@ class Store:
         del self._recoveries[recovery.topic_id]
         for ledger in recovery.ledgers:
             ledger.finish()
-
-    def roll_due(self) -> None:
-        """Close ledgers that are full or old, in all open logs. Call it every minute or so."""
-        for log in self._logs.values():
-            log.roll_if_due()
 
     # -- opening and closing
 
@@ -233,7 +231,7 @@ class Store:
         self._closed = True
         try:
             if self.commits.error is None:
-                for log in self._logs.values():
+                for log in list(self._logs.values()):
                     log.close()
                 self.commits.sync_due()
                 self.commits.commit_now()

@@ -38,8 +38,13 @@ class TopicLog:
         error: Why nothing can be appended (a ledger file is missing), or None.
     """
 
-    def __init__(self, context: StoreContext, topic: TopicRow, ledgers: list[Ledger]) -> None:
+    def __init__(
+        self, context: StoreContext, topic: TopicRow, ledgers: list[Ledger], on_done: Callable[[TopicLog], None]
+    ) -> None:
+        """``on_done`` is called when the log is closed or deleted and nothing of it waits to be written, so that
+        nobody needs this object any more; perhaps more than once."""
         self._context = context
+        self._on_done = on_done
         self._clock = context.clock
         self.topic_id: Final = topic.id
         self.name: Final = topic.name
@@ -151,8 +156,7 @@ class TopicLog:
         """For LedgerWriter only."""
         for listener in list(self._listeners):
             listener()
-        if self._waiting and self.drained:
-            self._tell_waiting()
+        self._tell_if_done()
 
     # -- positions
 
@@ -307,6 +311,7 @@ class TopicLog:
             self._closed = True
             if self._context.commits.error is None:
                 self._seal()
+            self._tell_if_done()
 
     @property
     def closed(self) -> bool:
@@ -346,8 +351,14 @@ class TopicLog:
             writer.abandon(StorageError(f"topic {self.name} was deleted"))
         gone, self._ledgers, self._ids, self._before = self._ledgers, [], [], []
         remove_ledgers(self._context, gone)
+        self._tell_if_done()
 
     # -- inside
+
+    def _tell_if_done(self) -> None:
+        if self._closed and self.drained and self._context.commits.error is None:
+            self._on_done(self)
+            self._tell_waiting()
 
     def _tell_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -307,6 +310,23 @@ class TestUnloading:
         assert told[2:] == [how]
         world.settle()
         assert told[2:] == [how]
+
+    def test_what_is_unloaded_or_deleted_leaves_no_memory(self) -> None:
+        """Neither the topic nor its log is kept, whether its last entries are on their way or on the disk."""
+        world = World()
+        gone: list[weakref.ref[object]] = []
+        for number, end in enumerate((world.broker.unload, world.broker.delete_topic) * 2):
+            topic = f"persistent://public/default/gone-{number}"
+            world.publish(3, topic)
+            world.topic(topic).create_subscription("s")
+            if number < 2:
+                world.produce(topic)[0].send(0, -1, 1, body(), False)
+            world.topic(topic).disconnect_all()
+            gone += [weakref.ref(world.topic(topic)), weakref.ref(world.topic(topic).log)]
+            end(name(topic))
+        world.settle()
+        gc.collect()
+        assert [each() for each in gone] == [None] * 8
 
     def test_a_restart_keeps_everything(self) -> None:
         """3.6.4 Topics, entries, cursors; recovery is done when a topic is first used."""
