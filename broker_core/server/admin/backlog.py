@@ -24,11 +24,11 @@ from broker_core.server.admin.requests import MessageIdBody, body, plain_topic, 
 
 async def analyze_backlog(request: Request) -> Response:
     """Count the unacknowledged entries and messages; with a message id in the body, from there on."""
+    wish = await body(request, MessageIdBody | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
     topic = plain_topic(request, "analyzing a backlog")
     subscription = topic.subscriptions.get(subscription_name(request))
     if subscription is None:
         raise SubscriptionNotFoundError(f"subscription {subscription_name(request)!r} of {topic.name} does not exist")
-    wish = await body(request, MessageIdBody | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
     before = subscription.cursor.mark_delete
     if wish is not None:
         before = max(before, wish.position if wish.excluded else topic.log.previous(wish.position))
@@ -59,8 +59,8 @@ def _analysis(topic: Topic, subscription: Subscription, before: Position) -> dic
 
 async def backlog_size(request: Request) -> Response:
     """About how many bytes on disk lie behind the message id in the body; ledger -1 means those of the whole topic."""
-    topic = plain_topic(request, "asking for the size of a backlog")
     wish = await body(request, MessageIdBody | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
+    topic = plain_topic(request, "asking for the size of a backlog")
     if wish is None:
         raise BadRequestError("the request has no message id")
     if wish.ledger_id == -1:

@@ -267,8 +267,10 @@ def _quota_answer(quota: BacklogQuota) -> dict[str, object]:
 async def set_quota(request: Request) -> Response:
     """Set one of the two quotas. A limit that is left out is none; a quota without any limit is refused."""
     level, kind = _Level(request), _quota_kind(request)
-    quotas = dict(level.read().backlog_quota_map or {})
-    quotas[kind] = _quota(await request.body())  # type: ignore[index] # _quota_kind knows the two
+    level.read()
+    quota = _quota(await request.body())
+    quotas = dict(level.read().backlog_quota_map or {})  # as they are now, after the body has come
+    quotas[kind] = quota  # type: ignore[index] # _quota_kind knows the two
     return level.change(412, backlog_quota_map=quotas)
 
 
