@@ -206,8 +206,11 @@ def check_ledger(row: LedgerRow, file: File, report: FileReport) -> None:
         records.judge(covered=row.footer_offset)
         _check_footer(row, file, report, records.index)
         return
+    synced = row.footer_offset + HEAD_BYTES if row.footer_offset else 0  # see LedgerRow: its newest INDEX record
     records.walk(report.size_bytes)
-    records.judge(covered=records.covered)
+    records.judge(covered=max(records.covered, synced))
+    if report.size_bytes < synced:
+        report.problems.append(f"has {report.size_bytes} bytes, at least {synced} were written")
 
 
 def _check_footer(row: LedgerRow, file: File, report: FileReport, found: LedgerIndex) -> None:

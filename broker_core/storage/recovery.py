@@ -2,8 +2,9 @@
 """What a ledger file holds, when its footer does not say: the rules of recovery, in one place.
 
 Truth is what the scan finds, judged by the commit marks:
-- Bytes before the highest *covered offset* of any valid mark were synced once. If they are not valid now, they are
-  damaged: the entries there keep their ids and become unreadable, everything behind stays readable.
+- Bytes before the highest *covered offset* of any valid mark were synced once, and so was the head of the newest INDEX
+  record that the catalogue knows of. If they are not valid now, or not there at all, they are damaged: the entries
+  there keep their ids and become unreadable, everything behind stays readable.
 - Bytes behind it belong to the last groups, of which a crash may have torn the last. The first invalid record there is
   where the ledger ends; it and all behind were never confirmed.
 - The entries of the INDEX records that the catalogue knows of need not be looked at, they were synced; damage there is
@@ -76,6 +77,7 @@ def scan_open_ledger(file: File, seed: int, first_index: int, index_at: int) -> 
     """
     scan = _Scan(file, seed, first_index)
     size = file.size()
+    synced = scan.result.covered = index_at + HEAD_BYTES if index_at else 0
     end = size
     start = scan.from_index_records(index_at) or min(FILE_HEADER_BYTES, size)
     for found in walk(file, seed, scan.undisturbed(start, size), size):
@@ -86,6 +88,8 @@ def scan_open_ledger(file: File, seed: int, first_index: int, index_at: int) -> 
             break
         else:
             scan.record(*found)
+    if size < synced:
+        scan.gap(Gap(size, synced))
     return scan.judge(end)
 
 

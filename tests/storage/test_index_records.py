@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import NamedTuple
 
 import pytest
@@ -149,6 +150,29 @@ def test_damage_in_front_of_an_index_record_is_found_by_whoever_reads_it() -> No
     assert log.read(Position(1, 3), 100, 1 << 20) == expected[3:]
     assert store.recovery.damages
     discard(store)
+
+
+def test_a_ledger_that_was_cut_before_an_index_record_is_damaged() -> None:
+    """Reliability row 5: the catalogue knows how much there was; what is left is served, the rest is no torn tail."""
+    disk, expected, _ = crashed(29)
+    store = open_store(disk.crash(0, "all"), LARGE)
+    known = store.metadata.all_ledgers()[0].footer_offset
+    discard(store)
+    places = [disk.contents(PATH).index(each.body) - HEAD_BYTES for each in expected]
+    kept_max = sum(place < known for place in places)
+    for kept in range(0, kept_max + 1, 5):
+        for zeroed in (False, True):
+            image, size = disk.crash(0, "all"), len(disk.contents(PATH))
+            with closing(image.open(PATH)) as file:
+                file.truncate(places[kept])
+                if zeroed:
+                    file.write(places[kept], [bytes(size - places[kept])])
+            assert not verify_directory(image, DIRECTORY).ok
+            store = open_store(image, LARGE)
+            assert everything(store.open_log(1)) == expected[:kept]
+            (damage,) = store.recovery.damages
+            assert damage.path == PATH
+            discard(store)
 
 
 def forged_records(seed: int, offset: int) -> bytes:
