@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import psutil
 
-from broker_core.base.positions import Position
+from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import DEFAULT_SETTINGS
 from broker_core.broker.delayed.bucket_tracker import BucketTracker
 from broker_core.broker.delayed.index import BucketLimits, DelayedIndex
@@ -48,6 +48,8 @@ class _NoLog:
 
 
 class _Acked:
+    mark_delete = POSITION_EARLIEST
+
     def is_acked(self, position: Position) -> bool:
         return False
 

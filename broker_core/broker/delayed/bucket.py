@@ -12,6 +12,7 @@ from array import array
 from bisect import bisect_right
 from typing import Final
 
+from broker_core.base.positions import Position
 from broker_core.broker.delayed.keys import LEDGER_SHIFT, TIME_SHIFT, key_of, time_of
 from broker_core.storage.bucket_snapshot import BucketSnapshot, Index, Segment
 
@@ -112,6 +113,21 @@ class BucketCursor:
             return
         self._segment = self.bucket.segment(self._number)
         self.key = key_of(self._segment.first_ms, 0, 0)
+
+
+def left_after(cursor: BucketCursor, position: Position) -> int:
+    """How many entries behind ``position`` a cursor has not gone by. Exact if those that it has gone by, some of a
+    bucket through which ``position`` goes, lie before ``position``; else a little too high. DamagedBucketError."""
+    bucket, passed = cursor.bucket, cursor.passed
+    if min(bucket.ledgers) > position.ledger:
+        return bucket.total - passed
+    before = 0
+    for ledger, covered in bucket.coverage().items():
+        if ledger < position.ledger:
+            before += len(covered.indexed)
+        elif ledger == position.ledger and position.entry >= 0:
+            before += covered.indexed.rank(position.entry)
+    return bucket.total - max(before, passed)
 
 
 def positions_through(bucket: BucketSnapshot, ledger: int, through: int) -> list[int]:

@@ -30,7 +30,7 @@ from pyroaring import BitMap
 
 from broker_core.base.clock import Timers
 from broker_core.base.positions import Position
-from broker_core.broker.delayed.bucket import BucketCursor
+from broker_core.broker.delayed.bucket import BucketCursor, left_after
 from broker_core.broker.delayed.index import DelayedIndex
 from broker_core.broker.delayed.keys import key_of, last_key_of_ms, position_of, time_of
 from broker_core.broker.delayed.tracker import Acknowledged, DelayedTracker, DueRule
@@ -68,6 +68,7 @@ class BucketTracker(DelayedTracker):
         self._unheld: list[tuple[Position, Position]] = []
         self._unheld_from: Position | None = None
         self._highest = Position(-1, -1)
+        self._counted_after = cursor.mark_delete
         self._skipping: tuple[int, BitMap] | None = None
         self._more = False
         self._attached = False
@@ -83,9 +84,10 @@ class BucketTracker(DelayedTracker):
         self._base = {ledger: seen.copy() for ledger, seen in index.seen.items()}
         for bucket in list(index.buckets):
             self._enter(bucket)
-        self.delayed_entries += index.mutable.count_after(self.passed_key) + sum(
-            cursor.bucket.total - cursor.passed for _key, _number, cursor in self._cursors
-        )
+        self._counted_after = self._cursor.mark_delete
+        self.delayed_entries += index.mutable.count_after(self.passed_key, self._counted_after)
+        for _key, _number, cursor in list(self._cursors):
+            self.delayed_entries += self._left_in(cursor)
         index.drop_passed()
 
     # -- the index tells
@@ -131,6 +133,12 @@ class BucketTracker(DelayedTracker):
             return
         if cursor.key is not None:
             heappush(self._cursors, (cursor.key, bucket.number, cursor))
+
+    def _left_in(self, cursor: BucketCursor) -> int:
+        try:
+            return left_after(cursor, self._counted_after)
+        except DamagedBucketError:
+            return cursor.bucket.total - cursor.passed  # whoever comes to it will find out
 
     # -- entries that are read
 
@@ -372,6 +380,9 @@ class BucketTracker(DelayedTracker):
         return position < read_position
 
     def _is_counted(self, position: Position) -> bool:
+        """Whether ``delayed_entries`` counts it: what the subscription had acknowledged at its start it never did."""
+        if position <= self._counted_after:
+            return False
         base = self._base.get(position.ledger)
         return position <= self._highest or (base is not None and position.entry in base)
 

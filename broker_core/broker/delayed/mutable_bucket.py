@@ -13,6 +13,7 @@ from operator import itemgetter
 
 from pyroaring import BitMap
 
+from broker_core.base.positions import Position
 from broker_core.broker.delayed.keys import key_of, time_of
 from broker_core.storage.bucket_snapshot import Coverage, Indexes
 
@@ -61,15 +62,16 @@ class MutableBucket:
         ]
         return [key for key in keys if after < key <= through]
 
-    def count_after(self, after: int) -> int:
-        """How many keys are beyond ``after``."""
+    def count_after(self, after: int, position: Position) -> int:
+        """How many keys beyond ``after`` are of entries behind ``position``."""
         time_ms = time_of(after)
-        later = sum([1 for each in self._times if each > time_ms])
-        return later + len(self.keys_between(after, (time_ms + 1 << 72) - 1))
-
-    def first_time_after_ms(self, time_ms: int) -> int | None:
-        """The earliest time beyond ``time_ms``."""
-        return min([each for each in self._times if each > time_ms], default=None)
+        return sum(
+            [
+                (each > time_ms or (each == time_ms and key_of(each, ledger, entry) > after))
+                and (ledger, entry) > position
+                for each, ledger, entry in zip(self._times, self._ledgers, self._entries, strict=True)
+            ]
+        )
 
     def indexed(self, ledger: int) -> BitMap:
         """The delayed entries of one ledger."""

@@ -32,6 +32,9 @@ TICK_MIN_MS: Final = 10
 class Acknowledged(Protocol):
     """The cursor, as far as delayed delivery is concerned."""
 
+    @property
+    def mark_delete(self) -> Position: ...
+
     def is_acked(self, position: Position) -> bool: ...
 
 

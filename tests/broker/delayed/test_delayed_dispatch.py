@@ -19,7 +19,7 @@ from broker_core.broker.stats import subscription_stats
 from broker_core.storage.check import verify_directory
 from tests.broker.delayed.entries import delayed_body, publish_delayed
 from tests.broker.test_key_shared import HIGH, LOW, KeyWorld
-from tests.broker.world import EARLIEST, EXCLUSIVE, FAILOVER, SHARED, SMALL, TOPIC, World, ack
+from tests.broker.world import EARLIEST, EXCLUSIVE, FAILOVER, LATEST, SHARED, SMALL, TOPIC, World, ack
 
 KEY_SHARED = SubscriptionType.KEY_SHARED
 IN_MEMORY = "org.apache.pulsar.broker.delayed.InMemoryDelayedDeliveryTrackerFactory"
@@ -132,6 +132,41 @@ def test_one_that_waits_is_held_by_nobody_and_stays_in_the_backlog(world: World)
     assert (stats.msg_delayed, stats.msg_backlog, stats.unacked_messages) == (1, 1, 0)
     assert consumer.permits == 8
     assert world.subscription().cursor.mark_delete < published[0]
+
+
+def test_what_was_acknowledged_before_is_not_counted(world: World) -> None:
+    """6.2.4: neither by a subscription that began behind it, nor after a restart or a seek; due ones count no more."""
+
+    def counted(name: str = "s") -> tuple[int, int, int]:
+        stats = subscription_stats(world.subscription(name))
+        return stats.msg_delayed, stats.msg_backlog, stats.msg_backlog_no_delayed
+
+    published = publish_delayed(world, later(world, *range(10_000, 10_030)))
+    world.subscribe(SHARED)
+    world.settle()
+    world.subscribe(SHARED, "late", initial_position=LATEST)
+    world.publish(3)
+    assert (counted(), counted("late")) == ((30, 33, 3), (0, 3, 3))
+    world.subscription().pass_over(published[12])
+    world.restart()
+    world.subscribe(SHARED)
+    world.settle()
+    assert counted() == (17, 20, 3)
+    for place, expected in ((published[25], (5, 8, 3)), (published[0], (30, 33, 3))):
+        world.subscription().seek(place, None, lambda error: None)
+        world.subscribe(SHARED)
+        world.settle()
+        assert counted() == expected
+    world.clock.advance(10_004)
+    world.settle()
+    assert counted() == (25, 33, 8)
+    world.subscription().seek(published[10], None, lambda error: None)
+    world.subscribe(SHARED)
+    world.settle()
+    assert counted() == (20, 23, 3)
+    world.clock.advance(20_000)
+    world.settle()
+    assert counted() == (0, 23, 23)
 
 
 def test_due_ones_go_before_new_ones(world: World) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from broker_core.base.positions import Position
+from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
 from broker_core.broker.delayed.bucket_tracker import BucketTracker
 from broker_core.broker.delayed.in_memory import InMemoryTracker
@@ -27,6 +27,7 @@ class Acked:
     """A cursor that knows nothing but what was acknowledged."""
 
     positions: set[Position] = field(default_factory=set)
+    mark_delete: Position = POSITION_EARLIEST
 
     def is_acked(self, position: Position) -> bool:
         return position in self.positions
