@@ -5,13 +5,22 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
 
+from broker_core.base.settings import Settings
+from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import RunningBroker
+from broker_core.testing.sim_disk import SimDisk
+from broker_core.wire.entry import seal_entry
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageMetadata
+from tests.server.server_thread import ServerThread
 
 
 class SlowRequest:
@@ -74,3 +83,48 @@ def test_a_topic_that_is_deleted_before_the_body_comes_is_not_found(
     with begun(broker, "PUT", f"{path}/backlogSize", message_id) as slow:
         assert http.delete(path).status_code == 204
         assert slow.finish() == 404
+
+
+@contextmanager
+def slow_disk(disk: SimDisk) -> Iterator[threading.Event]:
+    """Syncs of the cursor log wait until the block ends; the event tells that one does."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def before(kind: str, path: str) -> None:
+        if kind == "sync" and "/cursors/" in path and not go_on.is_set():
+            begun.set()
+            go_on.wait(30)
+
+    disk.before = before
+    try:
+        yield begun
+    finally:
+        go_on.set()
+
+
+@pytest.mark.parametrize("what", ["subscription/s/skip_all", "truncate"])
+def test_a_partition_that_is_unloaded_meanwhile_is_not_left_out(what: str) -> None:
+    """3.6.2: what is asked for all partitions is begun in all of them before anything is waited for."""
+    topic, disk = "persistent://public/default/t", SimDisk()
+    path = "/persistent/public/default/t"
+    body = seal_entry(MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString(), b"x")
+    with ServerThread(disk, Settings()) as server, RawClient(server.service_url) as client:
+        url = f"{server.http_url}/admin/v2"
+        with httpx.Client(base_url=url, timeout=20) as http, ThreadPoolExecutor(2) as pool:
+            assert http.put(f"{path}/partitions", content="2").status_code == 204
+            assert http.put(f"{path}/subscription/s", content='"earliest"').status_code == 204
+            for partition in range(2):
+                must_succeed(client.open_producer(f"{topic}-partition-{partition}", partition))
+                client.send_entry(partition, 0, body)
+                assert client.next_command().type == BaseCommand.SEND_RECEIPT
+            with slow_disk(disk) as begun:
+                method = "DELETE" if what == "truncate" else "POST"
+                slow = pool.submit(httpx.request, method, f"{url}{path}/{what}", timeout=20)
+                assert begun.wait(10)
+                unloaded = pool.submit(httpx.put, f"{url}{path}-partition-1/unload", timeout=20)
+                assert client.next_command().type == BaseCommand.CLOSE_PRODUCER
+                assert http.get(f"{path}-partition-1/stats").status_code == 200
+            assert (slow.result().status_code, unloaded.result().status_code) == (204, 204)
+            for partition in range(2):
+                stats = http.get(f"{path}-partition-{partition}/stats").json()
+                assert stats["subscriptions"]["s"]["msgBacklog"] == 0

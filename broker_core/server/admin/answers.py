@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -73,6 +74,11 @@ class Outcome:
             self.done.set_result(None)
         else:
             self.done.set_exception(error)
+
+
+async def all_done(outcomes: Iterable[Outcome]) -> None:
+    """Wait for changes that were all begun before the first wait: between two of them anything may be unloaded."""
+    await asyncio.gather(*[each.done for each in list(outcomes)])
 
 
 def json_answer(value: object, status: int = 200) -> Response:

@@ -22,7 +22,15 @@ from broker_core.broker.requests import InitialPosition
 from broker_core.broker.seeking import nth_unacked
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.topic import Topic
-from broker_core.server.admin.answers import BadRequestError, ConflictError, Outcome, RefusedError, done, json_answer
+from broker_core.server.admin.answers import (
+    BadRequestError,
+    ConflictError,
+    Outcome,
+    RefusedError,
+    all_done,
+    done,
+    json_answer,
+)
 from broker_core.server.admin.requests import (
     WORDS,
     MessageIdBody,
@@ -140,14 +148,14 @@ async def skip(request: Request) -> Response:
     count = number(request, "count")
     if count:
         target = nth_unacked(topic.log, subscription.cursor, count)
-        await _pass_over(subscription, target or topic.log.last_confirmed)
+        await passing_over(subscription, target or topic.log.last_confirmed).done
     return done()
 
 
 async def skip_all(request: Request) -> Response:
     """Pass over the whole backlog."""
-    for topic, subscription in _subscriptions(request):
-        await _pass_over(subscription, topic.log.last_confirmed)
+    found = _subscriptions(request)
+    await all_done(passing_over(subscription, topic.log.last_confirmed) for topic, subscription in found)
     return done()
 
 
@@ -181,7 +189,7 @@ async def expire_to_position(request: Request) -> Response:
     if wish.position > topic.log.last_confirmed:
         raise ConflictError(f"{wish.position} is behind the last message, {topic.log.last_confirmed}")
     target = topic.log.previous(topic.log.next_valid(wish.position))
-    await _pass_over(subscription, topic.log.previous(wish.position) if wish.excluded else target)
+    await passing_over(subscription, topic.log.previous(wish.position) if wish.excluded else target).done
     return done()
 
 
@@ -189,11 +197,14 @@ async def clear_namespace(request: Request) -> Response:
     """Pass over the whole backlog of every subscription, or of the one in the path, of all topics of a namespace."""
     broker = broker_of(request)
     name = part(request, "subscription") if "subscription" in request.path_params else None
-    for text in broker.topics_of(namespace_name(request)):
-        for topic in broker.used_topics(TopicName.parse(text)):
-            for subscription in list(topic.subscriptions.values()):
-                if name in (None, subscription.name):
-                    await _pass_over(subscription, topic.log.last_confirmed)
+    names = [TopicName.parse(text) for text in broker.topics_of(namespace_name(request))]
+    await all_done(
+        passing_over(subscription, topic.log.last_confirmed)
+        for each in names
+        for topic in broker.used_topics(each)
+        for subscription in list(topic.subscriptions.values())
+        if name in (None, subscription.name)
+    )
     return done()
 
 
@@ -216,10 +227,11 @@ async def unsubscribe_namespace(request: Request) -> Response:
 async def reset_to_time(request: Request) -> Response:
     """Stand right before the first message published at or after the time in the path, milliseconds."""
     time_ms = number(request, "timestamp")
+    answers = []
     for _, subscription in _subscriptions(request):
-        answer = Outcome()
-        subscription.seek_to_time(time_ms, answer.on_done)
-        await answer.done
+        answers.append(Outcome())
+        subscription.seek_to_time(time_ms, answers[-1].on_done)
+    await all_done(answers)
     return done()
 
 
@@ -243,10 +255,11 @@ def _first_wanted(topic: Topic, wish: MessageIdBody) -> tuple[Position, tuple[in
     return (position, words_of_bits(left)) if left else (topic.log.next_valid(position), None)
 
 
-async def _pass_over(subscription: Subscription, position: Position) -> None:
+def passing_over(subscription: Subscription, position: Position) -> Outcome:
+    """Begin to pass a subscription over everything up to ``position``."""
     answer = Outcome()
     subscription.pass_over(position, answer.on_done)
-    await answer.done
+    return answer
 
 
 _T = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"

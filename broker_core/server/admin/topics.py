@@ -18,7 +18,7 @@ from broker_core.broker.non_persistent.stats import non_persistent_topic_stats
 from broker_core.broker.retention import trim
 from broker_core.broker.stats import topic_stats, unused_topic_stats
 from broker_core.broker.topic import Topic
-from broker_core.server.admin.answers import ConflictError, Outcome, RefusedError, done, json_answer
+from broker_core.server.admin.answers import ConflictError, RefusedError, all_done, done, json_answer
 from broker_core.server.admin.internal_stats import internal_stats
 from broker_core.server.admin.partitioned_stats import merged_stats
 from broker_core.server.admin.requests import (
@@ -35,6 +35,7 @@ from broker_core.server.admin.requests import (
     topic_name,
     used_topics,
 )
+from broker_core.server.admin.subscriptions import passing_over
 
 
 async def list_topics(request: Request) -> Response:
@@ -185,7 +186,8 @@ async def get_partitioned_stats(request: Request) -> Response:
 
 async def terminate(request: Request) -> Response:
     """End the topic for good; the id of its last message."""
-    return json_answer(await _terminated(plain_topic(request, "termination")))
+    topic = plain_topic(request, "termination")
+    return json_answer(message_id(topic, await _terminating(topic)))
 
 
 async def terminate_partitions(request: Request) -> Response:
@@ -193,10 +195,15 @@ async def terminate_partitions(request: Request) -> Response:
     # Those that nobody has used are made for it, or the first to use one would not find it ended. Pulsar has made them
     # with the topic, unless that was made by its first use: then it answers 500.
     _partitions_count(request)
-    return json_answer({topic.name.partition_index: await _terminated(topic) for topic in all_topics(request)})
+    topics = all_topics(request)
+    ends = await asyncio.gather(*map(_terminating, topics))
+    return json_answer(
+        {each.name.partition_index: message_id(each, end) for each, end in zip(topics, ends, strict=True)}
+    )
 
 
-async def _terminated(topic: Topic) -> dict[str, int]:
+def _terminating(topic: Topic) -> asyncio.Future[Position]:
+    """Begin to end a topic; where it ends."""
     answer: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
 
     def on_done(outcome: Position | ServerError) -> None:
@@ -208,17 +215,20 @@ async def _terminated(topic: Topic) -> dict[str, int]:
             answer.set_result(outcome)
 
     topic.terminate(on_done)
-    return message_id(topic, await answer)
+    return answer
 
 
 async def truncate(request: Request) -> Response:
     """Pass over everything for all subscriptions and delete it, whatever the retention; the open ledger stays."""
-    for topic in used_topics(request):
-        for subscription in list(topic.subscriptions.values()):
-            answer = Outcome()
-            subscription.pass_over(topic.log.last_confirmed, answer.on_done)
-            await answer.done
-        trim(topic, retained=False)
+    topics = used_topics(request)
+    await all_done(
+        passing_over(subscription, topic.log.last_confirmed)
+        for topic in topics
+        for subscription in list(topic.subscriptions.values())
+    )
+    for topic in topics:
+        if not topic.closed:
+            trim(topic, retained=False)
     return done()
 
 
