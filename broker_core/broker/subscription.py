@@ -186,11 +186,21 @@ class Subscription:
     def close(self) -> None:
         """The topic is unloaded: write what is left."""
         self.disconnect_all()
+        self._stop()
+        if self.journal is not None:
+            self.journal.close()
+
+    def drop(self, *, knowing: Consumer | None = None) -> None:
+        """It is deleted; consumers are told, except the one that is ``knowing``."""
+        self.disconnect_all(knowing=knowing)
+        self._stop()
+        if self.journal is not None:
+            self.journal.drop()
+
+    def _stop(self) -> None:
         self.expiry.stop()
         if self._awaiting_return is not None:
             self._awaiting_return.cancel()
-        if self.journal is not None:
-            self.journal.close()
 
     def unsubscribe(self, consumer: Consumer, on_done: OnDone, *, force: bool) -> None:
         """Delete the subscription at the wish of its only consumer, or of any by ``force`` (semantics 2.1.8)."""

@@ -249,10 +249,9 @@ class Topic:
         subscription = self.subscriptions.pop(name, None)
         if subscription is None:
             raise SubscriptionNotFoundError(f"subscription {name!r} of {self.name} does not exist")
-        subscription.disconnect_all(knowing=knowing)
-        if subscription.journal is not None:
+        subscription.drop(knowing=knowing)
+        if subscription.durable:
             self._store.metadata.delete_subscription(self._subscription_ids.pop(name))
-            subscription.journal.drop()
 
     def set_subscription_properties(self, name: str, properties: Mapping[str, str]) -> None:
         """Replace all properties of a subscription."""
@@ -374,10 +373,9 @@ class Topic:
     def delete(self) -> None:
         """Delete everything for good."""
         self.closed = True
-        self.disconnect_all()
-        for subscription in self.subscriptions.values():
-            if subscription.journal is not None:
-                subscription.journal.drop()
+        self.producers.disconnect_all()
+        for subscription in list(self.subscriptions.values()):
+            subscription.drop()
         if self.deduplication is not None:
             self.deduplication.drop()
         self._termination.close()

@@ -111,6 +111,24 @@ def test_a_long_backlog_expires_in_slices() -> None:
     assert expiry.pass_older(2)
 
 
+@pytest.mark.parametrize("whole_topic", [False, True])
+def test_an_expiry_ends_with_its_subscription(monkeypatch: pytest.MonkeyPatch, *, whole_topic: bool) -> None:
+    """7.2: one that is under way looks at no more entries, and writes nothing of a cursor that is gone."""
+    monkeypatch.setattr(expiry, "_SLICE_ENTRIES", 2)
+    world = World()
+    world.topic().create_subscription("s", EARLIEST)
+    publish_at(world, *[1] * 9)
+    subscription = world.subscription()
+    subscription.expiry.pass_older(2, at_once=True)
+    assert (subscription.expiry.running, subscription.expiry.expired_entries) == (True, 2)
+    if whole_topic:
+        world.broker.delete_topic(NAME)
+    else:
+        world.topic().delete_subscription("s")
+    world.settle()
+    assert (subscription.expiry.running, subscription.expiry.expired_entries) == (False, 2)
+
+
 def test_consumers_lose_what_expires_in_their_hands() -> None:
     """7.2 (I2.2, I3.8): expired messages are no longer pending with anybody, and never come again."""
     world = World(ttl_duration_default_in_seconds=60)
