@@ -57,6 +57,7 @@ class TopicLog:
         self._next_index = ledgers[-1].next_index if ledgers else topic.trimmed_next_index
         self._writer: LedgerWriter | None = None
         self._writers: list[LedgerWriter] = []
+        self._sealed_entries = 0
         self._listeners: list[Callable[[], None]] = []
         self._waiting: list[Callable[[], None]] = []
         self._closed = False
@@ -124,6 +125,7 @@ class TopicLog:
         writer, self._writer = self._writer, None
         if writer is not None:
             self._next_index = writer.next_index
+            self._sealed_entries += writer.entries
             writer.seal()
 
     def terminate(self) -> None:
@@ -247,6 +249,11 @@ class TopicLog:
     def next_index(self) -> int:
         """Message index that the next append begins with; also the number of messages ever appended."""
         return self._next_index if self._writer is None else self._writer.next_index
+
+    @property
+    def entries_added(self) -> int:
+        """Entries appended since the log was opened, durable or not."""
+        return self._sealed_entries + (0 if self._writer is None else self._writer.entries)
 
     @property
     def entries_count(self) -> int:

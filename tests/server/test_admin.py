@@ -208,6 +208,17 @@ def test_internal_statistics_name_ledgers_and_cursors(
     assert internal["cursors"]["s"]["markDeletePosition"] == f"{ledger}:{entry}"
 
 
+def test_what_was_added_is_counted_in_entries(broker: RunningBroker, http: httpx.Client, topic: str, path: str) -> None:
+    """As in Pulsar: a batch is one."""
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=10)
+    with RawClient(broker.service_url) as client:
+        must_succeed(client.open_producer(topic))
+        for number in range(2):
+            client.send_entry(0, number, seal_entry(metadata.SerializeToString(), bytes(100)), messages=10)
+            assert client.next_command().type == BaseCommand.SEND_RECEIPT
+    assert http.get(f"{path}/internalStats").json()["entriesAddedCounter"] == 2
+
+
 def test_statistics_of_partitions_are_added_up(
     broker: RunningBroker, http: httpx.Client, topic: str, path: str
 ) -> None:

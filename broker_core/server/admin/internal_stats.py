@@ -19,7 +19,7 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
     ledgers = log.ledgers()
     newest = ledgers[-1] if ledgers else None
     return {
-        "entriesAddedCounter": topic.traffic_in.messages,
+        "entriesAddedCounter": log.entries_added,
         "numberOfEntries": log.entries_count,
         "totalSize": log.size_bytes,
         "currentLedgerEntries": newest.entries if newest and not newest.closed else 0,
