@@ -8,7 +8,7 @@ metadata; each partition is a topic of its own, made when first used. Pure: file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import TypeAlias
@@ -231,16 +231,18 @@ class Broker:
         """Replace what is set for a namespace; it holds at once for its topics."""
         self.namespaces.require(name)
         self.policies.set_namespace(name, policies)
-        self._apply_policies(topic for topic in self._topics if topic.namespace_name == name)
+        self._apply_policies(lambda topic: topic.namespace_name == name)
 
     def set_topic_policies(self, name: TopicName, policies: Policies) -> None:
         """Replace what is set for a topic, of a partitioned one for all partitions; it holds at once."""
         self.policies.set_topic(name, policies)
-        self._apply_policies(topic for topic in self._topics if topic.base == name.base)
+        self._apply_policies(lambda topic: topic.base == name.base)
 
-    def _apply_policies(self, names: Iterable[TopicName]) -> None:
-        for name in list(names):
-            self._topics[name].apply(self.policies.settings_of(name), self.policies.quotas_of(name))
+    def _apply_policies(self, concerned: Callable[[TopicName], bool]) -> None:
+        for topic in [each for each in self._topics.values() if concerned(each.name)]:
+            topic.apply(self.policies.settings_of(topic.name), self.policies.quotas_of(topic.name))
+        for passing in [each for each in self.non_persistent.all() if concerned(each.name)]:
+            passing.apply(self.policies.settings_of(passing.name))
 
     # -- making and deleting
 

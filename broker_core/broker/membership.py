@@ -1,14 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may join a subscription, and who may delete it: the same whether its messages are stored or not.
+"""Who may join a topic or a subscription, and who may delete one: the same whether messages are stored or not.
 
 Source: Pulsar docs, "Subscription types"; semantics 2.1.1, 2.1.7, 2.1.8.
 """
 
 from __future__ import annotations
 
-from broker_core.base.errors import ConsumerBusyError, MetadataServerError, ServerError
+from broker_core.base.errors import ConsumerBusyError, MetadataServerError, ProducerBusyError, ServerError
 from broker_core.base.names import TopicName
 from broker_core.broker.requests import SubscribeRequest, SubscriptionType
+
+
+def check_room_for_producer(topic: TopicName, producers: int, most: int) -> None:
+    """ProducerBusyError unless a topic with so many producers may have one more (0: any number)."""
+    if most and producers >= most:
+        raise ProducerBusyError(
+            f"{topic} has {most} producers, the most that are allowed",
+            hint="close one, or raise maxProducersPerTopic",
+        )
+
+
+def check_room_for_consumer(topic: TopicName, consumers: int, most: int) -> None:
+    """ConsumerBusyError unless a topic with so many consumers may have one more (0: any number)."""
+    if most and consumers >= most:
+        raise ConsumerBusyError(
+            f"{topic} has {most} consumers, the most that are allowed",
+            hint="close one, or raise maxConsumersPerTopic",
+        )
 
 
 def check_joinable(

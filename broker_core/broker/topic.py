@@ -13,10 +13,8 @@ from typing import Final
 
 from broker_core.base.clock import Clock, Timers
 from broker_core.base.errors import (
-    ConsumerBusyError,
     CorruptEntryError,
     NotAllowedError,
-    ProducerBusyError,
     ProtocolError,
     ServerError,
     SubscriptionNotFoundError,
@@ -33,6 +31,7 @@ from broker_core.broker.cursor_journal import CursorJournal
 from broker_core.broker.deduplication_cursor import DeduplicationCursor
 from broker_core.broker.delayed import TopicDelays
 from broker_core.broker.dispatchers import check_type
+from broker_core.broker.membership import check_room_for_consumer, check_room_for_producer
 from broker_core.broker.policies import Quotas
 from broker_core.broker.producer import Producer
 from broker_core.broker.producers import Producers
@@ -115,12 +114,7 @@ class Topic:
         blocked = refusal_of_producers(self)
         if blocked is not None:
             raise blocked
-        most = self.settings.max_producers_per_topic
-        if most and len(self.producers) >= most:
-            raise ProducerBusyError(
-                f"{self.name} has {most} producers, the most that are allowed",
-                hint="close one, or raise maxProducersPerTopic",
-            )
+        check_room_for_producer(self.name, len(self.producers), self.settings.max_producers_per_topic)
         name = self.producers.admit(request)
         producer = Producer(
             request,
@@ -196,7 +190,8 @@ class Topic:
         check_subscription_name(request.subscription)
         check_not_reserved(request.subscription)
         check_type(request, self.settings)
-        self._check_room_for_consumer()
+        consumers = sum(len(each.consumers) for each in self.subscriptions.values())
+        check_room_for_consumer(self.name, consumers, self.settings.max_consumers_per_topic)
         subscription = self.subscriptions.get(request.subscription)
         if subscription is not None:
             self._check_durability(subscription, request)
@@ -276,14 +271,6 @@ class Topic:
         consumer = subscription.subscribe(request, sink)
         self.subscriptions[request.subscription] = subscription
         return consumer
-
-    def _check_room_for_consumer(self) -> None:
-        most = self.settings.max_consumers_per_topic
-        if most and sum(len(each.consumers) for each in self.subscriptions.values()) >= most:
-            raise ConsumerBusyError(
-                f"{self.name} has {most} consumers, the most that are allowed",
-                hint="close one, or raise maxConsumersPerTopic",
-            )
 
     def _check_durability(self, subscription: Subscription, request: SubscribeRequest) -> None:
         if subscription.durable is not request.durable:

@@ -9,6 +9,7 @@ from broker_core.base.errors import (
     ConsumerBusyError,
     MetadataServerError,
     NotAllowedError,
+    ProducerBusyError,
     ProducerFencedError,
     ServerError,
     TopicNotFoundError,
@@ -27,6 +28,7 @@ from broker_core.broker import (
     TopicsMode,
 )
 from broker_core.broker.non_persistent import NonPersistentTopic, non_persistent_topic_stats
+from broker_core.broker.policies import Policies
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
@@ -330,3 +332,25 @@ def test_entries_that_come_together_are_passed_on_in_order() -> None:
     world.settle()
     assert [delivery.entry.body for delivery in mailbox.deliveries] == [body(str(number)) for number in range(3)]
     assert answers.order == [0, 1, 2]
+
+
+def test_limits_of_a_namespace_hold_at_once() -> None:
+    """1.1.5, 1.1.8: how many producers and consumers a topic may have, and consumers a subscription."""
+    world = World()
+    produce(world)
+    subscribe(world, SHARED)
+    limits = Policies(max_producers_per_topic=2, max_consumers_per_topic=4, max_consumers_per_subscription=2)
+    world.broker.set_namespace_policies(NAME.namespace_name, limits)
+    produce(world)
+    with pytest.raises(ProducerBusyError, match="maxProducersPerTopic"):
+        produce(world)
+    subscribe(world, SHARED)
+    with pytest.raises(ConsumerBusyError, match="maxConsumersPerSubscription"):
+        subscribe(world, SHARED)
+    for name in ("other", "third"):
+        subscribe(world, subscription=name)
+    with pytest.raises(ConsumerBusyError, match="maxConsumersPerTopic"):
+        subscribe(world, subscription="fourth")
+    world.broker.set_namespace_policies(NAME.namespace_name, Policies())
+    produce(world)
+    subscribe(world, SHARED)

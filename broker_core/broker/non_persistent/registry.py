@@ -36,6 +36,9 @@ class NonPersistentTopics:
     def names(self) -> list[TopicName]:
         return sorted(self._topics)
 
+    def all(self) -> list[NonPersistentTopic]:
+        return list(self._topics.values())
+
     def get(self, name: TopicName) -> NonPersistentTopic | None:
         return self._topics.get(name)
 

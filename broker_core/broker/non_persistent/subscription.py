@@ -24,7 +24,8 @@ from broker_core.storage.ledger import StoredEntry
 
 
 class NonPersistentSubscription:
-    """Offers each message to one of its consumers. ``dropped`` counts what nobody could take."""
+    """Offers each message to one of its consumers, of which there may be ``consumers_max`` (0: any number). ``dropped``
+    counts what nobody could take."""
 
     def __init__(
         self, topic: TopicName, request: SubscribeRequest, clock: Clock, settings: Settings, unused: Callable[[], None]
@@ -39,12 +40,12 @@ class NonPersistentSubscription:
         self._topic = topic
         self._clock = clock
         self._unused = unused
-        self._consumers_max = settings.max_consumers_per_subscription
+        self.consumers_max = settings.max_consumers_per_subscription
         self._choice = make_choice(request, topic, settings)
 
     def subscribe(self, request: SubscribeRequest, sink: ConsumerSink) -> Consumer:
         """Let a consumer in, or raise the ServerError that says why not."""
-        check_joinable(self._topic, request, self.kind, len(self.consumers), self._consumers_max)
+        check_joinable(self._topic, request, self.kind, len(self.consumers), self.consumers_max)
         clock = self._clock
         consumer = Consumer(
             request, sink, self, connected_since_ms=clock.now_ms(), traffic=Traffic(clock), redelivered=Traffic(clock)

@@ -18,6 +18,7 @@ from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.dispatchers import check_type
+from broker_core.broker.membership import check_room_for_consumer, check_room_for_producer
 from broker_core.broker.non_persistent.subscription import NonPersistentSubscription
 from broker_core.broker.producer import Producer
 from broker_core.broker.producers import Producers
@@ -67,6 +68,7 @@ class NonPersistentTopic:
 
     def add_producer(self, request: ProducerRequest, sink: ProducerSink) -> Producer:
         """Let a producer in, or let it wait for exclusive access; a ServerError says why not."""
+        check_room_for_producer(self.name, len(self.producers), self.settings.max_producers_per_topic)
         producer = Producer(
             request,
             self.producers.admit(request),
@@ -125,6 +127,8 @@ class NonPersistentTopic:
         """
         check_subscription_name(request.subscription)
         check_type(request, self.settings, stored=False)
+        consumers = sum(len(each.consumers) for each in self.subscriptions.values())
+        check_room_for_consumer(self.name, consumers, self.settings.max_consumers_per_topic)
         subscription = self.subscriptions.get(request.subscription)
         if subscription is None:
             subscription = NonPersistentSubscription(
@@ -149,6 +153,14 @@ class NonPersistentTopic:
     def _unused(self, subscription: str) -> None:
         self.subscriptions.pop(subscription, None)
         self._left()
+
+    # -- policies
+
+    def apply(self, settings: Settings) -> None:
+        """A policy was changed. It holds at once, but for what a connected producer or consumer was told."""
+        self.settings = settings
+        for subscription in self.subscriptions.values():
+            subscription.consumers_max = settings.max_consumers_per_subscription
 
     # -- the end
 
