@@ -275,13 +275,19 @@ class Broker:
                 f"{name} has {before} partitions and cannot shrink to {partitions}", hint="partitions can only be added"
             )
         self._check_room(name, partitions - before)
+        rows = [row for row in (self._row(name.partition(index)) for index in range(before)) if row is not None]
+        subscriptions = {each.name: each.properties for row in rows for each in self._metadata.subscriptions(row.id)}
+        most = self.policies.settings_of(name).max_subscriptions_per_topic
+        if most and len(subscriptions) > most:
+            raise NotAllowedError(
+                f"{name} has {len(subscriptions)} subscriptions, and a new partition may have {most}",
+                hint="delete some, or raise maxSubscriptionsPerTopic",
+            )
         self._metadata.put_partitioned_topic(
             str(name), partitions, self._metadata.partitioned_topic_properties(str(name))
         )
         self._partitions[name] = partitions
         self._watches.appeared(*(name.partition(index) for index in range(before, partitions)))
-        rows = [row for row in (self._row(name.partition(index)) for index in range(before)) if row is not None]
-        subscriptions = {each.name: each.properties for row in rows for each in self._metadata.subscriptions(row.id)}
         for index in range(before, partitions):
             topic = self.topic(name.partition(index)) if subscriptions else None
             for subscription, properties in subscriptions.items():

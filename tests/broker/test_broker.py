@@ -181,6 +181,19 @@ class TestPartitions:
             with pytest.raises(NotAllowedError, match="use 1 to 10000"):
                 world.broker.create_partitioned(name("x"), count)
 
+    def test_growth_that_would_leave_a_subscription_out_is_refused(self) -> None:
+        """1.2.2: each partition has the subscription that it may have; a new one may not have both. Nothing changes."""
+        world = World(max_subscriptions_per_topic=1)
+        world.broker.create_partitioned(name("t"), 2)
+        for index in range(2):
+            world.topic(f"{TOPIC}-partition-{index}").create_subscription(f"s{index}")
+        with pytest.raises(NotAllowedError, match="maxSubscriptionsPerTopic"):
+            world.broker.grow_partitions(name("t"), 3)
+        assert world.broker.partitions_of(name("t")) == 2
+        world.topic(f"{TOPIC}-partition-0").delete_subscription("s0")
+        world.broker.grow_partitions(name("t"), 3)
+        assert list(world.topic(f"{TOPIC}-partition-2").subscriptions) == ["s1"]
+
     def test_their_number_only_grows(self) -> None:
         """1.2.2 New partitions get a cursor of every subscription, so that nothing is missed."""
         world = World()
