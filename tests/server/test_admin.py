@@ -134,7 +134,10 @@ def test_partitions_are_created_grown_and_deleted(http: httpx.Client, topic: str
     assert http.delete(f"{path}/partitions").status_code == 204
     assert http.delete(f"{path}/partitions").status_code == 404
     assert http.put(f"{path}/partitions", json={"properties": {}, "partitions": 3}).status_code == 204
-    assert http.get(f"{path}/partitions").json()["partitions"] == 3
+    assert http.get(f"{path}/partitions").json() == {"partitions": 3, "deleted": False}
+    properties = {"owner": "me"}
+    assert http.put(f"{path}/properties", json=properties).status_code == 204
+    assert http.get(f"{path}/partitions").json() == {"partitions": 3, "properties": properties, "deleted": False}
 
 
 @pytest.mark.parametrize("body", ["0", "-1", "10001", "true", "1.5", '"3"', "{}", "[1]", "", "null", "{", "[" * 10_000])

@@ -84,9 +84,12 @@ async def delete_topic(request: Request) -> Response:
 
 async def get_partitions(request: Request) -> Response:
     """How many partitions a topic has; 0 if it is not partitioned."""
-    name = topic_name(request)
-    partitions = broker_of(request).partitions_of(name, create=flag(request, "checkAllowAutoCreation"))
-    return json_answer({"partitions": partitions, "deleted": False})
+    broker, name = broker_of(request), topic_name(request)
+    partitions = broker.partitions_of(name, create=flag(request, "checkAllowAutoCreation"))
+    properties = broker.topic_properties(name) if partitions else {}
+    return json_answer(
+        {"partitions": partitions, **({"properties": properties} if properties else {}), "deleted": False}
+    )
 
 
 async def create_partitions(request: Request) -> Response:
