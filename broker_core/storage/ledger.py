@@ -180,7 +180,7 @@ class Ledger:
     def _from_cache(
         self, entry: int, stop: int, bytes_max: int, bodies: list[bytes], times: list[int]
     ) -> list[StoredEntry]:
-        index = self.index()
+        index = self.index(entry)
         sizes = list(accumulate(map(len, bodies)))
         fitting = max(bisect_right(sizes, bytes_max), 1)
         if fitting < len(bodies):

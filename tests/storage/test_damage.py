@@ -202,6 +202,26 @@ def test_damage_is_counted_reported_and_copied_once() -> None:
     assert [e.position.entry for e in log.read(Position(1, 0), 9, 999)] == [0]
 
 
+def test_an_index_that_cannot_be_read_is_an_error_of_the_entry_that_was_asked_for() -> None:
+    """Reliability row 5: also if it is in memory; whoever passes over it must not go back to others."""
+    disk = SimDisk()
+    store = open_store(disk, Settings())
+    log = store.open_log(store.metadata.create_topic("t", 1).id)
+    for number in range(5):
+        log.append(entry(b"%d" % number), 1, lambda error: None)
+    log.terminate()
+    store.commits.commit_now()
+    expected = read_all(log)
+    store._context.indexes.forget(1)
+    disk.fail(1, forever=True, kinds=("read",))
+    with pytest.raises(UnreadableEntryError) as caught:
+        log.read(Position(1, 3), 10, 1 << 20)
+    assert caught.value.position == Position(1, 3)
+    disk.heal()
+    assert log.read(Position(1, 3), 10, 1 << 20) == expected[3:]
+    discard(store)
+
+
 def test_a_missing_ledger_makes_its_topic_read_only_and_deletes_nothing() -> None:
     """Reliability row 7, 2.3: a missing file is an error of that topic, never an empty topic."""
     settings = msgspec.structs.replace(
