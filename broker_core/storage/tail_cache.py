@@ -7,7 +7,7 @@ more than the list that refers to them. Never the truth: whatever is missing her
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Final
 
 _ENTRY_OVERHEAD_BYTES: Final = 120
@@ -36,7 +36,7 @@ class TailCache:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._size = 0
-        self._oldest_first: deque[Chunk] = deque()
+        self._oldest_first: OrderedDict[Chunk, None] = OrderedDict()
         self._by_ledger: dict[int, deque[Chunk]] = {}
 
     @property
@@ -55,7 +55,7 @@ class TailCache:
         if last is None or last.size >= _CHUNK_BYTES or last.first + len(last.bodies) != first:
             last = Chunk(ledger, first)
             chunks.append(last)
-            self._oldest_first.append(last)
+            self._oldest_first[last] = None
         last.bodies += bodies
         last.times += times
         charged = size + _ENTRY_OVERHEAD_BYTES * len(bodies)
@@ -78,12 +78,10 @@ class TailCache:
         """Drop what is held of a ledger that is deleted."""
         for chunk in self._by_ledger.pop(ledger, ()):
             self._size -= chunk.size
-            chunk.size = 0  # still queued in _oldest_first; weighs nothing when its turn comes
-            chunk.bodies = []
-            chunk.times = []
+            del self._oldest_first[chunk]
 
     def _evict(self) -> None:
-        chunk = self._oldest_first.popleft()
+        chunk, _ = self._oldest_first.popitem(last=False)
         self._size -= chunk.size
         chunks = self._by_ledger.get(chunk.ledger)
         if chunks and chunks[0] is chunk:
