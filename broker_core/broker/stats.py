@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from broker_core.broker.producer import Producer
     from broker_core.broker.subscription import Subscription
     from broker_core.broker.topic import Topic
+
+
+NO_TYPE: Final = "None"
+"""The type of a subscription without consumers (semantics 2.1.1)."""
 
 
 class ConsumerStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -190,7 +194,7 @@ def subscription_stats(subscription: Subscription) -> SubscriptionStats:
     consumers = [consumer_stats(consumer, keys.get(consumer)) for consumer in subscription.consumers]
     backlog = cursor.backlog_entries()
     return SubscriptionStats(
-        type=dispatcher.kind.label if dispatcher is not None else "None",
+        type=dispatcher.kind.label if dispatcher is not None else NO_TYPE,
         key_shared_mode=by_key.policy.mode.name if by_key is not None else None,
         allow_out_of_order_delivery=by_key is not None and by_key.policy.allow_out_of_order,
         msg_in_replay=dispatcher.replay_entries if dispatcher is not None else 0,

@@ -236,6 +236,11 @@ def test_statistics_of_partitions_are_added_up(
     assert stats["subscriptions"]["s"]["msgBacklog"] == 6
     assert stats["partitions"][f"{topic}-partition-2"]["msgInCounter"] == 3
     assert http.get(f"{path}/partitioned-stats?perPartition=false").json()["partitions"] == {}
+    assert stats["subscriptions"]["s"]["type"] == "None"
+    with RawClient(broker.service_url) as client:
+        must_succeed(client.subscribe(f"{topic}-partition-1", "s"))
+        stats = http.get(f"{path}/partitioned-stats").json()
+        assert stats["subscriptions"]["s"]["type"] == "Exclusive"
 
 
 def test_what_does_not_exist_is_404(http: httpx.Client, path: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from broker_core.broker.stats import TopicStats
+from broker_core.broker.stats import NO_TYPE, TopicStats
 
 Json = dict[str, Any]
 
@@ -58,4 +58,4 @@ def _add(field: str, before: Any, value: Any) -> Any:
         return before or value
     if isinstance(before, int | float | list):
         return before + value
-    return before or value
+    return value if before == NO_TYPE else before or value
