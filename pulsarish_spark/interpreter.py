@@ -3,13 +3,18 @@
 
 Left alone, Spark takes the first ``python3`` on the PATH, which in a virtual environment that is not activated lacks
 this package; all that users then see is "failed to find the data source". A path with a space in it does not work
-either (Spark cuts it there), so the folder goes to the front of the PATH and the name alone is handed over.
+either (Spark cuts it there), so the folder goes to the front of the PATH and the name alone is handed over. The name is
+that of ``pulsarish_python``'s command, the same interpreter that starts sooner, wherever pip has installed it.
 """
 
 import os
 import sys
 from collections.abc import MutableMapping
 from pathlib import Path
+from typing import Final
+
+QUICK_START: Final = "pulsarish-python"
+"""The command of ``pulsarish_python``."""
 
 
 def use_this_python(environment: MutableMapping[str, str] | None = None) -> None:
@@ -23,4 +28,4 @@ def use_this_python(environment: MutableMapping[str, str] | None = None) -> None
         return
     python = Path(sys.executable)
     environment["PATH"] = os.pathsep.join([str(python.parent), *filter(None, [environment.get("PATH")])])
-    environment["PYSPARK_PYTHON"] = python.name
+    environment["PYSPARK_PYTHON"] = QUICK_START if python.with_name(QUICK_START).exists() else python.name
