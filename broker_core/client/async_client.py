@@ -158,7 +158,7 @@ class AsyncClient:
     ) -> AsyncEntryReader:
         """A reader of the entries in [start, end) of a plain topic or one partition; ``end`` None: for ever.
 
-        ``messages_expected``: how many messages the range holds, if known, so that the broker sends no more.
+        ``messages_expected``: how many messages the range holds, if known, so that the broker sends hardly more.
         ``timeout_s``: how long to go without progress (default: the operation timeout).
         """
         reader = AsyncEntryReader(

@@ -44,7 +44,8 @@ PERMITS: Final = 1_000_000_000
 still fits in the 32 bits in which brokers count."""
 
 EARLY_PERMITS: Final = 1000
-"""What the broker may push before it has answered the subscribe: as much as any consumer's queue takes."""
+"""What the broker may push before it has answered the subscribe: as much as any consumer's queue takes. They come on
+top of what is expected, for a broker may ignore them."""
 
 BUFFER_BYTES_DEFAULT: Final = 32 * 1024 * 1024
 SHORT_BYTES_MAX: Final = 1024 * 1024
@@ -68,7 +69,7 @@ class AsyncEntryReader:
         messages_expected: int = 0,
         timeout_s: float | None = None,
     ) -> None:
-        """``messages_expected``: how many the range holds, if known: the broker then sends no more than these.
+        """``messages_expected``: how many the range holds, if known: the broker then sends hardly more than these.
 
         ``timeout_s``: how long to go without progress before giving up (default: the operation timeout).
         """
@@ -152,8 +153,7 @@ class AsyncEntryReader:
             start=self._arriving_at,
         )
         self._port = None  # the one of before is lost
-        early = 0 if self._messages_expected else EARLY_PERMITS
-        await register(connection, self._id, self, request, permits=early)
+        await register(connection, self._id, self, request, permits=EARLY_PERMITS)
         self._port = connection
         self._is_topped_up = not self._messages_expected
         if self._complete or self._failure is not None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading and writing whole entries, probes and cursors, on both servers."""
 
+import json
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from broker_core.base.errors import (
 from broker_core.base.hashing import partition_of_key
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client, EntryReader
+from broker_core.client.entry_reader import EARLY_PERMITS
 from broker_core.wire.batch import decode_entries
 from broker_core.wire.entry import EntryRef
 from tests.client.conftest import Service
@@ -97,6 +99,22 @@ def test_a_small_buffer_and_few_permits_lose_nothing(client: Client, topic: str)
         topic, POSITION_EARLIEST, behind(client, topic), buffer_bytes_max=1000, messages_expected=50
     )
     assert [text.strip() for text in texts(read_all(reader))] == numbered(0, 300)
+
+
+def test_a_broker_that_knows_how_many_are_expected_sends_hardly_more(
+    service: Service, client: Client, topic: str
+) -> None:
+    """What is on its way beyond the end of a range was read and sent for nothing."""
+    send(client, topic, 5000)
+    whole = read_all(client.read_entries(topic, POSITION_EARLIEST, behind(client, topic)))
+
+    def sent() -> int:
+        return int(json.loads(service.admin("GET", f"{topic.replace('://', '/')}/stats"))["msgOutCounter"])
+
+    before = sent()
+    reader = client.read_entries(topic, at(whole[0]), at(whole[19]), messages_expected=190)
+    assert texts(read_all(reader)) == numbered(0, 190)
+    assert sent() - before <= 190 + EARLY_PERMITS + 10
 
 
 def test_the_first_entry_at_a_position_may_be_in_a_later_ledger(service: Service, client: Client, topic: str) -> None:
