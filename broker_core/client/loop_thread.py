@@ -117,19 +117,23 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` on the loop and return its result. An interrupt in the calling thread cancels it."""
+        """Run ``work`` on the loop, behind what this thread has posted, and return its result.
+
+        An interrupt in the calling thread cancels it.
+        """
         self._check_caller_of(work)
         call = _Call(work)
-        self.loop.call_soon_threadsafe(call.begin)
+        # Posted, as the loop takes what was posted in portions: a call beside them would begin before the last ones.
+        self.post(call.begin)
         try:
             call.wait()
         except BaseException:
-            self.loop.call_soon_threadsafe(call.cancel)
+            self.post(call.cancel)
             raise
         return call.result()
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin ``work`` on the loop; whoever wants to know waits for the future."""
+        """Begin ``work`` on the loop, perhaps before what was posted; whoever wants to know waits for the future."""
         self._check_caller_of(work)
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 

@@ -15,7 +15,7 @@ import pytest
 from broker_core.base.errors import AlreadyClosedError, PulsarishError, UsageError
 from broker_core.base.positions import MessageId
 from broker_core.client import Client
-from broker_core.client.loop_thread import Latch, LoopThread, shared_loop_thread
+from broker_core.client.loop_thread import CALLS_AT_ONCE_MAX, Latch, LoopThread, shared_loop_thread
 from broker_core.testing.running_broker import RunningBroker
 from tests.client.helpers import WAIT_S, eventually, numbered, send, take, values
 from tests.interrupts import interrupted_at
@@ -54,6 +54,23 @@ def test_posted_calls_run_in_order_from_every_thread() -> None:
     eventually(lambda: len(seen) == 15_000, "all calls were made")
     for mark in range(3):
         assert [number for each, number in seen if each == mark] == list(range(5000))
+    loop_thread.stop()
+
+
+def test_a_call_that_waits_runs_behind_everything_that_was_posted_before() -> None:
+    """However much that is: a flush must not miss messages, nor a close come before them."""
+    loop_thread = LoopThread()
+    seen: list[int] = []
+    go_on = threading.Event()
+
+    async def count() -> int:
+        return len(seen)
+
+    loop_thread.post(go_on.wait, WAIT_S)
+    for number in range(5 * CALLS_AT_ONCE_MAX):
+        loop_thread.post(seen.append, number)
+    go_on.set()
+    assert loop_thread.run(count()) == 5 * CALLS_AT_ONCE_MAX
     loop_thread.stop()
 
 
