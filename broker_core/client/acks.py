@@ -110,9 +110,11 @@ class AckGrouping:
             words = words_of_bits(self._cumulative_remaining) or None
             commands.append(AckCommand(True, [(self._cumulative[0], words)]))
             self._cumulative_waits = False
-        done = self._cumulative[0]
-        ids: list[tuple[Position, tuple[int, ...] | None]] = [(each, None) for each in self._individual if each > done]
-        ids += [(each, words_of_bits(left)) for each, left in self._partial.items() if each > done]
+        done = self._cumulative  # Perhaps in the middle of a batch, of which the rest is acknowledged singly.
+        ids: list[tuple[Position, tuple[int, ...] | None]] = [
+            (each, None) for each in self._individual if (each, _WHOLE) > done
+        ]
+        ids += [(each, words_of_bits(left)) for each, left in self._partial.items() if (each, _WHOLE) > done]
         self._individual.clear()
         self._partial.clear()
         commands += [AckCommand(False, ids[at : at + ids_max]) for at in range(0, len(ids), ids_max)]

@@ -56,6 +56,23 @@ def test_words_have_the_lowest_index_in_the_lowest_bit() -> None:
     assert other.take(1000) == [AckCommand(False, [(at(1), (5,))])]
 
 
+def test_the_rest_of_a_batch_may_be_acknowledged_singly_behind_a_cumulative_ack() -> None:
+    """3.1.5, 3.1.7: the cumulative ack ends in the middle of the batch, and what lies behind it there still counts."""
+    for together in (True, False):
+        grouping, broker = AckGrouping(batch_index_acks=True), ModelBroker()
+        grouping.received(at(1), 0b1111)
+        grouping.cumulative(entry(1, 1, 4))
+        if not together:
+            broker.take(grouping.take(1000))
+        grouping.individual(entry(1, 2, 4))
+        broker.take(grouping.take(1000))
+        assert broker.is_acked(entry(1, 2, 4))
+        assert not broker.is_acked(entry(1, 3, 4))
+        assert grouping.individual(entry(1, 3, 4))
+        broker.take(grouping.take(1000))
+        assert broker.is_acked(entry(1))
+
+
 def test_without_index_acks_an_entry_is_acked_with_its_last_message() -> None:
     """3.1.5 batched, index acks off: nothing is sent before all messages of the entry are acknowledged."""
     grouping = AckGrouping(batch_index_acks=False)
