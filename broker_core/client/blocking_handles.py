@@ -182,6 +182,7 @@ class Producer(Handle[AsyncProducer]):
     def _post(self, message: OutgoingMessage, on_sent: OnSent | None, *, at_once: bool) -> None:
         """Take room for ``message`` on the calling thread, which is not the loop's, and give it to the loop's."""
         inner = self._inner
+        self._thread.check_process()
         if not inner.window.try_take(message.size_bytes):
             self._thread.check_caller()
             if not inner.config.block_if_queue_full:
@@ -213,6 +214,7 @@ class Consumer(Handle[AsyncConsumer]):
 
     def receive(self, timeout_s: float | None = None) -> Message:
         """The next message. Raises OperationTimeoutError when none came in ``timeout_s`` (None: wait for ever)."""
+        self._thread.check_process()
         message = self._inner.take()
         return self._wait_for_message(timeout_s) if message is None else message
 

@@ -109,10 +109,11 @@ class LoopThread:
     """A running event loop in a daemon thread."""
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
         self.loop = _new_loop()
         self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
         self._is_awake = False
+        self.is_left_behind = False
+        """Whether this process is a child of the one that the thread runs in. Told at the fork: asking costs a call."""
         self._thread = threading.Thread(target=self._run, name="pulsarish-client", daemon=True)
         self._thread.start()
 
@@ -139,6 +140,7 @@ class LoopThread:
 
     def post(self, call: Callable[..., object], *args: object) -> None:
         """Call ``call(*args)`` soon on the loop's thread. Its failure is logged. Cheap: the loop is woken once."""
+        self.check_process()
         self._calls.append((call, args))
         if self._is_awake:
             return
@@ -151,14 +153,18 @@ class LoopThread:
 
     def check_caller(self) -> None:
         """Refuse what would wait for itself, or for a thread that a fork has left behind."""
-        if self.pid != os.getpid():
-            raise AlreadyClosedError(
-                "this object was made before the process forked", hint="make it anew in the child process"
-            )
+        self.check_process()
         if threading.current_thread() is self._thread:
             raise UsageError(
                 "a blocking call was made inside a callback of the client",
                 hint="use send_async there, or another thread",
+            )
+
+    def check_process(self) -> None:
+        """Refuse what nobody would do, as a fork has left the thread behind; even its locks may be held for ever."""
+        if self.is_left_behind:
+            raise AlreadyClosedError(
+                "this object was made before the process forked", hint="make it anew in the child process"
             )
 
     def _check_caller_of(self, work: Coroutine[Any, Any, object]) -> None:
@@ -175,7 +181,7 @@ class LoopThread:
 
     def stop(self) -> None:
         """End the loop; the thread ends soon after."""
-        if self.pid == os.getpid() and self._thread.is_alive():
+        if not self.is_left_behind and self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join(STOP_SECONDS_MAX)
 
@@ -221,6 +227,8 @@ def shared_loop_thread() -> LoopThread:
 
 def _in_forked_child() -> None:
     global _shared, _lock
+    if _shared is not None:
+        _shared.is_left_behind = True
     _shared = None
     _lock = threading.Lock()
     disown_sockets()

@@ -229,6 +229,24 @@ def test_a_client_works_on_both_sides_of_a_fork(client: Client, topic: str) -> N
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_neither_sends_nor_takes_with_what_its_parent_made(client: Client, topic: str) -> None:
+    """Also where nothing waits: nobody would send it, and what is queued belongs to the parent."""
+    producer, consumer = client.create_producer(topic), client.subscribe(topic, "s", initial_position="earliest")
+    send(client, topic, 2)
+    message = consumer.receive(WAIT_S)
+    eventually(lambda: consumer.stats().queued_messages == 1, "the second message is here")
+    attempts = (
+        lambda: producer.send_async("lost"),
+        lambda: consumer.receive(WAIT_S),
+        lambda: consumer.acknowledge(message),
+        lambda: consumer.negative_acknowledge(message),
+    )
+    for attempt in attempts:
+        assert "before the process forked" in in_child(attempt)
+    assert values([consumer.receive(WAIT_S)]) == ["m1"]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_does_not_hold_the_parents_connections_open(broker: RunningBroker, topic: str) -> None:
     """The broker sees the parent leave, though a child that was forked in between lives on."""
     client = Client(broker.service_url)
