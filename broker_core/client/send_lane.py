@@ -21,6 +21,7 @@ from typing import Final, NamedTuple, TypeAlias
 from broker_core.base.errors import (
     AlreadyClosedError,
     ChecksumMismatchError,
+    NotAllowedError,
     OperationTimeoutError,
     PulsarishError,
     RemoteProtocolError,
@@ -189,8 +190,8 @@ class SendLane:
         self._finish(entry, Position(head.ledger, head.entry), None)
 
     def send_error(self, sequence_id: int, failure: ServerError) -> None:
-        if isinstance(failure, ChecksumMismatchError):
-            self._drop(sequence_id, failure)
+        if isinstance(failure, ChecksumMismatchError | NotAllowedError):
+            self._drop(sequence_id, failure)  # It is about this entry alone.
         elif worth_retrying(failure, attached_before=True):
             self._start_over(failure)
         else:
@@ -269,8 +270,9 @@ class SendLane:
             self._report(entry, None, failure)
 
     def _drop(self, sequence_id: int, failure: PulsarishError) -> None:
+        """Fail one entry; brokers name a batch by its first message, Apache Pulsar by its last."""
         for pair in self._pending:
-            if pair[1].sequence_id == sequence_id:
+            if sequence_id in (pair[1].sequence_id, pair[1].highest_sequence_id):
                 self._pending.remove(pair)
                 self._finish(pair[1], None, failure)
                 return

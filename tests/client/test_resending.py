@@ -7,10 +7,12 @@ import pytest
 
 from broker_core.base.errors import (
     ChecksumMismatchError,
+    NotAllowedError,
     OperationTimeoutError,
     ServiceNotReadyError,
     TopicTerminatedError,
 )
+from broker_core.base.positions import MessageId
 from broker_core.client import AsyncClient
 from broker_core.wire.commands import close_producer, error, send_error
 from broker_core.wire.proto import pulsar_api_pb2 as pb
@@ -189,6 +191,33 @@ def test_refused_messages_end_as_the_refusal_says() -> None:
         for _ in range(2):
             with pytest.raises(TopicTerminatedError):
                 await producer.send("z")
+
+    run(play)
+
+
+@pytest.mark.parametrize("named_by", [0, 1])
+def test_one_refused_entry_does_not_end_the_others(named_by: int) -> None:
+    """B.4 SEND_ERROR: NotAllowed is about one entry, which a policy refuses; a batch is named by either end."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        producer = await client.create_producer("t", batching_max_messages=2, batching_max_publish_delay_s=10)
+        refused = [NotAllowedError("too large")]
+
+        def once(peer: Peer, sequence_id: int) -> None:
+            if refused:
+                peer.send(send_error(0, sequence_id + named_by, refused.pop()))
+            else:
+                peer.receipt(sequence_id, sequence_id)
+
+        broker.on_send = once
+        outcomes: list[object] = []
+        for value in ("a", "b", "c", "d"):
+            message = producer.outgoing(value)
+            await producer.reserve(message.size_bytes)
+            producer.enqueue(message, lambda message_id, failure: outcomes.append(message_id or type(failure)))
+        await producer.flush()
+        assert outcomes == [NotAllowedError, NotAllowedError, MessageId(1, 2, -1, 0, 2), MessageId(1, 2, -1, 1, 2)]
+        assert (await producer.send("e")).entry == 4
 
     run(play)
 
