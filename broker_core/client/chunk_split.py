@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from broker_core.base.errors import UsageError
+from broker_core.base.limits import METADATA_BYTES_MAX
 from broker_core.wire.entry import BytesLike, entry_head
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 
@@ -52,10 +53,10 @@ def part_bytes_max(metadata: pb.MessageMetadata, size_bytes: int, message_bytes_
     # No chunk has a higher number than this, so that no chunk's metadata is larger.
     _number(widest, size_bytes, size_bytes + 1, size_bytes)
     limit = message_bytes_max - widest.ByteSize()
-    if limit <= 0:
+    if limit <= 0 or widest.ByteSize() > METADATA_BYTES_MAX:
         raise UsageError(
-            f"the properties and keys of a message take {widest.ByteSize()} bytes, which leaves no room for its value "
-            f"in the {message_bytes_max} bytes that the broker takes at once",
+            f"the properties and keys of a message take {widest.ByteSize()} bytes beside its value, "
+            "and the broker has no room for that",
             hint="put them into the value",
         )
     return min(limit, chunk_bytes_max) if chunk_bytes_max > 0 else limit

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from typing import Unpack, cast
+from typing import Final, Unpack, cast
 
 from broker_core.base.errors import (
     AlreadyClosedError,
@@ -23,6 +23,7 @@ from broker_core.base.errors import (
     UsageError,
 )
 from broker_core.base.invariants import invariant
+from broker_core.base.limits import FRAME_SLACK_BYTES, METADATA_BYTES_MAX
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.batching import (
@@ -50,6 +51,9 @@ from broker_core.client.send_window import SendWindow
 from broker_core.wire.compression import codec_of_name
 
 _log = logging.getLogger(__name__)
+
+COMMAND_BYTES_MAX: Final = 1024
+"""What a SEND may take beside its entry: some numbers."""
 
 
 class PartitionProducer:
@@ -150,8 +154,9 @@ class PartitionProducer:
             self._submit(batch)
 
     def _submit(self, batch: EncodedBatch) -> None:
-        if batch.payload_bytes > self.lane.max_message_size:
-            self._settle(batch, None, self._too_large(batch.payload_bytes))
+        refusal = self._entry_refusal(batch)
+        if refusal is not None:
+            self._settle(batch, None, refusal)
             return
         self.lane.submit(
             OutgoingEntry(
@@ -174,6 +179,20 @@ class PartitionProducer:
         too_large = self._config.compression == "none" and len(message.value or b"") > self.lane.max_message_size
         if too_large and self._chunked is None:
             return self._too_large(len(message.value or b""))
+        return None
+
+    def _entry_refusal(self, batch: EncodedBatch) -> PulsarishError | None:
+        """Why the broker would not take the entry. It would close the connection, again with each attempt."""
+        limit = self.lane.max_message_size
+        if batch.payload_bytes > limit:
+            return self._too_large(batch.payload_bytes)
+        beside = len(batch.body) - batch.payload_bytes
+        if beside > METADATA_BYTES_MAX or len(batch.body) > limit + FRAME_SLACK_BYTES - COMMAND_BYTES_MAX:
+            return UsageError(
+                f"the properties and keys of a message take {beside} bytes beside its {batch.payload_bytes} of value, "
+                "more than the broker takes",
+                hint="put them into the value",
+            )
         return None
 
     def _too_large(self, size: int) -> UsageError:

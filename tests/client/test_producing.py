@@ -10,6 +10,7 @@ import pytest
 
 from broker_core.base.errors import ProducerBusyError, PulsarishError, QueueFullError, UsageError
 from broker_core.base.hashing import partition_of_key
+from broker_core.base.limits import METADATA_BYTES_MAX
 from broker_core.base.positions import MessageId
 from broker_core.client import Client
 from tests.client.conftest import Service
@@ -139,6 +140,22 @@ def test_too_large_a_message_is_refused_before_it_is_sent(client: Client, topic:
         producer.send(b"x" * (8 * 1024 * 1024))
         with pytest.raises(UsageError, match="maxMessageSize"):
             producer.send(random.Random(1).randbytes(6 * 1024 * 1024))
+
+
+@pytest.mark.parametrize("chunking", [False, True])
+def test_properties_that_no_broker_takes_are_refused_before_they_are_sent(
+    client: Client, topic: str, chunking: bool
+) -> None:
+    """The broker would close the connection, which others use too, and again with each attempt to send them."""
+    options = {"batching_enabled": False, "chunking_enabled": True} if chunking else {}
+    with client.create_producer(topic, **options) as producer:  # type: ignore[arg-type]
+        for size in (METADATA_BYTES_MAX, 6 * 1024 * 1024):
+            with pytest.raises(UsageError, match="put them into the value"):
+                producer.send(b"x" * (3 * 1024 * 1024), properties={"name": "x" * size})
+        if not chunking:
+            with pytest.raises(UsageError, match="put them into the value"):
+                producer.send(b"x" * (5 * 1024 * 1024), properties={"name": "x" * 20_000})
+        producer.send(b"x", properties={"name": "x" * (METADATA_BYTES_MAX // 2)})
 
 
 def test_failures_without_a_callback_come_out_of_flush(client: Client, topic: str) -> None:
