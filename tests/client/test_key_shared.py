@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import defaultdict
 
@@ -10,8 +11,8 @@ import pytest
 
 from broker_core.base.errors import ConfigError, ConsumerAssignError, ConsumerBusyError, OperationTimeoutError
 from broker_core.client import Client, Consumer, KeySharedPolicy, Message
-from tests.client.conftest import Service
-from tests.client.helpers import WAIT_S, assert_nothing_comes, take, values
+from tests.client.conftest import Service, admin_path
+from tests.client.helpers import WAIT_S, assert_nothing_comes, eventually, send, take, values
 
 KEYS = [f"key-{number}" for number in range(20)]
 
@@ -136,7 +137,28 @@ def test_sequence_ids_of_the_application_are_kept(client: Client, topic: str) ->
         for sequence_id, key in ((10, "a"), (20, "b"), (30, "a")):
             producer.send_async(str(sequence_id), key=key, sequence_id=sequence_id)
     messages = take(client.create_reader(topic), 3)
-    assert [(message.value, message.sequence_id) for message in messages] == [(b"10", 10), (b"30", 30), (b"20", 20)]
+    assert [(message.value, message.sequence_id) for message in messages] == [(b"10", 10), (b"20", 20), (b"30", 30)]
+
+
+def test_batches_by_key_with_ids_of_the_application_survive_deduplication(
+    service: Service, client: Client, topic: str
+) -> None:
+    """2.10.2, 1.8.5: an entry counts up to its highest id; a lower one behind it would pass for sent before."""
+    send(client, topic, 1)  # There must be a topic to set a policy of.
+    service.admin("POST", f"{admin_path(topic)}/deduplicationEnabled", "true")
+
+    def is_on() -> bool:
+        return bool(json.loads(service.admin("GET", f"{admin_path(topic)}/stats"))["deduplicationStatus"] == "Enabled")
+
+    eventually(is_on, "deduplication is on for the topic")
+    consumer = client.subscribe(topic, "s")
+    options = {"batching_type": "key_based", "batching_max_publish_delay_s": 10.0}
+    with client.create_producer(topic, name="chooses", **options) as producer:  # type: ignore[arg-type]
+        for sequence_id, key in enumerate("aabba"):
+            producer.send_async(str(sequence_id), key=key, sequence_id=sequence_id)
+    messages = take(consumer, 5)
+    assert [message.sequence_id for message in messages] == [0, 1, 2, 3, 4]
+    assert len({message.message_id.position for message in messages}) == 3
 
 
 @pytest.mark.parametrize("keyed_by", ["key", "ordering_key"])
