@@ -71,6 +71,8 @@ def _take_room(window: SendWindow, size: int, timeout_s: float, no_room: Callabl
     while not window.try_take(size):
         room = Latch()
         window.wake_later(room.open)
+        if window.try_take(size):
+            return  # It came before anybody could be woken for it.
         if not room.wait(max(0.0, deadline - _clock.monotonic())) and _clock.monotonic() >= deadline:
             raise no_room()
 

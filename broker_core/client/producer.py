@@ -104,6 +104,7 @@ class PartitionProducer:
     async def close(self) -> None:
         """Leave the broker; what has no receipt fails."""
         await self.lane.close()
+        self.flush_batch()  # What came while the last flush was waiting.
 
     def enqueue(self, message: OutgoingMessage, on_sent: OnSent | None, at_once: bool) -> None:
         """Take ``message`` into the open batch, or send it. Its room in the window is taken already.

@@ -2,8 +2,7 @@
 """How much one producer may have waiting for receipts, in messages and bytes, and who waits for room.
 
 Thread-safe: an application thread takes room before it hands a message to the event loop, the loop gives it back with
-the receipt. Knows neither loops nor threads beyond its lock; a waiter is any callable, and may be called more than once
-where a limit of the client counts too. Source: semantics 1.7.6.
+the receipt. Knows neither loops nor threads beyond its lock; a waiter is any callable. Source: semantics 1.7.6.
 """
 
 from __future__ import annotations
@@ -63,13 +62,19 @@ class SendWindow:
             wake()
 
     def wake_later(self, wake: Callable[[], None]) -> None:
-        """Call ``wake`` when room was given back; at once if nothing is taken. It may be called on any thread."""
-        with self._lock:
-            waits = self._messages > 0
-            if waits:
-                self._waiters.append(wake)
+        """Call ``wake`` when room is given back; at once if nothing is taken. It may be called on any thread.
+
+        What was given back before does not count, so where threads are concurrent, look again behind this.
+        """
         if self._memory is not None:
-            waits = self._memory.wake_later(wake) or waits
+            # What is given back here is given back there as well. In both lists, who waits for this window would be
+            # added to it once more whenever another gives something back.
+            waits = self._memory.wake_later(wake)
+        else:
+            with self._lock:
+                waits = self._messages > 0
+                if waits:
+                    self._waiters.append(wake)
         if not waits:
             wake()
 

@@ -10,7 +10,9 @@ import pytest
 
 from broker_core.base.errors import ConfigError, QueueFullError
 from broker_core.client import Client, ClientConfig, Producer
+from broker_core.client.blocking_handles import _take_room
 from broker_core.client.memory_limit import MemoryLimit
+from broker_core.client.send_window import SendWindow
 from tests.client.conftest import Service
 from tests.client.helpers import WAIT_S
 
@@ -94,6 +96,45 @@ def test_everybody_who_waits_is_woken_once() -> None:
     assert woken == ["a", "b"]
     limit.give_back(5)
     assert (woken, limit.bytes) == (["a", "b"], 0)
+
+
+def test_who_waits_in_vain_waits_once() -> None:
+    """1.7.6 a producer that waits for its own receipts is woken by those of others, and must not grow with each."""
+    memory = MemoryLimit(100)
+    full, busy = SendWindow(1, 100, memory), SendWindow(0, 100, memory)
+    assert full.try_take(10)
+    woken: list[bool] = []
+
+    def wake() -> None:
+        woken.append(full.try_take(10))
+        if not woken[-1]:
+            full.wake_later(wake)
+
+    full.wake_later(wake)
+    for _ in range(5):
+        assert busy.try_take(10)
+        busy.give_back(1, 10)
+    assert woken == [False] * 5
+    full.give_back(1, 10)
+    assert woken == [False] * 5 + [True]
+
+
+def test_room_that_comes_before_the_wait_for_it_is_seen() -> None:
+    """1.7.6 the receipt may come between the look and the wait, and what others hold need not end."""
+
+    class ReceiptAtOnce(SendWindow):
+        def try_take(self, size_bytes: int) -> bool:
+            taken = super().try_take(size_bytes)
+            if not taken:
+                self.give_back(1, 10)
+            return taken
+
+    memory = MemoryLimit(100)
+    assert memory.try_take(10)
+    window = ReceiptAtOnce(1, 100, memory)
+    assert window.try_take(10)
+    _take_room(window, 10, 0.5, lambda: QueueFullError("no room"))
+    assert window.messages == 1
 
 
 def test_large_messages_do_not_pile_up_in_a_consumer(service: Service, client: Client, topic: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import pytest
 
 from broker_core.base.errors import (
+    AlreadyClosedError,
     ChecksumMismatchError,
     NotAllowedError,
     OperationTimeoutError,
@@ -218,6 +219,28 @@ def test_one_refused_entry_does_not_end_the_others(named_by: int) -> None:
         await producer.flush()
         assert outcomes == [NotAllowedError, NotAllowedError, MessageId(1, 2, -1, 0, 2), MessageId(1, 2, -1, 1, 2)]
         assert (await producer.send("e")).entry == 4
+
+    run(play)
+
+
+def test_what_comes_while_a_producer_closes_is_told_its_fate() -> None:
+    """1.7.5 it waits in an open batch, and nobody waits for the publish delay of a producer that is gone."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        producer = await client.create_producer("t", batching_max_publish_delay_s=1000)
+        broker.on_send = lambda peer, sequence_id: None
+        first = asyncio.ensure_future(producer.send("a"))
+        await broker.until(lambda: bool(broker.peers[0].sends))
+        closing = asyncio.ensure_future(producer.close())
+        await asyncio.sleep(0)
+        outcomes: list[object] = []
+        message = producer.outgoing("b")
+        await producer.reserve(message.size_bytes)
+        producer.enqueue(message, lambda message_id, failure: outcomes.append(message_id or type(failure)))
+        broker.peers[0].receipt(0, 0)
+        await closing
+        assert (await first).entry == 0
+        assert outcomes == [AlreadyClosedError]
 
     run(play)
 
