@@ -54,7 +54,7 @@ def from_json(line: bytes, number: int) -> Outgoing:
     """The message of one line; UsageError names the line if it is not such an object."""
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _bad_line(number, f"it is not JSON ({error})") from error
     if not isinstance(row, dict):
         raise _bad_line(number, "it is not a JSON object")
@@ -68,7 +68,10 @@ def from_json(line: bytes, number: int) -> Outgoing:
         raise _bad_line(number, "eventTime must be milliseconds since the epoch")
     key = _read_field(row, "key", number)
     value = _read_field(row, "value", number)
-    return Outgoing(value.encode() if isinstance(value, str) else value, key, properties, event_time)
+    try:
+        return Outgoing(value.encode() if isinstance(value, str) else value, key, properties, event_time)
+    except UnicodeEncodeError as error:
+        raise _bad_line(number, f"its value is not a text that UTF-8 can express ({error})") from error
 
 
 def _bytes_field(name: str, content: str | bytes | None) -> dict[str, str | None]:

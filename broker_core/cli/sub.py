@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -193,7 +193,11 @@ def _place(text: str) -> str | MessageId | datetime:
 
 def _milliseconds(time: datetime) -> int:
     """Since the epoch; never negative, as nothing was published before it."""
-    return max(int(time.timestamp() * 1000), 0)
+    try:
+        seconds = time.timestamp()
+    except (ValueError, OverflowError):
+        seconds = time.replace(tzinfo=UTC).timestamp()  # It is too far away to be told as local time.
+    return max(int(seconds * 1000), 0)
 
 
 def _message_id(option: str, text: str) -> MessageId:

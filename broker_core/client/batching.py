@@ -10,6 +10,7 @@ Source: semantics 1.5, 1.7.5; Pulsar docs, "Binary protocol - Batch messages".
 from __future__ import annotations
 
 import base64
+import math
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from operator import index
@@ -99,7 +100,11 @@ def outgoing(
     Shared and Key_Shared subscriptions hold a message back until ``deliver_at_ms`` (since the epoch), or for
     ``deliver_after_s`` by this machine's clock; all others deliver it at once.
     """
-    after_ms = round(deliver_after_s * 1000)
+    after_ms = 0
+    if deliver_after_s:
+        if not math.isfinite(deliver_after_s):
+            raise UsageError(f"deliver_after_s is {deliver_after_s!r}", hint="give a time that will come")
+        after_ms = round(deliver_after_s * 1000)
     return _checked(value, key, ordering_key, properties, event_time_ms, sequence_id, deliver_at_ms, after_ms)
 
 

@@ -8,6 +8,7 @@ one. Source: semantics section 8; Pulsar docs, "Client libraries".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypedDict, get_args
@@ -50,6 +51,8 @@ def _check_choice(name: str, value: object, choices: object) -> None:
 
 def _check_least(least: float, **values: float) -> None:
     for name, value in values.items():
+        if not math.isfinite(value):
+            raise ConfigError(f"{name} {value!r} is not possible", hint=f"use a number, {least} or more")
         if value < least:
             raise ConfigError(f"{name} {value!r} is too small", hint=f"use {least} or more")
 

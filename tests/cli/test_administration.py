@@ -117,7 +117,15 @@ def test_a_subscription_is_reset(pulsarish: Pulsarish, topic: str) -> None:
     """1.4.6: to a word, a message or a time."""
     _fill(pulsarish, topic, 5)
     ids = [row["messageId"] for row in _objects(pulsarish("consume", topic, "--exit").stdout)]
-    for where, left in ((ids[3], 2), ("earliest", 5), ("latest", 0), ("2020-01-01", 5), ("2999-01-01T00:00Z", 0)):
+    places = (
+        (ids[3], 2),
+        ("earliest", 5),
+        ("latest", 0),
+        ("2020-01-01", 5),
+        ("2999-01-01T00:00Z", 0),
+        ("0001-01-01", 5),
+    )
+    for where, left in places:
         done = pulsarish("sub", "reset", topic, "s", "--to", where, "-y")
         assert (done.returncode, _backlog(pulsarish, topic)) == (0, left), (where, done.stderr)
     assert pulsarish("sub", "reset", topic, "s", "--to", "yesterday", "-y").returncode == 2

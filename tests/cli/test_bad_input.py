@@ -116,6 +116,8 @@ def test_bytes_on_the_command_line_stay_what_they_are(pulsarish: Pulsarish, topi
         (["-p", f"a={NOT_UTF8}"], "properties"),
         (["--name", NOT_UTF8], "name"),
         (["--split-key", ""], "--split-key is empty"),
+        (["--deliver-after", "nan"], "deliver_after_s is nan"),
+        (["--deliver-after", "inf"], "deliver_after_s is inf"),
     ],
 )
 def test_what_cannot_be_sent_is_refused(pulsarish: Pulsarish, topic: str, arguments: list[str], words: str) -> None:
@@ -199,7 +201,14 @@ def test_output_is_utf8_whatever_the_locale(broker: RunningBroker, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("line", "reason"),
-    [(b"{", b"not JSON"), (b'{"value":"\xff"}', b"not JSON"), (b"[1]", b"not a JSON object"), (b"", b"not JSON")],
+    [
+        (b"{", b"not JSON"),
+        (b'{"value":"\xff"}', b"not JSON"),
+        pytest.param(b"[" * 100_000, b"not JSON", id="deep"),
+        (b"[1]", b"not a JSON object"),
+        (b"", b"not JSON"),
+        (b'{"value":"\\ud800"}', b"not a text that UTF-8 can express"),
+    ],
 )
 def test_a_line_that_is_no_message(pulsarish: Pulsarish, topic: str, line: bytes, reason: bytes) -> None:
     """Code 2 with its number; those before it are stored, and their ids are there."""

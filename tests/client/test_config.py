@@ -2,6 +2,7 @@
 """What can be configured."""
 
 import dataclasses
+import math
 from typing import Any
 
 import pytest
@@ -34,6 +35,8 @@ def test_keyword_arguments_are_the_fields_of_the_config(config: type, options: A
         (ProducerConfig, {"batching_max_messages": 0}),
         (ProducerConfig, {"send_timeout_s": 0}),
         (ProducerConfig, {"initial_sequence_id": -2}),
+        (ProducerConfig, {"send_timeout_s": math.inf}),
+        (ConsumerConfig, {"ack_timeout_s": math.nan}),
         (ConsumerConfig, {"type": "keyed"}),
         (ConsumerConfig, {"initial_position": "middle"}),
         (ConsumerConfig, {"receiver_queue_size": -1}),

@@ -2,6 +2,7 @@
 """What an application may send is checked where it can be told: what passes can be encoded."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,8 @@ UNFIT: list[dict[str, Any]] = [
     {"deliver_at_ms": 2**63},
     {"deliver_at_ms": -1},
     {"deliver_after_s": 1e300},
+    {"deliver_after_s": math.nan},
+    {"deliver_after_s": math.inf},
 ]
 
 
