@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
+from broker_core.base.errors import AlreadyClosedError
 from broker_core.base.names import TopicName
 from broker_core.client.batching import MessageFields
 from broker_core.client.config import ProducerConfig
@@ -23,13 +24,15 @@ class LetterBox:
         self._initial_subscription = initial_subscription
         self._producers: dict[TopicName, AsyncProducer] = {}
         self._making: dict[TopicName, asyncio.Lock] = {}
+        self._closed = False
 
     async def send(self, topic: TopicName, value: bytes | None, fields: MessageFields, dead: bool) -> None:
         """Store one letter; raises why it may not be stored."""
         await (await self._producer(topic, dead)).send(value, **fields)
 
     async def close(self) -> None:
-        """Leave the brokers."""
+        """Store what was given to producers, and leave the brokers. No more letters."""
+        self._closed = True
         producers = list(self._producers.values())
         self._producers.clear()
         await asyncio.gather(*(each.close() for each in producers))
@@ -38,10 +41,19 @@ class LetterBox:
         async with self._making.setdefault(topic, asyncio.Lock()):
             producer = self._producers.get(topic)
             if producer is None:
+                self._check_open(topic)
                 config = ProducerConfig(
                     batching_enabled=False,
                     chunking_enabled=True,
                     initial_subscription_name=self._initial_subscription if dead else None,
                 )
-                producer = self._producers[topic] = await AsyncProducer.create(self._network, topic, config)
+                producer = await AsyncProducer.create(self._network, topic, config)
+                if self._closed:
+                    await producer.close()
+                self._check_open(topic)
+                self._producers[topic] = producer
             return producer
+
+    def _check_open(self, topic: TopicName) -> None:
+        if self._closed:
+            raise AlreadyClosedError(f"the consumer was closed before it had a producer for {topic}")

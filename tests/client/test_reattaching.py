@@ -6,6 +6,7 @@ import asyncio
 import pytest
 
 from broker_core.base.errors import (
+    AlreadyClosedError,
     ChecksumMismatchError,
     ConnectionLostError,
     NotAllowedError,
@@ -23,7 +24,7 @@ from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.scenes import flows, run, subscribes
-from tests.client.scripted_broker import Peer, ScriptedBroker, plain_entry
+from tests.client.scripted_broker import Peer, ScriptedBroker, answer, plain_entry
 
 
 def test_flows_come_in_halves_of_the_queue() -> None:
@@ -509,5 +510,26 @@ def test_what_cannot_be_shown_is_named() -> None:
         with pytest.raises(UnsupportedVersionError, match="entry 1:0: it is encrypted"):
             await consumer.receive(5)
         assert (await consumer.receive(5)).value == b"plain"
+
+    run(play)
+
+
+def test_a_consumer_that_closes_leaves_no_producer_of_letters_behind() -> None:
+    """4.6.3, 4.6.5: the one that was being made is closed, and who wanted it learns that there is no copy."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s", type="shared", retry_enabled=True)
+        peer = broker.peers[0]
+        peer.deliver(0, plain_entry(b"a"))
+        message = await consumer.receive(5)
+        making: list[BaseCommand] = []
+        broker.handlers[BaseCommand.PRODUCER] = lambda peer, command: making.append(command)
+        copying = asyncio.ensure_future(consumer.reconsume_later(message, 0))
+        await broker.until(lambda: bool(making))
+        await consumer.close()
+        answer(peer, making[0])
+        with pytest.raises(AlreadyClosedError):
+            await copying
+        assert (peer.count(BaseCommand.CLOSE_PRODUCER), len(peer.sends), peer.count(BaseCommand.ACK)) == (1, 0, 0)
 
     run(play)
