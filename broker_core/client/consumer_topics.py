@@ -126,14 +126,21 @@ class ConsumerTopics:
         return discovery
 
     async def _grow(self) -> None:
-        """Subscribe to partitions that were added."""
-        for topic, known in list(self._partitions.items()):
-            if known:
-                count = await self._retried(topic, create=False)
-                if self._unsubscribing:
-                    return
-                await self._add_later([topic.partition(index) for index in range(known, count)])
-                self._partitions[topic] = max(known, count)
+        """Subscribe to partitions that were added; raises the first failure, when all topics were looked at."""
+        failures: list[PulsarishError] = []
+        for topic in [topic for topic, known in self._partitions.items() if known]:
+            try:
+                await self._grow_one(topic)
+            except PulsarishError as failure:
+                failures.append(failure)
+        if failures:
+            raise failures[0]
+
+    async def _grow_one(self, topic: TopicName) -> None:
+        known, count = self._partitions[topic], await self._retried(topic, create=False)
+        if not self._unsubscribing:
+            await self._add_later([topic.partition(index) for index in range(known, count)])
+            self._partitions[topic] = max(known, count)
 
     async def _follow(self, pattern: TopicsPattern) -> None:
         """Subscribe to topics that match now, and leave those that are gone."""
@@ -141,10 +148,20 @@ class ConsumerTopics:
         if self._unsubscribing:
             return
         known = {part.topic for part in self.parts}
-        await self._add_later(sorted(matching - known))
         for part in self.parts:
             if part.topic not in matching and self._only_matched(part.topic):
                 self._drop(part)
+        await self._add_each(sorted(matching - known))
+
+    async def _add_each(self, names: Sequence[TopicName]) -> None:
+        """Subscribe to ``names``; one that refuses does not keep the others away. Raises the first refusal."""
+        try:
+            await self._add_later(names)
+        except PulsarishError:
+            adding = [self._add_later([name]) for name in names]
+            for outcome in await asyncio.gather(*adding, return_exceptions=True):
+                if outcome is not None:
+                    raise outcome from None
 
     async def _matching(self, pattern: TopicsPattern) -> set[TopicName]:
         mode = self._config.regex_subscription_mode

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.base.errors import AlreadyClosedError, MetadataServerError, UsageError
+from broker_core.base.errors import AlreadyClosedError, ConsumerBusyError, MetadataServerError, UsageError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
 from broker_core.client import Client, Consumer, DeadLetterPolicy
@@ -85,6 +85,19 @@ def test_a_pattern_finds_topics_now_and_later(service: Service, client: Client, 
     for message in messages:
         consumer.acknowledge(message)
     assert_nothing_comes(consumer)
+
+
+def test_a_topic_that_refuses_keeps_no_other_of_its_pattern_away(client: Client, family: str) -> None:
+    """7.12 a subscription of one matching topic may be in use by another consumer, for as long as that likes."""
+    consumer = client.subscribe_pattern(f"{family}.*", "s", pattern_auto_discovery_period_s=0)
+    client.subscribe(f"{family}-0", "s")
+    for number in (1, 2):
+        send(client, f"{family}-{number}", 1)
+    following = consumer._inner._topics._follow(TopicsPattern.parse(f"{family}.*"))
+    with pytest.raises(ConsumerBusyError):
+        consumer._thread.run(following)
+    assert {each[-1] for each in consumer.topics} == {"1", "2"}
+    assert values(take(consumer, 2)) == ["m0", "m0"]
 
 
 def test_a_pattern_lets_deleted_topics_go(service: Service, client: Client, family: str) -> None:
