@@ -359,7 +359,10 @@ class TopicConsumer:
         if taken is not None:
             return StartPoint(taken, inclusive=False).follows(last)
         if self._start is not None and not self._start.rollback_s:
-            return self._start.follows(last)
+            if not self._start.follows(last):
+                return False
+            if not self._durable:
+                return True
         return mark_delete is None or last.position > mark_delete
 
     @property

@@ -181,3 +181,18 @@ def test_a_reset_by_an_administrator_is_not_undone(service: Service, client: Cli
     consumer.close()
     later = client.subscribe(topic, "s", type="failover")
     assert values(take(later, 5)) == numbered(5, 10)
+
+
+def test_what_is_acknowledged_since_a_seek_is_not_available(client: Client, topic: str) -> None:
+    """1.4.6: where a seek led says nothing any more when all is to be delivered again that is not acknowledged."""
+    send(client, topic, 3, batched=False)
+    consumer = client.subscribe(topic, "s", initial_position="earliest")
+    first = take(consumer, 3)[0]
+    consumer.seek(first, inclusive=True)
+    for message in take(consumer, 3):
+        consumer.acknowledge(message, wait=True)
+    consumer.redeliver_unacknowledged()
+    assert not consumer.has_message_available()
+    send(client, topic, 1, first=3)
+    assert consumer.has_message_available()
+    assert values(take(consumer, 1)) == ["m3"]
