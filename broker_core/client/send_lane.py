@@ -73,6 +73,14 @@ class OutgoingEntry(NamedTuple):
     is_chunk: bool = False
 
 
+class _Pending(NamedTuple):
+    """An entry without receipt. ``number``: how many were submitted up to it."""
+
+    deadline: float
+    number: int
+    entry: OutgoingEntry
+
+
 class SendLane:
     """One producer of the protocol. All methods run on the event loop's thread."""
 
@@ -93,11 +101,10 @@ class SendLane:
         self._epoch = -1
         self._made = False
         self._topic_epoch: int | None = None
-        self._pending: deque[tuple[float, OutgoingEntry]] = deque()
+        self._pending: deque[_Pending] = deque()
         self._unwritten: deque[OutgoingEntry] = deque()
         self._written_bytes = 0
         self._submitted = 0
-        self._finished = 0
         self._drain_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._attachment = Attachment(network, topic, self, f"producer of {topic}")
@@ -113,8 +120,8 @@ class SendLane:
             entry.done(None, self.failure)
             return
         deadline = self._network.loop.time() + self._config.send_timeout_s
-        self._pending.append((deadline, entry))
         self._submitted += 1
+        self._pending.append(_Pending(deadline, self._submitted, entry))
         if self._timer is None:
             self._timer = self._network.loop.call_at(deadline, self._expire)
         connection = self._attachment.connection
@@ -127,7 +134,7 @@ class SendLane:
 
     async def drained(self) -> None:
         """Return when the fate of every entry submitted so far is known."""
-        if self._finished < self._submitted:
+        if self._pending:
             waiter = self._network.loop.create_future()
             self._drain_waiters.append((self._submitted, waiter))
             await waiter
@@ -165,7 +172,7 @@ class SendLane:
         self._topic_epoch = made.topic_epoch if made.HasField("topic_epoch") else None
         self.max_message_size = connection.max_message_size
         self._written_bytes = 0
-        self._unwritten = deque(entry for _, entry in self._pending)
+        self._unwritten = deque(each.entry for each in self._pending)
         self._write_more(connection)
 
     def given_up(self, failure: PulsarishError) -> None:
@@ -175,15 +182,15 @@ class SendLane:
         self._attachment.detached(connection, reason, address)
 
     def receipt(self, head: ReceiptHead) -> None:
-        if not self._pending or head.sequence_id < self._pending[0][1].sequence_id:
+        if not self._pending or head.sequence_id < self._pending[0].entry.sequence_id:
             return  # Its entry has timed out, or was confirmed before a reconnect and sent twice.
-        entry = self._pending[0][1]
+        entry = self._pending[0].entry
         if head.sequence_id > entry.sequence_id:
             self._start_over(
                 RemoteProtocolError(f"a receipt for sequence id {head.sequence_id} came before {entry.sequence_id}")
             )
             return
-        deadline, _ = self._pending.popleft()
+        deadline = self._pending.popleft().deadline
         self.entries_confirmed += 1
         self.bytes_confirmed += len(entry.body) + len(entry.tail)
         self.latencies_s.append(self._network.loop.time() - deadline + self._config.send_timeout_s)
@@ -243,9 +250,9 @@ class SendLane:
         self._report(entry, position, failure)
 
     def _report(self, entry: OutgoingEntry, position: Position | None, failure: PulsarishError | None) -> None:
-        self._finished += 1
         entry.done(position, failure)
-        while self._drain_waiters and self._drain_waiters[0][0] <= self._finished:
+        # Not by counting: one that was refused by itself may be done before others that were submitted earlier.
+        while self._drain_waiters and (not self._pending or self._drain_waiters[0][0] < self._pending[0].number):
             waiter = self._drain_waiters.pop(0)[1]
             if not waiter.done():
                 waiter.set_result(None)
@@ -255,13 +262,13 @@ class SendLane:
         self._timer = None
         if not self._pending:
             return
-        if self._pending[0][0] > self._network.loop.time():
-            self._timer = self._network.loop.call_at(self._pending[0][0], self._expire)
+        if self._pending[0].deadline > self._network.loop.time():
+            self._timer = self._network.loop.call_at(self._pending[0].deadline, self._expire)
             return
         given_up, self._pending = self._pending, deque()
         self._unwritten.clear()
         self._written_bytes = 0
-        for _, entry in given_up:
+        for _, _, entry in given_up:
             failure = OperationTimeoutError(
                 f"no receipt from {self.topic} in {self._config.send_timeout_s:g} s, for this or what was sent before "
                 f"it, so it is unknown whether {entry.messages} message(s) are stored",
@@ -271,10 +278,10 @@ class SendLane:
 
     def _drop(self, sequence_id: int, failure: PulsarishError) -> None:
         """Fail one entry; brokers name a batch by its first message, Apache Pulsar by its last."""
-        for pair in self._pending:
-            if sequence_id in (pair[1].sequence_id, pair[1].highest_sequence_id):
-                self._pending.remove(pair)
-                self._finish(pair[1], None, failure)
+        for at, (_, _, entry) in enumerate(self._pending):
+            if sequence_id in (entry.sequence_id, entry.highest_sequence_id):
+                del self._pending[at]
+                self._finish(entry, None, failure)
                 return
 
     def _leave(self) -> None:
@@ -300,4 +307,4 @@ class SendLane:
             self._timer.cancel()
             self._timer = None
         while self._pending:
-            self._finish(self._pending.popleft()[1], None, failure)
+            self._finish(self._pending.popleft().entry, None, failure)

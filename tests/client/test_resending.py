@@ -223,6 +223,31 @@ def test_one_refused_entry_does_not_end_the_others(named_by: int) -> None:
     run(play)
 
 
+def test_a_flush_waits_for_what_was_sent_before_a_refused_message() -> None:
+    """1.7.7, B.4: receipts come in order, but a broker refuses an entry as soon as it sees it."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        producer = await client.create_producer("t", batching_enabled=False)
+        broker.on_send = lambda peer, sequence_id: None
+        first = asyncio.ensure_future(producer.send("a"))
+        await broker.until(lambda: len(broker.peers[0].sends) == 1)
+        flushing = asyncio.ensure_future(producer.flush())
+        await asyncio.sleep(0)
+        second = asyncio.ensure_future(producer.send("b"))
+        await broker.until(lambda: len(broker.peers[0].sends) == 2)
+        broker.peers[0].send(send_error(0, 1, NotAllowedError("no")))
+        ends: list[str] = []
+        first.add_done_callback(lambda _: ends.append("first"))
+        flushing.add_done_callback(lambda _: ends.append("flush"))
+        with pytest.raises(NotAllowedError):
+            await second
+        broker.peers[0].receipt(0, 0)
+        await asyncio.gather(first, flushing)
+        assert ends == ["first", "flush"]
+
+    run(play)
+
+
 def test_what_comes_while_a_producer_closes_is_told_its_fate() -> None:
     """1.7.5 it waits in an open batch, and nobody waits for the publish delay of a producer that is gone."""
 
