@@ -186,11 +186,22 @@ class Producer(Handle[AsyncProducer]):
         inner = self._inner
         self._thread.check_process()
         if not inner.window.try_take(message.size_bytes):
-            self._thread.check_caller()
-            if not inner.config.block_if_queue_full:
-                raise inner.queue_full()
-            _take_room(inner.window, message.size_bytes, inner.config.send_timeout_s, inner.no_room)
-        self._thread.post(inner.enqueue, message, on_sent, at_once)
+            try:
+                self._wait_for_room(message.size_bytes)
+            except PulsarishError as failure:
+                self._thread.post(inner.refused, message, failure)
+                raise
+        if self._thread.is_current:
+            inner.enqueue(message, on_sent, at_once)
+        else:
+            self._thread.post(inner.enqueue, message, on_sent, at_once)
+
+    def _wait_for_room(self, size: int) -> None:
+        """Where waiting is asked for and possible; else QueueFullError."""
+        inner = self._inner
+        if self._thread.is_current or not inner.config.block_if_queue_full:
+            raise inner.queue_full()
+        _take_room(inner.window, size, inner.config.send_timeout_s, inner.no_room)
 
     async def _flush(self) -> None:
         # Runs behind everything that this thread has posted before.

@@ -297,7 +297,11 @@ class AsyncProducer:
         QueueFullError, OperationTimeoutError (outcome unknown) or what the broker answers.
         """
         message = self.outgoing(value, **fields)
-        await self.reserve(message.size_bytes)
+        try:
+            await self.reserve(message.size_bytes)
+        except PulsarishError as failure:
+            self.refused(message, failure)
+            raise
         future: asyncio.Future[MessageId] = self._network.loop.create_future()
 
         def on_sent(message_id: MessageId | None, failure: PulsarishError | None) -> None:
@@ -327,6 +331,10 @@ class AsyncProducer:
                 self._note(failure)
 
         return told
+
+    def refused(self, message: OutgoingMessage, failure: PulsarishError) -> None:
+        """``message`` found no room and was not sent: interceptors, which have seen it, learn its fate."""
+        self._interceptors.told(lambda each: each.on_send_acknowledgement, message, None, failure)
 
     def stats(self) -> ProducerStats:
         """What this producer has done so far. May be called on any thread."""

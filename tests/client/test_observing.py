@@ -3,7 +3,9 @@
 
 from collections.abc import Sequence
 
-from broker_core.base.errors import PulsarishError
+import pytest
+
+from broker_core.base.errors import PulsarishError, QueueFullError
 from broker_core.base.positions import MessageId, Position
 from broker_core.client import (
     Client,
@@ -94,6 +96,22 @@ def test_a_producer_interceptor_sees_every_message(client: Client, topic: str) -
         assert [message.properties for message in got] == [{"stamp": "1"}, {"own": "2", "stamp": "1"}, {"stamp": "1"}]
         assert stamping.fates == [(b"a", sent[0]), (b"b", sent[1]), (b"c", got[2].message_id)]
         assert stamping.closed
+
+
+def test_a_producer_interceptor_hears_of_messages_that_find_no_room(client: Client, topic: str) -> None:
+    """7.11, 1.7.6: it has seen them, and may wait for their fate; in whichever way they were to be sent."""
+    stamping = Stamping()
+    options = {"interceptors": [stamping], "max_pending_messages": 1, "batching_max_publish_delay_s": 60.0}
+    with client.create_producer(topic, **options) as producer:  # type: ignore[arg-type]
+        producer.send_async("a")
+        with pytest.raises(QueueFullError):
+            producer.send_async("b")
+        with pytest.raises(QueueFullError):
+            producer._thread.run(producer._inner.send("c"))
+        producer.flush()
+    assert [(value, message_id is None) for value, message_id in stamping.fates] == [
+        (b"b", True), (b"c", True), (b"a", False),
+    ]  # fmt: skip
 
 
 class Watching(ConsumerInterceptor):
