@@ -294,7 +294,7 @@ class AsyncConsumer:
 
         Messages that wait for their redelivery do not count, and on Shared others may be quicker.
         """
-        if len(self._queue):
+        if self._batches.kept or len(self._queue):
             return True
         return any(await asyncio.gather(*(child.has_message_after_taken() for child in self.children)))
 

@@ -25,6 +25,7 @@ def test_a_batch_receive_that_is_cancelled_loses_nothing() -> None:
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
+        assert await consumer.has_message_available()
         assert (await consumer.receive(5)).value == b"0"
         assert [each.value for each in await consumer.batch_receive(2, timeout_s=5)] == [b"1", b"2"]
 
