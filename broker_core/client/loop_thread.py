@@ -209,6 +209,7 @@ class LoopThread:
                 task.cancel()
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
+        self._is_awake = False  # Who posts to it now shall hear that nobody is there.
 
 
 _shared: LoopThread | None = None

@@ -74,6 +74,20 @@ def test_a_call_that_waits_runs_behind_everything_that_was_posted_before() -> No
     loop_thread.stop()
 
 
+def test_a_call_to_a_loop_that_has_ended_raises() -> None:
+    """Also if it ended amid calls, as it may at the interpreter's end: whoever waits for one would wait for ever."""
+    loop_thread = LoopThread()
+    go_on = threading.Event()
+    loop_thread.post(go_on.wait, WAIT_S)
+    loop_thread.post(loop_thread.loop.stop)
+    for number in range(20 * CALLS_AT_ONCE_MAX):
+        loop_thread.post(int, number)
+    go_on.set()
+    loop_thread._thread.join(WAIT_S)
+    with pytest.raises(RuntimeError, match="closed"):
+        loop_thread.post(int, 0)
+
+
 def test_blocking_calls_in_a_callback_are_refused(client: Client, topic: str) -> None:
     """A callback runs on the client's thread: what would wait for itself raises instead; send_async is fine."""
     outcomes: list[object] = []
