@@ -210,8 +210,12 @@ class AsyncClient:
         )  # fmt: skip
         await cursor.open()
         self._keep(cursor)
-        if isinstance(start, Position):
-            await self._begin_at(cursor, name, start)
+        try:
+            if isinstance(start, Position):
+                await self._begin_at(cursor, name, start)
+        except BaseException:
+            await cursor.close()  # Nobody else would, and the subscription would be in use for who tries again.
+            raise
         return cursor
 
     async def _begin_at(self, cursor: AsyncCursor, topic: TopicName, start: Position) -> None:

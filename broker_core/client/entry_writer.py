@@ -20,6 +20,7 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.client.config import CompressionName, ProducerConfig, WriterOptions
 from broker_core.client.network import Network
+from broker_core.client.opening import open_all
 from broker_core.client.retrying import retrying
 from broker_core.client.send_lane import OutgoingEntry, SendLane
 from broker_core.client.send_window import SendWindow
@@ -89,11 +90,7 @@ class AsyncEntryWriter:
             network.new_backoff(),
         )
         writer = cls(network, topic, partitions, **options)
-        try:
-            await asyncio.gather(*(lane.open() for lane in writer._lanes))
-        except BaseException:
-            await writer._leave()
-            raise
+        await open_all(writer._lanes)
         writer._next_sequence_ids = [lane.last_sequence_id + 1 for lane in writer._lanes]
         return writer
 
