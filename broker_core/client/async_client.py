@@ -230,9 +230,12 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close everything made from this client, then the connections. Raises the first failure of a flush."""
-        outcomes = await asyncio.gather(*(each.close() for each in list(self._network.open)), return_exceptions=True)
-        self._probes.close()
-        await self._network.pool.close()
+        closing = [each.close() for each in list(self._network.open)]
+        try:
+            outcomes = await asyncio.gather(*closing, return_exceptions=True)
+        finally:  # Also if nobody waits for that any longer: there may be no second call.
+            self._probes.close()
+            await self._network.pool.close()
         for outcome in outcomes:
             if isinstance(outcome, PulsarishError):
                 raise outcome

@@ -25,6 +25,26 @@ from tests.client.scenes import run, subscribes
 from tests.client.scripted_broker import Peer, ScriptedBroker, answer, lookup_answer, scripted_broker
 
 
+def test_a_client_whose_close_is_cut_off_leaves_no_connection() -> None:
+    """Ctrl-C while it waits for receipts: nobody can close it once more."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        producer = await client.create_producer("t")
+        sending = asyncio.ensure_future(producer.send("never confirmed"))
+        await broker.until(lambda: bool(broker.peers[0].sends))
+        closing = asyncio.ensure_future(client.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        await broker.until(lambda: all(peer.has_ended for peer in broker.peers))
+        with pytest.raises(AlreadyClosedError):
+            await sending
+
+    run(play)
+
+
 def test_the_handshake_announces_what_we_can() -> None:
     """B.2 protocol version, broker entry metadata, metadata without auto-creation."""
 
