@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,11 +41,11 @@ def list_topics(target: Target, namespace: str, output: Format | None) -> None:
     msgBacklog is that of the subscription that is farthest behind. As in Pulsar it counts entries: a batch is one.
     """
     name = NamespaceName.parse(namespace)
+    rows = []
     with target.admin() as admin:
-        rows = [
-            _topic_row(topic, partitions, admin.topic_stats(topic, partitions))
-            for topic, partitions in admin.topics(name).items()
-        ]
+        for topic, partitions in admin.topics(name).items():
+            with suppress(TopicNotFoundError):  # It was deleted meanwhile.
+                rows.append(_topic_row(topic, partitions, admin.topic_stats(topic, partitions)))
     print_rows(rows, output, empty=f"no topics in {name} yet; make one with: pulsarish produce hello -m hi")
 
 

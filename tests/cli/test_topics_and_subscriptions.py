@@ -6,7 +6,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
+from broker_core.base.names import TopicName
 from broker_core.client import Client
+from broker_core.client.admin import AdminApi
 from broker_core.testing.running_broker import RunningBroker
 from tests.cli.conftest import Pulsarish
 
@@ -18,6 +22,19 @@ def _objects(output: bytes) -> list[dict[str, Any]]:
 def _listed(pulsarish: Pulsarish, topic: str) -> dict[str, Any] | None:
     rows = _objects(pulsarish("topic", "list").stdout)
     return next((row for row in rows if row["topic"].endswith(f"/{topic}")), None)
+
+
+def test_a_topic_that_goes_while_all_are_listed_is_left_out(
+    pulsarish: Pulsarish, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listing takes a question for each, and others may delete one of them meanwhile."""
+    listed = AdminApi.topics
+    gone = {TopicName.parse("gone-meanwhile"): 0}
+    monkeypatch.setattr(AdminApi, "topics", lambda admin, namespace: gone | listed(admin, namespace))
+    pulsarish("topic", "create", topic)
+    done = pulsarish("topic", "list")
+    assert (done.returncode, _listed(pulsarish, "gone-meanwhile")) == (0, None)
+    assert _listed(pulsarish, topic)
 
 
 def test_a_topic_from_its_creation_to_its_end(pulsarish: Pulsarish, topic: str) -> None:
