@@ -313,10 +313,12 @@ class AsyncConsumer:
         if not self._closed:
             self._closed = True
             self._network.open.discard(self)
-            await self._topics.close()
-            await self._letters.box.close()
-            self._interceptors.told(lambda each: each.close)
-        self._queue.end(AlreadyClosedError(f"the consumer of subscription {self.subscription!r} is closed"))
+            try:
+                await self._topics.close()
+            finally:  # Also if this is cut off: there may be no second call, and others wait for messages.
+                self._queue.end(AlreadyClosedError(f"the consumer of subscription {self.subscription!r} is closed"))
+                await self._letters.box.close()
+                self._interceptors.told(lambda each: each.close)
 
     def check_acknowledged(self, what: Acknowledgeable, *, cumulative: bool = False) -> tuple[TopicConsumer, MessageId]:
         """The partition and id that an acknowledgement is about; UsageError if that is not possible."""

@@ -97,8 +97,10 @@ class ConsumerTopics:
 
     async def close(self) -> None:
         """Leave all topics."""
-        await self._stop()
-        await asyncio.gather(*(part.close() for part in self.parts))
+        try:
+            await self._stop()
+        finally:
+            await asyncio.gather(*(part.close() for part in self.parts))
 
     async def unsubscribe(self, *, force: bool) -> None:
         """Delete the subscription of each topic. Raises why one may not be deleted; its part goes on."""

@@ -162,14 +162,16 @@ class TopicConsumer:
 
     async def close(self) -> None:
         """Send what acks wait, and leave the broker."""
-        await self._redelivery.close()
-        self._chunks.clear()
-        self._acks.flush()
-        connection = self._attachment.connection
-        if connection is not None:
-            await leave(connection, self._id)
-        await self._attachment.close()
-        self._acks.close()
+        try:
+            await self._redelivery.close()
+        finally:  # Also if nobody waits for letters any longer.
+            self._chunks.clear()
+            self._acks.flush()
+            connection = self._attachment.connection
+            if connection is not None:
+                await leave(connection, self._id)
+            await self._attachment.close()
+            self._acks.close()
 
     # ------------------------------------------------------------------------------------------ acknowledging
 

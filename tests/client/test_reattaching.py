@@ -15,12 +15,13 @@ from broker_core.base.errors import (
     UnsupportedVersionError,
 )
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MessageId, Position
-from broker_core.client import AsyncClient
+from broker_core.client import AsyncClient, DeadLetterPolicy
 from broker_core.client.entry_reader import AsyncEntryReader
 from broker_core.client.message import Message, Source
 from broker_core.client.receiver_queue import ReceiverQueue
 from broker_core.wire.commands import close_consumer, error, success
 from broker_core.wire.entry import seal_entry
+from broker_core.wire.heads import message_frame_head
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.scenes import flows, run, subscribes
@@ -510,6 +511,33 @@ def test_what_cannot_be_shown_is_named() -> None:
         with pytest.raises(UnsupportedVersionError, match="entry 1:0: it is encrypted"):
             await consumer.receive(5)
         assert (await consumer.receive(5)).value == b"plain"
+
+    run(play)
+
+
+def test_a_consumer_whose_close_is_cut_off_has_left_all_the_same() -> None:
+    """Ctrl-C while it waits for a dead letter: the subscription is free, and nobody waits for messages for ever."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        policy = DeadLetterPolicy(max_redeliver_count=1)
+        consumer = await client.subscribe("t", "s", type="shared", dead_letter_policy=policy)
+        peer = broker.peers[0]
+        making: list[BaseCommand] = []
+        broker.handlers[BaseCommand.PRODUCER] = lambda peer, command: making.append(command)
+        body = plain_entry(b"poison")
+        peer.transport.write(message_frame_head(0, 1, 0, -1, 2, None, len(body)) + body)
+        receiving = asyncio.ensure_future(consumer.receive())
+        await broker.until(lambda: bool(making))
+        closing = asyncio.ensure_future(consumer.close())
+        for _ in range(3):  # It begins, and so do its parts.
+            await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        with pytest.raises(AlreadyClosedError):
+            await asyncio.wait_for(receiving, 5)
+        await broker.until(lambda: peer.count(BaseCommand.CLOSE_CONSUMER) == 1)
+        assert peer.count(BaseCommand.ACK) == 0
 
     run(play)
 
