@@ -148,14 +148,7 @@ class Producer(Handle[AsyncProducer]):
         Without a callback a failure is raised by the next ``flush`` or ``close``. Raises QueueFullError if too much
         waits for receipts; with ``block_if_queue_full`` waits instead.
         """
-        inner = self._inner
-        message = inner.outgoing(value, **fields)
-        if not self._thread.is_current:
-            self._post(message, callback, at_once=False)
-        elif inner.window.try_take(message.size_bytes):
-            inner.enqueue(message, callback, at_once=False)
-        else:
-            raise inner.queue_full()
+        self._post(self._inner.outgoing(value, **fields), callback, at_once=False)
 
     def send_future(self, value: bytes | str | None, **fields: Unpack[MessageFields]) -> Future[MessageId]:
         """As ``send_async``, with a future in place of the callback: convenient, at half the speed."""
@@ -182,7 +175,7 @@ class Producer(Handle[AsyncProducer]):
         self._thread.run(self._flush())
 
     def _post(self, message: OutgoingMessage, on_sent: OnSent | None, *, at_once: bool) -> None:
-        """Take room for ``message`` on the calling thread, which is not the loop's, and give it to the loop's."""
+        """Take room for ``message`` on the calling thread, and give it to the loop's."""
         inner = self._inner
         self._thread.check_process()
         if not inner.window.try_take(message.size_bytes):
