@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A message as one JSON object: what ``consume -o jsonl`` prints and ``produce --input jsonl`` reads back.
 
-Text stays text; a key or value that is not UTF-8 goes under ``keyBase64`` or ``valueBase64`` instead, so every byte
-survives the way through a pipe. Times are integer milliseconds since the epoch.
+Text stays text; a key, ordering key or value that is not UTF-8 goes under ``keyBase64``, ``orderingKeyBase64`` or
+``valueBase64`` instead, so every byte survives the way through a pipe. Times are integer milliseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ class Outgoing(NamedTuple):
     event_time_ms: int
     deliver_at_ms: int = 0
     deliver_after_s: float = 0
+    ordering_key: bytes | None = None
 
 
-_READ = frozenset({"key", "keyBase64", "value", "valueBase64", "properties", "eventTime"})
+_CONTENT = frozenset({"key", "orderingKey", "value"})
+_READ = _CONTENT | {f"{name}Base64" for name in _CONTENT} | {"properties", "eventTime"}
 _ONLY_WRITTEN = frozenset(
     {"topic", "messageId", "publishTime", "producerName", "sequenceId", "redeliveryCount", "index"}
 )
@@ -39,6 +41,8 @@ def to_json(message: Message) -> dict[str, Any]:
     """The object of a received message."""
     row: dict[str, Any] = {"topic": message.topic, "messageId": str(message.message_id)}
     row.update(_bytes_field("key", message.key))
+    if message.ordering_key is not None:
+        row.update(_bytes_field("orderingKey", message.ordering_key))
     row.update(_bytes_field("value", message.value))
     row["properties"] = message.properties
     row["eventTime"] = message.event_time_ms or None
@@ -67,11 +71,8 @@ def from_json(line: bytes, number: int) -> Outgoing:
     if not isinstance(event_time, int) or event_time < 0:
         raise _bad_line(number, "eventTime must be milliseconds since the epoch")
     key = _read_field(row, "key", number)
-    value = _read_field(row, "value", number)
-    try:
-        return Outgoing(value.encode() if isinstance(value, str) else value, key, properties, event_time)
-    except UnicodeEncodeError as error:
-        raise _bad_line(number, f"its value is not a text that UTF-8 can express ({error})") from error
+    value, ordering_key = (_read_bytes(row, name, number) for name in ("value", "orderingKey"))
+    return Outgoing(value, key, properties, event_time, ordering_key=ordering_key)
 
 
 def _bytes_field(name: str, content: str | bytes | None) -> dict[str, str | None]:
@@ -94,6 +95,14 @@ def _read_field(row: Mapping[str, Any], name: str, number: int) -> str | bytes |
     if plain is not None and not isinstance(plain, str):
         raise _bad_line(number, f"{name} must be a text or null")
     return plain
+
+
+def _read_bytes(row: Mapping[str, Any], name: str, number: int) -> bytes | None:
+    content = _read_field(row, name, number)
+    try:
+        return content.encode() if isinstance(content, str) else content
+    except UnicodeEncodeError as error:
+        raise _bad_line(number, f"its {name} is not a text that UTF-8 can express ({error})") from error
 
 
 def _bad_line(number: int, why: str) -> UsageError:

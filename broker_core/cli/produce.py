@@ -194,6 +194,7 @@ def _send_all(producer: Producer, messages: Iterator[Outgoing], output: str) -> 
                 message.value,
                 callback=receipt.settle,
                 key=message.key,
+                ordering_key=message.ordering_key,
                 properties=message.properties,
                 event_time_ms=message.event_time_ms,
                 deliver_at_ms=message.deliver_at_ms,

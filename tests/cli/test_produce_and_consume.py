@@ -57,20 +57,22 @@ def test_split_key_takes_the_key_from_the_line(pulsarish: Pulsarish, topic: str)
 
 
 def test_json_lines_come_back_as_the_same_messages(pulsarish: Pulsarish, topic: str) -> None:
-    """consume -o jsonl | produce --input jsonl loses nothing: bytes, keys, properties, times, nulls."""
+    """consume -o jsonl | produce --input jsonl loses nothing: bytes, keys of both kinds, properties, times, nulls."""
     rows = [
-        {"key": "k", "value": "text", "properties": {"p": "1"}, "eventTime": 5},
-        {"keyBase64": "//4=", "valueBase64": "AP8="},
+        {"key": "k", "orderingKey": "o", "value": "text", "properties": {"p": "1"}, "eventTime": 5},
+        {"keyBase64": "//4=", "orderingKeyBase64": "/w==", "valueBase64": "AP8="},
         {"value": None},
     ]
     pulsarish("produce", topic, "--input", "jsonl", stdin="\n".join(map(json.dumps, rows)).encode())
     first = pulsarish("consume", topic, "--exit")
     pulsarish("produce", f"{topic}-copy", "--input", "jsonl", stdin=first.stdout)
     second = pulsarish("consume", f"{topic}-copy", "--exit")
-    content = ("key", "keyBase64", "value", "valueBase64", "properties", "eventTime")
+    content = [f"{name}{form}" for name in ("key", "orderingKey", "value") for form in ("", "Base64")]
+    content += ["properties", "eventTime"]
     picked = [[{n: o.get(n) for n in content} for o in _objects(done.stdout)] for done in (first, second)]
     assert picked[0] == picked[1]
     assert [o["valueBase64"] or o["value"] for o in picked[0]] == ["text", "AP8=", None]
+    assert [o["orderingKeyBase64"] or o["orderingKey"] for o in picked[0]] == ["o", "/w==", None]
 
 
 @pytest.mark.parametrize(
