@@ -6,6 +6,8 @@ Source: Pulsar docs, "Subscription types"; semantics 2.1.1, 2.1.7, 2.1.8.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sized
+
 from broker_core.base.errors import ConsumerBusyError, MetadataServerError, ProducerBusyError, ServerError
 from broker_core.base.names import TopicName
 from broker_core.broker.requests import SubscribeRequest, SubscriptionType
@@ -20,9 +22,12 @@ def check_room_for_producer(topic: TopicName, producers: int, most: int) -> None
         )
 
 
-def check_room_for_consumer(topic: TopicName, consumers: int, most: int) -> None:
-    """ConsumerBusyError unless a topic with so many consumers may have one more (0: any number)."""
-    if most and consumers >= most:
+def check_room_for_consumer(topic: TopicName, crowds: Iterable[Sized], most: int) -> None:
+    """ConsumerBusyError unless a topic may have one more consumer (``most`` 0: any number, and nobody is counted).
+
+    ``crowds``: the consumers of each of its subscriptions.
+    """
+    if most and sum(map(len, crowds)) >= most:
         raise ConsumerBusyError(
             f"{topic} has {most} consumers, the most that are allowed",
             hint="close one, or raise maxConsumersPerTopic",

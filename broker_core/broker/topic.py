@@ -190,8 +190,8 @@ class Topic:
         check_subscription_name(request.subscription)
         check_not_reserved(request.subscription)
         check_type(request, self.settings)
-        consumers = sum(len(each.consumers) for each in self.subscriptions.values())
-        check_room_for_consumer(self.name, consumers, self.settings.max_consumers_per_topic)
+        crowds = (each.consumers for each in self.subscriptions.values())
+        check_room_for_consumer(self.name, crowds, self.settings.max_consumers_per_topic)
         subscription = self.subscriptions.get(request.subscription)
         if subscription is not None:
             self._check_durability(subscription, request)

@@ -34,6 +34,7 @@ from broker_core.storage.records import (
     body_holds,
     decode_head,
     file_seed,
+    synced_through,
 )
 from broker_core.storage.scan import Gap, walk
 from broker_core.storage.store import STORE_CREATED
@@ -206,7 +207,7 @@ def check_ledger(row: LedgerRow, file: File, report: FileReport) -> None:
         records.judge(covered=row.footer_offset)
         _check_footer(row, file, report, records.index)
         return
-    synced = row.footer_offset + HEAD_BYTES if row.footer_offset else 0  # see LedgerRow: its newest INDEX record
+    synced = synced_through(row.footer_offset)  # see LedgerRow: of an open ledger it is its newest INDEX record
     records.walk(report.size_bytes)
     records.judge(covered=max(records.covered, synced))
     if report.size_bytes < synced:

@@ -126,6 +126,14 @@ def file_seed(kind: int, file_id: int, owner: int, created_ms: int) -> int:
     return crc32c(_SEED.pack(kind, file_id, owner, created_ms))
 
 
+def synced_through(index_at: int) -> int:
+    """Up to where an open ledger was synced for certain: behind the head of its INDEX record at ``index_at`` (0: none).
+
+    The catalogue is told of such a record after its sync only.
+    """
+    return index_at + HEAD_BYTES if index_at else 0
+
+
 def place(seed: int, offset: int) -> int:
     """The start value for the head crc of the record at ``offset``."""
     return seed ^ (offset & 0xFFFFFFFF) ^ (offset >> 32)

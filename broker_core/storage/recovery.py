@@ -37,6 +37,7 @@ from broker_core.storage.records import (
     crc32c_from,
     decode_head,
     place,
+    synced_through,
     unpack_head,
 )
 from broker_core.storage.scan import WINDOW_BYTES, Gap, walk
@@ -77,7 +78,7 @@ def scan_open_ledger(file: File, seed: int, first_index: int, index_at: int) -> 
     """
     scan = _Scan(file, seed, first_index)
     size = file.size()
-    synced = scan.result.covered = index_at + HEAD_BYTES if index_at else 0
+    synced = scan.result.covered = synced_through(index_at)
     end = size
     start = scan.from_index_records(index_at) or min(FILE_HEADER_BYTES, size)
     for found in walk(file, seed, scan.undisturbed(start, size), size):

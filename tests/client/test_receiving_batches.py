@@ -8,23 +8,30 @@ import pytest
 from broker_core.base.errors import OperationTimeoutError
 from broker_core.base.positions import MESSAGE_ID_LATEST
 from broker_core.client import AsyncClient, Consumer
+from broker_core.client.consumer import AsyncConsumer
 from broker_core.client.loop_thread import shared_loop_thread
 from tests.client.scenes import flows, run
 from tests.client.scripted_broker import ScriptedBroker, plain_entry
+
+
+async def cancelled_batch_receive(broker: ScriptedBroker, client: AsyncClient) -> AsyncConsumer:
+    """A consumer whose batch receive was cancelled when it had taken the messages 0, 1 and 2."""
+    consumer = await client.subscribe("t", "s", receiver_queue_size=6)
+    for number in range(3):
+        broker.peers[0].deliver(number, plain_entry(b"%d" % number))
+    waiting = asyncio.ensure_future(consumer.batch_receive(10, timeout_s=60))
+    await broker.until(lambda: flows(broker) == [6, 3])  # it has taken all three
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    return consumer
 
 
 def test_a_batch_receive_that_is_cancelled_loses_nothing() -> None:
     """7.14: what it had taken comes with the next call, of whatever kind, and in order."""
 
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
-        consumer = await client.subscribe("t", "s", receiver_queue_size=6)
-        for number in range(3):
-            broker.peers[0].deliver(number, plain_entry(b"%d" % number))
-        waiting = asyncio.ensure_future(consumer.batch_receive(10, timeout_s=60))
-        await broker.until(lambda: flows(broker) == [6, 3])  # it has taken all three
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
+        consumer = await cancelled_batch_receive(broker, client)
         assert await consumer.has_message_available()
         assert (await consumer.receive(5)).value == b"0"
         assert [each.value for each in await consumer.batch_receive(2, timeout_s=5)] == [b"1", b"2"]
@@ -37,14 +44,7 @@ def test_what_a_cancelled_batch_receive_had_taken_does_not_outlive_a_seek(how: s
     """7.14, 1.4.6: it comes again if it is behind the place, and must not come if it is before."""
 
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
-        consumer = await client.subscribe("t", "s", receiver_queue_size=6)
-        for number in range(3):
-            broker.peers[0].deliver(number, plain_entry(b"%d" % number))
-        waiting = asyncio.ensure_future(consumer.batch_receive(10, timeout_s=60))
-        await broker.until(lambda: flows(broker) == [6, 3])  # it has taken all three
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
+        consumer = await cancelled_batch_receive(broker, client)
         if how == "seek":
             await consumer.seek(MESSAGE_ID_LATEST)
         else:

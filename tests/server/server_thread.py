@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,8 +15,27 @@ from broker_core.base.errors import StorageError
 from broker_core.base.settings import Settings
 from broker_core.server.broker_server import BrokerServer
 from broker_core.storage.disk import Disk
+from broker_core.testing.sim_disk import SimDisk
 
 DATA_DIR = Path("/data")
+
+
+@contextmanager
+def stuck_disk(disk: SimDisk, part: str = "") -> Iterator[threading.Event]:
+    """Syncs of files with ``part`` in their path wait until the block ends; the event says that one has begun."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def before(kind: str, path: str) -> None:
+        if kind == "sync" and part in path:
+            begun.set()
+            go_on.wait(30)
+
+    disk.before = before
+    try:
+        yield begun
+    finally:
+        disk.before = None
+        go_on.set()
 
 
 class ServerThread:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from broker_core.testing.running_broker import RunningBroker
 from broker_core.testing.sim_disk import SimDisk
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageMetadata
-from tests.server.server_thread import ServerThread
+from tests.server.server_thread import ServerThread, stuck_disk
 
 
 class SlowRequest:
@@ -85,23 +84,6 @@ def test_a_topic_that_is_deleted_before_the_body_comes_is_not_found(
         assert slow.finish() == 404
 
 
-@contextmanager
-def slow_disk(disk: SimDisk) -> Iterator[threading.Event]:
-    """Syncs of the cursor log wait until the block ends; the event tells that one does."""
-    begun, go_on = threading.Event(), threading.Event()
-
-    def before(kind: str, path: str) -> None:
-        if kind == "sync" and "/cursors/" in path and not go_on.is_set():
-            begun.set()
-            go_on.wait(30)
-
-    disk.before = before
-    try:
-        yield begun
-    finally:
-        go_on.set()
-
-
 @pytest.mark.parametrize("what", ["subscription/s/skip_all", "truncate"])
 def test_a_partition_that_is_unloaded_meanwhile_is_not_left_out(what: str) -> None:
     """3.6.2: what is asked for all partitions is begun in all of them before anything is waited for."""
@@ -117,7 +99,7 @@ def test_a_partition_that_is_unloaded_meanwhile_is_not_left_out(what: str) -> No
                 must_succeed(client.open_producer(f"{topic}-partition-{partition}", partition))
                 client.send_entry(partition, 0, body)
                 assert client.next_command().type == BaseCommand.SEND_RECEIPT
-            with slow_disk(disk) as begun:
+            with stuck_disk(disk, "/cursors/") as begun:
                 method = "DELETE" if what == "truncate" else "POST"
                 slow = pool.submit(httpx.request, method, f"{url}{path}/{what}", timeout=20)
                 assert begun.wait(10)

@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import threading
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
 
@@ -16,28 +13,10 @@ from broker_core.base.settings import Settings
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.sim_disk import SimDisk
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
-from tests.server.server_thread import ServerThread
+from tests.server.server_thread import ServerThread, stuck_disk
 
 PING = BaseCommand(type=BaseCommand.PING)
 PING.ping.SetInParent()
-
-
-@contextmanager
-def stuck_disk(disk: SimDisk) -> Iterator[threading.Event]:
-    """The next sync waits until the block ends; the event says that it has begun."""
-    begun, go_on = threading.Event(), threading.Event()
-
-    def before(kind: str, path: str) -> None:
-        if kind == "sync":
-            begun.set()
-            go_on.wait(30)
-
-    disk.before = before
-    try:
-        yield begun
-    finally:
-        disk.before = None
-        go_on.set()
 
 
 def test_a_subscription_is_confirmed_after_its_sync_and_nobody_else_waits_for_it() -> None:

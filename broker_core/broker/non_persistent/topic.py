@@ -127,8 +127,8 @@ class NonPersistentTopic:
         """
         check_subscription_name(request.subscription)
         check_type(request, self.settings, stored=False)
-        consumers = sum(len(each.consumers) for each in self.subscriptions.values())
-        check_room_for_consumer(self.name, consumers, self.settings.max_consumers_per_topic)
+        crowds = (each.consumers for each in self.subscriptions.values())
+        check_room_for_consumer(self.name, crowds, self.settings.max_consumers_per_topic)
         subscription = self.subscriptions.get(request.subscription)
         if subscription is None:
             subscription = NonPersistentSubscription(
