@@ -14,6 +14,7 @@ from itertools import repeat
 from typing import Final, NamedTuple
 
 _INT64_MAX: Final = 2**63 - 1
+_INT32_MAX: Final = 2**31 - 1
 _UINT64: Final = 2**64
 _TEXT = re.compile(r"(-?\d+):(-?\d+)(?::(-?\d+)(?::(-?\d+))?)?")
 
@@ -80,6 +81,10 @@ class MessageId(NamedTuple):
         text = f"{self.ledger}:{self.entry}:{self.partition}"
         return text if self.batch_index < 0 else f"{text}:{self.batch_index}"
 
+    def _fits_the_wire(self) -> bool:
+        longs, ints = (self.ledger, self.entry), (self.partition, self.batch_index)
+        return min(*longs, *ints) >= -1 and max(longs) <= _INT64_MAX and max(ints) <= _INT32_MAX
+
     @classmethod
     def parse(cls, text: str) -> MessageId:
         """Read ``ledger:entry[:partition[:batch]]``, or two of them as ``first;last``; ValueError for all else."""
@@ -87,6 +92,8 @@ class MessageId(NamedTuple):
         if len(found) > 2 or None in found:
             raise ValueError(f'"{text}" is not a message id; write ledger:entry[:partition[:batch]]')
         ids = [MessageId(*(int(number or -1) for number in each.groups())) for each in found if each is not None]
+        if not all(each._fits_the_wire() for each in ids):
+            raise ValueError(f'"{text}" is no message of any broker; its numbers are too large or too small')
         return ids[0] if len(ids) == 1 else ChunkMessageId.of(ids[0], ids[1])
 
 

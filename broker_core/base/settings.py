@@ -149,7 +149,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         float,
         _Meta(ge=0, le=1, description="That share, as a part of maxUnackedMessagesPerBroker; 0 = no such limit."),
     ] = 0.16
-    dispatcher_max_read_batch_size: Annotated[int, _Meta(ge=1, description="Entries read in one pass.")] = 100
+    dispatcher_max_read_batch_size: Annotated[
+        int, _Meta(ge=1, description="Entries read in one pass; one for each consumer where those are more.")
+    ] = 100
     dispatcher_max_read_size_bytes: Annotated[int, _Meta(ge=1, description="Bytes read in one pass.")] = 5 * 1024 * 1024
     dispatcher_max_round_robin_batch_size: Annotated[
         int, _Meta(ge=1, description="Messages given to one Shared consumer before the next has its turn.")
@@ -295,6 +297,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_message_publish_buffer_size_in_mb: Annotated[
         int, _Meta(ge=1, description="Published bytes that may wait for the disk, MiB; beyond it clients are slowed.")
     ] = msgspec.field(default=64, name="maxMessagePublishBufferSizeInMB")
+    disk_reserve_mbytes: Annotated[
+        int,
+        _Meta(
+            ge=0,
+            description="Producers wait, and consumers go on, while less than this is free on the disk of the data "
+            "directory, MiB; of a disk smaller than ten times this, a tenth of it. 0 = a full disk stops the broker.",
+        ),
+    ] = 256
     write_buffer_high_bytes: Annotated[
         int, _Meta(ge=65_536, description="Unsent bytes to one client at which its dispatch pauses.")
     ] = 8 * 1024 * 1024

@@ -27,8 +27,8 @@ from typing import Final, Protocol
 from broker_core.base.errors import StorageError
 from broker_core.base.invariants import invariant
 from broker_core.base.settings import Durability
-from broker_core.storage.disk import Disk, File, disk_failed, write_fully
-from broker_core.storage.handles import TOO_MANY_FILES, HandlePool
+from broker_core.storage.disk import TOO_MANY_FILES, Disk, File, disk_failed, write_fully
+from broker_core.storage.handles import HandlePool
 from broker_core.storage.page_cache import CachedRange, PageCache
 
 OnDurable = Callable[[StorageError | None], None]
@@ -235,6 +235,7 @@ class GroupCommit:
         on_pending: Called when work appears while no job is in flight, at most once until the next ``take``.
         on_failure: Called once with the error after which this store accepts nothing more; the process should stop.
         error: That error, or None.
+        bytes_committed: Bytes of files that were written so far, without commit marks.
     """
 
     def __init__(
@@ -256,6 +257,7 @@ class GroupCommit:
         self.on_pending: Callable[[], None] | None = None
         self.on_failure: Callable[[StorageError], None] | None = None
         self.error: StorageError | None = None
+        self.bytes_committed = 0
         catalogue.on_change = self._announce
 
     # -- for writers
@@ -433,6 +435,7 @@ class GroupCommit:
         """Owners may change the catalogue here; the next job makes that durable."""
         for group in job.groups:
             queue = group.queue
+            self.bytes_committed += group.end - group.start
             if group.sync:
                 queue.cached = self._page_cache.synced(queue.path, queue.cached, group.end)
             queue.owner.group_durable(group.end)

@@ -13,9 +13,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from broker_core.base.errors import DataDirLockedError, DiskFailedError
 
@@ -24,6 +25,21 @@ _BUFFERS_PER_CALL: Final = 1024
 
 _BYTES_PER_CALL: Final = 1 << 30
 """Linux moves at most 2 GiB less a page in one call, macOS refuses more than 2 GiB; stay well below either."""
+
+
+_RESERVE_DESCRIPTORS: Final = 16
+"""Files that can be opened when nothing else is left; with so many open, closing one makes room for the next."""
+
+TOO_MANY_FILES: Final = (errno.EMFILE, errno.ENFILE)
+"""Errors of opening a file that closing another one helps against."""
+
+
+class Space(NamedTuple):
+    """Of a file system: what this user can still write, and its size, 0 if it does not say. A limit of the user's own
+    (a disk quota) is not in it."""
+
+    free_bytes: int
+    total_bytes: int
 
 
 class File(Protocol):
@@ -87,6 +103,10 @@ class Disk(Protocol):
 
     def sync_dir(self, directory: str) -> None:
         """Return when all creates, renames and removals in a directory will survive a power loss."""
+        ...
+
+    def space(self, directory: str) -> Space:
+        """Of the file system of ``directory``. Cheap: the system knows it without asking the disk."""
         ...
 
     def lock(self, path: str) -> Lock:
@@ -168,14 +188,40 @@ class _RealLock:
 
 
 class RealDisk:
-    """The file system of this machine."""
+    """The file system of this machine.
+
+    Holds some descriptors in reserve, and those of directories that were synced, for when connections have taken all
+    others: a broker that cannot make a file would have to stop, and whoever connects would stop it again.
+    """
+
+    def __init__(self) -> None:
+        self._reserve: list[int] = []
+        self._directories: dict[str, int] = {}
+        weakref.finalize(self, _close_all, self._reserve, self._directories)
 
     def open(self, path: str, *, create: bool = False) -> File:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
-        return RealFile(os.open(path, flags, 0o600), path)
+        return RealFile(self._open(path, os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0)), path)
 
     def open_read_only(self, path: str) -> File:
-        return RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+        return RealFile(self._open(path, os.O_RDONLY), path)
+
+    def _open(self, path: str, flags: int) -> int:
+        flags |= os.O_CLOEXEC
+        while True:
+            try:
+                fd = os.open(path, flags, 0o600)
+            except OSError as e:
+                if e.errno not in TOO_MANY_FILES or not self._reserve:
+                    raise
+                os.close(self._reserve.pop())
+            else:
+                self._fill_reserve()
+                return fd
+
+    def _fill_reserve(self) -> None:
+        with suppress(OSError):
+            while len(self._reserve) < _RESERVE_DESCRIPTORS:
+                self._reserve.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -202,11 +248,13 @@ class RealDisk:
         os.unlink(path)
 
     def sync_dir(self, directory: str) -> None:
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        if directory not in self._directories:
+            self._directories[directory] = self._open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        os.fsync(self._directories[directory])
+
+    def space(self, directory: str) -> Space:
+        found = os.statvfs(directory)
+        return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
     def lock(self, path: str) -> Lock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -222,6 +270,11 @@ class RealDisk:
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         return _RealLock(fd)
+
+
+def _close_all(reserve: list[int], directories: dict[str, int]) -> None:
+    for fd in (*reserve, *directories.values()):
+        os.close(fd)
 
 
 def disk_failed(error: OSError) -> DiskFailedError:

@@ -8,19 +8,14 @@ file next, also through a new descriptor (Linux 4.17 and newer).
 
 from __future__ import annotations
 
-import errno
 from collections import OrderedDict
 from typing import Final
 
 from broker_core.base.invariants import invariant
-from broker_core.storage.disk import Disk, File
+from broker_core.storage.disk import TOO_MANY_FILES, Disk, File
 
 HANDLES_MAX: Final = 512
 """Open log files. Leaves room for connections under the common limit of 1024 descriptors."""
-
-
-TOO_MANY_FILES: Final = (errno.EMFILE, errno.ENFILE)
-"""Errors of opening a file that closing another one helps against."""
 
 
 class HandlePool:

@@ -7,6 +7,7 @@ Entry numbers here are entry ids of this ledger. Only durable entries are visibl
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 from operator import sub
@@ -72,11 +73,14 @@ class LedgerInfo(NamedTuple):
 
 
 class UnreadableEntryError(CorruptEntryError):
-    """The entry at ``position`` exists but cannot be read; entries after it can."""
+    """The entry at ``position`` exists but cannot be read, nor can those up to ``through``; entries after it may."""
 
-    def __init__(self, message: str, *, hint: str = "", position: Position = POSITION_EARLIEST) -> None:
+    def __init__(
+        self, message: str, *, hint: str = "", position: Position = POSITION_EARLIEST, through: Position | None = None
+    ) -> None:
         super().__init__(message, hint=hint)
         self.position = position
+        self.through = through or position
 
 
 class Ledger:
@@ -210,41 +214,51 @@ class Ledger:
             raise self._unreadable(entry, "is damaged")
         after = offsets[stop] & ~DAMAGED if stop < len(offsets) else self.end
         data = self._context.handles.get(self.path).read(base, after - base)
-        found: list[StoredEntry] = []
-        for number in range(entry, stop):
-            one = self._verified(number, offsets[number], data, offsets[number] - base)
-            if one is None:
-                if found:
-                    break
-                self._note_damage(number, base, after if stop == number + 1 else offsets[number + 1])
-                raise self._unreadable(number, "fails its checksum")
-            found.append(one)
+        found = self._verified(entry, offsets[entry:stop], data)
+        if not found:
+            self._note_damage(entry, base, after if stop == entry + 1 else offsets[entry + 1])
+            raise self._unreadable(entry, "fails its checksum")
         return found
 
-    def _verified(self, entry: int, offset: int, data: bytes, at: int) -> StoredEntry | None:
-        """The entry at ``data[at:]`` if it is what was written there."""
-        start = at + HEAD_BYTES
-        if start > len(data):
-            return None
-        tag, length, messages, check, number, index, time_ms, crc = unpack_head(data, at)
-        if crc != crc32c_from(place(self.seed, offset), data[at : start - 4]) or tag != TAG_ENTRY or number != entry:
-            return None
-        body = data[start : start + length]
-        if body[:2] != ENTRY_MAGIC or body[2:6] != check or crc32c(body[6:]) != int.from_bytes(check, "big"):
-            return None
-        return _entry_of_fields((Position(self.id, entry), body, messages, index, time_ms))
+    def _verified(self, first: int, offsets: Sequence[int], data: bytes) -> list[StoredEntry]:
+        """The entries from ``first`` on, at these ``offsets``, the first of which is that of ``data``; those in front
+        of the first one that is not what was written there.
+
+        The loop runs for every entry that is read from the file: keep it flat.
+        """
+        base, seed = offsets[0], self.seed
+        found: list[StoredEntry] = []
+        for position, offset in zip(positions_of(self.id, range(first, first + len(offsets))), offsets, strict=True):
+            at = offset - base
+            start = at + HEAD_BYTES
+            if start > len(data):
+                break
+            tag, length, messages, check, entry, index, time_ms, crc = unpack_head(data, at)
+            if (
+                crc != crc32c_from(place(seed, offset), data[at : start - 4])
+                or tag != TAG_ENTRY
+                or entry != position[1]
+            ):
+                break
+            body = data[start : start + length]
+            if body[:2] != ENTRY_MAGIC or body[2:6] != check or crc32c(body[6:]) != int.from_bytes(check, "big"):
+                break
+            found.append(_entry_of_fields((position, body, messages, index, time_ms)))
+        return found
 
     def _note_damage(self, entry: int, start: int, end: int) -> None:
         self._context.quarantine.note(self.path, self.id, DamagedRange(start, end & ~DAMAGED, entry, entry), "record")
 
     def _unreadable(self, entry: int, why: str) -> UnreadableEntryError:
+        position = through = Position(self.id, entry)
         if self.missing:
             why = "is lost: the file is missing"
-        position = Position(self.id, entry)
+            through = Position(self.id, self.entries - 1)
         return UnreadableEntryError(
             f"entry {position} in {self.path} {why}",
             hint="the file was left as it is; run the doctor, restore the file from a backup or skip the entry",
             position=position,
+            through=through,
         )
 
 

@@ -14,7 +14,7 @@ from contextlib import closing
 from broker_core.base.invariants import invariant
 from broker_core.storage import layout
 from broker_core.storage.context import StoreContext
-from broker_core.storage.disk import File, disk_failed, write_fully
+from broker_core.storage.disk import TOO_MANY_FILES, File, disk_failed, write_fully
 from broker_core.storage.ledger_index import DAMAGED, encode_footer
 from broker_core.storage.metadata import LEDGER_CLOSED, LedgerRow
 from broker_core.storage.records import HEAD_BYTES, KIND_LEDGER, decode_head, file_seed
@@ -30,7 +30,7 @@ class LedgerRecovery:
         self._path = layout.ledger_path(context.directory, row.id)
         self._scanned: ScannedLedger | None = None
         self._truncated_bytes = 0
-        self._error: OSError | None = None
+        self._error: Exception | None = None
 
     def run(self) -> None:
         """Scan the file and close it. Blocks for as long as the disk needs; ``finish`` tells how it went."""
@@ -41,7 +41,7 @@ class LedgerRecovery:
                 scanned = scan_open_ledger(file, seed, row.first_index, row.footer_offset)
                 self._truncated_bytes = file.size() - scanned.end
                 self._row = _close_file(file, seed, scanned, row)
-        except OSError as e:
+        except Exception as e:  # noqa: BLE001 - root of a task: whoever waits for this one hears of it by ``finish``
             self._error = e
         else:
             self._scanned = scanned
@@ -51,12 +51,15 @@ class LedgerRecovery:
 
         Raises:
             DiskFailedError: the disk refused.
+            Exception: whatever else stopped ``run``: the ledger is as it was before, and may be recovered again.
         """
         context, row, scanned = self._context, self._row, self._scanned
-        if self._error is not None:
+        if isinstance(self._error, OSError) and self._error.errno not in TOO_MANY_FILES:
             error = disk_failed(self._error)
             context.commits.fail(error)
             raise error from self._error
+        if self._error is not None:
+            raise self._error
         invariant(scanned is not None, "the recovery of ledger %s was not run", row.id)
         assert scanned is not None
         for damage in scanned.damages:

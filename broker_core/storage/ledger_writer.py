@@ -145,10 +145,10 @@ class LedgerWriter:
     def due(self, now_ms: int) -> bool:
         """Whether the ledger is to be closed (semantics 1.3.2: by entries, size or age, but not a young one).
 
-        One whose index is full is closed at any age.
+        One whose index is full is closed at any age, and one from the future, for the clock was set back, is not young.
         """
         settings = self._context.settings
-        if now_ms < self.roll_after_ms or not self.entries:
+        if self.ledger.created_ms <= now_ms < self.roll_after_ms or not self.entries:
             return False
         age_ms = now_ms - self.ledger.created_ms
         return (

@@ -34,6 +34,9 @@ INTERNAL_PREFIX: Final = "pulsar."
 _OF_USERS: Final = "\x1b"
 """Put before the name of a user's property that begins like the broker's own, or with this."""
 
+_UNUSED_SINCE: Final = "unused since, subscription "
+"""What the names of those numbers begin with."""
+
 _NUMBERS_RESERVED_AT_ONCE: Final = 100
 
 
@@ -278,6 +281,15 @@ class Metadata:
         """All topics by name."""
         return [_topic(row) for row in self._rows(_TOPICS + " ORDER BY name")]
 
+    def topic_names(self, prefix: str) -> list[str]:
+        """The names of all topics that begin with ``prefix``, which ends with a slash, in order."""
+        behind = prefix[:-1] + chr(ord("/") + 1)
+        return [name for (name,) in self._rows(_NAMES_FROM_TO, (prefix, behind))]
+
+    def names_near(self, name: str, count: int) -> list[str]:
+        """Of topics and of partitioned topics, up to ``count`` names from ``name`` on and as many before it each."""
+        return [found for sql in _NAMES_NEAR for (found,) in self._rows(sql, (name, count))]
+
     def topics_with_closed_ledgers(self, after: int, count: int) -> list[tuple[int, str]]:
         """Id and name of the first ``count`` topics with an id above ``after`` of which a ledger is closed, by id."""
         return [(row_id, name) for row_id, name in self._rows(_WITH_CLOSED_LEDGERS, (after, LEDGER_CLOSED, count))]
@@ -333,6 +345,10 @@ class Metadata:
                 "DELETE FROM cursor_epochs WHERE cursor_id IN (SELECT id FROM subscriptions WHERE topic_id = ?)",
                 (topic_id,),
             )
+            self._change(
+                "DELETE FROM values_by_name WHERE name IN (SELECT ? || id FROM subscriptions WHERE topic_id = ?)",
+                (_UNUSED_SINCE, topic_id),
+            )
             self._change("DELETE FROM subscriptions WHERE topic_id = ?", (topic_id,))
             self._change("DELETE FROM topics WHERE id = ?", (topic_id,))
 
@@ -378,7 +394,21 @@ class Metadata:
         """Whether it existed. The caller also drops the cursor of the same id."""
         with self.transaction():
             self._change("DELETE FROM cursor_epochs WHERE cursor_id = ?", (subscription_id,))
+            self.set_unused_since(subscription_id, None)
             return self._change("DELETE FROM subscriptions WHERE id = ?", (subscription_id,)) > 0
+
+    def unused_since(self, subscription_id: int) -> int | None:
+        """When the last consumer of a subscription left, milliseconds; None: it has one, or nobody knows."""
+        since_ms = self.number(f"{_UNUSED_SINCE}{subscription_id}", -1)
+        return None if since_ms < 0 else since_ms
+
+    def set_unused_since(self, subscription_id: int, since_ms: int | None) -> None:
+        """As ``unused_since`` says from now on."""
+        name = f"{_UNUSED_SINCE}{subscription_id}"
+        if since_ms is not None:
+            self.set_number(name, since_ms)
+        else:
+            self._change("DELETE FROM values_by_name WHERE name = ?", (name,))
 
     # -- epochs of cursors, for CursorStore
 
@@ -449,6 +479,14 @@ class Metadata:
 
 _TOPICS: Final = (
     "SELECT id, name, created_ms, properties, trimmed_ledger, trimmed_entry, trimmed_next_index FROM topics"
+)
+_NAMES_FROM_TO: Final = "SELECT name FROM topics WHERE name >= ? AND name < ? ORDER BY name"
+
+_NAMES_NEAR: Final = (
+    "SELECT name FROM topics WHERE name >= ? ORDER BY name LIMIT ?",
+    "SELECT name FROM topics WHERE name < ? ORDER BY name DESC LIMIT ?",
+    "SELECT name FROM partitioned_topics WHERE name >= ? ORDER BY name LIMIT ?",
+    "SELECT name FROM partitioned_topics WHERE name < ? ORDER BY name DESC LIMIT ?",
 )
 _SUBSCRIPTIONS: Final = (
     "SELECT id, topic_id, name, initial_ledger, initial_entry, properties, created_ms FROM subscriptions"

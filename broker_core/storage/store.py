@@ -21,7 +21,7 @@ from broker_core.storage.buckets import BucketStore
 from broker_core.storage.commit import GroupCommit
 from broker_core.storage.context import StoreContext
 from broker_core.storage.cursors import CursorStore
-from broker_core.storage.disk import Disk, Lock, disk_failed, write_fully
+from broker_core.storage.disk import Disk, Lock, Space, disk_failed, write_fully
 from broker_core.storage.handles import HandlePool
 from broker_core.storage.ledger import Ledger
 from broker_core.storage.ledger_recovery import LedgerRecovery, TopicRecovery
@@ -99,6 +99,15 @@ class Store:
                 metadata.close(write=False)
             lock.release()
             raise
+
+    @property
+    def directory(self) -> str:
+        """The data directory."""
+        return self._context.directory
+
+    def space(self) -> Space:
+        """Of the file system of the data directory. OSError as the disk raises it."""
+        return self._context.disk.space(self._context.directory)
 
     # -- topic logs
 
@@ -248,7 +257,7 @@ def _prepare_directory(disk: Disk, directory: str) -> Lock:
     """Take the lock; see to it that the FORMAT file is there and names our version."""
     try:
         disk.mkdir(directory)
-        if not disk.exists(layout.format_path(directory)):
+        if _format_version(disk, directory) is None:
             _refuse_foreign(disk, directory)  # before anything of ours is in it
         lock = disk.lock(layout.lock_path(directory))
     except OSError as e:
@@ -267,13 +276,18 @@ def _prepare_directory(disk: Disk, directory: str) -> Lock:
     return lock
 
 
+def _format_version(disk: Disk, directory: str) -> int | None:
+    """What the FORMAT file says; None if there is none, or none of ours."""
+    path = layout.format_path(directory)
+    if not disk.exists(path):
+        return None
+    with closing(disk.open_read_only(path)) as file:
+        return layout.parse_format(file.read(0, 256))
+
+
 def _check_format(disk: Disk, directory: str) -> None:
     path = layout.format_path(directory)
-    text = b""
-    if disk.exists(path):
-        with closing(disk.open(path)) as file:
-            text = file.read(0, 256)
-    version = layout.parse_format(text)
+    version = _format_version(disk, directory)
     if version == layout.FORMAT_VERSION:
         return
     if version is not None:

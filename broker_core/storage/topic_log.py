@@ -141,6 +141,11 @@ class TopicLog:
             self._seal()
         return due
 
+    def roll(self) -> None:
+        """Close the open ledger, however small and young; one without entries stays open."""
+        if self._writer is not None and self._writer.entries and self._context.commits.error is None:
+            self._seal()
+
     def add_listener(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` once after each commit group that advanced ``last_confirmed``, after its callbacks."""
         self._listeners.append(listener)

@@ -32,6 +32,7 @@ from typing import Final, Literal, NamedTuple
 
 from broker_core.base.errors import DataDirLockedError
 from broker_core.base.invariants import invariant
+from broker_core.storage.disk import Space
 
 SECTOR_BYTES: Final = 512
 """What a disk writes whole or not at all."""
@@ -190,6 +191,8 @@ class SimDisk:
         operations: How many operations were begun.
         faults_hit: How many of them failed, or were cut short, because ``fail`` said so.
         dropped: Path, start and end of the ranges that may leave memory, in order.
+        space_left: What ``space`` says. It is for tests to change: writes do not, and none fails for want of space. At
+            first the disk does not say how large it is.
     """
 
     def __init__(self) -> None:
@@ -203,6 +206,7 @@ class SimDisk:
         self.operations = 0
         self.faults_hit = 0
         self.dropped: list[tuple[str, int, int]] = []
+        self.space_left = Space(0, 0)
 
     # -- Disk
 
@@ -261,6 +265,9 @@ class SimDisk:
                 _change_name(self._durable_names, change)
             else:
                 self._name_changes.append(change)
+
+    def space(self, directory: str) -> Space:
+        return self.space_left
 
     def lock(self, path: str) -> _SimLock:
         if path in self._locks:
@@ -327,6 +334,7 @@ class SimDisk:
                 copies[id(node)] = _Node(survivors.content(node))
             image._names[path] = None if node is None else copies[id(node)]
         image._durable_names = dict(image._names)
+        image.space_left = self.space_left
         return image
 
     def crashes(self, seed: int, count: int) -> Iterator[SimDisk]:

@@ -46,6 +46,13 @@ def test_other_texts_are_refused(text: str) -> None:
         MessageId.parse(text)
 
 
+@pytest.mark.parametrize("text", ["9223372036854775808:0", "0:-2", "1:0:2147483648", "1:0:0:2147483648", "1:0;1:-5"])
+def test_ids_that_the_protocol_cannot_carry_are_refused(text: str) -> None:
+    """1.4.4: two 64-bit and two 32-bit numbers, none below -1."""
+    with pytest.raises(ValueError, match="no message of any broker"):
+        MessageId.parse(text)
+
+
 def test_a_position_prints_as_its_two_numbers() -> None:
     """1.4.4: the entry-level part of the text form."""
     assert str(Position(3, -1)) == "3:-1"

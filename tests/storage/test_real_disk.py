@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.base.clock import SystemClock
-from broker_core.base.errors import DataDirLockedError, DiskFailedError, StorageError
+from broker_core.base.errors import DataDirLockedError, DataFormatError, DiskFailedError, StorageError
 from broker_core.base.positions import POSITION_EARLIEST
 from broker_core.base.settings import DEFAULT_SETTINGS
 from broker_core.storage import RealDisk, Store
@@ -94,6 +94,18 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     disk.fail(1, errno.EROFS, forever=True)
     with pytest.raises(StorageError, match=r"/data cannot be used: Read-only file system.*writable"):
         open_store(disk)
+
+
+@pytest.mark.parametrize("names", [["thesis.doc"], ["FORMAT", "thesis.doc"]])
+def test_nothing_is_left_in_a_directory_of_somebody_else(tmp_path: Path, names: list[str]) -> None:
+    """Reliability row 50: no lock file either, whatever the files there are called."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in names:
+        (data / name).write_text("years of work")
+    with pytest.raises(DataFormatError, match=r"thesis\.doc"):
+        open_real(tmp_path)
+    assert sorted(each.name for each in data.iterdir()) == names
 
 
 _CHILD = """
