@@ -8,7 +8,17 @@ from typing import Final
 
 from starlette.routing import Route
 
-from broker_core.server.admin import backlog, brokers, delayed, messages, policies, subscriptions, tenants, topics
+from broker_core.server.admin import (
+    backlog,
+    brokers,
+    delayed,
+    messages,
+    non_persistent,
+    policies,
+    subscriptions,
+    tenants,
+    topics,
+)
 
 _INTRO: Final = (
     "# Admin REST",
@@ -16,9 +26,10 @@ _INTRO: Final = (
     "Made from the code by `make docs`; do not edit.",
     "",
     "Pulsar's paths, JSON and status codes, on the loopback address (`pulsarish serve` prints the port). An error is",
-    '`{"reason": "..."}` under a 4xx status: 400 for a body or parameter that cannot be read, 404 for what does not',
-    "exist, 405 for what is not possible there, 409 for what is in the way, 412 for a value or state that does not",
-    "fit.",
+    '`{"reason": "..."}` under a 4xx status: 400 for a body or parameter that cannot be read, 403 for a request of',
+    "another site's page or to a name that is not this machine's, 404 for what does not exist, 405 for what is not",
+    "possible there, 406 for a number of partitions that cannot be, 409 for what is in the way, 412 for a value or",
+    "state that does not fit, 413 for a body that is too large.",
     "",
 )
 
@@ -30,6 +41,7 @@ _SECTIONS: Final = (
     ("Messages", messages.ROUTES),
     ("Backlogs", backlog.ROUTES),
     ("Delayed messages (paths of our own)", delayed.ROUTES),
+    ("Topics that are not stored", non_persistent.ROUTES),
 )
 
 _POLICIES: Final = (
@@ -39,7 +51,9 @@ _POLICIES: Final = (
     "`/admin/v2/persistent/{tenant}/{namespace}/{topic}/`: GET reads it (empty if it is not set), POST sets it, DELETE",
     "removes it; DELETE of `policies` removes all that a topic has. A topic's value goes before its namespace's, that",
     "before the broker's setting; `?applied=true` on a topic asks for what is in force, where the last column says so.",
-    "Of a partitioned topic they are set under its own name.",
+    "Of a partitioned topic they are set under its own name; its partitions have none (412).",
+    "Topics that are not stored have the same paths under `/admin/v2/non-persistent/`; what means nothing to them",
+    "cannot be set (405).",
     "",
     "| of a namespace | of a topic | applied |",
     "|---|---|---|",

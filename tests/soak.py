@@ -18,6 +18,9 @@ Delays, Merging, InMemory                 I6.1, I6.3, I6.5 to I6.8, I6.10 to I6.
 Chunks                                    I5.8 and all of WholeBroker
 StickyBroker                              I2.10 and all of WholeBroker
 Policies                                  I7.1, I7.2 and all of WholeBroker
+FullDisk                                  a disk that is nearly full at times (reliability row 11), all of Policies
+Readers                                   readers beside them (1.9.2, 3.6.7) and all of WholeBroker
+Everything                                all of Delays, Chunks, Policies and Readers at once, and limits that change
 BrokerLimit                               the limit of the whole broker (2.4.12) and all of WholeBroker
 Queue, Redelivery                         I4.1 to I4.5 at the client
 ========================================  ==========================================================================

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many entries and messages behind a position a cursor has not acknowledged. Pure; reads no entry.
 
-Invariant: entries are exact; messages are too up to HOLES_COUNTED_MAX holes, beyond that by mean entry size.
+Invariant: entries are exact; messages are too up to HOLES_COUNTED_MAX holes, beyond that by mean entry size. Where a
+ledger cannot be read, nobody knows how many messages its entries hold: then entries are counted instead.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from broker_core.base.errors import CorruptEntryError
 from broker_core.base.positions import Position
 from broker_core.broker.cursor import Cursor
 from broker_core.storage.topic_log import TopicLog
@@ -24,7 +26,13 @@ def unacked_entries(log: TopicLog, cursor: Cursor, after: Position) -> int:
 
 def unacked_messages(log: TopicLog, cursor: Cursor, after: Position) -> int:
     """Messages behind ``after`` that are not acknowledged, those that are left of batches included."""
-    after = max(after, cursor.mark_delete)
+    try:
+        return _unacked_messages(log, cursor, max(after, cursor.mark_delete))
+    except CorruptEntryError:
+        return unacked_entries(log, cursor, after)
+
+
+def _unacked_messages(log: TopicLog, cursor: Cursor, after: Position) -> int:
     messages = log.count_messages(after, log.last_confirmed)
     if cursor.deleted_runs() > HOLES_COUNTED_MAX:
         entries = log.count_entries(after, log.last_confirmed)

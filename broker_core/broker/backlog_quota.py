@@ -19,12 +19,12 @@ from broker_core.base.clock import Clock
 from broker_core.base.errors import ProducerBlockedQuotaError, ProducerBlockedQuotaException, ServerError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
+from broker_core.broker.cursor import Cursor
 from broker_core.broker.expiry import publish_time_ms
 from broker_core.broker.policies import BacklogQuota, Quotas
 from broker_core.broker.producers import Producers
-from broker_core.broker.seeking import Places
+from broker_core.broker.seeking import Places, first_readable
 from broker_core.broker.subscription import Subscription
-from broker_core.storage.ledger import UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
 
 logger = logging.getLogger(__name__)
@@ -51,24 +51,20 @@ class QuotaHost(Protocol):
 
 def backlog_bytes(topic: QuotaHost) -> int:
     """Bytes on disk behind the slowest durable subscription; 0 without one."""
-    slowest = _slowest(topic)
+    slowest = slowest_subscription(topic)
     return 0 if slowest is None else topic.log.bytes_between(slowest.cursor.mark_delete, topic.log.last_confirmed)
 
 
 def oldest_publish_ms(topic: QuotaHost) -> int | None:
     """When the oldest message was published that a durable subscription has not acknowledged; None without any."""
-    slowest = _slowest(topic)
-    if slowest is None:
-        return None
-    first = slowest.cursor.skip_acked(slowest.cursor.first_unacked())
-    while first <= topic.log.last_confirmed:
-        try:
-            found = topic.log.read(first, 1, 1)
-        except UnreadableEntryError as error:
-            first = topic.log.next_valid(error.position)
-            continue
-        return publish_time_ms(found[0]) if found else None
-    return None
+    slowest = slowest_subscription(topic)
+    return None if slowest is None else first_publish_ms(topic.log, slowest.cursor)
+
+
+def first_publish_ms(log: TopicLog, cursor: Cursor) -> int | None:
+    """When the first message was published that ``cursor`` has not acknowledged; None if there is none."""
+    entry = first_readable(log, cursor.skip_acked(cursor.first_unacked()))
+    return None if entry is None else publish_time_ms(entry)
 
 
 def refusal_of_producers(topic: QuotaHost) -> ServerError | None:
@@ -100,7 +96,9 @@ def enforce(topic: QuotaHost) -> None:
 
 
 def _too_large(topic: QuotaHost, quota: BacklogQuota) -> bool:
-    return quota.limit_bytes >= 0 and _slowest(topic) is not None and backlog_bytes(topic) >= quota.limit_bytes
+    return (
+        quota.limit_bytes >= 0 and slowest_subscription(topic) is not None and backlog_bytes(topic) >= quota.limit_bytes
+    )
 
 
 def _too_old(topic: QuotaHost, quota: BacklogQuota) -> bool:
@@ -145,5 +143,6 @@ def _durable(topic: QuotaHost) -> list[Subscription]:
     return [each for each in topic.subscriptions.values() if each.durable]
 
 
-def _slowest(topic: QuotaHost) -> Subscription | None:
+def slowest_subscription(topic: QuotaHost) -> Subscription | None:
+    """The durable subscription whose backlog goes back furthest."""
     return min(_durable(topic), key=lambda each: each.cursor.mark_delete, default=None)

@@ -11,16 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import TypeAlias
+from itertools import chain, islice
+from typing import Final, TypeAlias
 
 from broker_core.base.clock import Clock, Timers
 from broker_core.base.errors import NotAllowedError, ServerError, TopicNotFoundError
 from broker_core.base.limits import PARTITIONS_MAX
-from broker_core.base.names import NamespaceName, TopicName
+from broker_core.base.names import PARTITION_MARK, NamespaceName, TopicName
 from broker_core.base.settings import Settings
 from broker_core.base.suggest import did_you_mean
-from broker_core.broker.namespaces import Namespaces
+from broker_core.broker.disk_reserve import DiskReserve
+from broker_core.broker.namespaces import NamespaceFullError, Namespaces
 from broker_core.broker.non_persistent import NonPersistentTopic, NonPersistentTopics
+from broker_core.broker.passes import Turn
 from broker_core.broker.policies import Policies, quotas_under
 from broker_core.broker.policy_book import PolicyBook
 from broker_core.broker.requests import InitialPosition
@@ -35,6 +38,9 @@ from broker_core.storage.store import Store
 _STARTS = "broker starts"
 """Counter in the catalogue: how often a broker was started on this data."""
 
+_NEAR: Final = 50
+"""Names before and after a missing one in the alphabet that are compared with it; each takes some 0.1 ms."""
+
 AnyTopic: TypeAlias = Topic | NonPersistentTopic
 """Whatever producers and consumers connect to."""
 
@@ -46,8 +52,10 @@ class TopicsMode(Enum):
     NON_PERSISTENT = 1
     ALL = 2
 
-    def includes(self, name: TopicName) -> bool:
-        return self is TopicsMode.ALL or (self is TopicsMode.PERSISTENT) is name.persistent
+    @property
+    def domains(self) -> tuple[str, ...]:
+        stored, passing = "persistent", "non-persistent"
+        return {TopicsMode.PERSISTENT: (stored,), TopicsMode.NON_PERSISTENT: (passing,)}.get(self, (stored, passing))
 
 
 class Broker:
@@ -67,10 +75,19 @@ class Broker:
         self._start_number = self._metadata.reserve_numbers(_STARTS, 1)[0]
         self._producers_named = 0
         self.non_persistent = NonPersistentTopics(clock, timers, self._producer_name)
+        reserve = DiskReserve(store, settings)
         self._surroundings = Surroundings(
-            store, clock, timers, settings, quotas_under(settings), BrokerUnacked(settings), self._producer_name
+            store,
+            clock,
+            timers,
+            settings,
+            quotas_under(settings),
+            Turn(timers, clock),
+            reserve,
+            BrokerUnacked(settings),
+            self._producer_name,
         )
-        self.upkeep = Upkeep(self, store.metadata, clock, timers, settings)
+        self.upkeep = Upkeep(self, store.metadata, clock, timers, settings, reserve)
 
     # -- what exists
 
@@ -86,9 +103,9 @@ class Broker:
         if self.exists(name):
             return 0
         self.namespaces.require(name.namespace_name)
-        settings = self.policies.settings_of_namespace(name.namespace_name)
-        if not create or not settings.allow_auto_topic_creation or name.partition_index >= 0:
-            raise self._not_found(name)
+        settings = self._settings_to_create(name, create=create)
+        if name.partition_index >= 0:
+            return 0  # as Pulsar says; who then uses it is told that it may not be
         if settings.allow_auto_topic_creation_type == "partitioned" and not name.is_system:
             self.create_partitioned(name, settings.default_num_partitions)
             return settings.default_num_partitions
@@ -126,16 +143,14 @@ class Broker:
     def topics_of(self, namespace: NamespaceName, mode: TopicsMode = TopicsMode.PERSISTENT) -> list[str]:
         """Full names of the topics of a namespace, of partitioned ones every partition; no system topics."""
         self.namespaces.require(namespace)
-        return sorted(
-            str(name)
-            for name in self._topic_names()
-            if name.namespace_name == namespace and not name.is_system and mode.includes(name)
-        )
+        return sorted(name for name in self._names_in(namespace, mode) if not _is_system(name))
 
     def watch_topics(self, watch: TopicWatch) -> None:
-        """Fill in the topics that match, and tell of every change until ``unwatch_topics``."""
-        self.namespaces.require(watch.namespace)
-        self._watches.add(watch, self._topic_names())
+        """Fill in the topics that match, and tell of every change until ``unwatch_topics``.
+
+        The namespace may come later.
+        """
+        self._watches.add(watch, map(TopicName.parse, self._names_in(watch.namespace, TopicsMode.PERSISTENT)))
 
     def unwatch_topics(self, watch: TopicWatch) -> None:
         """Tell no more."""
@@ -192,8 +207,11 @@ class Broker:
 
     def used_topics(self, name: TopicName) -> list[Topic]:
         """The topic of that name, loaded; of a partitioned one those of its partitions that were ever used."""
-        names = [name.partition(index) for index in range(self._partitions.get(name, 0))] or [name]
-        return [self.topic(each) for each in names if self._row(each) is not None]
+        return [self.topic(each) for each in self.names_of(name) if self._row(each) is not None]
+
+    def names_of(self, name: TopicName) -> list[TopicName]:
+        """Where the messages of a topic are: its partitions; of one without partitions, itself."""
+        return [name.partition(index) for index in range(self._partitions.get(name, 0))] or [name]
 
     def any_topic(self, name: TopicName, *, create: bool = False) -> AnyTopic:
         """As ``topic``, also for names of the other domain, of which nothing is stored."""
@@ -220,10 +238,20 @@ class Broker:
         self.namespaces.require(name.namespace_name)
         if self._is_partition(name):
             return
-        settings = self.policies.settings_of_namespace(name.namespace_name)
-        if not create or not settings.allow_auto_topic_creation or name.partition_index >= 0:
-            raise self._not_found(name)
+        self._settings_to_create(name, create=create)
+        if name.partition_index >= 0:
+            raise NotAllowedError(
+                f"{name} is named like a partition, and {name.base} is not a partitioned topic",
+                hint=f"make the partitioned topic {name.base}, or choose another name",
+            )
         self._check_room(name, 1)
+
+    def _settings_to_create(self, name: TopicName, *, create: bool) -> Settings:
+        """Those of the namespace; TopicNotFoundError unless it may have the topic, which is not there, made by use."""
+        settings = self.policies.settings_of_namespace(name.namespace_name)
+        if not create or not settings.allow_auto_topic_creation or name.base in self._partitions:
+            raise self._not_found(name)
+        return settings
 
     # -- policies
 
@@ -274,7 +302,6 @@ class Broker:
             raise NotAllowedError(
                 f"{name} has {before} partitions and cannot shrink to {partitions}", hint="partitions can only be added"
             )
-        self._check_room(name, partitions - before)
         rows = [row for row in (self._row(name.partition(index)) for index in range(before)) if row is not None]
         subscriptions = {each.name: each.properties for row in rows for each in self._metadata.subscriptions(row.id)}
         most = self.policies.settings_of(name).max_subscriptions_per_topic
@@ -296,30 +323,44 @@ class Broker:
 
     def delete_topic(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a topic or partition with all its data. Refused while it has clients, unless ``force``."""
+        if not force:
+            self._check_without_clients(name)
         if not name.persistent:
-            self._delete_non_persistent(name, force=force)
+            self._delete_non_persistent(name)
+            if not self._is_partition(name):
+                self.policies.forget_topic(name)
             return
         topic = self.topic(name)
-        if not force:
-            _check_without_clients(topic)
         del self._topics[name]
         topic.delete()
         if not self._is_partition(name):
             self.policies.forget_topic(name)
             self._watches.disappeared(name)
 
-    def _delete_non_persistent(self, name: TopicName, *, force: bool) -> None:
-        topic = self.non_persistent.get(name)
-        if topic is None and not self._is_partition(name):
+    def _delete_non_persistent(self, name: TopicName) -> None:
+        if name not in self.non_persistent and not self._is_partition(name):
             raise self._not_found(name)
-        if topic is not None and topic.in_use and not force:
-            raise NotAllowedError(f"{name} is in use", hint="close its clients, or delete the topic with force")
         self.non_persistent.remove(name)
+
+    def _check_without_clients(self, name: TopicName) -> None:
+        """NotAllowedError if anybody is connected. Subscriptions that nobody uses go with their topic, as in Pulsar."""
+        passing = self.non_persistent.get(name)
+        if passing is not None and passing.in_use:
+            raise NotAllowedError(f"{name} is in use", hint="close its clients, or delete the topic with force")
+        topic = self._topics.get(name)  # one that is not loaded has no clients
+        if topic is None:
+            return
+        consumers = sum(len(each.consumers) for each in topic.subscriptions.values())
+        if len(topic.producers) or consumers:
+            raise NotAllowedError(
+                f"{name} has {len(topic.producers)} producers and {consumers} consumers",
+                hint="close them first, or delete with force",
+            )
 
     def delete_namespace(self, name: NamespaceName, *, force: bool = False) -> None:
         """Delete a namespace. Refused while it has topics, unless ``force``, which deletes them."""
         self.namespaces.require(name)
-        left = sorted({topic.base for topic in self._topic_names() if topic.namespace_name == name})
+        left = sorted({TopicName.parse(topic).base for topic in self._names_in(name, TopicsMode.ALL)})
         of_users = [topic for topic in left if not topic.is_system]
         if of_users and not force:
             raise NotAllowedError(
@@ -339,19 +380,17 @@ class Broker:
         partitions = self._partitions.get(name)
         if partitions is None:
             raise TopicNotFoundError(f"{name} is not a partitioned topic")
-        made = [name.partition(i) for i in range(partitions) if self._row(name.partition(i)) is not None]
+        all_of_them = [name.partition(index) for index in range(partitions)]
         if not force:
-            for partition in made:
-                _check_without_clients(self.topic(partition))
-        for partition in made:
-            self.delete_topic(partition, force=True)
-        if not name.persistent:
-            for index in range(partitions):
-                self._delete_non_persistent(name.partition(index), force=force)
+            for partition in all_of_them:
+                self._check_without_clients(partition)
+        for partition in all_of_them:
+            if not name.persistent or self._row(partition) is not None:
+                self.delete_topic(partition, force=True)
         self._metadata.delete_partitioned_topic(str(name))
         del self._partitions[name]
         self.policies.forget_topic(name)
-        self._watches.disappeared(*(name.partition(index) for index in range(partitions)))
+        self._watches.disappeared(*all_of_them)
 
     def unload(self, name: TopicName) -> None:
         """Disconnect all clients of a topic and let it go from memory; it is loaded again when it is next used."""
@@ -382,14 +421,18 @@ class Broker:
         index = name.partition_index
         return index >= 0 and index < self._partitions.get(name.base, 0)
 
-    def _topic_names(self) -> Iterator[TopicName]:
-        for name, partitions in self._partitions.items():
-            yield from (name.partition(index) for index in range(partitions))
-        for row in self._metadata.topics():
-            name = TopicName.parse(row.name)
-            if not self._is_partition(name):
-                yield name
-        yield from (name for name in self.non_persistent.names() if not self._is_partition(name))
+    def _names_in(self, namespace: NamespaceName, mode: TopicsMode) -> Iterator[str]:
+        """Full names of topics, of partitioned ones those of the partitions; as text, as there may be very many."""
+        for place in [f"{domain}://{namespace}/" for domain in mode.domains]:
+            for name, partitions in self._partitions.items():
+                if str(name).startswith(place):
+                    yield from (f"{name}{PARTITION_MARK}{index}" for index in range(partitions))
+            for text in chain(self._metadata.topic_names(place), map(str, self.non_persistent.names())):
+                if text.startswith(place) and not self._is_name_of_partition(text):
+                    yield text
+
+    def _is_name_of_partition(self, text: str) -> bool:
+        return PARTITION_MARK in text and self._is_partition(TopicName.parse(text))
 
     def _check_new(self, name: TopicName) -> None:
         self.namespaces.require(name.namespace_name)
@@ -406,10 +449,17 @@ class Broker:
             count = self._partitions.get(name.base)
             why = f"{name.base} has {count} partitions" if count else f"{name.base} is not a partitioned topic"
             return TopicNotFoundError(f"{name} does not exist: {why}", hint="look up the number of partitions first")
-        siblings = (known for known in self._topic_names() if known.namespace_name == name.namespace_name)
         why = "" if self.settings.allow_auto_topic_creation else " and auto-creation is off"
-        hint = did_you_mean(name.local, {known.base.local for known in siblings}, otherwise="create it first")
+        hint = did_you_mean(name.local, self._siblings(name), otherwise="create it first")
         return TopicNotFoundError(f"{name} does not exist{why}", hint=hint)
+
+    def _siblings(self, name: TopicName) -> set[str]:
+        """Topics of the same namespace whose names are near: who misspells one may do so again and again."""
+        near = map(
+            TopicName.parse, self._metadata.names_near(f"persistent://{name.namespace_name}/{name.local}", _NEAR)
+        )
+        passing = islice(self.non_persistent.names(), 2 * _NEAR)
+        return {each.base.local for each in chain(near, passing) if each.namespace_name == name.namespace_name}
 
     def _producer_name(self) -> str:
         """Unique for ever: the number of this start is taken from the catalogue (semantics 1.7.1)."""
@@ -418,26 +468,24 @@ class Broker:
         return f"{self.settings.cluster_name}-{self._start_number}-{number}"
 
     def _check_room(self, name: TopicName, more: int) -> None:
-        """NotAllowedError if the namespace may not have so many more topics; each partition counts as one."""
+        """NamespaceFullError if the namespace may not have so many more topics; each partition counts as one.
+
+        As in Pulsar only topics that are stored count, and partitions may be added whatever the limit.
+        """
         most = self.policies.settings_of_namespace(name.namespace_name).max_topics_per_namespace
-        if not most or name.is_system:
+        if not most or name.is_system or not name.persistent:
             return
-        have = sum(1 for known in self._topic_names() if known.namespace_name == name.namespace_name)
+        have = len(self.topics_of(name.namespace_name))
         if have + more > most:
-            raise NotAllowedError(
+            raise NamespaceFullError(
                 f"namespace {name.namespace_name} has {have} topics and may have {most}, so {name} was not created",
                 hint="delete a topic, or raise maxTopicsPerNamespace",
             )
 
 
-def _check_without_clients(topic: Topic) -> None:
-    """NotAllowedError if somebody is connected. Subscriptions that nobody uses go with their topic, as in Pulsar."""
-    consumers = sum(len(each.consumers) for each in topic.subscriptions.values())
-    if len(topic.producers) or consumers:
-        raise NotAllowedError(
-            f"{topic.name} has {len(topic.producers)} producers and {consumers} consumers",
-            hint="close them first, or delete with force",
-        )
+def _is_system(name: str) -> bool:
+    """``TopicName.is_system`` of a full name."""
+    return name.startswith("__", name.rindex("/") + 1)
 
 
 def _check_partitions(partitions: int) -> None:

@@ -11,6 +11,7 @@ waits for one consumer at most. Source: PIP-37, Pulsar 2.11's shared assignment 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection
 from typing import Final, Generic, TypeVar
 
 from broker_core.base.positions import Position
@@ -88,8 +89,9 @@ class ChunkAffinity(Generic[C]):
         for position in [each for waiting in self._waiting.values() for each in waiting if each <= mark_delete]:
             self.discard(position)
 
-    def left(self, consumer: C) -> set[Position]:
-        """``consumer`` is gone and its messages are anybody's; what waited for it."""
-        for uuid in [uuid for uuid, other in self._consumers.items() if other is consumer]:
+    def left(self, leavers: Collection[C]) -> set[Position]:
+        """``leavers`` are gone and their messages are anybody's; what waited for them."""
+        gone = set(leavers)
+        for uuid in [uuid for uuid, consumer in self._consumers.items() if consumer in gone]:
             del self._consumers[uuid]
-        return self.release(consumer)
+        return set().union(*map(self.release, gone))

@@ -7,7 +7,7 @@ What a consumer asks for is decided by its subscription and dispatcher; nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from broker_core.base.errors import ConsumerNotFoundError, ServerError
@@ -53,7 +53,7 @@ class ConsumerHost(Protocol):
     def unsubscribe(self, consumer: Consumer, on_done: OnDone, *, force: bool) -> None: ...
     def last_message(self) -> LastMessage: ...
     def writable_again(self, consumer: Consumer) -> None: ...
-    def leave(self, consumer: Consumer) -> None: ...
+    def leave(self, leavers: Sequence[Consumer]) -> None: ...
 
     def backlog_entries(self) -> int:
         """Entries that are stored and not acknowledged."""
@@ -70,6 +70,9 @@ class Consumer:
         "connected_since_ms",
         "consumed_ms",
         "epoch",
+        "first_flow_ms",
+        "first_sent_ms",
+        "flow_ms",
         "name",
         "parked_permits",
         "pending",
@@ -105,6 +108,9 @@ class Consumer:
         self.redelivered = redelivered
         self.consumed_ms = 0
         self.acked_ms = 0
+        self.first_sent_ms = 0
+        self.first_flow_ms = 0
+        self.flow_ms = 0
         self.permits = 0
         self.parked_permits = 0
         self.blocked = False
@@ -140,11 +146,12 @@ class Consumer:
             self.subscription.ack_entries(ledger, [EntryAcks(self, entries)], on_done)
 
     def redeliver(self, positions: Sequence[Position] | None = None, *, epoch: int | None = None) -> None:
-        """Send entries again; None means all that is unacknowledged. ``epoch``: tag of what is sent from now on."""
+        """Send entries again; None means all that is unacknowledged. ``epoch``: tag of what is sent from now on, unless
+        it is older than the one there is."""
         if self.closed:
             return
         if epoch is not None:
-            self.epoch = epoch
+            self.epoch = max(self.epoch, epoch)
         self.subscription.redeliver(self, positions)
 
     def seek(self, position: Position, ack_set: tuple[int, ...] | None, on_done: OnDone) -> None:
@@ -180,7 +187,13 @@ class Consumer:
     def close(self) -> None:
         """Leave the subscription; what was not acknowledged goes to others. Harmless if it has left already."""
         if not self.closed:
-            self.subscription.leave(self)
+            self.subscription.leave((self,))
+
+    def flowed(self, now_ms: int) -> None:
+        """Permits came; for statistics."""
+        self.flow_ms = now_ms
+        if not self.first_flow_ms:
+            self.first_flow_ms = now_ms
 
     # -- for dispatchers
 
@@ -189,6 +202,8 @@ class Consumer:
         self.permits -= messages
         self.traffic.messages += messages
         self.traffic.bytes += size_bytes
+        if not self.consumed_ms:
+            self.first_sent_ms = now_ms
         self.consumed_ms = now_ms
         self.sink.deliver(deliveries)
 
@@ -213,3 +228,13 @@ class Consumer:
         if on_done is not None:
             name = self.subscription.name
             on_done(ConsumerNotFoundError(f"consumer {self.name!r} is no longer connected to subscription {name!r}"))
+
+
+def close_together(consumers: Iterable[Consumer]) -> None:
+    """``close`` of many at a time: nothing of what one had goes to another of them, which leaves as well."""
+    leavers: dict[ConsumerHost, list[Consumer]] = {}
+    for consumer in consumers:
+        if not consumer.closed:
+            leavers.setdefault(consumer.subscription, []).append(consumer)
+    for subscription, theirs in leavers.items():
+        subscription.leave(theirs)

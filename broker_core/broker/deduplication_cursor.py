@@ -18,10 +18,12 @@ from typing import Final
 
 from broker_core.base.clock import Clock, TimerHandle, Timers
 from broker_core.base.errors import CorruptEntryError, StorageError
+from broker_core.base.positions import POSITION_EARLIEST
 from broker_core.base.settings import Settings
 from broker_core.broker.deduplication import Deduplication
 from broker_core.broker.rates import Traffic
-from broker_core.storage.cursor_state import CursorState, MarkDeleteWith
+from broker_core.storage.commit import OnDurable
+from broker_core.storage.cursor_state import CursorState, MarkDelete, MarkDeleteWith
 from broker_core.storage.metadata import INTERNAL_PREFIX, SubscriptionRow
 from broker_core.storage.store import Store
 from broker_core.storage.topic_log import TopicLog
@@ -61,7 +63,7 @@ class DeduplicationCursor:
         self._id = self._row(clock.now_ms()).id
         state = store.cursors.recover(self._id) or CursorState(log.last_confirmed)
         self.position = min(state.mark_delete, log.last_confirmed)
-        """Everything up to here is in the newest durable snapshot."""
+        """Everything up to here is in the newest snapshot; after a reload that may not be durable (``wait_for``)."""
         self._begun = self.position
         self._traffic = traffic
         self._begun_bytes = traffic.bytes
@@ -86,6 +88,14 @@ class DeduplicationCursor:
         self._store.cursors.drop(self._id)
 
     # -- snapshots
+
+    def wait_for(self, on_durable: OnDurable) -> None:
+        """Tell when the snapshot through ``position`` is durable: an unload may have left it to be written."""
+        nothing = MarkDelete(POSITION_EARLIEST)  # of use only for its place in the log
+        try:
+            self._store.cursors.record(self._id, nothing, on_durable)
+        except StorageError as error:
+            on_durable(error)
 
     def _entries_came(self) -> None:
         """Once for each commit group, after its receipts."""

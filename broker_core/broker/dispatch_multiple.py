@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby, repeat, takewhile
+from typing import Final
 
 from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position
@@ -31,6 +32,9 @@ from broker_core.broker.sinks import Delivery
 from broker_core.broker.unacked_limits import SubscriptionUnacked
 from broker_core.storage.ledger import StoredEntry
 from broker_core.wire.ack_sets import words_of_bits
+
+_FEW: Final = 4
+"""So many entries are booked one by one: to gather them first costs more."""
 
 _delivery_of_fields = partial(tuple.__new__, Delivery)
 
@@ -56,7 +60,7 @@ class MultipleConsumersDispatcher(ABC):
         self._average_messages = 1.0
         self._woken = False
         self._pass_ms = 0
-        self._passes = Passes(context.timers, self._pass)
+        self._passes = Passes(context.timers, context.turn, self._pass)
         self._unacked = SubscriptionUnacked(
             context.unacked, settings.max_unacked_messages_per_subscription, self._passes.kick_later
         )
@@ -84,8 +88,8 @@ class MultipleConsumersDispatcher(ABC):
     # -- for subclasses
 
     @abstractmethod
-    def _deal(self, deliveries: list[Delivery]) -> Sequence[Delivery]:
-        """Hand out what can be handed out; returns the rest, which begins where dealing stopped."""
+    def _deal(self, ledger: int, deliveries: list[Delivery]) -> Sequence[Delivery]:
+        """Hand out what can be handed out of these, which are of one ledger; the rest, from where dealing stopped."""
 
     def _requeue(self, position: Position) -> None:
         """``position`` waits to be sent again."""
@@ -103,20 +107,22 @@ class MultipleConsumersDispatcher(ABC):
         """Entries that wait to be sent again and may find somebody: with enough of them no due ones are taken out."""
         return len(self._replay)
 
-    def _left(self, consumer: Consumer) -> None:  # noqa: B027 # most have nothing to do here
-        """``consumer`` is not of the crowd any more; what it had is taken back next."""
+    @abstractmethod
+    def _left(self, leavers: Sequence[Consumer]) -> None:
+        """``leavers`` are not of the crowd any more; what they had is taken back next."""
 
     # -- consumers
 
     def add(self, consumer: Consumer) -> None:
         self._crowd.add(consumer, consumer.priority)
 
-    def remove(self, consumer: Consumer) -> None:
-        """Its unacknowledged entries go to others, counted as redelivered (semantics 2.4.9)."""
-        self._crowd.remove(consumer)
-        self._left(consumer)
-        self._unacked.returned(consumer.pending.unacked)
-        self._take_back(consumer, consumer.pending.take_all())
+    def remove(self, leavers: Sequence[Consumer]) -> None:
+        """Their unacknowledged entries go to others, counted as redelivered (semantics 2.4.9)."""
+        self._crowd.remove(leavers)
+        self._left(leavers)
+        for consumer in leavers:
+            self._unacked.returned(consumer.pending.unacked)
+            self._take_back(consumer, consumer.pending.take_all())
         self._unacked.settle()
         self._passes.kick()
 
@@ -171,18 +177,20 @@ class MultipleConsumersDispatcher(ABC):
             self._unblock_if_room(owner)
         return owner
 
-    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks]) -> None:
-        for consumer, entries in acks:
+    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks], entries: Sequence[int]) -> None:
+        returned = 0
+        for consumer, theirs in acks:
             pending = consumer.pending
             before = pending.unacked
-            others = pending.remove_all(ledger, entries)
-            self._unacked.returned(before - pending.unacked)
+            others = pending.remove_all(ledger, theirs)
+            returned += before - pending.unacked
             for entry in others:
                 self.acked(consumer, Position(ledger, entry), 0)
-            self._owners.forget_all(ledger, entries)
-            self._redeliveries.forget_all(ledger, entries)
             if consumer.blocked:
                 self._unblock_if_room(consumer)
+        self._unacked.returned(returned)
+        self._owners.forget_all(ledger, entries)
+        self._redeliveries.forget_all(ledger, entries)
 
     def acks_settled(self) -> None:
         self._unacked.settle()
@@ -205,6 +213,8 @@ class MultipleConsumersDispatcher(ABC):
         for position in list(takewhile(lambda each: each <= mark_delete, self._replay)):
             self._drop(position)
             self._redeliveries.forget(position)
+        if self._delayed is not None:
+            self._delayed.passed_over(mark_delete)
         self._unacked.settle()
         self._passes.kick()
 
@@ -254,9 +264,12 @@ class MultipleConsumersDispatcher(ABC):
         if not self._replay:
             return self._pass_log(wanted)
         deliveries = self._read_waiting(self._replay, wanted)
-        left = self._deal(deliveries)
-        for delivery in deliveries[: len(deliveries) - len(left)]:
-            self._unqueue(delivery.entry.position)
+        for ledger, run in by_ledger(deliveries):
+            left = self._deal(ledger, run)
+            for delivery in run[: len(run) - len(left)]:
+                self._unqueue(delivery.entry.position)
+            if left:
+                break
         return True
 
     def _read_waiting(self, waiting: PositionSet, wanted: int) -> list[Delivery]:
@@ -292,20 +305,23 @@ class MultipleConsumersDispatcher(ABC):
         if not entries:
             return False
         due = entries if delayed is None else delayed.hold_back(entries)
-        left = self._deal(_first_deliveries(due) if untouched else self._deliveries(due))
+        ledger, entry = entries[-1].position
+        left = self._deal(ledger, _first_deliveries(due) if untouched else self._deliveries(due))
         if left and due is entries:
             self.read_position = left[0].entry.position
         else:
             # What was held back must not be read twice, so those that found nobody wait apart (semantics 2.4.5).
             for delivery in left:
                 self._requeue(delivery.entry.position)
-            ledger, entry = entries[-1].position
             self.read_position = Position(ledger, entry + 1)
         return self._reader.has_more(self.read_position)
 
     def _wanted_entries(self) -> int:
-        """How many entries to read: what the available consumers have permits for, within the limit of one pass."""
-        entries_max = self._context.settings.dispatcher_max_read_batch_size
+        """How many entries to read: what the available consumers have permits for, within the limit of one pass.
+
+        In a large crowd that limit is one for each: most of what a pass costs there is to go from one to the other.
+        """
+        entries_max = max(self._context.settings.dispatcher_max_read_batch_size, self._crowd.available_count())
         messages_max = entries_max * self._average_messages
         permits = 0
         for consumer in self._crowd.available():
@@ -352,26 +368,24 @@ class MultipleConsumersDispatcher(ABC):
             return limit - consumer.pending.unacked
         return room
 
-    def _send(self, consumer: Consumer, deliveries: list[Delivery], costs: Sequence[int], messages: int) -> int:
-        """Send ``deliveries``, which cost ``messages`` together; their bytes. ``_own`` and ``_sent`` come after it."""
-        if len(deliveries) == 1:  # in a large crowd each gets one at a time
-            entry = deliveries[0].entry
-            size_bytes = len(entry.body)
-            consumer.pending.add(entry.position, messages)
+    def _send(self, consumer: Consumer, ledger: int, deliveries: list[Delivery]) -> tuple[int, int]:
+        """Send ``deliveries``, all of one ledger; their messages and bytes. ``_owners`` and ``_sent`` come after it."""
+        if len(deliveries) <= _FEW:  # as in a large crowd
+            messages = size_bytes = 0
+            for delivery in deliveries:
+                cost = self._cost(delivery)
+                consumer.pending.add(delivery.entry.position, cost)
+                messages += cost
+                size_bytes += len(delivery.entry.body)
         else:
-            size_bytes = sum([len(delivery.entry.body) for delivery in deliveries])
-            for ledger, entries, part in by_ledger(deliveries):
-                consumer.pending.add_all(ledger, entries, costs[part])
+            costs = self._costs(deliveries)
+            messages, size_bytes = sum(costs), sum([len(delivery.entry.body) for delivery in deliveries])
+            consumer.pending.add_all(ledger, entries_of(deliveries), costs, messages)
         consumer.send(deliveries, messages, size_bytes, self._pass_ms)
         self._block_if_full(consumer)
         if consumer.permits <= 0 or consumer.blocked:
             self._refresh(consumer)
-        return size_bytes
-
-    def _own(self, deliveries: Sequence[Delivery], owners: Sequence[Consumer]) -> None:
-        """Book who was given each of ``deliveries``."""
-        for ledger, entries, part in by_ledger(deliveries):
-            self._owners.put_all(ledger, entries, owners[part])
+        return messages, size_bytes
 
     def _sent(self, messages: int, size_bytes: int) -> None:
         """Book what was sent, to one consumer or to many."""
@@ -393,19 +407,15 @@ class MultipleConsumersDispatcher(ABC):
         return self._cursor.partial[delivery.entry.position].bit_count()
 
 
-def by_ledger(deliveries: Sequence[Delivery]) -> Iterator[tuple[int, Sequence[int], slice]]:
-    """Ledger, entries, and which of ``deliveries`` those are: each run of one ledger. Nearly always there is one."""
-    if not deliveries:
-        return
-    ledgers, entries = zip(*[delivery.entry.position for delivery in deliveries], strict=True)
-    if ledgers.count(ledgers[0]) == len(ledgers):
-        yield ledgers[0], entries, slice(0, len(ledgers))
-        return
-    start = 0
-    for ledger, run in groupby(ledgers):
-        part = slice(start, start + len(list(run)))
-        yield ledger, entries[part], part
-        start = part.stop
+def by_ledger(deliveries: Iterable[Delivery]) -> Iterator[tuple[int, list[Delivery]]]:
+    """``deliveries`` in runs of one ledger. A replay may come from several, and not in their order."""
+    for ledger, run in groupby(deliveries, lambda delivery: delivery.entry.position.ledger):
+        yield ledger, list(run)
+
+
+def entries_of(deliveries: Iterable[Delivery]) -> list[int]:
+    """Their entry ids."""
+    return [delivery.entry.position.entry for delivery in deliveries]
 
 
 def _first_deliveries(entries: list[StoredEntry]) -> list[Delivery]:

@@ -15,7 +15,7 @@ from itertools import accumulate, repeat
 from broker_core.base.positions import Position
 from broker_core.broker.chunk_affinity import ChunkAffinity
 from broker_core.broker.consumer import Consumer
-from broker_core.broker.dispatch_multiple import MultipleConsumersDispatcher
+from broker_core.broker.dispatch_multiple import MultipleConsumersDispatcher, entries_of
 from broker_core.broker.dispatcher import DispatchContext
 from broker_core.broker.requests import SubscriptionType
 from broker_core.broker.sinks import Delivery
@@ -41,7 +41,7 @@ class SharedDispatcher(MultipleConsumersDispatcher):
         self._affinity.discard_through(mark_delete)
         super().passed_over(mark_delete)
 
-    def _deal(self, deliveries: list[Delivery]) -> Sequence[Delivery]:
+    def _deal(self, ledger: int, deliveries: list[Delivery]) -> Sequence[Delivery]:
         """Give slices to one consumer after the other."""
         costs = self._costs(deliveries)
         left, dealt = sum(costs), 0
@@ -51,7 +51,7 @@ class SharedDispatcher(MultipleConsumersDispatcher):
         if may_be_chunks(bodies):
             chunks = [chunk_place(body) for body in bodies]
             if any(chunks):
-                return self._deal_singly(deliveries, costs, chunks)
+                return self._deal_singly(ledger, deliveries, chunks)
         owners: list[Consumer] = []
         while dealt < len(deliveries) and not self.blocked:
             consumer = self._next_consumer()
@@ -61,11 +61,12 @@ class SharedDispatcher(MultipleConsumersDispatcher):
             most = self._slice_entries(min(room, left), left, len(deliveries) - dealt)
             spent = list(accumulate(costs[dealt : dealt + most]))
             end = dealt + min(bisect_left(spent, room) + 1, most)  # the last one may go beyond the room
-            messages = spent[end - dealt - 1]
-            self._sent(messages, self._send(consumer, deliveries[dealt:end], costs[dealt:end], messages))
+            messages, size_bytes = self._send(consumer, ledger, deliveries[dealt:end])
+            self._sent(messages, size_bytes)
             owners += repeat(consumer, end - dealt)
             dealt, left = end, left - messages
-        self._own(deliveries[:dealt], owners)
+        if dealt:
+            self._owners.put_all(ledger, entries_of(deliveries[:dealt]), owners)
         return deliveries[dealt:]
 
     def _next_consumer(self) -> Consumer | None:
@@ -84,10 +85,10 @@ class SharedDispatcher(MultipleConsumersDispatcher):
     # -- chunks of large messages (semantics 5.2)
 
     def _deal_singly(
-        self, deliveries: list[Delivery], costs: list[int], chunks: list[ChunkPlace | None]
+        self, ledger: int, deliveries: list[Delivery], chunks: list[ChunkPlace | None]
     ) -> Sequence[Delivery]:
         """Give entry by entry, a chunk to whoever has the chunks before it; nobody waits for one without room."""
-        for number, (delivery, cost, chunk) in enumerate(zip(deliveries, costs, chunks, strict=True)):
+        for number, (delivery, chunk) in enumerate(zip(deliveries, chunks, strict=True)):
             if self.blocked:
                 return deliveries[number:]
             position = delivery.entry.position
@@ -100,8 +101,8 @@ class SharedDispatcher(MultipleConsumersDispatcher):
                 return deliveries[number:]
             if chunk is not None:
                 self._affinity.sent(chunk, consumer)
-            self._sent(cost, self._send(consumer, [delivery], (cost,), cost))
-            self._own((delivery,), (consumer,))
+            self._sent(*self._send(consumer, ledger, [delivery]))
+            self._owners[position] = consumer
         return []
 
     def _can_take(self, consumer: Consumer) -> bool:
@@ -128,6 +129,6 @@ class SharedDispatcher(MultipleConsumersDispatcher):
             for position in self._affinity.release(consumer):
                 self._requeue(position)
 
-    def _left(self, consumer: Consumer) -> None:
-        for position in self._affinity.left(consumer):
+    def _left(self, leavers: Sequence[Consumer]) -> None:
+        for position in self._affinity.left(leavers):
             self._requeue(position)

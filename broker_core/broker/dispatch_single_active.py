@@ -54,7 +54,7 @@ class SingleActiveDispatcher:
         self._takeover_delay_s = settings.active_consumer_failover_delay_time_millis / 1000
         self._takeover: TimerHandle | None = None
         self._average_messages = 1.0
-        self._passes = Passes(context.timers, self._pass)
+        self._passes = Passes(context.timers, context.turn, self._pass)
 
     # -- consumers
 
@@ -70,8 +70,9 @@ class SingleActiveDispatcher:
         self.consumers.append(consumer)
         self._elect()
 
-    def remove(self, consumer: Consumer) -> None:
-        self.consumers.remove(consumer)
+    def remove(self, leavers: Sequence[Consumer]) -> None:
+        gone = set(leavers)
+        self.consumers = [consumer for consumer in self.consumers if consumer not in gone]
         self._elect()
 
     def close(self) -> None:
@@ -80,14 +81,12 @@ class SingleActiveDispatcher:
 
     def _elect(self) -> None:
         """Choose the active consumer anew, tell everybody, and hand over if it is another one."""
-        chosen = self._choose(self.consumers) if self.consumers else None
-        former, self.active = self.active, chosen
+        former, chosen = self.active, self._choose(self.consumers)
+        self.active = chosen
         if self.kind is SubscriptionType.FAILOVER:
             for consumer in self.consumers:
                 consumer.tell_active(active=consumer is chosen)
-        if chosen is None:
-            self.close()
-        elif chosen is not former:
+        if chosen is not former:
             self._hand_over(pause_s=self._takeover_delay_s if former is not None else 0)
 
     def _hand_over(self, pause_s: float) -> None:
@@ -132,7 +131,7 @@ class SingleActiveDispatcher:
     def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
         """Nothing is remembered for single entries."""
 
-    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks]) -> None:
+    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks], entries: Sequence[int]) -> None:
         """Nor for many."""
 
     def acks_settled(self) -> None:

@@ -20,6 +20,7 @@ from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer, EntryAcks
 from broker_core.broker.cursor import Cursor
 from broker_core.broker.log_reader import LogReader
+from broker_core.broker.passes import Turn
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import SubscriptionType
 from broker_core.broker.unacked_limits import BrokerUnacked
@@ -67,6 +68,10 @@ class DelayedEntries(Protocol):
         """A policy was changed: what is due may be decided otherwise from now on."""
         ...
 
+    def passed_over(self, mark_delete: Position) -> None:
+        """Nobody wants anything up to ``mark_delete`` any more; what is held back of it may be given all the same."""
+        ...
+
     def close(self) -> None:
         """The dispatcher is gone: no ``wake`` any more."""
         ...
@@ -76,8 +81,8 @@ class DelayedEntries(Protocol):
 class DispatchContext:
     """The surroundings of a dispatcher. ``traffic`` and ``topic_traffic`` count what goes out.
 
-    ``unacked`` is the whole broker's. ``acknowledge`` is for entries that no consumer shall get. ``delayed``: who keeps
-    entries that are not due; None: every entry is delivered at once.
+    ``turn`` and ``unacked`` are the whole broker's. ``acknowledge`` is for entries that no consumer shall get.
+    ``delayed``: who keeps entries that are not due; None: every entry is delivered at once.
     """
 
     topic: TopicName
@@ -86,6 +91,7 @@ class DispatchContext:
     reader: LogReader
     clock: Clock
     timers: Timers
+    turn: Turn
     settings: Settings
     traffic: Traffic
     topic_traffic: Traffic
@@ -132,8 +138,8 @@ class Dispatcher(Protocol):
         """Let a consumer in; a ServerError leaves everything as it was."""
         ...
 
-    def remove(self, consumer: Consumer) -> None:
-        """Let it go; what it has not acknowledged will be sent to others."""
+    def remove(self, leavers: Sequence[Consumer]) -> None:
+        """Let them go, but not the last one; what they have not acknowledged will be sent to those who stay."""
         ...
 
     def close(self) -> None:
@@ -154,8 +160,8 @@ class Dispatcher(Protocol):
         """``consumer`` acknowledged an entry individually, but for ``remaining`` messages of it."""
         ...
 
-    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks]) -> None:
-        """``acked`` of many whole entries of one ledger, by one consumer or many."""
+    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks], entries: Sequence[int]) -> None:
+        """``acked`` of many whole entries of one ledger, by one consumer or many; ``entries`` are those of all."""
         ...
 
     def acks_settled(self) -> None:

@@ -4,7 +4,8 @@
 An entry is too old when its producer published it before a given time. Publish times come from the clocks of clients,
 so they may go back and forth; only the unbroken run of old entries from the head on is passed over, and every one of
 them is looked at, never an unexpired one jumped over (semantics 7.2, I7.2). An entry that cannot be read counts as the
-one after it. The look takes turns with everything else the broker does: slices of ``_SLICE_ENTRIES``.
+one after it. The look takes turns with everything else the broker does: slices of ``_SLICE_ENTRIES`` and
+``_SLICE_BYTES``.
 Source: Pulsar docs, "Message retention and expiry - TTL".
 """
 
@@ -16,6 +17,7 @@ from broker_core.base.clock import Clock, TimerHandle, Timers
 from broker_core.base.errors import ProtocolError
 from broker_core.base.positions import Position
 from broker_core.broker.cursor import Cursor
+from broker_core.broker.rates import Traffic
 from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
 from broker_core.wire.entry import read_metadata
@@ -40,7 +42,8 @@ class Expiring(Protocol):
 class Expiry:
     """At most one run at a time over the backlog of one subscription.
 
-    ``expired_entries`` were passed over since the topic was loaded, the last of them at ``expired_ms`` (0: never).
+    ``expired`` counts the entries that were passed over since the topic was loaded, the last of them at ``expired_ms``
+    (0: never).
     """
 
     def __init__(self, subscription: Expiring, log: TopicLog, clock: Clock, timers: Timers) -> None:
@@ -51,7 +54,7 @@ class Expiry:
         self._turn: TimerHandle | None = None
         self._before_ms = 0
         self._looked: tuple[Position, Position] | None = None
-        self.expired_entries = 0
+        self.expired = Traffic(clock)
         self.expired_ms = 0
 
     @property
@@ -91,7 +94,7 @@ class Expiry:
         if old_through is not None:
             before = cursor.backlog_entries()
             self._subscription.pass_over(old_through)
-            self.expired_entries += before - cursor.backlog_entries()
+            self.expired.messages += before - cursor.backlog_entries()
             self.expired_ms = self._clock.now_ms()
         if more:
             self._turn = self._timers.call_later(0, self._step)
@@ -101,12 +104,12 @@ class Expiry:
         all old ones were seen."""
         last = self._log.last_confirmed
         old_through: Position | None = None
-        looked = 0
-        while looked < _SLICE_ENTRIES and start <= last:
+        looked, left_bytes = 0, _SLICE_BYTES
+        while looked < _SLICE_ENTRIES and left_bytes > 0 and start <= last:
             try:
-                entries = self._log.read(start, _SLICE_ENTRIES - looked, _SLICE_BYTES)
+                entries = self._log.read(start, _SLICE_ENTRIES - looked, left_bytes)
             except UnreadableEntryError as error:
-                start = self._log.next_valid(error.position)
+                start = self._log.next_valid(error.through)
                 looked += 1
                 continue
             if not entries:
@@ -118,8 +121,9 @@ class Expiry:
                     return old_through, start, False
                 old_through = entry.position
             looked += len(entries)
+            left_bytes -= sum([len(entry.body) for entry in entries])
             start = self._log.next_valid(entries[-1].position)
-        return old_through, start, looked >= _SLICE_ENTRIES and start <= last
+        return old_through, start, (looked >= _SLICE_ENTRIES or left_bytes <= 0) and start <= last
 
 
 def publish_time_ms(entry: StoredEntry) -> int:

@@ -2,8 +2,8 @@
 """``LogReader``: how a subscription reads the log, and what happens at an entry that is damaged.
 
 A damaged entry is never delivered. By default the subscription stops in front of it, says so in the log and in its
-statistics, and tries again when a consumer comes or after a seek; somebody has to decide. With
-``autoSkipNonRecoverableData`` it is acknowledged for this subscription, counted, and reading goes on.
+statistics, and tries again when a consumer comes or after a seek; somebody has to decide. To acknowledge it is to leave
+it behind. With ``autoSkipNonRecoverableData`` it is acknowledged for this subscription, counted, and reading goes on.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ class LogReader:
 
     __slots__ = ("_log", "_name", "_skip", "damaged_entries", "stopped_at")
 
-    def __init__(self, log: TopicLog, name: str, skip: Callable[[Position], None] | None) -> None:
-        """``skip`` acknowledges an entry for the subscription; None: stop in front of damage."""
+    def __init__(self, log: TopicLog, name: str, skip: Callable[[Position, Position], None] | None) -> None:
+        """``skip`` acknowledges the first and last of some neighbours, and those between; None: stop in front of
+        damage."""
         self._log = log
         self._name = name
         self._skip = skip
@@ -103,13 +104,19 @@ class LogReader:
         return got
 
     def _damaged(self, error: UnreadableEntryError, *, stop: bool = True) -> Position:
-        """Book a damaged entry; returns where to go on. One that was read before holds up nothing behind it."""
+        """Book a damaged entry, and those lost with it; returns where to go on.
+
+        ``stop``: not one that was read before. It holds up nothing behind it, which is looked at by itself.
+        """
         position = error.position
-        self.damaged_entries += 1
         if self._skip is not None:
+            through = error.through if stop else position
+            self.damaged_entries += through.entry - position.entry + 1
             logger.error("damaged entry skipped subscription=%s position=%s error=%s", self._name, position, error)
-            self._skip(position)
-        elif not stop:
+            self._skip(position, through)
+            return self._log.next_valid(through)
+        self.damaged_entries += 1
+        if not stop:
             logger.error("damaged entry not sent again subscription=%s position=%s", self._name, position)
         else:
             logger.error("stopped at damaged entry subscription=%s position=%s error=%s", self._name, position, error)

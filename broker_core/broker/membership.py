@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sized
 
-from broker_core.base.errors import ConsumerBusyError, MetadataServerError, ProducerBusyError, ServerError
+from broker_core.base.errors import (
+    ConsumerBusyError,
+    MetadataServerError,
+    NotAllowedError,
+    ProducerBusyError,
+    ServerError,
+)
 from broker_core.base.names import TopicName
 from broker_core.broker.requests import SubscribeRequest, SubscriptionType
 
@@ -31,6 +37,15 @@ def check_room_for_consumer(topic: TopicName, crowds: Iterable[Sized], most: int
         raise ConsumerBusyError(
             f"{topic} has {most} consumers, the most that are allowed",
             hint="close one, or raise maxConsumersPerTopic",
+        )
+
+
+def check_room_for_subscription(topic: TopicName, subscription: str, subscriptions: int, most: int) -> None:
+    """NotAllowedError unless a topic with so many subscriptions, readers' too, may have one more (0: any number)."""
+    if most and subscriptions >= most:
+        raise NotAllowedError(
+            f"{topic} has {most} subscriptions, the most that are allowed, so {subscription!r} was not created",
+            hint="delete one, or raise maxSubscriptionsPerTopic",
         )
 
 

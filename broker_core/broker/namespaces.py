@@ -15,6 +15,10 @@ from broker_core.base.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceN
 from broker_core.storage.metadata import Metadata
 
 
+class NamespaceFullError(NotAllowedError):
+    """A namespace has as many topics as it may have."""
+
+
 class Namespaces:
     """Tenants and their namespaces, kept in memory and in the catalogue."""
 

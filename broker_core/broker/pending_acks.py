@@ -8,10 +8,13 @@ entries here and never negative (semantics I3.8).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position
 from broker_core.broker.position_map import PositionMap
+
+V = TypeVar("V")
 
 
 class PendingAcks:
@@ -32,17 +35,21 @@ class PendingAcks:
     def __iter__(self) -> Iterator[Position]:
         return iter(self._messages)
 
+    def values_in(self, values: PositionMap[V]) -> Iterator[V]:
+        """What ``values`` has for each of these entries."""
+        return values.values_at(self._messages)
+
     def add(self, position: Position, messages: int) -> None:
+        """An entry that was given, and how many messages of it are open."""
         if not self._messages.add(position, messages):
             invariant(False, "%s was given twice to one consumer", position)
         self.unacked += messages
 
-    def add_all(self, ledger: int, entries: Sequence[int], messages: Sequence[int]) -> None:
-        """Entries of one ledger that were given, and how many messages of each are open."""
-        before = len(self._messages)
-        self._messages.put_all(ledger, entries, messages)
-        self.unacked += sum(messages)
-        invariant(len(self._messages) == before + len(entries), "one of %s:%s was given twice", ledger, entries)
+    def add_all(self, ledger: int, entries: Sequence[int], messages: Sequence[int], total: int) -> None:
+        """``add`` of entries of one ledger, of which ``total`` messages are open together."""
+        if not self._messages.put_all(ledger, entries, messages):
+            invariant(False, "one of %s:%s was given twice to one consumer", ledger, entries)
+        self.unacked += total
 
     def remove(self, position: Position) -> int:
         """The whole entry is acknowledged, or taken back; how many messages of it were open, 0 if it was not here."""

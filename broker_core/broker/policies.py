@@ -93,7 +93,7 @@ class DelayedDelivery(msgspec.Struct, frozen=True):
     """Whether messages may be delayed, how exact that is, and how far; milliseconds, 0 = as far as one likes."""
 
     active: bool = False
-    tick_ms: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = msgspec.field(default=1000, name="tickTime")
+    tick_ms: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = msgspec.field(default=0, name="tickTime")
     delay_max_ms: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(default=0, name="maxDeliveryDelayInMillis")
 
 

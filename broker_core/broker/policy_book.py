@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from broker_core.base.errors import DataFormatError
+from broker_core.base.errors import DataFormatError, NotAllowedError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.settings import Settings
 from broker_core.broker.policies import NO_POLICIES, Policies, Quotas, quotas_under, settings_under
@@ -45,8 +45,13 @@ class PolicyBook:
         self._namespaces[str(name)] = policies
 
     def set_topic(self, name: TopicName, policies: Policies) -> None:
-        """Replace what is set for a topic; NotAllowedError if it contradicts itself."""
+        """Replace what is set for a topic; NotAllowedError if it contradicts itself or the broker."""
         policies.check()
+        if (policies.max_message_size or 0) > self._settings.max_message_size:
+            raise NotAllowedError(
+                f"messages of {policies.max_message_size} bytes are larger than what the broker reads",
+                hint=f"use at most its maxMessageSize, {self._settings.max_message_size}",
+            )
         if policies == NO_POLICIES:
             self.forget_topic(name)
             return
@@ -75,6 +80,10 @@ class PolicyBook:
     def quotas_of(self, name: TopicName) -> Quotas:
         """The backlog quotas in force for a topic."""
         return quotas_under(self._settings, self.of_namespace(name.namespace_name), self.of_topic(name))
+
+    def quotas_of_namespace(self, name: NamespaceName) -> Quotas:
+        """The backlog quotas in force for topics of a namespace that have none of their own."""
+        return quotas_under(self._settings, self.of_namespace(name))
 
 
 def _read(name: str, stored: dict[str, Any]) -> Policies:

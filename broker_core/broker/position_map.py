@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from broker_core.base.positions import Position
 
@@ -74,9 +74,14 @@ class PositionMap(Generic[V]):
             del self._ledgers[ledger]
         return value
 
-    def put_all(self, ledger: int, entries: Sequence[int], values: Sequence[V]) -> None:
-        """Put entries (at least one) of one ledger in, each with its value."""
-        self._ledgers.setdefault(ledger, {}).update(zip(entries, values, strict=True))
+    def put_all(self, ledger: int, entries: Sequence[int], values: Sequence[V]) -> bool:
+        """Put entries (at least one) of one ledger in, each with its value; whether none of them was there."""
+        theirs = self._ledgers.get(ledger)
+        if theirs is None:
+            theirs = self._ledgers[ledger] = {}
+        before = len(theirs)
+        theirs.update(zip(entries, values, strict=True))
+        return len(theirs) == before + len(entries)
 
     def pop_all(self, ledger: int, entries: Sequence[int], default: V) -> list[V]:
         """Take entries of one ledger out and return their values, ``default`` for those that had none."""
@@ -95,6 +100,11 @@ class PositionMap(Generic[V]):
             deque(map(values.pop, entries, repeat(None)), maxlen=0)
             if not values:
                 del self._ledgers[ledger]
+
+    def values_at(self, positions: PositionMap[Any]) -> Iterator[V]:
+        """The values of all ``positions``, which are in it."""
+        for ledger, entries in positions._ledgers.items():
+            yield from map(self._ledgers[ledger].__getitem__, entries)
 
     def items(self) -> Iterator[tuple[Position, V]]:
         """All of it. The map must not change meanwhile."""

@@ -61,7 +61,7 @@ class Producer:
     """A producer of one topic. ``pending_bytes`` and ``pending_entries``: sent but not yet answered, for whoever limits
     what a connection may have in flight. ``accepting``: it is connected, so that its sends count; it is not while it
     waits for exclusive access, nor after its end. ``topic_epoch``: what it was given with its access (``Producers``),
-    None for nothing.
+    None for nothing. ``chunks``: how many of its entries were chunks, for statistics.
 
     ``delays``: the topic's limit of delays, if it has any.
     ``deduplication``: the topic's known sequence ids, None while it does not keep them.
@@ -77,9 +77,11 @@ class Producer:
         "_released",
         "_replicates",
         "_sink",
+        "_topic_chunks",
         "_traffic",
         "_unstored",
         "accepting",
+        "chunks",
         "closed",
         "connected_since_ms",
         "deduplication",
@@ -103,13 +105,16 @@ class Producer:
         message_bytes_max: int,
         traffic: Traffic,
         topic_traffic: Traffic,
+        chunks: tuple[Traffic, Traffic],
         connected_since_ms: int,
         released: Callable[[Producer], None],
     ) -> None:
+        """``chunks``: what counts the chunks of this producer, and those of the topic."""
         self.request = request
         self.name = name
         self.message_bytes_max = message_bytes_max
         self.traffic = traffic
+        self.chunks, self._topic_chunks = chunks
         self.connected_since_ms = connected_since_ms
         self.pending_bytes = 0
         self.pending_entries = 0
@@ -158,6 +163,8 @@ class Producer:
         if record is not None and self.deduplication is not None:
             self.deduplication.push(*record)
             self._records.append(record)
+        if is_chunk:
+            self._count_chunks(1)
         self._in_flight_now((sequence_id,), (highest_sequence_id,), position, size, messages)
 
     def send_all(self, heads: Sequence[SendHead], bodies: Sequence[bytes]) -> None:
@@ -179,7 +186,13 @@ class Producer:
             for sequence_id in sequence_ids:
                 self.refuse(sequence_id, _not_stored(error))
             return
+        if True in chunks:
+            self._count_chunks(sum(chunks))
         self._in_flight_now(sequence_ids, highest_ids, first, sum(sizes), sum(messages))
+
+    def _count_chunks(self, entries: int) -> None:
+        self.chunks.messages += entries
+        self._topic_chunks.messages += entries
 
     def _in_flight_now(
         self, sequence_ids: Sequence[int], highest_ids: Sequence[int], first: Position, size_bytes: int, messages: int

@@ -16,6 +16,7 @@ from broker_core.base.errors import StorageError
 from broker_core.base.positions import Position
 from broker_core.broker.policies import retention_of
 from broker_core.broker.topic import Topic
+from broker_core.storage.commit import OnDurable
 
 logger = logging.getLogger(__name__)
 
@@ -35,12 +36,16 @@ def trim(topic: Topic, *, retained: bool = True) -> None:
         acked = topic.log.last_confirmed
     if topic.deduplication is not None:
         acked = min(acked, topic.deduplication.position)  # what is behind it must be there to be replayed
+    if topic.reserve.low and acked >= topic.log.last_confirmed:
+        topic.log.roll()  # nobody writes to it now, so it would stay open, and the disk full, for hours
     if _deletable_through(topic, acked, retained) is None:
         return
-    barrier = _Barrier(len(durable), lambda: _delete(topic, acked, retained))
-    for each in durable:
-        if each.journal is not None:
-            each.journal.flush(barrier.passed)
+    waits: list[Callable[[OnDurable], None]] = [each.journal.flush for each in durable if each.journal is not None]
+    if topic.deduplication is not None:
+        waits.append(topic.deduplication.wait_for)
+    barrier = _Barrier(len(waits), lambda: _delete(topic, acked, retained))
+    for wait in waits:
+        wait(barrier.passed)
     barrier.passed(None)
 
 

@@ -9,7 +9,7 @@ every change. Source: Pulsar docs, "Subscription types - Shared", ``priorityLeve
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Generic, TypeVar
 
@@ -65,15 +65,22 @@ class RoundRobin(Generic[C]):
         self._places[member] = (priority, len(level.members))
         level.members.append(member)
 
-    def remove(self, member: C) -> None:
-        priority, index = self._places.pop(member)
-        level = self._levels[priority]
-        level.remove(index)
-        for moved, other in enumerate(level.members[index:], index):
-            self._places[other] = (priority, moved)
-        if not level.members:
-            del self._levels[priority]
-            self._order.remove(priority)
+    def remove(self, leavers: Iterable[C]) -> None:
+        """Let members go; those behind them move up, once for all of them."""
+        gone: dict[int, list[int]] = {}
+        for member in leavers:
+            priority, index = self._places.pop(member)
+            gone.setdefault(priority, []).append(index)
+        for priority, indexes in gone.items():
+            level = self._levels[priority]
+            for index in sorted(indexes, reverse=True):
+                level.remove(index)
+            first = min(indexes)
+            for moved, other in enumerate(level.members[first:], first):
+                self._places[other] = (priority, moved)
+            if not level.members:
+                del self._levels[priority]
+                self._order.remove(priority)
 
     def set_available(self, member: C, available: bool) -> None:
         place = self._places.get(member)

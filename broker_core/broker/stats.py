@@ -16,7 +16,12 @@ import msgspec
 from broker_core.base.clock import Clock
 from broker_core.base.positions import POSITION_EARLIEST
 from broker_core.base.settings import Settings
-from broker_core.broker.backlog_quota import backlog_bytes, oldest_publish_ms
+from broker_core.broker.backlog_quota import (
+    backlog_bytes,
+    first_publish_ms,
+    oldest_publish_ms,
+    slowest_subscription,
+)
 from broker_core.broker.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.broker.key_shared.key_stats import DrainingHashStats, KeyStats, key_stats
 from broker_core.broker.key_shared.selector import HashRange
@@ -52,7 +57,12 @@ class ConsumerStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     metadata: Mapping[str, str]
     connected_since: str
     last_acked_timestamp: int
+    last_acked_time: str
     last_consumed_timestamp: int
+    last_consumed_time: str
+    last_consumed_flow_timestamp: int
+    first_consumed_flow_timestamp: int
+    first_messages_sent_timestamp: int
     key_hash_ranges: list[str] | None
     key_hash_range_arrays: list[HashRange] | None
     draining_hashes: list[DrainingHashStats] | None
@@ -65,7 +75,8 @@ class ConsumerStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class SubscriptionStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One subscription. ``msg_backlog`` counts entries, as in Pulsar; ``backlog_messages`` counts messages.
 
-    Sums over draining hashes, and when something was last consumed or acknowledged, are of the consumers connected now.
+    Sums over draining hashes, and when something was last consumed or acknowledged or permits came, are of the
+    consumers connected now. ``earliest_msg_publish_time_in_backlog`` is 0 unless asked for, and -1 without a backlog.
     """
 
     type: str
@@ -88,9 +99,14 @@ class SubscriptionStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     draining_hashes_cleared_total: int
     last_acked_timestamp: int
     last_consumed_timestamp: int
+    last_consumed_flow_timestamp: int
+    last_mark_delete_advanced_timestamp: int
+    consumers_after_mark_delete_position: Mapping[str, str]
     blocked_subscription_on_unacked_msgs: bool
     active_consumer_name: str
     consumers: list[ConsumerStats]
+    msg_rate_expired: float
+    msg_expired: int
     total_msg_expired: int
     last_expire_timestamp: int
     durable: bool
@@ -103,6 +119,7 @@ class SubscriptionStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     read_position: str  # [ours], likewise
     damaged_entries: int  # [ours]
     stopped_at_damaged_entry: str  # [ours] empty unless dispatch waits in front of it
+    earliest_msg_publish_time_in_backlog: int = 0
 
 
 class PublisherStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -113,6 +130,7 @@ class PublisherStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     msg_rate_in: float
     msg_throughput_in: float
     average_msg_size: float
+    chunked_message_rate: float
     pending_bytes: int  # [ours]
     address: str
     client_version: str
@@ -142,6 +160,8 @@ class TopicStats(TopicTraffic, frozen=True, kw_only=True, rename="camel"):
     backlog_quota_limit_size: int
     backlog_quota_limit_time: int
     oldest_backlog_message_age_seconds: int
+    oldest_backlog_message_subscription_name: str
+    msg_chunk_published: bool
     topic_creation_time_stamp: int
     last_publish_time_stamp: int
     waiting_publishers: int
@@ -151,6 +171,7 @@ class TopicStats(TopicTraffic, frozen=True, kw_only=True, rename="camel"):
     publishers: list[PublisherStats]
     subscriptions: dict[str, SubscriptionStats]
     deduplication_status: str
+    earliest_msg_publish_time_in_backlogs: int = 0
 
 
 def consumer_stats(consumer: Consumer, keys: KeyStats | None = None) -> ConsumerStats:
@@ -173,7 +194,12 @@ def consumer_stats(consumer: Consumer, keys: KeyStats | None = None) -> Consumer
         metadata=dict(peer.metadata),
         connected_since=iso_time(consumer.connected_since_ms),
         last_acked_timestamp=consumer.acked_ms,
+        last_acked_time=iso_time(consumer.acked_ms),
         last_consumed_timestamp=consumer.consumed_ms,
+        last_consumed_time=iso_time(consumer.consumed_ms),
+        last_consumed_flow_timestamp=consumer.flow_ms,
+        first_consumed_flow_timestamp=consumer.first_flow_ms,
+        first_messages_sent_timestamp=consumer.first_sent_ms,
         key_hash_ranges=None if keys is None else [str(each) for each in keys.ranges],
         key_hash_range_arrays=None if keys is None else list(keys.ranges),
         draining_hashes=None if keys is None else list(keys.draining),
@@ -192,7 +218,8 @@ def subscription_stats(subscription: Subscription) -> SubscriptionStats:
     by_key = dispatcher if isinstance(dispatcher, KeySharedDispatcher) else None
     keys = key_stats(by_key) if by_key is not None else {}
     consumers = [consumer_stats(consumer, keys.get(consumer)) for consumer in subscription.consumers]
-    backlog = cursor.backlog_entries()
+    late = by_key.recorded.items() if by_key is not None else {}
+    backlog, expired = cursor.backlog_entries(), subscription.expiry.expired
     return SubscriptionStats(
         type=dispatcher.kind.label if dispatcher is not None else NO_TYPE,
         key_shared_mode=by_key.policy.mode.name if by_key is not None else None,
@@ -214,10 +241,15 @@ def subscription_stats(subscription: Subscription) -> SubscriptionStats:
         draining_hashes_cleared_total=sum(each.draining_hashes_cleared_total for each in consumers),
         last_acked_timestamp=max((each.last_acked_timestamp for each in consumers), default=0),
         last_consumed_timestamp=max((each.last_consumed_timestamp for each in consumers), default=0),
+        last_consumed_flow_timestamp=max((each.last_consumed_flow_timestamp for each in consumers), default=0),
+        last_mark_delete_advanced_timestamp=subscription.mark_deleted_ms,
+        consumers_after_mark_delete_position={each.name: str(position) for each, position in late.items()},
         blocked_subscription_on_unacked_msgs=dispatcher.blocked if dispatcher is not None else False,
         active_consumer_name=active.name if active is not None else "",
         consumers=consumers,
-        total_msg_expired=subscription.expiry.expired_entries,
+        msg_rate_expired=expired.rates()[0],
+        msg_expired=expired.messages,
+        total_msg_expired=expired.messages,
         last_expire_timestamp=subscription.expiry.expired_ms,
         durable=subscription.durable,
         replicated=False,
@@ -228,7 +260,7 @@ def subscription_stats(subscription: Subscription) -> SubscriptionStats:
         mark_delete_position=str(cursor.mark_delete),
         read_position=str(dispatcher.read_position if dispatcher is not None else cursor.first_unacked()),
         damaged_entries=subscription.reader.damaged_entries,
-        stopped_at_damaged_entry=str(stopped_at) if stopped_at is not None else "",
+        stopped_at_damaged_entry="" if stopped_at is None else str(stopped_at),
     )
 
 
@@ -241,6 +273,7 @@ def publisher_stats(producer: Producer) -> PublisherStats:
         msg_rate_in=rate,
         msg_throughput_in=throughput,
         average_msg_size=producer.traffic.bytes_per_message,
+        chunked_message_rate=producer.chunks.rates()[0],
         pending_bytes=producer.pending_bytes,
         address=peer.address,
         client_version=peer.client_version,
@@ -267,6 +300,7 @@ def traffic_fields(came: Traffic, went: Traffic) -> dict[str, Any]:
 
 
 def topic_stats(topic: Topic) -> TopicStats:
+    slowest = slowest_subscription(topic)
     return TopicStats(
         **traffic_fields(topic.traffic_in, topic.traffic_out),
         storage_size=topic.log.size_bytes,
@@ -274,6 +308,8 @@ def topic_stats(topic: Topic) -> TopicStats:
         backlog_quota_limit_size=topic.quotas.size.limit_bytes,
         backlog_quota_limit_time=topic.quotas.age.limit_s,
         oldest_backlog_message_age_seconds=_age_s(oldest_publish_ms(topic), topic.clock.now_ms()),
+        oldest_backlog_message_subscription_name=slowest.name if slowest is not None else "",
+        msg_chunk_published=topic.chunks_in.messages > 0,
         topic_creation_time_stamp=topic.created_ms,
         last_publish_time_stamp=max((each.last_ms for each in topic.log.ledgers()), default=0),
         waiting_publishers=topic.producers.waiting,
@@ -286,6 +322,20 @@ def topic_stats(topic: Topic) -> TopicStats:
     )
 
 
+def with_earliest_times(topic: Topic, stats: TopicStats) -> TopicStats:
+    """``stats`` with when the first message of each backlog was published, for which a message of each is read."""
+    earliest = {
+        name: -1 if (found := first_publish_ms(topic.log, each.cursor)) is None else found
+        for name, each in topic.subscriptions.items()
+    }
+    subscriptions = {
+        name: msgspec.structs.replace(each, earliest_msg_publish_time_in_backlog=earliest[name])
+        for name, each in stats.subscriptions.items()
+    }
+    first = min((each for each in earliest.values() if each > 0), default=0)
+    return msgspec.structs.replace(stats, subscriptions=subscriptions, earliest_msg_publish_time_in_backlogs=first)
+
+
 def unused_topic_stats(clock: Clock, settings: Settings, quotas: Quotas) -> TopicStats:
     """Those of a partition that nobody has used yet: it is not there, and has nothing."""
     nothing = Traffic(clock)
@@ -296,6 +346,8 @@ def unused_topic_stats(clock: Clock, settings: Settings, quotas: Quotas) -> Topi
         backlog_quota_limit_size=quotas.size.limit_bytes,
         backlog_quota_limit_time=quotas.age.limit_s,
         oldest_backlog_message_age_seconds=_age_s(None, 0),
+        oldest_backlog_message_subscription_name="",
+        msg_chunk_published=False,
         topic_creation_time_stamp=0,
         last_publish_time_stamp=0,
         waiting_publishers=0,

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from broker_core.base.clock import Clock, TimerHandle, Timers
 from broker_core.base.errors import (
+    CorruptEntryError,
     NotAllowedError,
     PersistenceServerError,
     ServerError,
@@ -35,6 +36,7 @@ from broker_core.broker.dispatchers import make_dispatcher
 from broker_core.broker.expiry import Expiry
 from broker_core.broker.log_reader import LogReader
 from broker_core.broker.membership import check_joinable, deletion_problem
+from broker_core.broker.passes import Turn
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import AckId, AckKind, SubscribeRequest, SubscriptionType
 from broker_core.broker.seeking import before_position, before_time
@@ -67,6 +69,8 @@ class SubscriptionHost(Protocol):
     @property
     def traffic_out(self) -> Traffic: ...
     @property
+    def turn(self) -> Turn: ...
+    @property
     def unacked(self) -> BrokerUnacked: ...
     @property
     def delays(self) -> TopicDelays: ...
@@ -76,7 +80,7 @@ class SubscriptionHost(Protocol):
         ...
 
     def subscription_unused(self, subscription: Subscription) -> None:
-        """A non-durable subscription lost its last consumer."""
+        """A subscription lost its last consumer."""
         ...
 
     def delete_subscription(self, name: str, *, knowing: Consumer | None = None) -> None:
@@ -112,6 +116,8 @@ class Subscription:
         self._delayed: DelayedEntries | None = None
         self.expiry = Expiry(self, host.log, host.clock, host.timers)
         self.last_active_ms = host.clock.now_ms()
+        self.mark_deleted_ms = 0
+        self._mark_delete_seen = cursor.mark_delete
 
     @property
     def durable(self) -> bool:
@@ -157,19 +163,20 @@ class Subscription:
             self._awaiting_return = None
         return consumer
 
-    def leave(self, consumer: Consumer) -> None:
-        """``consumer`` goes; with the last one the type is free again."""
+    def leave(self, leavers: Sequence[Consumer]) -> None:
+        """``leavers``, who have not left yet, go; with the last ones the type is free again."""
         dispatcher = self.dispatcher
-        if consumer.closed or dispatcher is None:
+        if dispatcher is None:
             return
-        consumer.closed = True
-        dispatcher.remove(consumer)
-        if not dispatcher.consumers:
+        for consumer in leavers:
+            consumer.closed = True
+        if len(leavers) < len(dispatcher.consumers):
+            dispatcher.remove(leavers)
+        else:
             dispatcher.close()
             self.dispatcher = None
             self.last_active_ms = self._host.clock.now_ms()
-            if not self.durable:
-                self._host.subscription_unused(self)
+            self._host.subscription_unused(self)
 
     def disconnect_all(self, *, knowing: Consumer | None = None) -> None:
         """Every consumer is told to go, except the one that is ``knowing``; what was in memory is forgotten."""
@@ -214,6 +221,7 @@ class Subscription:
     # -- what consumers ask
 
     def permits_came(self, consumer: Consumer) -> None:
+        consumer.flowed(self._host.clock.now_ms())
         if self.dispatcher is not None:
             self.dispatcher.permits_came(consumer)
         if not consumer.told_end:
@@ -274,7 +282,7 @@ class Subscription:
             return
         self.cursor.ack_entries(ledger, entries)
         if self.dispatcher is not None:
-            self.dispatcher.acked_entries(ledger, acks)
+            self.dispatcher.acked_entries(ledger, acks, entries)
         self._settle_acks([consumer for consumer, _theirs in acks], on_done)
 
     def _settle_acks(self, consumers: Iterable[Consumer], on_done: OnDone | None) -> None:
@@ -282,12 +290,22 @@ class Subscription:
         now_ms = self._host.clock.now_ms()
         for consumer in consumers:
             consumer.acked_ms = now_ms
-        self.cursor.settle()
+        self._settle_cursor(now_ms)
         if self.dispatcher is not None:
             self.dispatcher.acks_settled()
+        if self.reader.stopped_at is not None:
+            self._go_on_behind_damage()
         if self._host.terminated is not None:
             self.tell_end_of_topic()
         self._journal_change(on_done)
+
+    def _settle_cursor(self, now_ms: int) -> None:
+        """Move the mark-delete position over all that is acknowledged; when it last went on is in the statistics."""
+        cursor = self.cursor
+        cursor.settle()
+        if cursor.mark_delete is not self._mark_delete_seen:
+            self._mark_delete_seen = cursor.mark_delete
+            self.mark_deleted_ms = now_ms
 
     def _ack_problem(self, kind: AckKind, ids: Sequence[AckId]) -> ServerError | None:
         if kind is AckKind.CUMULATIVE:
@@ -338,9 +356,14 @@ class Subscription:
             self.cursor.ack_partial(position, bits)
 
     def _open_bits(self, position: Position, ack_set: Sequence[int]) -> int | None:
-        """The messages of an entry that ``ack_set`` leaves open; None if that is all of them, so nothing is said."""
-        whole = all_bits(self._log.count_messages(Position(position.ledger, position.entry - 1), position))
-        bits = bits_of_words(ack_set) & whole
+        """The messages of an entry that ``ack_set`` leaves open; None if that is all of them, so nothing is said, or if
+        nobody knows, for the entry is lost."""
+        bits = bits_of_words(ack_set)
+        try:
+            whole = all_bits(self._log.count_messages(Position(position.ledger, position.entry - 1), position))
+        except CorruptEntryError:
+            return None if bits else 0
+        bits &= whole
         return None if bits == whole else bits
 
     def _journal_change(self, on_done: OnDone | None) -> None:
@@ -356,12 +379,10 @@ class Subscription:
         """Acknowledge everything up to ``position`` for all consumers, whatever the type: it expired, was skipped or
         evicted. ``on_done`` hears when that is durable."""
         if self.cursor.ack_through(position):
-            self.cursor.settle()
-            stopped_at = self.reader.stopped_at
-            if stopped_at is not None and stopped_at <= self.cursor.mark_delete:
-                self.reader.retry_damaged()
+            self._settle_cursor(self._host.clock.now_ms())
             if self.dispatcher is not None:
                 self.dispatcher.passed_over(self.cursor.mark_delete)
+            self._go_on_behind_damage()
             self.tell_end_of_topic()
         self._journal_change(on_done)
 
@@ -372,21 +393,33 @@ class Subscription:
         """
         cancelled = self._log.contains(position) and self.cursor.ack(position)
         if cancelled:
-            self.cursor.settle()
+            self._settle_cursor(self._host.clock.now_ms())
             if self.dispatcher is not None:
                 self.dispatcher.acked(self.dispatcher.consumers[0], position, 0)
                 self.dispatcher.acks_settled()
+            self._go_on_behind_damage()
             self.tell_end_of_topic()
         self._journal_change(on_done)
         return cancelled
 
-    def _skip_damaged(self, position: Position) -> None:
-        self._acknowledge_unsent((position,))
+    def _go_on_behind_damage(self) -> None:
+        """Read on if the damaged entry that stopped it is acknowledged now."""
+        stopped_at = self.reader.stopped_at
+        if stopped_at is not None and self.cursor.is_acked(stopped_at):
+            self.reader.retry_damaged()
+            self.entries_came()
+
+    def _skip_damaged(self, first: Position, last: Position) -> None:
+        self.cursor.ack_entries(first.ledger, range(first.entry, last.entry + 1))
+        self._unsent_acknowledged()
 
     def _acknowledge_unsent(self, positions: Sequence[Position]) -> None:
         for position in positions:
             self.cursor.ack(position)
-        self.cursor.settle()
+        self._unsent_acknowledged()
+
+    def _unsent_acknowledged(self) -> None:
+        self._settle_cursor(self._host.clock.now_ms())
         self.tell_end_of_topic()
         self._journal_change(None)
 
@@ -418,6 +451,7 @@ class Subscription:
         """Disconnect everybody and stand right after ``mark_delete`` (semantics 1.4.6)."""
         self.disconnect_all()
         self.cursor.reset(mark_delete, partial)
+        self._mark_delete_seen = mark_delete
         if self.journal is not None:
             self.journal.reset(_answer(on_done))
             return
@@ -452,6 +486,7 @@ class Subscription:
             self.reader,
             host.clock,
             host.timers,
+            host.turn,
             host.settings,
             self.traffic,
             host.traffic_out,

@@ -30,8 +30,14 @@ from broker_core.broker.cursor import Cursor
 from broker_core.broker.cursor_journal import CursorJournal
 from broker_core.broker.deduplication_cursor import DeduplicationCursor
 from broker_core.broker.delayed import TopicDelays
+from broker_core.broker.disk_reserve import DiskReserve
 from broker_core.broker.dispatchers import check_type
-from broker_core.broker.membership import check_room_for_consumer, check_room_for_producer
+from broker_core.broker.membership import (
+    check_room_for_consumer,
+    check_room_for_producer,
+    check_room_for_subscription,
+)
+from broker_core.broker.passes import Turn
 from broker_core.broker.policies import Quotas
 from broker_core.broker.producer import Producer
 from broker_core.broker.producers import Producers
@@ -62,6 +68,8 @@ class Surroundings:
     timers: Timers
     settings: Settings
     quotas: Quotas
+    turn: Turn
+    reserve: DiskReserve
     unacked: BrokerUnacked
     producer_name: Callable[[], str]
 
@@ -83,9 +91,12 @@ class Topic:
         self.timers = surroundings.timers
         self.settings = surroundings.settings
         self.quotas = surroundings.quotas
+        self.turn = surroundings.turn
         self.unacked = surroundings.unacked
+        self.reserve = surroundings.reserve
         self.traffic_in = Traffic(self.clock)
         self.traffic_out = Traffic(self.clock)
+        self.chunks_in = Traffic(self.clock)
         metadata = surroundings.store.metadata
         self.producers = Producers(
             str(name),
@@ -111,7 +122,7 @@ class Topic:
         """Let a producer in, or let it wait for exclusive access; a ServerError says why not."""
         if self._termination.begun:
             raise TopicTerminatedError(f"topic {self.name} was terminated", hint="produce to another topic")
-        blocked = refusal_of_producers(self)
+        blocked = self.reserve.refusal(self.name) or refusal_of_producers(self)
         if blocked is not None:
             raise blocked
         check_room_for_producer(self.name, len(self.producers), self.settings.max_producers_per_topic)
@@ -124,6 +135,7 @@ class Topic:
             message_bytes_max=self.settings.max_message_size,
             traffic=Traffic(self.clock),
             topic_traffic=self.traffic_in,
+            chunks=(Traffic(self.clock), self.chunks_in),
             connected_since_ms=self.clock.now_ms(),
             released=self._producer_left,
         )
@@ -195,20 +207,29 @@ class Topic:
         subscription = self.subscriptions.get(request.subscription)
         if subscription is not None:
             self._check_durability(subscription, request)
-            return subscription.subscribe(request, sink)
+            consumer = subscription.subscribe(request, sink)
+            if subscription.durable:
+                self._store.metadata.set_unused_since(self._subscription_ids[subscription.name], None)
+            return consumer
         if not request.durable:
             return self._subscribe_reader(request, sink)
-        if not self.settings.allow_auto_subscription_creation:
-            raise SubscriptionNotFoundError(
-                f"subscription {request.subscription!r} of {self.name} does not exist and auto-creation is off",
-                hint="create it first, or set allowAutoSubscriptionCreation=true",
-            )
-        created = self.create_subscription(request.subscription, request.initial_position, request.properties)
+        created = self.begin_subscription(request.subscription, request.initial_position, request.properties)
         try:
             return created.subscribe(request, sink)
         except ServerError:
             self.delete_subscription(created.name)  # it would keep all messages for a consumer that never was
             raise
+
+    def begin_subscription(
+        self, name: str, initial_position: InitialPosition, properties: Mapping[str, str] | None = None
+    ) -> Subscription:
+        """``create_subscription`` for who uses it; SubscriptionNotFoundError where that may not make any."""
+        if not self.settings.allow_auto_subscription_creation:
+            raise SubscriptionNotFoundError(
+                f"subscription {name!r} of {self.name} does not exist and auto-creation is off",
+                hint="create it first, or set allowAutoSubscriptionCreation=true",
+            )
+        return self.create_subscription(name, initial_position, properties)
 
     def create_subscription(
         self,
@@ -221,15 +242,14 @@ class Topic:
         check_not_reserved(name)
         if name in self.subscriptions:
             raise NotAllowedError(f"subscription {name!r} of {self.name} exists already")
-        most = self.settings.max_subscriptions_per_topic
-        if most and len(self._subscription_ids) >= most:
-            raise NotAllowedError(
-                f"{self.name} has {most} subscriptions, the most that are allowed, so {name!r} was not created",
-                hint="delete one, or raise maxSubscriptionsPerTopic",
-            )
+        self._check_room_for(name)
         start = self._initial(initial_position)
         row = self._store.metadata.create_subscription(self.topic_id, name, start, self.clock.now_ms(), properties)
         return self._add_durable(row, Cursor(self.log, start))
+
+    def _check_room_for(self, subscription: str) -> None:
+        most = self.settings.max_subscriptions_per_topic
+        check_room_for_subscription(self.name, subscription, len(self.subscriptions), most)
 
     def _initial(self, wish: InitialPosition | Position) -> Position:
         """The mark-delete position from which ``wish`` comes next."""
@@ -256,12 +276,15 @@ class Topic:
         subscription.properties = dict(properties)
 
     def subscription_unused(self, subscription: Subscription) -> None:
-        """A non-durable subscription ends with its consumers."""
-        if self.subscriptions.get(subscription.name) is subscription:
+        """A non-durable subscription ends with its consumers; of another one the time without any is counted."""
+        if subscription.durable:
+            self._remember_unused(subscription)
+        elif self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
 
     def _subscribe_reader(self, request: SubscribeRequest, sink: ConsumerSink) -> Consumer:
         """A new non-durable subscription: it stands right before the entry or the time asked for, if any is."""
+        self._check_room_for(request.subscription)
         if request.rollback_s:
             start = before_time(self.log, self.clock.now_ms() - request.rollback_s * 1000)
         else:
@@ -289,7 +312,16 @@ class Topic:
         if state is not None:
             partial = {position: bits_of_words(words) for position, words in state.partial.items()}
             cursor.restore(state.deleted, partial, last)
-        self._add_durable(row, cursor)
+        subscription = self._add_durable(row, cursor)
+        unused_since_ms = self._store.metadata.unused_since(row.id)
+        if unused_since_ms is not None:
+            subscription.last_active_ms = unused_since_ms
+
+    def _remember_unused(self, subscription: Subscription) -> None:
+        """Keep over a restart since when nobody uses a subscription, where it ends by that (semantics 7.2)."""
+        if self.settings.subscription_expiration_time_minutes:
+            subscription_id = self._subscription_ids[subscription.name]
+            self._store.metadata.set_unused_since(subscription_id, subscription.last_active_ms)
 
     def _add_durable(self, row: SubscriptionRow, cursor: Cursor) -> Subscription:
         journal = CursorJournal(cursor, row.id, self._store.cursors, self.timers)
@@ -314,7 +346,7 @@ class Topic:
         self._switch_deduplication()
         for subscription in list(self.subscriptions.values()):
             subscription.settings_changed()
-        for producer in self.producers:
+        for producer in self.producers.all():
             producer.delays = self.delays if self.delays.limited else None
 
     # -- the log
@@ -337,8 +369,8 @@ class Topic:
         """The oldest ledgers are gone: non-durable subscriptions that stood in them move on."""
         start = self.log.first_position
         for subscription in self.subscriptions.values():
-            if not subscription.durable and subscription.cursor.ack_through(start):
-                subscription.cursor.settle()
+            if not subscription.durable:
+                subscription.pass_over(start)
         self.delays.trimmed(max(start.ledger, 0))
 
     def _oldest_needed_ledger(self) -> int:
@@ -374,6 +406,9 @@ class Topic:
         if self.closed:
             return
         self.closed = True
+        for subscription in self.subscriptions.values():
+            if subscription.durable and not subscription.consumers:  # the others are counted from the next load on
+                self._remember_unused(subscription)
         self.disconnect_all()
         for subscription in self.subscriptions.values():
             subscription.close()

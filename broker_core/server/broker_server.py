@@ -85,8 +85,13 @@ class BrokerServer:
         self.node = Node(broker, settings, self._clock, budget, self._store.commits, Recoveries(broker, loop))
         self.endpoint = Endpoint(self.node)
         self.http = HttpEndpoint(build_app(self.node))
+
+        def committed() -> None:
+            budget.committed()
+            broker.upkeep.group_committed()
+
         self._commits = CommitDriver(
-            self._store.commits, syncs_later=settings.durability == "async", on_committed=budget.committed
+            self._store.commits, syncs_later=settings.durability == "async", on_committed=committed
         )
         self.node.service_url = f"pulsar://{_authority(host)}:{await self.endpoint.bind(host, port)}"
         self.node.http_url = f"http://{_authority(host)}:{await self.http.bind(host, http_port)}"

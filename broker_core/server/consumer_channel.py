@@ -64,15 +64,20 @@ class ConsumerChannel:
         total_bytes = 0
         for entry, redelivery_count, ack_set in deliveries:
             (ledger, number), body, _messages, index, broker_timestamp = entry
-            prefix = broker_entry_prefix(broker_timestamp, index) if with_broker_entry else b""
-            tail_bytes = len(prefix) + len(body)
+            tail_bytes = len(body)
+            if with_broker_entry:
+                prefix = broker_entry_prefix(broker_timestamp, index)
+                tail_bytes += len(prefix)
             if redelivery_count or ack_set:
                 head = message_frame_head(
                     self._consumer_id, ledger, number, self.partition, redelivery_count, ack_set, tail_bytes, epoch
                 )
             else:
                 head = usual_head(ledger, number, tail_bytes)
-            buffers += (head + prefix, body)
+            buffers.append(head)
+            if with_broker_entry:
+                buffers.append(prefix)
+            buffers.append(body)
             total_bytes += len(head) + tail_bytes
         self._outbox.put_all(buffers, total_bytes)
 

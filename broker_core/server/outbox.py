@@ -32,6 +32,7 @@ class Outbox:
         "_call_soon",
         "_ending",
         "_flooded_bytes",
+        "_full",
         "_high_bytes",
         "_holds",
         "_on_writable",
@@ -52,6 +53,7 @@ class Outbox:
         self._high_bytes = 0
         self._flooded_bytes = 0
         self._holds = 0
+        self._full = False
         self._ending = False
         self.writable = False
 
@@ -94,7 +96,7 @@ class Outbox:
         buffers = self._buffers
         if self._holds:
             if self.unsent_bytes > self._high_bytes:
-                self.pause()
+                self.writable = False
         elif buffers:
             self._buffers = []
             self._piled_bytes = 0
@@ -116,8 +118,8 @@ class Outbox:
         self.flush()
         if self._ending:
             self.end()
-        elif self.unsent_bytes <= self._high_bytes:
-            self.resume()
+        elif not self._full and self.unsent_bytes <= self._high_bytes:
+            self._go_on()
 
     def end(self) -> None:
         """Close the transport when it has everything."""
@@ -147,11 +149,16 @@ class Outbox:
         return not self.writable and self.unsent_bytes > self._flooded_bytes
 
     def pause(self) -> None:
-        """The transport holds too much."""
+        """The transport holds too much, and will say when it has room again; it says neither twice."""
+        self._full = True
         self.writable = False
 
     def resume(self) -> None:
         """The transport has room again."""
+        self._full = False
+        self._go_on()
+
+    def _go_on(self) -> None:
         if self._transport is not None and not self.writable:
             self.writable = True
             self._on_writable()

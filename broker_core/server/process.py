@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.base.settings import Settings
 from broker_core.server.broker_server import BrokerServer
 from broker_core.storage import layout
+from broker_core.storage.handles import HANDLES_MAX
 
 EXIT_FAILURE: Final = 1
 """The broker could not start: data directory locked or damaged, port taken."""
@@ -41,6 +43,9 @@ EXIT_DISK_FAILED: Final = 8
 
 _CHECK_SECONDS: Final = 5.0
 """How often it is checked whether the data directory is still there and whether anybody is connected."""
+
+_OTHER_FILES: Final = 512
+"""Descriptors for what is neither a log file nor a connection of a client: the catalogue, HTTP clients, a reserve."""
 
 _GC_YOUNG_OBJECTS: Final = 50_000
 """Allocations between two looks of the garbage collector; a look at so many takes about 3 ms."""
@@ -94,6 +99,7 @@ async def _serve(
 ) -> None:
     stop = asyncio.Event()
     _handle_signals(stop)
+    _raise_file_limit(settings.max_connections)
     server = BrokerServer(settings, data_dir, on_disk_failure=_die)
     await server.start(host, port, http_port)
     info = RuntimeInfo(
@@ -151,6 +157,18 @@ def _file_number(path: Path) -> int:
         return path.stat().st_ino
     except OSError:
         return 0
+
+
+def _raise_file_limit(max_connections: int) -> None:
+    """Have as many descriptors as connections and files may take, as far as this user may: by default many systems give
+    1024 of what is allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = max_connections + HANDLES_MAX + _OTHER_FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):  # macOS allows less than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _tune_garbage_collector() -> None:

@@ -13,6 +13,7 @@ from itertools import chain
 from broker_core.base.clock import Clock
 from broker_core.base.settings import Settings
 from broker_core.broker.broker import Broker
+from broker_core.broker.consumer import close_together
 from broker_core.broker.topic_watches import TopicWatch
 from broker_core.server.consumer_channel import ConsumerChannel
 from broker_core.server.link import Link
@@ -82,7 +83,6 @@ class Session:
     def close(self) -> None:
         """The connection is gone: let go of all producers, consumers and watches."""
         self.state = SessionState.CLOSED
-        self.link.outbox.pause()  # or what one consumer had would be given to the next one, which goes as well
         producers, self.producers = self.producers, {}
         consumers, self.consumers = self.consumers, {}
         watches, self.watches = self.watches, {}
@@ -90,5 +90,4 @@ class Session:
             self.node.broker.unwatch_topics(watch)
         for producer in chain(producers.values(), self.leaving):
             producer.abandon()
-        for consumer in consumers.values():
-            consumer.close()
+        close_together(channel.consumer for channel in consumers.values())

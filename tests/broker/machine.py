@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from broker_core.base.errors import ServerError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.broker import AckId, AckKind, Delivery, SubscribeRequest, Subscription, SubscriptionType
-from broker_core.broker.consumer import EntryAcks
+from broker_core.broker.consumer import EntryAcks, close_together
 from broker_core.testing.sim_disk import POLICIES
 from broker_core.wire.ack_sets import all_bits, bits_of_words, words_of_bits
 from tests.broker.clients import Client
@@ -90,8 +90,8 @@ class SubscriptionMachine(RuleBasedStateMachine):
     def on_acked(self, position: Position) -> None:
         """An entry is wholly acknowledged now."""
 
-    def on_gone(self, client: Client) -> None:
-        """A client has left."""
+    def on_gone(self, leavers: list[Client]) -> None:
+        """Clients have left."""
 
     def forget_consumers(self) -> None:
         """All clients are gone at once."""
@@ -196,11 +196,20 @@ class SubscriptionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.clients)
     @rule(who=PICK)
     def leave(self, who: int) -> None:
-        client = self.pick(who)
-        self.clients.remove(client)
-        self.on_gone(client)
-        client.closed = True
-        client.consumer.close()
+        self.let_go([self.pick(who)])
+
+    @precondition(lambda self: len(self.clients) > 2)
+    @rule(who=st.lists(PICK, min_size=2, max_size=3))
+    def leave_together(self, who: list[int]) -> None:
+        """The connection of several is lost."""
+        self.let_go(list(dict.fromkeys(map(self.pick, who))))
+
+    def let_go(self, leavers: list[Client]) -> None:
+        for client in leavers:
+            self.clients.remove(client)
+            client.closed = True
+        self.on_gone(leavers)
+        close_together([client.consumer for client in leavers])
 
     @precondition(lambda self: self.clients)
     @rule(who=PICK, permits=st.sampled_from([1, 2, 5, 20]))

@@ -51,8 +51,9 @@ class SharingMachine(SubscriptionMachine):
         self.owner.pop(position, None)
         self.counts.pop(position, None)
 
-    def on_gone(self, client: Client) -> None:
-        self.take_back(client, self.held_by(client))
+    def on_gone(self, leavers: list[Client]) -> None:
+        for client in leavers:
+            self.take_back(client, self.held_by(client))
         if not self.clients:
             self.start_anew()
 

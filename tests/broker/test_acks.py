@@ -143,6 +143,23 @@ class TestAcks:
         assert done == [None] * 3
         assert world.subscription().cursor.mark_delete == positions[1]
 
+    def test_a_cumulative_ack_into_a_batch_never_goes_back(self) -> None:
+        """3.5.2 An older one, and one that does not know what was acknowledged singly, bring no message back."""
+        world = World()
+        (batch,) = world.publish(1, messages=5)
+        consumer, _ = world.subscribe()
+
+        def left() -> int:
+            return world.subscription().cursor.partial[batch]
+
+        ack_batch(consumer, batch, [0, 1, 2, 3])
+        ack_through(consumer, batch, 0b11000)
+        assert left() == 0b01000
+        ack_through(consumer, batch, 0b11110)
+        assert left() == 0b01000
+        ack_through(consumer, batch, 0b10000)
+        assert world.subscription().cursor.mark_delete == batch
+
     def test_after_a_disk_failure_nobody_is_left_waiting(self) -> None:
         """3.6.3 [R] The ack is answered with an error, as are all later ones."""
         world = World()

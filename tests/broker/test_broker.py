@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import sys
 import weakref
 
 import pytest
@@ -102,6 +104,25 @@ class TestAutoCreation:
         with pytest.raises(TopicNotFoundError, match="create it first"):
             world.topic("xyz")
 
+    def test_a_misspelt_name_costs_the_same_however_many_topics_there_are(self) -> None:
+        """1.1.7: a client asks for it again and again; it is still told which one it may have meant."""
+
+        def calls(topics: int) -> int:
+            world = World(allow_auto_topic_creation=False)
+            with world.store.metadata.transaction():
+                for number in range(topics):
+                    world.store.metadata.create_topic(f"persistent://public/default/sensor-{number:05d}", 0)
+            made = itertools.count()
+            sys.setprofile(lambda _frame, _event, _arg: next(made) and None)
+            try:
+                with pytest.raises(TopicNotFoundError, match='did you mean "sensor-00130"'):
+                    world.broker.partitions_of(name("sensor-00130x"))
+            finally:
+                sys.setprofile(None)
+            return next(made)
+
+        assert calls(3000) < 2 * calls(300)
+
     def test_not_if_nobody_wants_it_made(self) -> None:
         """1.1.7 Administration must not make topics by asking for them."""
         world = World()
@@ -113,8 +134,10 @@ class TestAutoCreation:
     def test_names_of_partitions_are_not_made_up(self) -> None:
         """1.1.3 A partition exists if its partitioned topic has that many."""
         world = World()
-        with pytest.raises(TopicNotFoundError, match="is not a partitioned topic"):
+        with pytest.raises(NotAllowedError, match="is not a partitioned topic"):
             world.topic("t-partition-0")
+        with pytest.raises(TopicNotFoundError, match="is not a partitioned topic"):
+            world.broker.topic(name("t-partition-0"))
         world.broker.create_partitioned(name("t"), 2)
         assert world.topic("t-partition-1").name.partition_index == 1
         with pytest.raises(TopicNotFoundError, match="has 2 partitions"):
@@ -166,6 +189,26 @@ class TestPartitions:
         assert world.broker.topics_of(DEFAULT) == full
         assert world.broker.topics_of(DEFAULT, TopicsMode.ALL) == full
         assert world.broker.topics_of(DEFAULT, TopicsMode.NON_PERSISTENT) == []
+
+    def test_a_namespace_has_only_its_own_topics(self) -> None:
+        """1.1.1, 1.1.4: whatever its neighbours in the alphabet are called, and partitions of no partitioned topic."""
+        world = World()
+        neighbours = [NamespaceName("public", local) for local in ("default0", "default-", "default.x", "defaul")]
+        for each in neighbours:
+            world.broker.namespaces.create(each)
+            world.topic(f"persistent://{each}/other")
+            world.broker.create_partitioned(name(f"{each}/parted"), 1)
+        world.broker.create_partitioned(name("é"), 2)
+        world.topic("persistent://public/default/é-partition-1")
+        world.topic("persistent://public/default/a-partition-x")
+        world.topic("persistent://public/default/~")
+        found = ["a-partition-x", "~", "é-partition-0", "é-partition-1"]
+        assert world.broker.topics_of(DEFAULT) == [f"persistent://public/default/{local}" for local in found]
+        for each in neighbours:
+            assert world.broker.topics_of(each) == [
+                f"persistent://{each}/other",
+                f"persistent://{each}/parted-partition-0",
+            ]
 
     def test_nothing_is_made_twice(self) -> None:
         """1.2.1 A name is a plain or a partitioned topic."""

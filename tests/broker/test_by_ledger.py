@@ -16,6 +16,6 @@ from broker_core.storage.ledger import StoredEntry
 def test_each_entry_is_booked_under_its_own_ledger(places: list[tuple[int, int]]) -> None:
     """Whatever their order is: those of a replay, of due entries and of a new read need not follow one another."""
     deliveries = [Delivery(StoredEntry(Position(*place), b"", 1, 0, 0), 0, None) for place in places]
-    parts = list(by_ledger(deliveries))
-    assert [(ledger, entry) for ledger, entries, _ in parts for entry in entries] == places
-    assert [place for _, _, part in parts for place in places[part]] == places
+    runs = list(by_ledger(deliveries))
+    assert [(ledger, delivery.entry.position.entry) for ledger, run in runs for delivery in run] == places
+    assert [delivery for _, run in runs for delivery in run] == deliveries

@@ -58,6 +58,34 @@ def two(world: World, permits: Sequence[int] = (100, 100)) -> tuple[Consumer, Ma
     return a, at_a, b, at_b
 
 
+def test_a_message_that_is_complete_belongs_to_nobody() -> None:
+    """5.2: what is sent of it once more, its first chunks stored twice, may go to anybody."""
+    affinity: ChunkAffinity[str] = ChunkAffinity()
+    first, last = ChunkPlace("A", 0, 2), ChunkPlace("A", 1, 2)
+    affinity.sent(first, "one")
+    assert affinity.consumer_of(last) == "one"
+    affinity.sent(last, "one")
+    assert affinity.consumer_of(first) is affinity.consumer_of(last) is None
+
+
+def test_a_chunk_does_not_overtake_one_that_waits_for_the_connection() -> None:
+    """5.2 (I5.8): a connection that takes something again says so a moment later, and new chunks may come before."""
+    world = World()
+    a, at_a = world.subscribe(SHARED, name="a")
+    publish(world, "A0/4")
+    assert got(at_a) == ["A0"]
+    world.subscribe(SHARED, name="b")
+    at_a.writable = False
+    publish(world, "A1/4")
+    at_a.writable = True
+    publish(world, "A2/4")
+    assert got(at_a) == []
+    a.writable_again()
+    world.settle()
+    publish(world, "A3/4")
+    assert got(at_a) == ["A1", "A2", "A3"]
+
+
 def test_all_chunks_of_a_message_go_to_one_consumer() -> None:
     """5.2 (I5.8): whoever gets chunk 0 gets the others; messages are dealt out in turns as ever."""
     world = World()
@@ -162,7 +190,7 @@ def test_the_table_is_bounded() -> None:
     assert table.is_full
     table.discard_through(Position(1, 9))
     assert (len(table), table.is_full) == (WAITING_MAX - 10, False)
-    assert len(table.left("c")) == WAITING_MAX - 10
+    assert len(table.left(["c"])) == WAITING_MAX - 10
     assert (len(table), table.consumer_of(ChunkPlace("u1", 1, 2))) == (0, None)
 
 

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
 
+from broker_core.base.errors import ServerError
 from broker_core.base.positions import Position
-from broker_core.broker import SubscriptionType, subscription_stats
-from tests.broker.world import EXCLUSIVE, SHARED, World, ack
+from broker_core.broker import AckId, AckKind, SubscriptionType, subscription_stats, topic_stats
+from tests.broker.world import EXCLUSIVE, SHARED, World, ack, body
 
 
 def damaged(world: World, entry: int = 2) -> list[Position]:
@@ -56,6 +58,41 @@ def test_a_seek_behind_it_goes_on() -> None:
     assert mailbox.positions == positions[3:]
 
 
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [(EXCLUSIVE, "one"), (EXCLUSIVE, "through"), (EXCLUSIVE, "cancel"), (SHARED, "one"), (SHARED, "cancel")],
+)
+def test_acknowledging_it_goes_on(kind: SubscriptionType, how: str) -> None:
+    """3.3.4, 3.5.1: whoever knows its id says so; nobody has to connect again."""
+    world = World()
+    positions = damaged(world)
+    consumer, mailbox = world.subscribe(kind)
+    world.settle()
+    assert mailbox.take() == positions[:2]
+    if how == "cancel":
+        assert world.subscription().cancel(positions[2])
+    else:
+        consumer.ack(AckKind.INDIVIDUAL if how == "one" else AckKind.CUMULATIVE, [AckId(positions[2])], None)
+    world.settle()
+    assert mailbox.take() == positions[3:]
+
+
+@pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED])
+def test_a_reader_goes_on_when_retention_has_deleted_it(kind: SubscriptionType) -> None:
+    """7.1, 3.6.7 [reliability] A non-durable subscription keeps nothing, and is not held up by what is gone."""
+    world = World()
+    damaged(world)
+    _, mailbox = world.subscribe(kind, "reader", durable=False)
+    fresh = world.publish(1)
+    world.settle()
+    assert len(mailbox.take()) == 2
+    world.subscription().pass_over(fresh[0])
+    world.clock.advance(world.settings.retention_check_interval_in_seconds * 1000)
+    world.settle()
+    assert world.topic().log.first_position.ledger == fresh[0].ledger
+    assert mailbox.take() == fresh
+
+
 @pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED])
 def test_it_can_be_skipped_by_setting(kind: SubscriptionType, caplog: pytest.LogCaptureFixture) -> None:
     """7.1 [autoSkipNonRecoverableData] It counts as acknowledged, durably, and is reported."""
@@ -98,3 +135,89 @@ def test_time_and_last_message_step_over_damage() -> None:
     assert consumer.last_message_id()[:2] == (positions[5], 0)
     consumer.seek_to_time(2, lambda _error: None)
     assert world.subscription().cursor.mark_delete == positions[4]
+
+
+def without_file(messages: int) -> tuple[World, list[Position]]:
+    """Three batches, the first acknowledged; then the broker stops, and their ledger's file is lost."""
+    world = World()
+    consumer, _ = world.subscribe()
+    positions = world.publish(3, messages=messages)
+    ack(consumer, positions[0])
+    world.restart()
+    world.disk.unlink(f"/data/ledgers/{positions[0].ledger}.log")
+    world.crash()
+    return world, positions
+
+
+def test_statistics_count_entries_where_nobody_knows_how_many_messages_they_hold() -> None:
+    """7.15, 3.6.8: one lost file does not keep the statistics of its topic from everybody."""
+    world, _ = without_file(messages=4)
+    stats = topic_stats(world.topic()).subscriptions["s"]
+    assert (stats.msg_backlog, stats.backlog_messages) == (2, 2)
+
+
+def test_a_lost_ledger_is_not_looked_at_entry_by_entry() -> None:
+    """1.4.6, 7.3, 7.15: it may have a million, and nobody else is served while one looks for what can be read."""
+    world = World(managed_ledger_max_entries_per_ledger=5000)
+    world.subscribe()[0].close()
+    positions = world.publish(2000)
+    world.restart()
+    world.publish(1)
+    world.restart()
+    world.disk.unlink(f"/data/ledgers/{positions[0].ledger}.log")
+    world.crash()
+    topic = world.topic()
+    before = world.disk.operations
+    assert topic_stats(topic).oldest_backlog_message_age_seconds == (world.clock.now_ms() - 1) // 1000
+    world.subscription().seek_to_time(1, lambda _error: None)
+    assert world.subscription().cursor.first_unacked() == positions[0]
+    assert world.disk.operations - before < 500
+
+
+def test_a_seek_by_time_finds_what_lies_behind_a_damaged_stretch() -> None:
+    """1.4.6, 7.1: a damaged block takes dozens of small entries with it, but not those of its ledger behind it."""
+    world = World(managed_ledger_max_entries_per_ledger=100)
+    world.subscribe()[0].close()
+    producer, answers = world.produce()
+    for number in range(50):
+        producer.send(number, -1, 1, body(publish_time_ms=number), False)
+    world.settle()
+    positions = [position for _, position in answers.receipts]
+    world.restart()
+    path = f"/data/ledgers/{positions[0].ledger}.log"
+    places = [found.start() for found in re.finditer(b"p\x10\x00", world.disk.contents(path))]
+    for at in places[5:45]:
+        world.disk.flip_bit(path, 8 * at)
+    world.subscription().seek_to_time(48, lambda _error: None)
+    assert world.subscription().cursor.first_unacked() == positions[48]
+
+
+def test_a_lost_ledger_is_skipped_at_once_by_setting(caplog: pytest.LogCaptureFixture) -> None:
+    """7.1 [autoSkipNonRecoverableData] As Pulsar does; each entry of a million by itself would take the broker away."""
+    world = World(managed_ledger_max_entries_per_ledger=5000, auto_skip_non_recoverable_data=True)
+    world.subscribe()[0].close()
+    positions = world.publish(2000)
+    world.restart()
+    world.disk.unlink(f"/data/ledgers/{positions[0].ledger}.log")
+    world.crash()
+    world.subscribe(SHARED)
+    world.settle()
+    assert (world.subscription().cursor.mark_delete, world.subscription().reader.damaged_entries) == (
+        positions[-1],
+        len(positions),
+    )
+    assert caplog.text.count("skipped") == 1
+
+
+def test_part_of_a_batch_that_is_lost_is_acknowledged_in_vain() -> None:
+    """3.4.3, 3.6.4: of how many messages it was is not known, so only all of it can be; the consumer stays."""
+    world, positions = without_file(messages=4)
+    consumer, mailbox = world.subscribe(SHARED)
+    done: list[ServerError | None] = []
+    consumer.ack(AckKind.INDIVIDUAL, [AckId(positions[1], (0b11,))], done.append)
+    cursor = world.subscription().cursor
+    assert (cursor.mark_delete, cursor.partial) == (positions[0], {})
+    consumer.ack(AckKind.INDIVIDUAL, [AckId(positions[1], (0,))], done.append)
+    world.settle()
+    assert (done, mailbox.closed) == ([None, None], False)
+    assert cursor.mark_delete == positions[1]

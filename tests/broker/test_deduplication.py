@@ -10,7 +10,9 @@ from broker_core.base.errors import NotAllowedError, PersistenceServerError, Ser
 from broker_core.base.names import TopicName
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.broker import AccessMode, Producer, topic_stats
-from broker_core.testing.sim_disk import Policy
+from broker_core.broker.policies import Policies
+from broker_core.broker.retention import trim
+from broker_core.testing.sim_disk import Policy, SimDisk
 from broker_core.wire.entry import read_metadata, seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.world import SHARED, SMALL, TOPIC, Answers, World, ack
@@ -309,6 +311,39 @@ def test_a_snapshot_is_taken_after_some_time() -> None:
     assert world.produce(name="p")[0].last_sequence_id == 1
 
 
+@pytest.mark.parametrize("of_topic", [True, False])
+def test_a_policy_turns_it_on_and_says_how_often_it_takes_a_snapshot(*, of_topic: bool) -> None:
+    """1.1.5, 1.8.1, 1.8.6: of a topic that is in use, and off again when the policy is taken back."""
+    world = World()
+    name = world.topic().name
+
+    def set_policies(policies: Policies) -> None:
+        if of_topic:
+            world.broker.set_topic_policies(name, policies)
+        else:
+            world.broker.set_namespace_policies(name.namespace_name, policies)
+        world.settle()
+
+    producer, answers = world.produce(name="p")
+    set_policies(Policies(deduplication_enabled=True, deduplication_snapshot_interval_seconds=7))
+    for _ in range(2):
+        send(producer, 0)
+        world.settle()
+    assert (outcome(answers), stored(world)) == ("duplicate", [("p", 0)])
+    cursor = world.topic().deduplication
+    assert cursor is not None
+    world.clock.advance(6_000)
+    world.settle()
+    assert cursor.position < world.topic().log.last_confirmed
+    world.clock.advance(1_000)
+    world.settle()
+    assert cursor.position == world.topic().log.last_confirmed
+    set_policies(Policies())
+    send(producer, 0)
+    world.settle()
+    assert (outcome(answers), stored(world)) == ("stored", [("p", 0)] * 2)
+
+
 def test_snapshots_survive_the_compaction_of_the_cursor_log() -> None:
     """1.8.6: the properties of the internal cursor are part of what is kept."""
     world = World(DEDUPLICATED)
@@ -438,6 +473,34 @@ def test_retention_keeps_what_must_be_replayed() -> None:
     assert world.topic().log.entries_count < before
     world.crash()
     assert world.produce(name="p")[0].last_sequence_id == 24
+
+
+def test_retention_waits_for_the_snapshot_of_an_unload() -> None:
+    """I7.1, I1.5: a crash between the ledgers going from the catalogue and the snapshot reaching its log."""
+    world = World(
+        broker_deduplication_enabled=True,
+        broker_deduplication_entries_interval=1000,
+        retain_without_subscription=False,
+    )
+    producer, _ = world.produce(name="p")
+    for sequence_id in range(10):
+        send(producer, sequence_id)
+    world.settle()
+    world.topic().log.roll_if_due()
+    world.settle()
+    images: list[SimDisk] = []
+
+    def before(kind: str, path: str) -> None:
+        if kind == "write" and "/cursors/" in path:
+            images.append(world.disk.crash(policy="none"))
+
+    world.broker.unload(world.topic().name)
+    trim(world.topic())
+    world.disk.before = before
+    world.settle()
+    assert world.topic().log.entries_count == 0
+    for image in images:
+        assert World(world.settings, image).produce(name="p")[0].last_sequence_id == 9
 
 
 def test_a_topic_is_not_loaded_while_its_entries_are_under_way() -> None:

@@ -96,6 +96,17 @@ def test_only_the_prefix_of_expired_messages_goes(ages: list[int], acked: set[in
     world.abandon()
 
 
+def test_a_backlog_of_large_entries_expires_in_slices() -> None:
+    """7.2: what one turn reads is bounded in bytes, too: 500 large ones are gigabytes, and seconds for all others."""
+    world = World(ttl_duration_default_in_seconds=1)
+    subscription = world.topic().create_subscription("s", EARLIEST)
+    publish_at(world, *[1] * 9, size=MIB)
+    subscription.expiry.pass_older(2, at_once=True)
+    assert (subscription.expiry.running, subscription.expiry.expired.messages) == (True, 4)
+    world.settle()
+    assert (subscription.expiry.running, subscription.expiry.expired.messages) == (False, 9)
+
+
 def test_a_long_backlog_expires_in_slices() -> None:
     """7.2: a slice at a time, so that others have their turn, and all of it in the end."""
     world = World(ttl_duration_default_in_seconds=60, managed_ledger_max_entries_per_ledger=1000)
@@ -107,7 +118,7 @@ def test_a_long_backlog_expires_in_slices() -> None:
     assert not expiry.pass_older(2)
     world.settle()
     assert backlog(world) == 0
-    assert (expiry.expired_entries, expiry.expired_ms) == (1700, world.clock.now_ms())
+    assert (expiry.expired.messages, expiry.expired_ms) == (1700, world.clock.now_ms())
     assert expiry.pass_older(2)
 
 
@@ -120,13 +131,13 @@ def test_an_expiry_ends_with_its_subscription(monkeypatch: pytest.MonkeyPatch, *
     publish_at(world, *[1] * 9)
     subscription = world.subscription()
     subscription.expiry.pass_older(2, at_once=True)
-    assert (subscription.expiry.running, subscription.expiry.expired_entries) == (True, 2)
+    assert (subscription.expiry.running, subscription.expiry.expired.messages) == (True, 2)
     if whole_topic:
         world.broker.delete_topic(NAME)
     else:
         world.topic().delete_subscription("s")
     world.settle()
-    assert (subscription.expiry.running, subscription.expiry.expired_entries) == (False, 2)
+    assert (subscription.expiry.running, subscription.expiry.expired.messages) == (False, 2)
 
 
 def test_consumers_lose_what_expires_in_their_hands() -> None:
@@ -193,6 +204,50 @@ def test_unused_subscriptions_end() -> None:
     wait(world, EXPIRY_MS)
     with pytest.raises(SubscriptionNotFoundError):
         world.topic().delete_subscription("s")
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_the_time_without_consumers_goes_on_over_restarts(crash: bool) -> None:
+    """7.2: a broker that is started for each job never runs that long; nobody need use the topic for it either."""
+    world = World(subscription_expiration_time_minutes=10)
+    world.subscribe()[0].close()
+    world.publish(11)
+    for _ in range(2):
+        assert "s" in world.topic().subscriptions
+        world.settle()
+        world.crash() if crash else world.restart()
+        wait(world, EXPIRY_MS)
+    wait(world, EXPIRY_MS)
+    assert world.topic().subscriptions == {}
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_subscription_that_was_used_again_is_counted_anew(crash: bool) -> None:
+    """7.2: neither the time before its consumer came counts nor how long the broker was down under that."""
+    world = World(subscription_expiration_time_minutes=10)
+    world.subscribe()[0].close()
+    world.restart()
+    world.subscribe()
+    world.settle()
+    world.crash() if crash else world.restart()
+    world.clock.step_wall_clock(30 * MINUTE_MS)
+    wait(world, EXPIRY_MS)
+    assert "s" in world.topic().subscriptions
+
+
+@pytest.mark.parametrize("what", ["topic", "subscription"])
+def test_what_is_deleted_leaves_no_time_behind(what: str) -> None:
+    """7.2: nothing of it stays in the catalogue."""
+    world = World(subscription_expiration_time_minutes=10)
+    world.subscribe()[0].close()
+    topic, metadata = world.topic(), world.store.metadata
+    (row,) = metadata.subscriptions(topic.topic_id)
+    assert metadata.unused_since(row.id) == world.clock.now_ms()
+    if what == "topic":
+        world.broker.delete_topic(topic.name)
+    else:
+        topic.delete_subscription("s")
+    assert metadata.unused_since(row.id) is None
 
 
 def test_a_subscription_whose_consumers_are_coming_back_from_a_seek_is_not_unused() -> None:

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from broker_core.base.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError, ServerError
 from broker_core.base.positions import Position
 from broker_core.broker import Consumer, SubscriptionType, topic_stats
 from broker_core.broker.key_shared.dispatcher import KeySharedDispatcher
+from broker_core.broker.key_shared.hash_ring import HashRing
 from broker_core.broker.key_shared.key_stats import key_stats
 from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
 from broker_core.wire.entry import seal_entry
@@ -114,6 +117,17 @@ class TestTrace:
         t.world.acknowledge(t.c1, t.m[3])
         assert t.numbers(t.box2) == [4, 6, 8]
         assert len(t.world.dispatcher.recorded) == 0
+
+    def test_newcomers_get_replays_below_the_first_mark_only(self) -> None:
+        """2.9.1.2 (I2.14): what was read between the joining of two waits for the first of them to be set free."""
+        t = Trace(subscription_key_shared_use_classic_persistent_implementation=True)
+        t.world.grant(t.c1, 100)
+        assert t.numbers(t.box1) == [5, 7, 9]
+        c3, box3 = t.world.join("C3")  # the low key is its now
+        assert t.world.dispatcher.recorded.items() == {t.c2: t.m[4], c3: t.world.dispatcher.read_position}
+        t.c1.redeliver(None)
+        t.world.settle()
+        assert (t.numbers(t.box2), t.numbers(box3)) == ([], [0, 2])
 
     def test_the_old_owner_leaves(self) -> None:
         """2.9.5, 2.9.2.4, 2.11.2: everything of C1 comes to C2, in order, before what was never sent."""
@@ -282,6 +296,39 @@ def test_limits_of_unacknowledged_messages_hold() -> None:
     world.acknowledge(c1, *positions[:2])
     assert box1.take() == positions[4:6]
     assert (len(box2.take()), c2.blocked) == (3, False)
+
+
+def test_many_consumers_that_leave_one_after_the_other_do_not_stop_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2.4.9, 2.11.2: each time only what the leaver had, or waited for it, is put anew, so nothing is lost or slow."""
+    world = World(SMALL)
+    crowd = [world.subscribe(KEY_SHARED, name=f"c{number}") for number in range(100)]
+    _, survivor = world.subscribe(KEY_SHARED, name="survivor", permits=2000)
+    producer, answers = world.produce()
+    for number in range(1000):
+        metadata = MessageMetadata(producer_name="p", sequence_id=number, publish_time=1, partition_key=str(number))
+        producer.send(number, -1, 1, seal_entry(metadata.SerializeToString(), b"x"), False)
+    world.settle()
+    asked: list[int] = []
+
+    def counting(select: Callable[..., object]) -> Callable[..., object]:
+        def counted(selector: object, hash_: int) -> object:
+            asked.append(hash_)
+            return select(selector, hash_)
+
+        return counted
+
+    monkeypatch.setattr(HashRing, "select", counting(HashRing.select))
+    for _, mailbox in crowd:
+        mailbox.writable = False
+    survivor.writable = False
+    for consumer, _ in crowd:
+        consumer.close()
+    assert len(asked) < 15_000
+    survivor.writable = True
+    assert survivor.consumer is not None
+    survivor.consumer.writable_again()
+    world.settle()
+    assert sorted(survivor.positions) == [position for _, position in answers.receipts]
 
 
 def test_keyless_messages_are_spread_or_kept_together() -> None:
@@ -496,3 +543,6 @@ class TestStatistics:
         t = Trace(subscription_key_shared_use_classic_persistent_implementation=True)
         stats = key_stats(t.world.dispatcher)
         assert (stats[t.c1].joined_at, stats[t.c2].joined_at) == ("", str(t.m[4]))
+        assert topic_stats(t.world.topic()).subscriptions["s"].consumers_after_mark_delete_position == {
+            t.c2.name: str(t.m[4])
+        }

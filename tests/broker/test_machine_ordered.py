@@ -59,7 +59,7 @@ class OrderedMachine(SubscriptionMachine):
     def on_joined(self, client: Client) -> None:
         self.elect()
 
-    def on_gone(self, client: Client) -> None:
+    def on_gone(self, leavers: list[Client]) -> None:
         if not self.clients:
             self.active = None
             self.served_from_ms = 0

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from broker_core.base.errors import ConsumerBusyError, DataFormatError, NotAllowedError, ProducerBusyError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.settings import Settings
+from broker_core.broker.namespaces import NamespaceFullError
 from broker_core.broker.policies import (
     NO_POLICIES,
     AutoSubscriptionCreation,
@@ -129,6 +130,40 @@ def test_limits_of_a_topic_are_kept() -> None:
     world.topic().create_subscription("c")
 
 
+def test_readers_count_among_the_subscriptions() -> None:
+    """1.1.5, 1.9.2: for the limit a reader is one more, until it leaves."""
+    world = World(max_subscriptions_per_topic=1)
+    reader, _ = world.subscribe(subscription="r", durable=False)
+    for durable in (True, False):
+        with pytest.raises(NotAllowedError, match="maxSubscriptionsPerTopic"):
+            world.subscribe(durable=durable)
+    reader.close()
+    world.subscribe()
+
+
+def test_a_namespace_has_no_more_topics_than_allowed() -> None:
+    """1.1.5, 1.2.1: each partition counts, however a topic comes into being; what is not stored or internal does not,
+    and partitions may be added all the same."""
+    world = World()
+    broker, namespace = world.broker, NAME.namespace_name
+    broker.set_namespace_policies(namespace, Policies(max_topics_per_namespace=3))
+    broker.create_topic(TopicName.parse("plain"))
+    with pytest.raises(NamespaceFullError, match="has 1 topics and may have 3"):
+        broker.create_partitioned(TopicName.parse("many"), 3)
+    broker.create_partitioned(TopicName.parse("many"), 2)
+    for make in (broker.create_topic, lambda name: broker.topic(name, create=True)):
+        with pytest.raises(NamespaceFullError, match="maxTopicsPerNamespace"):
+            make(TopicName.parse("other"))
+    broker.create_topic(TopicName.parse("__internal"))
+    broker.create_topic(TopicName.parse("non-persistent://public/default/passing"))
+    broker.topic(TopicName.parse("many-partition-1"))
+    broker.grow_partitions(TopicName.parse("many"), 3)
+    broker.delete_partitioned(TopicName.parse("many"))
+    broker.topic(TopicName.parse("other"), create=True)
+    broker.set_namespace_policies(namespace, NO_POLICIES)
+    broker.create_partitioned(TopicName.parse("many"), 20)
+
+
 def test_only_types_that_are_allowed_are_let_in_and_who_is_there_stays() -> None:
     """2.1.9, 1.1.5: readers are Exclusive; with the policy gone everything is allowed again."""
     world = World(subscription_types_enabled=("Shared", "Exclusive"))
@@ -165,18 +200,6 @@ def test_auto_creation_is_the_namespaces_to_say() -> None:
     world.broker.create_topic(TopicName.parse("q"))
     with pytest.raises(Exception, match="auto-creation is off"):
         world.subscribe(topic="q")
-
-
-def test_a_namespace_has_room_for_so_many_topics() -> None:
-    """1.1.5: maxTopicsPerNamespace counts partitions, for creation by hand, on first use and for growth."""
-    world = World(max_topics_per_namespace=3)
-    world.broker.create_partitioned(NAME, 2)
-    with pytest.raises(NotAllowedError, match="maxTopicsPerNamespace"):
-        world.broker.grow_partitions(NAME, 4)
-    world.topic("a")
-    for refused in (lambda: world.topic("b"), lambda: world.broker.create_topic(TopicName.parse("b"))):
-        with pytest.raises(NotAllowedError, match="maxTopicsPerNamespace"):
-            refused()
 
 
 def test_a_namespace_is_deleted_when_it_is_empty_or_by_force() -> None:

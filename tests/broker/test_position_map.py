@@ -31,7 +31,7 @@ def test_it_holds_what_a_dictionary_of_positions_would(doings: list[tuple[str, i
             assert found.pop(first) == model.pop(first, None)
         elif doing == "put_all":
             values = [value + number for number in range(len(entries))]
-            found.put_all(ledger, entries, values)
+            assert found.put_all(ledger, entries, values) is model.keys().isdisjoint(positions)
             model.update(zip(positions, values, strict=True))
         elif doing == "pop_all":
             assert found.pop_all(ledger, entries, -1) == [model.pop(position, -1) for position in positions]
@@ -41,6 +41,7 @@ def test_it_holds_what_a_dictionary_of_positions_would(doings: list[tuple[str, i
                 model.pop(position, None)
         assert dict(found.items()) == model
         assert set(found) == set(model)
+        assert list(found.values_at(found)) == [value for _, value in found.items()]
         assert len(found) == len(model)
         assert [found.get(position) for position in positions] == [model.get(position) for position in positions]
         assert all((position in found) is (position in model) for position in positions)

@@ -57,6 +57,20 @@ def test_the_open_ledger_stays() -> None:
     assert mailbox.positions == later
 
 
+def test_a_full_ledger_is_closed_though_the_clock_was_set_back() -> None:
+    """1.3.2, 7.1: how old it is nobody knows then, but not that it is too young, for that may take years."""
+    world = World(managed_ledger_min_ledger_rollover_time_minutes=10)
+    consumer, _ = world.subscribe()
+    world.publish(1)
+    world.clock.step_wall_clock(-1_000_000_000)
+    positions = world.publish(10)
+    ack_through(consumer, positions[9])
+    check(world)
+    check(world)
+    assert ledgers(world) == []
+    assert world.publish(1)[0].ledger == 2
+
+
 def test_a_topic_without_subscription_is_kept() -> None:
     """7.1 [setting retain_without_subscription] Nobody has read it yet, so nothing is thrown away."""
     world = World()

@@ -53,12 +53,11 @@ def test_turns_pass_on_when_members_leave() -> None:
         crowd.add(name, 0)
         crowd.set_available(name, True)
     assert [crowd.next(), crowd.next()] == ["A", "B"]
-    crowd.remove("A")
+    crowd.remove(["A"])
     assert crowd.next() == "C"
-    crowd.remove("D")
+    crowd.remove(["D"])
     assert [crowd.next(), crowd.next(), len(crowd)] == ["B", "C", 2]
-    crowd.remove("B")
-    crowd.remove("C")
+    crowd.remove(["C", "B"])
     crowd.set_available("C", True)
     assert crowd.next() is None
 
@@ -79,7 +78,7 @@ def test_it_behaves_like_the_plain_way_of_taking_turns(steps: list[tuple[str, in
             members.add(who)
             level.append(who)
         elif action == "leave" and who in members:
-            crowd.remove(who)
+            crowd.remove([who])
             members.discard(who)
             on.discard(who)
             at = level.index(who)

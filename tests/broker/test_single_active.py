@@ -8,6 +8,7 @@ import pytest
 from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
+from broker_core.broker.passes import PASSES_A_TURN
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.world import EXCLUSIVE, FAILOVER, SHARED, World, ack, ack_batch, ack_through, body
@@ -326,25 +327,25 @@ class TestFailover:
 
 
 def test_one_subscription_cannot_starve_another() -> None:
-    """2.3.5.1 A pass reads a bounded number of entries; the rest waits for the next turn of the loop."""
-    world = World(dispatcher_max_read_batch_size=4)
-    world.publish(30)
+    """2.3.5.1 A pass reads a bounded number of entries, a turn of the loop has a few; the rest waits for another."""
+    world = World(dispatcher_max_read_batch_size=4, managed_ledger_max_entries_per_ledger=100)
+    world.publish(80)
     _, busy = world.subscribe(subscription="busy")
-    assert len(busy.positions) == 4
+    assert len(busy.positions) == 4 * PASSES_A_TURN
     _, other = world.subscribe(subscription="other")
-    assert len(other.positions) == 4
+    assert len(other.positions) == 4 * PASSES_A_TURN
     world.settle()
-    assert (len(busy.positions), len(other.positions)) == (30, 30)
+    assert (len(busy.positions), len(other.positions)) == (80, 80)
 
 
 def test_a_pass_is_bounded_by_bytes() -> None:
     """2.3.5.1 Entries of one pass fit into the byte limit, but one always goes."""
     world = World(dispatcher_max_read_size_bytes=10)
-    world.publish(3)
+    world.publish(PASSES_A_TURN + 2)
     _, mailbox = world.subscribe(subscription="s")
-    assert len(mailbox.positions) == 1
+    assert len(mailbox.positions) == PASSES_A_TURN
     world.settle()
-    assert len(mailbox.positions) == 3
+    assert len(mailbox.positions) == PASSES_A_TURN + 2
 
 
 def test_shared_and_exclusive_consumers_do_not_mix() -> None:

@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from broker_core.broker import Peer, topic_stats
-from tests.broker.world import EXCLUSIVE, FAILOVER, SHARED, World, ack, ack_batch
+from broker_core.broker.stats import with_earliest_times
+from broker_core.wire.heads import SendHead
+from tests.broker.world import EARLIEST, EXCLUSIVE, FAILOVER, SHARED, World, ack, ack_batch, body
 
 
 def stats(world: World) -> dict[str, Any]:
@@ -97,3 +99,97 @@ def test_rates_are_of_the_last_while() -> None:
     world.clock.advance(10_000)
     assert stats(world)["msgRateIn"] == 0
     assert stats(world)["averageMsgSize"] > 0
+
+
+def test_when_a_consumer_was_last_seen_at_work() -> None:
+    """4.1.1, 7.15 When permits came, the first and the last time, when the first message left, when acks moved on."""
+    world = World()
+    consumer, _ = world.subscribe(SHARED, name="one", permits=1)
+    came_ms = world.clock.now_ms()
+    world.clock.advance(1000)
+    positions = world.publish(3)
+    sent_ms = world.clock.now_ms()
+    world.clock.advance(1000)
+    consumer.flow(10)
+    world.settle()
+    flow_ms = world.clock.now_ms()
+
+    def seen() -> tuple[dict[str, Any], dict[str, Any]]:
+        subscription = stats(world)["subscriptions"]["s"]
+        return subscription, subscription["consumers"][0]
+
+    subscription, one = seen()
+    assert (one["firstConsumedFlowTimestamp"], one["lastConsumedFlowTimestamp"]) == (came_ms, flow_ms)
+    assert (one["firstMessagesSentTimestamp"], one["lastConsumedTimestamp"]) == (sent_ms, flow_ms)
+    assert (one["lastAckedTime"], one["lastConsumedTime"]) == ("1970-01-01T00:00:00.000Z", "2023-11-14T22:13:22.000Z")
+    assert (subscription["lastConsumedFlowTimestamp"], subscription["lastMarkDeleteAdvancedTimestamp"]) == (flow_ms, 0)
+    ack(consumer, positions[1])
+    assert seen()[0]["lastMarkDeleteAdvancedTimestamp"] == 0
+    ack(consumer, positions[0])
+    assert seen()[0]["lastMarkDeleteAdvancedTimestamp"] == flow_ms
+    world.clock.advance(1000)
+    world.subscription().pass_over(positions[2])
+    assert seen()[0]["lastMarkDeleteAdvancedTimestamp"] == flow_ms + 1000
+
+
+def test_going_back_is_no_advance() -> None:
+    """1.4.6, 7.15 After a seek the time of the last advance stays until the next one, also by an operator."""
+    world = World()
+    consumer, _ = world.subscribe(SHARED)
+    positions = world.publish(3)
+    ack(consumer, positions[0])
+    advanced_ms = world.clock.now_ms()
+    world.clock.advance(1000)
+    world.subscription().seek(positions[0], None, lambda _error: None)
+    consumer, _ = world.subscribe(SHARED)
+    ack(consumer, positions[1])
+    assert world.subscription().mark_deleted_ms == advanced_ms
+    world.subscription().cancel(positions[0])
+    assert world.subscription().mark_deleted_ms == advanced_ms + 1000
+
+
+def test_chunks_are_counted_apart() -> None:
+    """5.1.3, 7.15 By producer, and whether the topic has seen any; one by one and many at a time."""
+    world = World()
+    producer, _ = world.produce(name="me")
+    world.publish(2)
+    assert (stats(world)["msgChunkPublished"], stats(world)["publishers"][0]["chunkedMessageRate"]) == (False, 0)
+    producer.send(0, -1, 1, body(), True)
+    producer.send_all([SendHead(0, number, 1, -1, number < 3, False) for number in range(1, 5)], [body()] * 4)
+    world.settle()
+    world.clock.advance(1000)
+    found = stats(world)
+    assert (found["msgChunkPublished"], found["publishers"][0]["chunkedMessageRate"]) == (True, 3)
+    producer.close()
+    assert stats(world)["msgChunkPublished"] is True
+
+
+def test_what_expired_has_a_rate() -> None:
+    """7.2, 7.15 In all, and per second."""
+    world = World()
+    world.topic().create_subscription("s", EARLIEST)
+    world.publish(10)
+    world.subscription().expiry.pass_older(2, at_once=True)
+    world.clock.advance(2000)
+    found = stats(world)["subscriptions"]["s"]
+    assert (found["totalMsgExpired"], found["msgExpired"], found["msgRateExpired"]) == (10, 10, 5)
+
+
+def test_the_beginning_of_a_backlog_is_known_if_asked_for() -> None:
+    """7.3, 7.15 Which subscription is furthest behind, and when the first message of each was published."""
+    world = World()
+    producer, _ = world.produce()
+    for number in range(3):
+        producer.send(number, -1, 1, body(publish_time_ms=100 + number), False)
+    for name in ("behind", "ahead", "done"):
+        world.topic().create_subscription(name, EARLIEST)
+    world.settle()
+    last = world.topic().log.last_confirmed
+    world.subscription("ahead").pass_over(world.topic().log.previous(last))
+    world.subscription("done").pass_over(last)
+    assert stats(world)["oldestBacklogMessageSubscriptionName"] == "behind"
+    assert stats(world)["earliestMsgPublishTimeInBacklogs"] == 0
+    found = with_earliest_times(world.topic(), topic_stats(world.topic()))
+    assert found.earliest_msg_publish_time_in_backlogs == 100
+    earliest = {name: each.earliest_msg_publish_time_in_backlog for name, each in found.subscriptions.items()}
+    assert earliest == {"behind": 100, "ahead": 102, "done": -1}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker_core.base.errors import NotAllowedError, TopicNotFoundError
+from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.broker.topic_watches import TopicWatch
 from tests.broker.world import World
@@ -73,13 +73,14 @@ def test_what_is_not_stored_or_internal_is_not_told() -> None:
 
 
 def test_a_watch_is_of_one_namespace_and_ends() -> None:
-    """7.12: with the namespace its topics go; after the end of the watch nothing is told."""
+    """7.12: it may come before the namespace, with which its topics go; after its end nothing is told."""
     world = World()
     shop = NamespaceName.parse("public/shop")
-    with pytest.raises(TopicNotFoundError):
-        Heard(world, namespace=shop)
+    early = Heard(world, namespace=shop)
+    assert early.watch.topics == []
     world.broker.namespaces.create(shop)
     world.broker.create_topic(TopicName.parse("public/shop/a"))
+    assert early.take() == ["+a"]
     heard, elsewhere = Heard(world, namespace=shop), Heard(world)
     assert heard.watch.topics == ["persistent://public/shop/a"]
     world.broker.delete_namespace(shop, force=True)

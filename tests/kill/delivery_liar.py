@@ -37,8 +37,8 @@ def _share_keys() -> None:
     """K1, K2: every entry counts as a key of its own, and what is handed out together is turned round."""
     send = KeySharedDispatcher._send
 
-    def turned(self: KeySharedDispatcher, consumer: Any, deliveries: list[Any], costs: Any, messages: int) -> int:
-        return send(self, consumer, deliveries[::-1], costs[::-1], messages)
+    def turned(self: KeySharedDispatcher, consumer: Any, ledger: int, deliveries: list[Any]) -> tuple[int, int]:
+        return send(self, consumer, ledger, deliveries[::-1])
 
     _replace(KeySharedDispatcher, "_send", turned)
     _replace(dispatcher, "sticky_key", lambda body, _keyless: bytes(body[:_HEAD_BYTES]))

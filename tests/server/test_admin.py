@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from broker_core import __version__
+from broker_core.client import Client
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.wire.entry import seal_entry
@@ -65,6 +67,16 @@ def test_lookup_names_this_broker_with_all_four_fields(broker: RunningBroker, ht
         "httpUrl": broker.http_url,
         "httpUrlTls": "",
     }
+    assert http.get("/lookup/v2/topic/persistent/public/nowhere/t").status_code == 404
+
+
+def test_there_is_one_broker(broker: RunningBroker, http: httpx.Client) -> None:
+    """Whoever asks for brokers, or for the one that leads, is told of this one."""
+    name = broker.http_url.removeprefix("http://")
+    assert http.get("/admin/v2/brokers").json() == http.get("/admin/v2/brokers/standalone").json() == [name]
+    assert http.get("/admin/v2/brokers/leaderBroker").json() == {"serviceUrl": broker.http_url, "brokerId": name}
+    assert http.get("/admin/v2/brokers/ready").text == "ok"
+    assert http.get("/admin/v2/brokers/version").text == __version__
 
 
 # ---------------------------------------------------------------------------------------- tenants and namespaces
@@ -209,6 +221,17 @@ def test_internal_statistics_name_ledgers_and_cursors(
     assert internal["numberOfEntries"] == 3
     assert internal["ledgers"][-1]["ledgerId"] == ledger
     assert internal["cursors"]["s"]["markDeletePosition"] == f"{ledger}:{entry}"
+
+
+def test_internal_statistics_name_cursors_of_readers(
+    broker: RunningBroker, http: httpx.Client, topic: str, path: str
+) -> None:
+    """7.15: as in Apache Pulsar 4.2.4, while the reader is connected."""
+    publish(broker, topic, 3)
+    with Client(broker.service_url) as client, client.create_reader(topic):
+        (name,) = http.get(f"{path}/stats").json()["subscriptions"]
+        assert list(http.get(f"{path}/internalStats").json()["cursors"]) == [name]
+    assert http.get(f"{path}/internalStats").json()["cursors"] == {}
 
 
 def test_what_was_added_is_counted_in_entries(broker: RunningBroker, http: httpx.Client, topic: str, path: str) -> None:
@@ -415,6 +438,14 @@ def test_unknown_paths_and_methods_are_4xx_with_a_reason(http: httpx.Client, met
     answer = http.request(method, where)
     assert answer.status_code in (404, 405)
     reason(answer)
+
+
+def test_an_error_says_what_there_is_instead(http: httpx.Client) -> None:
+    """The page that lists the paths, and, as HTTP asks for, the methods of a path."""
+    assert reason(http.get("/metrics")) == "there is nothing at /metrics; docs/admin.md lists the paths"
+    answer = http.post("/admin/v2/tenants/public")
+    assert answer.headers["Allow"] == "DELETE, GET, HEAD, PUT"
+    assert reason(answer) == "POST is not supported for /admin/v2/tenants/public; it takes DELETE, GET, HEAD, PUT"
 
 
 @pytest.mark.parametrize(

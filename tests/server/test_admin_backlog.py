@@ -141,6 +141,33 @@ def test_a_subscription_is_deleted_from_all_topics_of_a_namespace(
     assert [http.get(f"{base}/{name}/subscriptions").json() for name in ("a", "b")] == [[], []]
 
 
+def test_requests_about_a_namespace_reach_all_of_its_topics(
+    broker: RunningBroker, http: httpx.Client, namespace: str
+) -> None:
+    """7.2, 2.1.8: many topics take several turns of the broker; those that are not loaded are reached too."""
+    base = f"/persistent/{namespace}"
+    names = [*(f"t{number}" for number in range(20)), *(f"parted-partition-{number}" for number in range(12))]
+    http.put(f"{base}/parted/partitions", json=12)
+    for number, name in enumerate(names):
+        http.put(f"{base}/{name}", json={})
+        http.put(f"{base}/{name}/subscription/s", json="earliest")
+        http.put(f"{base}/{name}/subscription/other", json="earliest")
+        publish(broker, f"persistent://{namespace}/{name}", 1)
+        if number % 2:
+            http.put(f"{base}/{name}/unload")
+
+    def backlogs(subscription: str) -> set[int]:
+        found = [http.get(f"{base}/{name}/stats").json()["subscriptions"] for name in names]
+        return {each[subscription]["msgBacklog"] for each in found}
+
+    assert http.post(f"/namespaces/{namespace}/clearBacklog/s").status_code == 204
+    assert (backlogs("s"), backlogs("other")) == ({0}, {1})
+    assert http.post(f"/namespaces/{namespace}/clearBacklog").status_code == 204
+    assert backlogs("other") == {0}
+    assert http.post(f"/namespaces/{namespace}/unsubscribe/s").status_code == 204
+    assert [http.get(f"{base}/{name}/subscriptions").json() for name in names] == [["other"]] * len(names)
+
+
 def test_missed_partitions_are_made_and_policies_removed(http: httpx.Client, path: str) -> None:
     """1.2.2, 1.1.5: every partition is there before anybody uses it; what was set for the topic is gone at once."""
     http.put(f"{path}/partitions", json=3)

@@ -11,7 +11,9 @@ from typing import Final
 
 import pytest
 
+from broker_core.base.names import NamespaceName
 from broker_core.client import Client
+from broker_core.client.admin import AdminApi
 from tests.server.oracle import Ask, Both, compare
 
 pytestmark = pytest.mark.pulsar
@@ -23,6 +25,7 @@ Q: Final = "persistent/{}/q"
 S: Final = f"{T}/subscription/s"
 
 QUOTA: Final = '{"limitSize":1000,"limitTime":-1,"policy":"producer_exception"}'
+_QUOTA: Final = {"limitSize": 1000, "limitTime": -1, "policy": "producer_exception"}
 RETENTION: Final = '{"retentionTimeInMinutes":10,"retentionSizeInMB":20}'
 COUNTS_OF_TOPIC: Final = (
     "maxProducers",
@@ -34,6 +37,17 @@ COUNTS_OF_NAMESPACE: Final = (
     *("maxProducersPerTopic", "maxConsumersPerTopic", "maxConsumersPerSubscription", "maxSubscriptionsPerTopic"),
     *("maxUnackedMessagesPerConsumer", "maxUnackedMessagesPerSubscription", "subscriptionExpirationTime"),
 )
+WITHOUT_A_VALUE: Final = (
+    *((f"{level}/deduplicationSnapshotInterval", "7") for level in (N, T)),
+    *((f"{level}/delayedDelivery", '{"active":true,"tickTime":500}') for level in (N, T)),
+    *((f"{level}/autoSubscriptionCreation", '{"allowAutoSubscriptionCreation":false}') for level in (N, T)),
+    *((f"{T}/{name}", "7") for name in ("maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription")),
+    (f"{T}/subscriptionExpirationTime", "7"),
+    (f"{T}/deduplicationEnabled", "true"),
+    (f"{N}/autoTopicCreation", '{"allowAutoTopicCreation":false}'),
+    (f"{N}/retention", RETENTION),
+)
+"""Policies that a POST without a value removes."""
 
 
 def set_and_remove(path: str, good: str, bad: str) -> list[Ask]:
@@ -51,6 +65,13 @@ POLICIES: Final = [
         Ask("GET", f"{T}/{name}?applied=true")
         for name in ("retention", "messageTTL", "backlogQuotaMap", "maxProducers", "deduplicationEnabled")
     ),
+    *(Ask("GET", f"{T}/{name}") for name in ("maxConsumersPerSubscription", "maxSubscriptionsPerTopic")),
+    *(Ask("GET", f"{T}/maxMessageSize{applied}") for applied in ("", "?applied=true")),
+    Ask("GET", f"{T}/subscriptionExpirationTime?applied=true"),
+    Ask("GET", f"{N}/backlogQuotaMap"),
+    Ask("POST", f"{N}/subscriptionExpirationTime", "5"),
+    Ask("GET", f"{T}/subscriptionExpirationTime?applied=true"),
+    Ask("DELETE", f"{N}/subscriptionExpirationTime"),
     Ask("GET", f"{T}/maxUnackedMessagesOnConsumer?applied=true"),
     Ask("GET", f"{T}/maxUnackedMessagesOnSubscription?applied=true"),
     Ask("GET", f"{T}/autoSubscriptionCreation?applied=true"),
@@ -63,6 +84,7 @@ POLICIES: Final = [
             *set_and_remove(f"{level}/retention", RETENTION, '{"retentionTimeInMinutes":-2,"retentionSizeInMB":5}'),
             *set_and_remove(f"{level}/retention", RETENTION, "[1]"),
             *set_and_remove(f"{level}/delayedDelivery", '{"active":true,"tickTime":500}', "[1]"),
+            *set_and_remove(f"{level}/delayedDelivery", '{"active":true}', "[1]"),
             *set_and_remove(f"{level}/autoSubscriptionCreation", '{"allowAutoSubscriptionCreation":false}', "[1]"),
         )
     ),
@@ -81,6 +103,35 @@ POLICIES: Final = [
         '{"allowAutoTopicCreation":true,"topicType":"partitioned","defaultNumPartitions":2}',
         '{"allowAutoTopicCreation":true,"topicType":"partitioned"}',
     ),
+    *set_and_remove(f"{T}/maxMessageSize", "5242880", "5242881"),
+    *(
+        ask
+        for path, value in WITHOUT_A_VALUE
+        for nothing in ("null", "")
+        for ask in (Ask("POST", path, value), Ask("POST", path, nothing), Ask("GET", path))
+    ),
+    Ask("DELETE", f"{T}/retention"),
+    *(Ask("POST", path, "", same=False) for path in (f"{N}/maxProducersPerTopic", f"{T}/maxProducers")),
+    Ask("PUT", f"{Q}/partitions", "2"),
+    *(
+        Ask(method, f"{topic}-partition-0/{path}", body if method == "POST" else None, same=False)
+        for topic in (Q, f"{Q}x")
+        for path, body in (("retention", RETENTION), ("messageTTL", None), ("maxProducers", "3"))
+        for method in ("GET", "POST", "DELETE")
+    ),
+    Ask("GET", f"{Q}-partition-0/backlogQuotaMap?applied=true", same=False),
+    Ask("GET", N, same=False, fields=("backlog_quota_map.message_age", "subscription_types_enabled", "properties")),
+    Ask("DELETE", f"{Q}/partitions"),
+    Ask("PUT", f"{N}/properties", '{"a":"1","b":"2"}'),
+    Ask("PUT", f"{N}/property/b/3"),
+    Ask("GET", f"{N}/property/b", same=False),
+    Ask("GET", f"{N}/properties"),
+    *(Ask("DELETE", f"{N}/property/b", same=False) for _ in range(2)),
+    Ask("PUT", f"{N}/properties", "[1]", same=False),
+    Ask("GET", f"{N}/properties"),
+    Ask("DELETE", f"{N}/properties"),
+    Ask("GET", f"{N}/properties"),
+    Ask("PUT", "namespaces/public/nowhere/properties", '{"a":"1"}', same=False),
     Ask("POST", f"{T}/messageTTL?messageTTL=7"),
     Ask("GET", f"{T}/messageTTL"),
     Ask("POST", f"{T}/messageTTL?messageTTL=-7", same=False),
@@ -134,7 +185,14 @@ SUBSCRIPTIONS: Final = [
     Ask("GET", f"{T}/ledger/99999/entry/0", same=False),
     Ask("GET", f"{T}/messageid/9999999999999", same=False),
     Ask("GET", f"{T}/lastMessageId", same=False),
+    *(Ask("POST", f"{S}/resetcursor", place) for place in ('"latest"', '"earliest"')),
+    Ask("POST", f"{S}/resetcursor", '"nowhere"', same=False),
+    Ask("POST", f"{S}/expireMessages", '"earliest"'),
     Ask("POST", f"{S}/resetcursor", '{"ledgerId":-1,"entryId":-1}'),
+    Ask("PUT", "persistent/{}/made/subscription/s", '"latest"'),
+    Ask("GET", "persistent/{}/made/subscriptions"),
+    Ask("PUT", "persistent/public/nowhere/t/subscription/s", '"latest"', same=False),
+    Ask("DELETE", "persistent/{}/made?force=true"),
     Ask("POST", f"{S}/expireMessages/100000"),
     Ask("POST", f"{T}/subscription/nope/expireMessages/1", same=False),
     Ask(
@@ -176,6 +234,7 @@ SUBSCRIPTIONS: Final = [
     Ask("PUT", "persistent/{}/nothing/unload", same=False),
     Ask("DELETE", S),
     Ask("DELETE", S, same=False),
+    Ask("POST", f"{T}/terminate/partitions", same=False),
     Ask("POST", f"{T}/terminate", same=False),
     Ask("POST", f"{T}/terminate", same=False),
     Ask("POST", "persistent/{}/nothing/terminate", same=False),
@@ -190,6 +249,8 @@ PARTITIONS: Final = [
     Ask("POST", f"{Q}/partitions", "1", same=False),
     Ask("POST", f"{Q}/partitions", "3"),
     Ask("POST", f"{Q}/partitions", "x", same=False),
+    Ask("POST", f"{Q}/partitions", "", same=False),
+    Ask("PUT", f"{Q}y/partitions", "", same=False),
     Ask("POST", f"{Q}x/partitions", "3", same=False),
     Ask("GET", f"{Q}/stats", same=False),
     Ask("GET", f"{Q}/partitioned-stats", same=False, fields=("metadata.partitions", "partitions", "msgInCounter")),
@@ -215,6 +276,19 @@ PARTITIONS: Final = [
     Ask("DELETE", "tenants/nope", same=False),
 ]
 
+LIMITED: Final = [
+    Ask("PUT", N),
+    Ask("POST", f"{N}/maxTopicsPerNamespace", "3"),
+    Ask("PUT", T, "{}"),
+    Ask("PUT", f"{Q}/partitions", "3", same=False),
+    Ask("PUT", f"{Q}/partitions", "2"),
+    Ask("PUT", "persistent/{}/other", "{}", same=False),
+    Ask("PUT", "persistent/{}/others/partitions", "1", same=False),
+    Ask("PUT", "persistent/{}/other/subscription/s", '"latest"', same=False),
+    Ask("PUT", "non-persistent/{}/other", "{}"),
+    Ask("POST", f"{Q}/partitions", "3"),
+]
+
 STRICTER: Final = {
     ("DELETE", f"{N}/deduplicationSnapshotInterval"): "Pulsar takes the last part for a bundle and refuses",
 }
@@ -226,6 +300,20 @@ def test_policies_answer_as_pulsars(both: Both) -> None:
     assert compare(both, POLICIES, STRICTER) == []
 
 
+def test_the_admin_client_takes_policies_back_on_both(both: Both) -> None:
+    """1.1.5: a namespace that was given policies and left them to the broker again shows none, on any Pulsar."""
+    wanted = {"deduplicationSnapshotInterval": 7, "messageTTL": 9, "backlogQuota": {"destination_storage": _QUOTA}}
+    for url in (both.ours, both.theirs):
+        with AdminApi(url, timeout_s=30) as admin:
+            name = NamespaceName.parse(f"{both.namespace}-client")
+            admin.create_namespace(name)
+            for policy, value in wanted.items():
+                admin.set_policy(name, policy, value)
+                assert admin.policy(name, policy) not in (None, {}), policy
+                admin.remove_policy(name, policy)
+                assert admin.policy(name, policy) is None, policy
+
+
 def test_subscriptions_answer_as_pulsars(both: Both) -> None:
     """1.4.6, 7.5, 7.15: creating, moving, peeking, statistics and the end of a topic."""
     for url in both.service_urls:
@@ -233,6 +321,12 @@ def test_subscriptions_answer_as_pulsars(both: Both) -> None:
             for number in range(10):
                 producer.send(b"%d" % number)
     assert compare(both, SUBSCRIPTIONS) == []
+
+
+def test_a_full_namespace_answers_as_pulsars(both: Both) -> None:
+    """1.1.5, 1.2.1: what counts against maxTopicsPerNamespace, and what is said to one topic too many."""
+    full = both._replace(namespace=f"{both.namespace}-full")
+    assert compare(full, LIMITED) == []
 
 
 def test_partitioned_topics_answer_as_pulsars(both: Both) -> None:

@@ -124,6 +124,35 @@ def test_properties_of_a_topic(http: httpx.Client, path: str) -> None:
         assert http.get(f"{made}/properties").json() == {"b": "2", "c": "3"}
 
 
+def test_subscribing_over_http_makes_topics_where_using_them_does(http: httpx.Client) -> None:
+    """1.1.7: plain ones, partitioned ones, and none where auto-creation is off."""
+    setting, base = "/namespaces/public/made/autoTopicCreation", "/persistent/public/made"
+    assert http.put("/namespaces/public/made").status_code == 204
+    assert http.put(f"{base}/plain/subscription/s", json="earliest").status_code == 204
+    assert http.get(f"{base}/plain/subscriptions").json() == ["s"]
+    many = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 2}
+    assert http.post(setting, json=many).status_code == 204
+    assert http.put(f"{base}/many/subscription/s", json="earliest").status_code == 204
+    assert http.get(f"{base}/many/partitions").json()["partitions"] == 2
+    assert http.get(f"{base}/many-partition-1/subscriptions").json() == ["s"]
+    assert http.post(setting, json={"allowAutoTopicCreation": False}).status_code == 204
+    refused = http.put(f"{base}/none/subscription/s", json="earliest")
+    assert (refused.status_code, "does not exist" in refused.json()["reason"]) == (412, True)
+
+
+def test_resetting_needs_a_place(broker: RunningBroker, http: httpx.Client, topic: str, path: str) -> None:
+    """1.4.6: a word or an id; a request that lost its body passes over nothing."""
+    publish(broker, topic, 3)
+    http.put(f"{path}/subscription/s", json="earliest")
+    for nothing in (b"", b"null", b'"nowhere"'):
+        assert http.post(f"{path}/subscription/s/resetcursor", content=nothing).status_code == 400
+        assert backlog(http, path) == 3
+    assert http.post(f"{path}/subscription/s/resetcursor", json="latest").status_code == 204
+    assert backlog(http, path) == 0
+    assert http.post(f"{path}/subscription/s/resetcursor", json="earliest").status_code == 204
+    assert backlog(http, path) == 3
+
+
 def test_messages_are_peeked_at(broker: RunningBroker, http: httpx.Client, topic: str, path: str) -> None:
     """I3.9: the n-th unacknowledged entry, plain, with what it says of itself in headers; nothing is taken."""
     with RawClient(broker.service_url) as client:
@@ -144,6 +173,8 @@ def test_messages_are_peeked_at(broker: RunningBroker, http: httpx.Client, topic
         assert found.headers["X-Pulsar-PROPERTY"] == '{"a": "b"}'
         assert b"X-Pulsar-PROPERTY" in [name for name, _ in found.headers.raw]  # there are clients to whom that matters
         assert (found.headers["X-Pulsar-partition-key"], found.headers["X-Pulsar-sequence-id"]) == ("k", "7")
+        assert (found.headers["X-Pulsar-compression"], found.headers["X-Pulsar-uncompressed-size"]) == ("ZLIB", "5")
+        assert found.headers["X-Pulsar-Broker-Entry-METADATA-index"] == "0"
     assert backlog(http, path) == 1
     for nothing in ("subscription/s/position/2", "subscription/s/position/0", "ledger/999/entry/0"):
         assert http.get(f"{path}/{nothing}").status_code == 404

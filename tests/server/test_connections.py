@@ -130,6 +130,22 @@ def test_running_out_of_file_descriptors_is_survived(data_dir: Path) -> None:
             assert sum(psutil.Process(broker.pid).cpu_times()[:2]) - cpu_before < 5
 
 
+def test_connections_that_take_all_file_descriptors_do_not_stop_the_broker(data_dir: Path) -> None:
+    """Row 32: what is published meanwhile goes into a file that has to be made; and the files of topics are opened."""
+    body = seal_entry(MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString(), b"x")
+    with RunningBroker(data_dir) as broker:
+        psutil.Process(broker.pid).rlimit(psutil.RLIMIT_NOFILE, (64, 64))
+        with RawClient(broker.service_url, timeout_s=20) as early:
+            crowd = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(100)]
+            for number in range(20):
+                must_succeed(early.open_producer(f"t{number}", number))
+                early.send_entry(number, 0, body)
+                assert early.next_command().type == BaseCommand.SEND_RECEIPT
+            for one in crowd:
+                one.close()
+        broker.stop()
+
+
 def test_a_client_that_asks_but_never_reads_is_bounded_and_closed(data_dir: Path) -> None:
     """Row 33: a small request with a large answer, over and over: memory stays bounded, then the connection ends."""
     settings = {"writeBufferHighBytes": 65_536, "keepAliveIntervalSeconds": 0.3, "connectionHandshakeSeconds": 0.3}

@@ -90,6 +90,18 @@ def test_messages_bear_the_epoch_in_which_they_were_sent(
     ]
 
 
+def test_an_epoch_never_falls(broker: RunningBroker, topic: str) -> None:
+    """2.3.5.3: a request of a former epoch is served all the same, as Apache Pulsar 4.2.4 does, in the newest."""
+    with RawClient(broker.service_url) as client:
+        publish(client, topic, PLAIN)
+        subscribe(client, topic, CommandSubscribe.Exclusive, epoch=3)
+        epochs = [messages(client, 1)[0].consumer_epoch]
+        for asked in (1, 5, 4):
+            redeliver_all(client, asked)
+            epochs.append(messages(client, 1)[0].consumer_epoch)
+    assert epochs == [3, 3, 5, 5]
+
+
 @pytest.mark.parametrize(("kind", "epoch"), [(CommandSubscribe.Exclusive, None), (CommandSubscribe.Shared, 3)])
 def test_messages_bear_no_epoch_where_it_means_nothing(
     broker: RunningBroker, topic: str, kind: CommandSubscribe.SubType, epoch: int | None

@@ -159,6 +159,21 @@ def test_dispatch_pauses_while_much_is_held_back() -> None:
     assert len(transport.writes) == 1
 
 
+def test_what_was_held_back_does_not_make_a_full_transport_writable() -> None:
+    """Only its own word ends a transport's pause, for it gives no second one before it has drained."""
+    outbox, transport, _, heard = attached()
+    transport.held_bytes = 6 * 1024 * 1024  # it was above its high mark, and is not below its low one yet
+    outbox.pause()
+    outbox.hold()
+    outbox.put(b"answer")
+    outbox.release()
+    assert transport.writes == [[b"answer"]]
+    assert not outbox.writable
+    outbox.resume()
+    assert outbox.writable
+    assert heard == ["writable"]
+
+
 def test_a_connection_that_ends_says_first_what_is_held_back() -> None:
     """Closing waits for the release; one that must not speak is cut off instead."""
     outbox, transport, _, _ = attached()

@@ -19,6 +19,7 @@ from broker_core import __version__
 from broker_core.base.errors import ConnectionLostError
 from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.server.process import EXIT_DISK_FAILED, EXIT_FAILURE, EXIT_USAGE
+from broker_core.storage.handles import HANDLES_MAX
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import BrokerExitedError, RunningBroker
 from broker_core.wire.entry import seal_entry
@@ -135,6 +136,18 @@ def test_it_works_without_uvloop(data_dir: Path) -> None:
         assert kinds == {BaseCommand.SEND_RECEIPT: 1000, BaseCommand.MESSAGE: 1000}
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
+
+
+def test_a_low_limit_of_open_files_is_raised(data_dir: Path) -> None:
+    """Row 32: a broker may have more connections than many systems give descriptors to a process by default."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        with RunningBroker(data_dir, {"maxConnections": 1000}) as broker:
+            raised, _ = psutil.Process(broker.pid).rlimit(psutil.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert raised > 1000 + HANDLES_MAX or raised == hard
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.1", "example.com", "::"])

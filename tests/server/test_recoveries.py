@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+import httpx
 import pytest
 
 from broker_core.base.errors import OperationTimeoutError
@@ -19,6 +21,7 @@ from broker_core.wire.proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandLookupTopicResponse,
     MessageMetadata,
+    PersistenceError,
     ServiceNotReady,
 )
 from tests.server.server_thread import ServerThread
@@ -46,8 +49,13 @@ def lookup(request_id: int, topic: str = "t") -> BaseCommand:
 @pytest.fixture
 def crashed() -> SimDisk:
     """What a crash left of a broker with some confirmed entries; their ledger is open."""
+    return after_crash(Settings())
+
+
+def after_crash(settings: Settings) -> SimDisk:
+    """The same under other settings."""
     disk = SimDisk()
-    with ServerThread(disk, Settings()) as server, RawClient(server.service_url) as client:
+    with ServerThread(disk, settings) as server, RawClient(server.service_url) as client:
         must_succeed(client.open_producer("t"))
         for number in range(ENTRIES):
             client.send_entry(0, number, body(number))
@@ -56,12 +64,12 @@ def crashed() -> SimDisk:
 
 
 @contextmanager
-def slow_recovery(disk: SimDisk) -> Iterator[tuple[threading.Event, list[str]]]:
+def slow_recovery(disk: SimDisk, ledger: str = LEDGER) -> Iterator[tuple[threading.Event, list[str]]]:
     """Whoever opens the ledger's file must wait until the block ends; the event and the list tell who did."""
     begun, go_on, threads = threading.Event(), threading.Event(), list[str]()
 
     def before(kind: str, path: str) -> None:
-        if (kind, path) == ("open", LEDGER) and not go_on.is_set():
+        if (kind, path) == ("open", ledger) and not go_on.is_set():
             threads.append(threading.current_thread().name)
             begun.set()
             go_on.wait(30)
@@ -138,3 +146,69 @@ def test_a_recovery_that_the_disk_refuses_stops_the_broker(crashed: SimDisk) -> 
         crashed.before = None
         crashed.heal()
     assert recovered(image) == [body(number) for number in range(ENTRIES)]
+
+
+@pytest.mark.parametrize(
+    ("operation", "error"),
+    [("truncate", ValueError("no such thing was ever foreseen")), ("open", OSError(errno.EMFILE, "too many files"))],
+)
+def test_a_recovery_that_fails_but_not_by_the_disk_is_answered(
+    crashed: SimDisk, operation: str, error: Exception
+) -> None:
+    """Reliability rows 16, 32: every LOOKUP that waits hears of it, the broker goes on, and the next tries again."""
+
+    def before(kind: str, path: str) -> None:
+        if (kind, path) == (operation, LEDGER):
+            raise error
+
+    with (
+        ServerThread(crashed, Settings()) as server,
+        RawClient(server.service_url, broker_entry_metadata=False) as client,
+    ):
+        crashed.before = before
+        answer = client.ask(lookup(1)).lookupTopicResponse
+        assert (answer.response, answer.error) == (CommandLookupTopicResponse.Failed, PersistenceError)
+        crashed.before = None
+        assert client.ask(lookup(2)).lookupTopicResponse.response == CommandLookupTopicResponse.Connect
+        assert stored(client) == [body(number) for number in range(ENTRIES)]
+
+
+REQUESTS: list[tuple[str, str]] = [
+    ("GET", "persistent/public/default/t/stats"),
+    ("DELETE", "persistent/public/default/t"),
+    ("POST", "namespaces/public/default/clearBacklog"),
+    ("POST", "namespaces/public/default/unsubscribe/s"),
+    ("DELETE", "namespaces/public/default?force=true"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), REQUESTS)
+def test_admin_requests_have_topics_recovered_beside_everybody_else(crashed: SimDisk, method: str, path: str) -> None:
+    """Reliability row 13: nobody has looked the topic up, and who pings meanwhile is answered."""
+    with (
+        ServerThread(crashed, Settings(force_delete_namespace_allowed=True)) as server,
+        RawClient(server.service_url) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        with slow_recovery(crashed) as (begun, threads):
+            asked = pool.submit(httpx.request, method, f"{server.http_url}/admin/v2/{path}", timeout=20)
+            assert begun.wait(10)
+            assert client.ask(PING).type == BaseCommand.PONG
+            assert not asked.done()
+        assert asked.result().is_success
+        assert threads == ["recovery_0"]
+
+
+def test_upkeep_has_topics_recovered_beside_everybody_else() -> None:
+    """Reliability row 13: the first check after a crash visits a topic that nobody uses."""
+    settings = Settings(
+        managed_ledger_max_entries_per_ledger=1,
+        managed_ledger_min_ledger_rollover_time_minutes=0,
+        retention_check_interval_in_seconds=1,
+    )
+    disk = after_crash(settings)
+    with ServerThread(disk, settings) as server, RawClient(server.service_url) as client:
+        with slow_recovery(disk, f"/data/ledgers/{ENTRIES}.log") as (begun, threads):
+            assert begun.wait(10)
+            assert client.ask(PING).type == BaseCommand.PONG
+        assert threads == ["recovery_0"]

@@ -171,6 +171,19 @@ def test_the_same_producer_and_consumer_id_again_is_confirmed_not_doubled(broker
         must_succeed(client.subscribe(topic, "s", 3))
 
 
+def test_a_producer_may_come_back_over_the_connection_that_it_was_taken_from(broker: RunningBroker, topic: str) -> None:
+    """1.7.1: each of its connections is newer than the one before, whichever it is; the last one has it."""
+    body = seal_entry(MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString(), b"x")
+    with RawClient(broker.service_url) as one, RawClient(broker.service_url) as other:
+        for epoch, client in enumerate((one, other, one)):
+            wish = BaseCommand(type=BaseCommand.PRODUCER, producer={"topic": topic, "producer_id": 0, "request_id": 7})
+            wish.producer.producer_name, wish.producer.user_provided_producer_name = "generated", False
+            wish.producer.epoch = epoch
+            assert client.ask(wish).producer_success.producer_ready
+            client.send_entry(0, epoch, body)
+            assert client.next_command().type == BaseCommand.SEND_RECEIPT
+
+
 def test_closing_a_producer_is_answered_after_its_receipts(broker: RunningBroker, topic: str) -> None:
     """Else the client would take its unanswered sends for lost."""
     body = seal_entry(MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString(), b"x")

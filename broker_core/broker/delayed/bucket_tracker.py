@@ -231,7 +231,9 @@ class BucketTracker(DelayedTracker):
         if key <= self.passed_key:
             return self._is_early(key)
         if key in self._sent_before:
-            return False
+            if time_of(key) <= self._due.cutoff_ms():
+                return False
+            self._sent_before.remove(key)  # read again, so it was not sent; and the clock was set back
         if position > self._highest:
             self._highest = position
             self.delayed_entries += 1
@@ -385,6 +387,14 @@ class BucketTracker(DelayedTracker):
             return False
         base = self._base.get(position.ledger)
         return position <= self._highest or (base is not None and position.entry in base)
+
+    def passed_over(self, mark_delete: Position) -> None:
+        known = [Position(ledger, seen.max()) for ledger, seen in self._base.items() if seen]
+        if mark_delete >= max([self._highest, *known, *map(position_of, self._early)]):
+            self._counted_after = mark_delete
+            self._early.clear()
+            self._early_keys.clear()
+            self.delayed_entries = 0
 
     def next_ms(self) -> int | None:
         if not self._attached:

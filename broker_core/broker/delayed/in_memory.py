@@ -5,8 +5,8 @@ Times are rounded down to a power of two below the tick, so that neighbours shar
 less than that step, on top of the tick. Strict delivery does not round. Memory grows with what is delayed, and all of
 it is read again after a restart: for few delayed entries, or where nothing may be written.
 
-Where all delays are the same, later entries are due later: with many held back and none due, reading on is pointless
-(fixed-delay detection). Source: Pulsar docs, "Delayed message delivery"; semantics 6.3.
+Where all entries have the same delay, later ones are due later: with many held back and none due, reading on is
+pointless (fixed-delay detection). Source: Pulsar docs, "Delayed message delivery"; semantics 6.3.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class InMemoryTracker(DelayedTracker):
         self._entries: dict[int, dict[int, BitMap]] = {}
         self._latest_ms = 0
         self._monotone = True
+        self._highest = Position(-1, -1)
 
     def settings_changed(self, settings: Settings) -> None:
         super().settings_changed(settings)
@@ -48,6 +49,12 @@ class InMemoryTracker(DelayedTracker):
         return (
             self._monotone and self.delayed_entries >= self._look_ahead > 0 and self._times[0] > self._due.cutoff_ms()
         )
+
+    def hold_back(self, entries: list[StoredEntry]) -> list[StoredEntry]:
+        due = super().hold_back(entries)
+        if due:
+            self._monotone = False
+        return due
 
     def add(self, position: Position, deliver_at: int) -> bool:
         if deliver_at <= self._due.cutoff_ms() or not self._due.holding:
@@ -66,6 +73,7 @@ class InMemoryTracker(DelayedTracker):
         if deliver_at < self._latest_ms - self._due.tick_ms:
             self._monotone = False
         self._latest_ms = max(self._latest_ms, deliver_at)
+        self._highest = max(self._highest, position)
         self.delayed_entries += 1
         return True
 
@@ -93,6 +101,14 @@ class InMemoryTracker(DelayedTracker):
             self._monotone, self._latest_ms = True, 0
         self.arm()
         return given
+
+    def passed_over(self, mark_delete: Position) -> None:
+        if mark_delete >= self._highest:
+            self._times.clear()
+            self._entries.clear()
+            self.delayed_entries = 0
+            self._monotone, self._latest_ms = True, 0
+            self.arm()
 
     def seen(self, entries: Sequence[StoredEntry]) -> None:
         """Entries that are not delayed need no memory here."""

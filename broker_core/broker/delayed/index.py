@@ -234,9 +234,9 @@ class DelayedIndex:
     def _written(self, bucket: BucketSnapshot) -> None:
         self._unwritten.discard(bucket.number)
         bucket.reading(self._store.reader(self._topic_id, bucket.number))
-        if bucket not in self.buckets:
-            self._store.remove(self._topic_id, bucket.number)
-        elif not self._closed:
+        if self._closed or bucket not in self.buckets:
+            self._store.remove(self._topic_id, bucket.number)  # the topic may be loaded again and not know of it
+        else:
             self._merge_if_due()
 
     # -- deleting (semantics 6.4.4)
@@ -250,12 +250,18 @@ class DelayedIndex:
             self._drop(passed)
 
     def trim(self, ledger: int) -> None:
-        """No entry before that ledger is needed any more; if one is read all the same, it is looked at again."""
-        self.seen = {each: bitmap for each, bitmap in self.seen.items() if each >= ledger}
+        """No entry before that ledger is needed any more; if one is read all the same, after a seek, it is looked at
+        again, unless it is in a bucket that stays."""
         self.mutable.forget_before(ledger)
         gone = [bucket for bucket in self.buckets if max(bucket.ledgers) < ledger]
         if gone:
             self._drop(gone)
+        for each in [each for each in self.seen if each < ledger]:
+            indexed = self._indexed_elsewhere(each)
+            if indexed:
+                self.seen[each] = indexed
+            else:
+                del self.seen[each]
 
     def _trim_passed_ledgers(self) -> None:
         oldest = self._oldest_needed_ledger()

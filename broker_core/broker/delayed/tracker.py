@@ -132,6 +132,13 @@ class DelayedTracker(ABC):
             self._wake()
             self.arm()
 
+    @abstractmethod
+    def passed_over(self, mark_delete: Position) -> None:
+        """Nobody wants anything up to ``mark_delete``: if that is all that is held back, none of it counts any more.
+
+        A part of it counts until it is due, as in Pulsar: to find out how much would mean to look at all.
+        """
+
     def close(self) -> None:
         """The dispatcher ends. What it was not given stays unacknowledged and is read again by the next."""
         self._wake = None

@@ -14,13 +14,14 @@ Source: Pulsar docs, "Key_Shared"; PIP-34, PIP-119, PIP-282, PIP-379; semantics 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.positions import Position
 from broker_core.broker.consumer import Consumer, EntryAcks
-from broker_core.broker.dispatch_multiple import MultipleConsumersDispatcher, by_ledger
+from broker_core.broker.dispatch_multiple import MultipleConsumersDispatcher, by_ledger, entries_of
 from broker_core.broker.dispatcher import DispatchContext
 from broker_core.broker.key_shared.draining import DrainingHashes
 from broker_core.broker.key_shared.recorded_positions import RecordedPositions
@@ -35,10 +36,6 @@ from broker_core.wire.entry_peek import sticky_key
 
 _HASHES_KNOWN_MAX: Final = 1 << 16
 """Owners that are remembered by hash: all of them where hashes are slots."""
-
-
-_Share: TypeAlias = tuple[list[Delivery], list[int]]
-"""What one consumer gets in one pass, and what each of that costs."""
 
 
 class KeySharedDispatcher(MultipleConsumersDispatcher):
@@ -76,6 +73,10 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             self.recorded.record(consumer, self.read_position)
         self._crowd.add(consumer, 0)
         self._mapping_changed(losers)
+        for position in self._holes:  # one of them may be its
+            self._replay.add(position)
+            self._unrouted.add(position)
+        self._holes.clear()
         self._passes.kick()  # others may go on: the look-ahead has grown with the crowd
 
     def _check_policy(self, consumer: Consumer) -> None:
@@ -87,32 +88,39 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
                 hint="use the same Key_Shared policy, or wait until all its consumers have left",
             )
 
-    def _left(self, consumer: Consumer) -> None:
-        """Its keys are others' now; what it had will wait for them."""
-        losers = self.selector.remove(consumer)
-        self.draining.forget(consumer)
-        self.draining.cleared.pop(consumer, None)
-        self.recorded.forget(consumer)
+    def _left(self, leavers: Sequence[Consumer]) -> None:
+        """Their keys are others' now; what they had will wait for those."""
+        losers: set[Consumer] = set()
+        for consumer in leavers:
+            losers.update(self.selector.remove(consumer))
+            self.draining.forget(consumer)
+            self.draining.cleared.pop(consumer, None)
+            self.recorded.forget(consumer)
         if len(self._crowd) == 1:
             self.recorded.clear()
-        self._mapping_changed(losers)
+        self._mapping_changed(losers.difference(leavers), leavers)
 
-    def _mapping_changed(self, losers: Collection[Consumer]) -> None:
-        """Find what drains and put everything that waits anew."""
+    def _mapping_changed(self, losers: Collection[Consumer], leavers: Sequence[Consumer] = ()) -> None:
+        """Find what drains at ``losers``, and put anew what waits and is not theirs or the ``leavers``' any more.
+
+        Whatever else waits stays where it is.
+        """
         self._owners_of_hashes.clear()
         if self._keys_move:
             select, hashes = self.selector.select, self._hashes
             for loser in losers:
-                theirs = (hashes[position] for position in loser.pending)
-                self.draining.begin(loser, [hash_ for hash_ in theirs if select(hash_) is not loser])
-        if self._waiting:
-            for position in self._waiting.take_all():
-                self._requeue(position)
-        if self._holes:
-            for position in self._holes:
-                self._replay.add(position)
-                self._unrouted.add(position)
-            self._holes.clear()
+                theirs = Counter(loser.pending.values_in(hashes))
+                self.draining.begin(loser, {hash_: n for hash_, n in theirs.items() if select(hash_) is not loser})
+        for former in (*losers, *leavers):
+            for position in list(self._waiting.queues.get(former, ())):
+                hash_ = self._hashes[position]
+                if self.selector.select(hash_) is not former:
+                    self._waiting.discard(position, hash_, former)
+                    self._requeue(position)
+        for hash_ in self._waiting.stalled():
+            heir = self.selector.select(hash_)
+            if heir is not None and not self.draining.blocks(hash_, heir):
+                self._waiting.release(hash_, heir)
 
     # -- waiting entries
 
@@ -168,15 +176,14 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             elif hash_ is not None and self.draining:
                 self._settled(hash_, owner)
 
-    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks]) -> None:
+    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks], entries: Sequence[int]) -> None:
         if self.draining:
-            for consumer, entries in acks:
-                for entry in entries:
+            for consumer, theirs in acks:
+                for entry in theirs:
                     self.acked(consumer, Position(ledger, entry), 0)
             return
-        super().acked_entries(ledger, acks)
-        for _consumer, entries in acks:
-            self._hashes.forget_all(ledger, entries)
+        super().acked_entries(ledger, acks, entries)
+        self._hashes.forget_all(ledger, entries)
 
     def acks_settled(self) -> None:
         if self.recorded and self.recorded.advance(self._cursor.first_unacked()):
@@ -217,7 +224,8 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             return False
         if not self._unrouted:
             return self._pass_log(min(wanted, room))
-        self._deal(self._read_waiting(self._unrouted, min(wanted, room)))
+        for ledger, run in by_ledger(self._read_waiting(self._unrouted, min(wanted, room))):
+            self._deal(ledger, run)
         return True
 
     def _look_ahead_max(self) -> int:
@@ -239,19 +247,18 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             limit = self.recorded.limit(consumer) if self.recorded else None
             if room <= 0 or (limit is not None and (queue.first() or limit) >= limit):
                 continue
-            deliveries: list[Delivery] = []
-            costs: list[int] = []
-            for delivery in self._read_waiting(queue, min(room, entries_max)):
-                if room <= 0 or (limit is not None and delivery.entry.position >= limit):
-                    break
-                self._unqueue(delivery.entry.position)
-                deliveries.append(delivery)
-                costs.append(self._cost(delivery))
-                room -= costs[-1]
-            if deliveries:
-                messages = sum(costs)
-                self._sent(messages, self._send(consumer, deliveries, costs, messages))
-                self._own(deliveries, [consumer] * len(deliveries))
+            for ledger, run in by_ledger(self._read_waiting(queue, min(room, entries_max))):
+                share: list[Delivery] = []
+                for delivery in run:
+                    position = delivery.entry.position
+                    if room <= 0 or (limit is not None and position >= limit):
+                        break
+                    self._unqueue(position)
+                    share.append(delivery)
+                    room -= self._cost(delivery)
+                if share:
+                    self._sent(*self._send(consumer, ledger, share))
+                    self._owners.put_all(ledger, entries_of(share), [consumer] * len(share))
             done = True
         return done
 
@@ -264,26 +271,27 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             self._owners_of_hashes[hash_] = owner
         return owner
 
-    def _deal(self, deliveries: list[Delivery]) -> Sequence[Delivery]:
+    def _deal(self, ledger: int, deliveries: list[Delivery]) -> Sequence[Delivery]:
         """Give each entry to the owner of its key, or let it wait; stops when nobody can take anything."""
         known, hash_of, keyless = self._owners_of_hashes, self.selector.hash_of, self._keyless
         waiting = () if self.policy.allow_out_of_order else self._waiting.entries_of
         recorded, draining = self.recorded or None, self.draining or None
-        dealt: list[Delivery] = []
+        dealt: list[int] = []
         owners: list[Consumer] = []
         hashes: list[int] = []
         left: Sequence[Delivery] = ()
-        shares: dict[Consumer, _Share] = {}
+        shares: dict[Consumer, list[Delivery]] = {}
         rooms: dict[Consumer, int] = {}
         hungry, budget = self._crowd.available_count(), self._unacked.budget()
         for number, (delivery, cost) in enumerate(zip(deliveries, self._costs(deliveries), strict=True)):
             if not hungry or budget <= 0:
                 left = deliveries[number:]
                 break
+            position = delivery.entry.position
             hash_ = hash_of(sticky_key(delivery.entry.body, keyless))
             owner = known.get(hash_) or self._owner_of(hash_)
             if owner is None:
-                self._wait(delivery.entry.position, hash_, None, stalled=False)
+                self._wait(position, hash_, None, stalled=False)
                 continue
             room = rooms.get(owner)
             if room is None:
@@ -291,42 +299,41 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
                 room = rooms[owner] = 0 if late else self._room(owner)
             stalled = draining is not None and draining.blocks(hash_, owner)
             if stalled or room <= 0 or hash_ in waiting:
-                self._wait(delivery.entry.position, hash_, owner, stalled=stalled)
+                self._wait(position, hash_, owner, stalled=stalled)
+                self._passes.end_turn()  # it is read twice now; permits that are under way may spare that to the next
                 continue
-            dealt.append(delivery)
+            dealt.append(position.entry)
             owners.append(owner)
             hashes.append(hash_)
             share = shares.get(owner)
             if share is None:
-                shares[owner] = ([delivery], [cost])
+                shares[owner] = [delivery]
             else:
-                share[0].append(delivery)
-                share[1].append(cost)
+                share.append(delivery)
             rooms[owner] = room - cost
             budget -= cost
             if room <= cost:
                 hungry -= 1
-        self._hand_out_all(shares)
-        for ledger, entries, part in by_ledger(dealt):
-            self._owners.put_all(ledger, entries, owners[part])
-            self._hashes.put_all(ledger, entries, hashes[part])
+        if dealt:
+            self._hand_out_all(ledger, shares)
+            self._owners.put_all(ledger, dealt, owners)
+            self._hashes.put_all(ledger, dealt, hashes)
         return left
 
-    def _hand_out_all(self, shares: Mapping[Consumer, _Share]) -> None:
+    def _hand_out_all(self, ledger: int, shares: Mapping[Consumer, list[Delivery]]) -> None:
         entries = messages = size_bytes = 0
         unrouted = bool(self._unrouted)
-        for consumer, (given, costs) in shares.items():
+        for consumer, share in shares.items():
             if unrouted:
-                for delivery in given:
+                for delivery in share:
                     self._unrouted.discard(delivery.entry.position)
                     self._replay.discard(delivery.entry.position)
-            cost = sum(costs)
-            size_bytes += self._send(consumer, given, costs, cost)
-            entries += len(given)
+            cost, its_bytes = self._send(consumer, ledger, share)
+            entries += len(share)
             messages += cost
-        if entries:
-            self._sent(messages, size_bytes)
-            self._average_messages = max(1.0, messages / entries)
+            size_bytes += its_bytes
+        self._sent(messages, size_bytes)
+        self._average_messages = max(1.0, messages / entries)
 
 
 def _describe(policy: KeySharedPolicy) -> str:

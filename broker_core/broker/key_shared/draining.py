@@ -8,7 +8,7 @@ Source: PIP-379; semantics 2.9, variant 2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from broker_core.base.invariants import invariant
@@ -20,9 +20,9 @@ class _Draining:
 
     __slots__ = ("blocked", "owner", "pending")
 
-    def __init__(self, owner: Consumer) -> None:
+    def __init__(self, owner: Consumer, pending: int) -> None:
         self.owner = owner
-        self.pending = 0
+        self.pending = pending
         self.blocked = 0
 
 
@@ -48,19 +48,14 @@ class DrainingHashes:
     def __contains__(self, hash_: int) -> bool:
         return hash_ in self._hashes
 
-    def begin(self, owner: Consumer, hashes: Iterable[int]) -> None:
-        """``hashes``, one for each pending entry of ``owner``, are somebody else's now; replaces what was known."""
+    def begin(self, owner: Consumer, pending: Mapping[int, int]) -> None:
+        """Hashes of ``owner``, with its pending entries of each, are somebody else's now; replaces what was known."""
         self.forget(owner)
-        theirs: set[int] = set()
-        for hash_ in hashes:
-            draining = self._hashes.get(hash_)
-            if draining is None:
-                draining = self._hashes[hash_] = _Draining(owner)
-                theirs.add(hash_)
-            invariant(draining.owner is owner, "hash %s is pending at two consumers", hash_)
-            draining.pending += 1
-        if theirs:
-            self._of[owner] = theirs
+        for hash_, entries in pending.items():
+            invariant(hash_ not in self._hashes, "hash %s is pending at two consumers", hash_)
+            self._hashes[hash_] = _Draining(owner, entries)
+        if pending:
+            self._of[owner] = set(pending)
 
     def blocks(self, hash_: int, consumer: Consumer) -> bool:
         """Whether ``consumer``, its owner now, must wait. If it is the old one, there is nothing to wait for."""

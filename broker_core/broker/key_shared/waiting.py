@@ -2,8 +2,8 @@
 """``WaitingKeys``: entries that were read and cannot be sent yet, by what they wait for.
 
 An entry waits either for room at the owner of its hash (``queues``) or for its hash to drain (``stalled``). Who owns a
-hash is the caller's business; it must ask for the same owner when it takes an entry out as when it put it in, so it
-puts everything anew when the mapping changes. Source: semantics 2.9 (look-ahead), 2.11.
+hash is the caller's business; it must ask for the same owner when it takes an entry out as when it put it in, so when
+the mapping changes it puts anew what has another owner then. Source: semantics 2.9 (look-ahead), 2.11.
 """
 
 from __future__ import annotations
@@ -70,12 +70,6 @@ class WaitingKeys:
             queue.add(position)
         return True
 
-    def take_all(self) -> list[Position]:
-        """Empty it; what was in it, in no order."""
-        sets = [*self.queues.values(), *self._stalled.values()]
-        positions = [position for each in sets for position in each]
-        self.queues.clear()
-        self._stalled.clear()
-        self.entries_of.clear()
-        self._count = 0
-        return positions
+    def stalled(self) -> list[int]:
+        """The hashes that have to drain before what waits of them can go."""
+        return list(self._stalled)

@@ -31,7 +31,9 @@ class Choice(Protocol):
         """Let a consumer in; a ServerError leaves everything as it was."""
         ...
 
-    def remove(self, consumer: Consumer) -> None: ...
+    def remove(self, leavers: Sequence[Consumer]) -> None:
+        """Let them go, but not the last one."""
+        ...
 
     def changed(self, consumer: Consumer) -> None:
         """It may be able to take messages again."""
@@ -68,8 +70,9 @@ class OneActive:
         self._consumers.append(consumer)
         self._elect()
 
-    def remove(self, consumer: Consumer) -> None:
-        self._consumers.remove(consumer)
+    def remove(self, leavers: Sequence[Consumer]) -> None:
+        gone = set(leavers)
+        self._consumers = [consumer for consumer in self._consumers if consumer not in gone]
         self._elect()
 
     def changed(self, consumer: Consumer) -> None:
@@ -80,7 +83,7 @@ class OneActive:
         return active if active is not None and can_take(active) else None
 
     def _elect(self) -> None:
-        self._active = self._choose(self._consumers) if self._consumers else None
+        self._active = self._choose(self._consumers)
         if self._kind is SubscriptionType.FAILOVER:
             for consumer in self._consumers:
                 consumer.tell_active(active=consumer is self._active)
@@ -95,8 +98,8 @@ class InTurns:
     def add(self, consumer: Consumer) -> None:
         self._crowd.add(consumer, consumer.priority)
 
-    def remove(self, consumer: Consumer) -> None:
-        self._crowd.remove(consumer)
+    def remove(self, leavers: Sequence[Consumer]) -> None:
+        self._crowd.remove(leavers)
 
     def changed(self, consumer: Consumer) -> None:
         self._crowd.set_available(consumer, can_take(consumer))
@@ -126,8 +129,9 @@ class ByKey:
             )
         self._selector.add(consumer)
 
-    def remove(self, consumer: Consumer) -> None:
-        self._selector.remove(consumer)
+    def remove(self, leavers: Sequence[Consumer]) -> None:
+        for consumer in leavers:
+            self._selector.remove(consumer)
 
     def changed(self, consumer: Consumer) -> None:
         pass

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from broker_core.base.clock import Clock
 from broker_core.broker.non_persistent.subscription import NonPersistentSubscription
 from broker_core.broker.non_persistent.topic import NonPersistentTopic
+from broker_core.broker.rates import Traffic
 from broker_core.broker.stats import (
     ConsumerStats,
     PublisherStats,
@@ -23,7 +25,7 @@ from broker_core.broker.stats import (
 
 
 class NonPersistentSubscriptionStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One subscription."""
+    """One subscription. What needs stored messages is there and 0, as in Pulsar."""
 
     type: str
     msg_rate_out: float
@@ -34,6 +36,13 @@ class NonPersistentSubscriptionStats(msgspec.Struct, frozen=True, kw_only=True, 
     msg_drop_counter: int  # [ours]
     consumers: list[ConsumerStats]
     subscription_properties: Mapping[str, str]
+    msg_backlog: int = 0
+    backlog_size: int = 0
+    msg_delayed: int = 0
+    unacked_messages: int = 0
+    msg_rate_redeliver: float = 0.0
+    durable: bool = False
+    is_durable: bool = False
 
 
 class NonPersistentTopicStats(TopicTraffic, frozen=True, kw_only=True, rename="camel"):
@@ -43,6 +52,8 @@ class NonPersistentTopicStats(TopicTraffic, frozen=True, kw_only=True, rename="c
     msg_drop_counter: int  # [ours]
     publishers: list[PublisherStats]
     subscriptions: dict[str, NonPersistentSubscriptionStats]
+    storage_size: int = 0
+    backlog_size: int = 0
 
 
 def non_persistent_topic_stats(topic: NonPersistentTopic) -> NonPersistentTopicStats:
@@ -52,6 +63,14 @@ def non_persistent_topic_stats(topic: NonPersistentTopic) -> NonPersistentTopicS
         msg_drop_counter=topic.dropped.messages,
         publishers=[publisher_stats(producer) for producer in topic.producers],
         subscriptions={name: _subscription_stats(each) for name, each in topic.subscriptions.items()},
+    )
+
+
+def unused_non_persistent_stats(clock: Clock) -> NonPersistentTopicStats:
+    """Those of a partition that nobody uses."""
+    nothing = Traffic(clock)
+    return NonPersistentTopicStats(
+        **traffic_fields(nothing, nothing), msg_drop_rate=0.0, msg_drop_counter=0, publishers=[], subscriptions={}
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from broker_core.base.clock import Clock
-from broker_core.base.errors import NotAllowedError, ServerError
+from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
@@ -77,15 +77,17 @@ class NonPersistentSubscription:
 
     # -- what consumers ask
 
-    def leave(self, consumer: Consumer) -> None:
-        if not consumer.closed:
+    def leave(self, leavers: Sequence[Consumer]) -> None:
+        for consumer in leavers:
             consumer.closed = True
-            self.consumers.remove(consumer)
-            self._choice.remove(consumer)
-            if not self.consumers:
-                self._unused()
+        self.consumers = [consumer for consumer in self.consumers if not consumer.closed]
+        if self.consumers:
+            self._choice.remove(leavers)
+        else:
+            self._unused()
 
     def permits_came(self, consumer: Consumer) -> None:
+        consumer.flowed(self._clock.now_ms())
         self._choice.changed(consumer)
 
     def writable_again(self, consumer: Consumer) -> None:
@@ -104,26 +106,27 @@ class NonPersistentSubscription:
         """There is nothing to send again."""
 
     def seek(self, position: Position, ack_set: Sequence[int] | None, on_done: OnDone) -> None:
-        on_done(self._nothing_stored("no position to seek to"))
+        """There is nothing to go back to: whatever the position, what comes next is what is sent next."""
+        on_done(None)
 
     def seek_to_time(self, publish_time_ms: int, on_done: OnDone) -> None:
-        on_done(self._nothing_stored("no time to seek to"))
+        """Nor to a time."""
+        on_done(None)
 
     def unsubscribe(self, consumer: Consumer, on_done: OnDone, *, force: bool) -> None:
         problem = deletion_problem(self.name, len(self.consumers))
         if problem is not None and not force:
             on_done(problem)
             return
-        self.leave(consumer)
+        self.leave((consumer,))
         self.disconnect_all()
         on_done(None)
 
     def last_message(self) -> LastMessage:
-        raise self._nothing_stored("no last message")
+        raise NotAllowedError(
+            f"{self._topic} is not persistent: it has no last message", hint="use a persistent:// topic"
+        )
 
     def backlog_entries(self) -> int:
         """Nothing waits."""
         return 0
-
-    def _nothing_stored(self, what: str) -> ServerError:
-        return NotAllowedError(f"{self._topic} is not persistent: it has {what}", hint="use a persistent:// topic")

@@ -49,6 +49,7 @@ class NonPersistentTopic:
         self.settings = settings
         self.traffic_in = Traffic(clock)
         self.traffic_out = Traffic(clock)
+        self.chunks_in = Traffic(clock)
         self.dropped = Traffic(clock)
         self.producers = Producers(str(name), producer_name)
         self.subscriptions: dict[str, NonPersistentSubscription] = {}
@@ -64,6 +65,11 @@ class NonPersistentTopic:
         """Whether a client is connected."""
         return bool(len(self.producers) or self.producers.waiting or self.subscriptions)
 
+    @property
+    def entries_added(self) -> int:
+        """How many entries came since the topic was made."""
+        return self._entries
+
     # -- producers
 
     def add_producer(self, request: ProducerRequest, sink: ProducerSink) -> Producer:
@@ -77,6 +83,7 @@ class NonPersistentTopic:
             message_bytes_max=self.settings.max_message_size,
             traffic=Traffic(self._clock),
             topic_traffic=self.traffic_in,
+            chunks=(Traffic(self._clock), self.chunks_in),
             connected_since_ms=self._clock.now_ms(),
             released=self._producer_left,
         )

@@ -20,12 +20,14 @@ from broker_core.base.errors import (
     TopicNotFoundError,
     UsageError,
 )
+from broker_core.broker.namespaces import NamespaceFullError
 
 _STATUS_OF_ERROR: Final[tuple[tuple[type[PulsarishError], int], ...]] = (
     (InvalidTopicNameError, 412),
     (TopicNotFoundError, 404),
     (SubscriptionNotFoundError, 404),
     (ConsumerBusyError, 412),
+    (NamespaceFullError, 409),
     (NotAllowedError, 405),
     (UsageError, 400),
 )

@@ -10,16 +10,30 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
 from broker_core.base.errors import PulsarishError
-from broker_core.server.admin import backlog, brokers, delayed, messages, policies, subscriptions, tenants, topics
+from broker_core.server.admin import (
+    backlog,
+    brokers,
+    delayed,
+    messages,
+    non_persistent,
+    policies,
+    subscriptions,
+    tenants,
+    topics,
+)
 from broker_core.server.admin.answers import RefusedError, refusal, status_of
 from broker_core.server.admin.durable_answers import DurableAnswers
 from broker_core.server.admin.guard import Guard, TooLargeError
+from broker_core.server.admin.requests import when_recovered
 from broker_core.server.session import Node
 
 _log: Final = logging.getLogger(__name__)
+_SHOWN_PATH_MAX: Final = 200
+"""Characters of a path that an error repeats."""
 
 
 def build_app(node: Node) -> ASGIApp:
@@ -28,12 +42,13 @@ def build_app(node: Node) -> ASGIApp:
         routes=[
             *brokers.ROUTES,
             *tenants.ROUTES,
-            *topics.ROUTES,
+            *map(when_recovered, topics.ROUTES),
             *policies.ROUTES,
-            *subscriptions.ROUTES,
-            *messages.ROUTES,
-            *backlog.ROUTES,
-            *delayed.ROUTES,
+            *map(when_recovered, subscriptions.ROUTES),
+            *map(when_recovered, messages.ROUTES),
+            *map(when_recovered, backlog.ROUTES),
+            *map(when_recovered, delayed.ROUTES),
+            *non_persistent.ROUTES,
         ],
         exception_handlers={
             HTTPException: _on_http_error,
@@ -50,8 +65,22 @@ def build_app(node: Node) -> ASGIApp:
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
-    reason = {404: "no such path", 405: "this method is not supported for this path"}.get(status, str(error))
-    return refusal(status, reason)
+    path = request.url.path[:_SHOWN_PATH_MAX]
+    if status == 404:
+        return refusal(status, f"there is nothing at {path}; docs/admin.md lists the paths")
+    if status == 405:
+        allowed = ", ".join(_methods(request))
+        answer = refusal(status, f"{request.method} is not supported for {path}; it takes {allowed}")
+        answer.headers["Allow"] = allowed
+        return answer
+    return refusal(status, str(error))
+
+
+def _methods(request: Request) -> list[str]:
+    """What the path of ``request`` takes; each method has a route of its own."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    found = [route.methods or () for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    return sorted(set().union(*found))
 
 
 async def _on_refusal(request: Request, error: Exception) -> Response:

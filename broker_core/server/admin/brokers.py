@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from broker_core import __version__
 from broker_core.server.admin.answers import json_answer, text_answer
 from broker_core.server.admin.requests import node_of, topic_name
 
@@ -16,15 +19,39 @@ async def health(request: Request) -> Response:
     return text_answer("ok")
 
 
+async def list_brokers(request: Request) -> Response:
+    """Host and HTTP port of the one broker that there is, whatever the cluster is called."""
+    return json_answer([_broker_id(request)])
+
+
+async def leader_broker(request: Request) -> Response:
+    """The one broker that there is."""
+    return json_answer({"serviceUrl": node_of(request).http_url, "brokerId": _broker_id(request)})
+
+
+async def version(request: Request) -> Response:
+    """The version of this broker, not one of Apache Pulsar's."""
+    return text_answer(__version__)
+
+
+def _broker_id(request: Request) -> str:
+    return urlsplit(node_of(request).http_url).netloc
+
+
 async def lookup_topic(request: Request) -> Response:
-    """This broker, for every valid name. The empty TLS fields must be there for the C++ client."""
-    topic_name(request)
+    """This broker, for every name in a namespace that exists. The empty TLS fields must be there for the C++ client."""
     node = node_of(request)
+    node.broker.namespaces.require(topic_name(request).namespace_name)
     return json_answer({"brokerUrl": node.service_url, "brokerUrlTls": "", "httpUrl": node.http_url, "httpUrlTls": ""})
 
 
 ROUTES = [
+    Route("/admin/v2/brokers", list_brokers),
     Route("/admin/v2/brokers/health", health),
+    Route("/admin/v2/brokers/ready", health),
+    Route("/admin/v2/brokers/leaderBroker", leader_broker),
+    Route("/admin/v2/brokers/version", version),
+    Route("/admin/v2/brokers/{cluster}", list_brokers),
     Route("/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}", lookup_topic),
     Route("/lookup/v2/topic/non-persistent/{tenant}/{namespace}/{topic}", lookup_topic),
 ]

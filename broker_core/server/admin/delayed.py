@@ -19,7 +19,10 @@ _STEPS_MAX: Final = 100_000
 
 
 async def due_times(request: Request) -> Response:
-    """How many delayed messages of the topic fall due when: start of each step of `?stepMillis=` to their number."""
+    """How many delayed messages fall due when, of those that Shared and Key_Shared consumers made the broker read.
+
+    The start of each step of `?stepMillis=` to their number.
+    """
     topic = plain_topic(request, "asking for delayed messages")
     text = request.query_params.get("stepMillis", str(_STEP_MS_DEFAULT))
     if not (text.isascii() and text.isdigit() and 0 < len(text) <= 12 and int(text) > 0):

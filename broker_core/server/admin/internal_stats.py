@@ -37,7 +37,7 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
             }
             for info in ledgers
         ],
-        "cursors": {name: _cursor(topic, each) for name, each in topic.subscriptions.items() if each.durable},
+        "cursors": {name: _cursor(topic, each) for name, each in topic.subscriptions.items()},
     }
 
 

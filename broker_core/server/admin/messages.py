@@ -8,8 +8,10 @@ Source: Pulsar docs, "Admin API - topics - peek messages", "get message by ID".
 
 from __future__ import annotations
 
+import base64
 import json
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -32,7 +34,7 @@ from broker_core.server.admin.requests import (
 )
 from broker_core.storage.ledger import StoredEntry
 from broker_core.wire.entry import read_metadata, split_entry, text_of
-from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
+from broker_core.wire.proto.pulsar_api_pb2 import CompressionType, MessageMetadata
 
 _HEADER_CHARACTERS_MAX: Final = 8192
 """Properties may be larger than what an HTTP client takes as a header; then they are left out."""
@@ -109,7 +111,9 @@ def _message(topic: Topic, position: Position) -> Response:
         raise RefusedError(500, f"message {position} cannot be read: {error}") from error
     response = Response(plain, media_type="application/octet-stream")
     # Pulsar's admin client for Java finds the properties only by the name as it is written here.
-    response.raw_headers += [(name.encode(), value.encode()) for name, value in _headers(entry, metadata).items()]
+    response.raw_headers += [
+        (name.encode(), value.encode()) for name, value in _headers(entry, metadata, len(payload)).items()
+    ]
     return response
 
 
@@ -122,25 +126,39 @@ def _plain(metadata: MessageMetadata, payload: memoryview) -> bytes:
     return bytes(decompress(metadata.compression, payload, metadata.uncompressed_size, _PLAIN_BYTES_MAX))
 
 
-def _headers(entry: StoredEntry, metadata: MessageMetadata) -> dict[str, str]:
+def _headers(entry: StoredEntry, metadata: MessageMetadata, payload_bytes: int) -> dict[str, str]:
+    """What the entry says of itself, under Pulsar's names; what it does not say has no header."""
+    properties = {text_of(pair.key): text_of(pair.value) for pair in metadata.properties}
     headers = {
         "X-Pulsar-Message-ID": str(entry.position),
         "X-Pulsar-publish-time": _time(metadata.publish_time),
         "X-Pulsar-producer-name": text_of(metadata.producer_name),
         "X-Pulsar-sequence-id": str(metadata.sequence_id),
-        "X-Pulsar-Is-Encrypted": str(bool(metadata.encryption_keys)).lower(),
+        "X-Pulsar-Is-Encrypted": _word(bool(metadata.encryption_keys)),
         "X-Pulsar-txn-uncommitted": "false",
+        "X-Pulsar-PROPERTY": json.dumps(properties),
+        "X-Pulsar-Broker-Entry-METADATA-timestamp": _time(entry.broker_timestamp),
+        "X-Pulsar-Broker-Entry-METADATA-index": str(entry.index),
     }
+    for field, (name, text) in _FIELDS.items():
+        if metadata.HasField(field):
+            headers[f"X-Pulsar-{name}"] = text(getattr(metadata, field))
+    if metadata.compression:
+        headers["X-Pulsar-compression"] = CompressionType.Name(metadata.compression)
+    if metadata.HasField("num_chunks_from_msg"):  # also said in the older way
+        headers["X-Pulsar-PROPERTY-TOTAL-CHUNKS"] = str(metadata.num_chunks_from_msg)
+        headers["X-Pulsar-PROPERTY-CHUNK-ID"] = str(metadata.chunk_id)
     if metadata.HasField("num_messages_in_batch"):
-        headers["X-Pulsar-num-batch-message"] = str(metadata.num_messages_in_batch)
-    if metadata.HasField("partition_key"):
-        headers["X-Pulsar-partition-key"] = text_of(metadata.partition_key)
-    if metadata.HasField("event_time"):
-        headers["X-Pulsar-event-time"] = _time(metadata.event_time)
-    if metadata.properties:
-        properties = {text_of(pair.key): text_of(pair.value) for pair in metadata.properties}
-        headers["X-Pulsar-PROPERTY"] = json.dumps(properties)
+        headers["X-Pulsar-batch-size"] = str(payload_bytes)
     return {name: value for name, value in headers.items() if _fits(value)}
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
 
 
 def _time(ms: int) -> str:
@@ -155,6 +173,26 @@ def _fits(value: str) -> bool:
     """Whether ``value`` can be a header at all: text of clients may hold anything."""
     return len(value) <= _HEADER_CHARACTERS_MAX and value.isascii() and value.isprintable()
 
+
+_FIELDS: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {
+    "partition_key": ("partition-key", text_of),
+    "partition_key_b64_encoded": ("partition-key-b64-encoded", _word),
+    "ordering_key": ("Base64-ordering-key", _base64),
+    "event_time": ("event-time", _time),
+    "deliver_at_time": ("deliver-at-time", _time),
+    "num_messages_in_batch": ("num-batch-message", str),
+    "uncompressed_size": ("uncompressed-size", str),
+    "highest_sequence_id": ("highest-sequence-id", str),
+    "uuid": ("uuid", text_of),
+    "num_chunks_from_msg": ("num-chunks-from-msg", str),
+    "total_chunk_msg_size": ("total-chunk-msg-size", str),
+    "chunk_id": ("chunk-id", str),
+    "null_value": ("null-value", _word),
+    "null_partition_key": ("null-partition-key", _word),
+    "schema_version": ("Base64-schema-version", _base64),
+    "replicated_from": ("replicated-from", text_of),
+}
+"""Field of an entry's metadata -> name of its header, and how it is written there."""
 
 _T = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 

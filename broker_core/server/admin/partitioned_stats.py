@@ -7,12 +7,12 @@ Source: Pulsar docs, "Admin API - partitioned topics - get stats".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from broker_core.broker.stats import NO_TYPE, TopicStats
+from broker_core.broker.stats import NO_TYPE, TopicTraffic
 
 Json = dict[str, Any]
 
@@ -23,12 +23,16 @@ _LARGEST = frozenset(
     {
         *("backlogQuotaLimitSize", "backlogQuotaLimitTime", "oldestBacklogMessageAgeSeconds"),
         *("topicCreationTimeStamp", "lastPublishTimeStamp", "lastAckedTimestamp", "lastConsumedTimestamp"),
+        *("lastConsumedFlowTimestamp", "lastMarkDeleteAdvancedTimestamp", "lastExpireTimestamp"),
     }
 )
 """The same for every partition, or meaningful only for the worst of them."""
 
+_EARLIEST = frozenset({"earliestMsgPublishTimeInBacklog", "earliestMsgPublishTimeInBacklogs"})
+"""The earliest of those that are a time at all."""
 
-def merged_stats(partitions: dict[str, TopicStats], *, keep_parts: bool) -> Json:
+
+def merged_stats(partitions: Mapping[str, TopicTraffic], *, keep_parts: bool) -> Json:
     """Pulsar's answer for a partitioned topic; ``keep_parts`` also lists each partition by its full name."""
     parts: dict[str, Json] = {name: msgspec.to_builtins(stats) for name, stats in partitions.items()}
     merged = _merge(parts.values())
@@ -54,6 +58,8 @@ def _add(field: str, before: Any, value: Any) -> Any:
         return {name: _merge([side[name] for side in (before, value) if name in side]) for name in names}
     if field in _LARGEST:
         return max(before, value)
+    if field in _EARLIEST:
+        return min((each for each in (before, value) if each > 0), default=before)
     if isinstance(before, bool):
         return before or value
     if isinstance(before, int | float | list):

@@ -3,9 +3,10 @@
 
 One table says under which name a policy is found at each level, what its body is, and what a topic answers with
 ``?applied=true``: the value in force whatever level it comes from. A policy that is not set is an empty answer, as in
-Pulsar. Stricter than Pulsar: a body with a field that the policy does not have is refused (400), and removing is
-possible for every policy. Policies that this broker would not act on have no path. Source: Pulsar docs, "Admin API -
-namespaces", "Topic policies"; semantics 1.1.5.
+Pulsar. A partition has no policies of its own: they are set for the topic that it is part of. Stricter than Pulsar: a
+body with a field that the policy does not have is refused (400), and removing is possible for every policy. Policies
+that this broker would not act on have no path; what means nothing to a topic that is not stored cannot be set for one
+(405). Source: Pulsar docs, "Admin API - namespaces", "Topic policies"; semantics 1.1.5.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from broker_core.base.errors import NotAllowedError
+from broker_core.base.names import TopicName
 from broker_core.base.settings import Settings, SubscriptionTypeName
 from broker_core.broker.policies import (
     NO_POLICIES,
@@ -33,7 +35,7 @@ from broker_core.broker.policies import (
     retention_of,
 )
 from broker_core.server.admin.answers import BadRequestError, MissingError, RefusedError, done, json_answer
-from broker_core.server.admin.requests import broker_of, existing_topic, flag, namespace_name
+from broker_core.server.admin.requests import broker_of, existing_topic, flag, namespace_name, topic_name
 
 _UNSET: Final = object()
 
@@ -44,7 +46,10 @@ _DIGITS_MAX: Final = 20
 class PolicyPath:
     """One policy. ``namespace`` and ``topic`` are the last part of its path at each level, "" where it has none.
 
-    ``bad_value``: the status of a value that is out of bounds; ``unset``: what a GET answers when nothing is set.
+    ``bad_value``: the status of a value that is out of bounds; ``unset``: what a GET answers when nothing is set;
+    ``no_content``: that this is 204 for a topic. ``unstored``: it also holds for topics that are not stored.
+    ``null_removes``: the levels, "N" and "T", where a POST without a value removes the policy; Pulsar's admin client
+    knows no other way to remove some.
     """
 
     field: str
@@ -54,6 +59,9 @@ class PolicyPath:
     applied: Callable[[Settings], object] | None = None
     bad_value: int = 412
     unset: object = _UNSET
+    no_content: bool = False
+    unstored: bool = False
+    null_removes: str = ""
 
 
 def _delayed(settings: Settings) -> object:
@@ -65,30 +73,60 @@ def _delayed(settings: Settings) -> object:
 
 
 POLICIES: Final = (
-    PolicyPath("retention_policies", Retention, "retention", "retention", retention_of, bad_value=400),
+    PolicyPath(
+        "retention_policies", Retention, "retention", "retention", retention_of, bad_value=400, null_removes="NT"
+    ),
     PolicyPath("message_ttl_in_seconds", int, "messageTTL", "", None),
-    PolicyPath("subscription_expiration_time_minutes", int, "subscriptionExpirationTime", "subscriptionExpirationTime"),
+    PolicyPath(
+        "subscription_expiration_time_minutes",
+        int,
+        "subscriptionExpirationTime",
+        "subscriptionExpirationTime",
+        lambda s: s.subscription_expiration_time_minutes,
+        null_removes="T",
+    ),
     PolicyPath(
         "deduplication_enabled",
         bool,
         "deduplication",
         "deduplicationEnabled",
         lambda s: s.broker_deduplication_enabled,
+        null_removes="T",
     ),
     PolicyPath(
         "deduplication_snapshot_interval_seconds",
         int,
         "deduplicationSnapshotInterval",
         "deduplicationSnapshotInterval",
+        null_removes="NT",
     ),
     PolicyPath(
-        "max_producers_per_topic", int, "maxProducersPerTopic", "maxProducers", lambda s: s.max_producers_per_topic
+        "max_producers_per_topic",
+        int,
+        "maxProducersPerTopic",
+        "maxProducers",
+        lambda s: s.max_producers_per_topic,
+        unstored=True,
     ),
     PolicyPath(
-        "max_consumers_per_topic", int, "maxConsumersPerTopic", "maxConsumers", lambda s: s.max_consumers_per_topic
+        "max_consumers_per_topic",
+        int,
+        "maxConsumersPerTopic",
+        "maxConsumers",
+        lambda s: s.max_consumers_per_topic,
+        unstored=True,
     ),
-    PolicyPath("max_consumers_per_subscription", int, "maxConsumersPerSubscription", "maxConsumersPerSubscription"),
-    PolicyPath("max_subscriptions_per_topic", int, "maxSubscriptionsPerTopic", "maxSubscriptionsPerTopic"),
+    PolicyPath(
+        "max_consumers_per_subscription",
+        int,
+        "maxConsumersPerSubscription",
+        "maxConsumersPerSubscription",
+        no_content=True,
+        unstored=True,
+    ),
+    PolicyPath(
+        "max_subscriptions_per_topic", int, "maxSubscriptionsPerTopic", "maxSubscriptionsPerTopic", no_content=True
+    ),
     PolicyPath("max_topics_per_namespace", int, "maxTopicsPerNamespace", "", unset=0),
     PolicyPath(
         "max_unacked_messages_per_consumer",
@@ -96,6 +134,7 @@ POLICIES: Final = (
         "maxUnackedMessagesPerConsumer",
         "maxUnackedMessagesOnConsumer",
         lambda s: s.max_unacked_messages_per_consumer,
+        null_removes="T",
     ),
     PolicyPath(
         "max_unacked_messages_per_subscription",
@@ -103,17 +142,21 @@ POLICIES: Final = (
         "maxUnackedMessagesPerSubscription",
         "maxUnackedMessagesOnSubscription",
         lambda s: s.max_unacked_messages_per_subscription,
+        null_removes="T",
     ),
-    PolicyPath("max_message_size", int, "", "maxMessageSize"),
-    PolicyPath("auto_topic_creation", AutoTopicCreation, "autoTopicCreation", ""),
+    PolicyPath("max_message_size", int, "", "maxMessageSize", no_content=True, unstored=True),
+    PolicyPath("auto_topic_creation", AutoTopicCreation, "autoTopicCreation", "", null_removes="N"),
     PolicyPath(
         "auto_subscription_creation",
         AutoSubscriptionCreation,
         "autoSubscriptionCreation",
         "autoSubscriptionCreation",
         lambda s: AutoSubscriptionCreation(s.allow_auto_subscription_creation),
+        null_removes="NT",
     ),
-    PolicyPath("delayed_delivery_policies", DelayedDelivery, "delayedDelivery", "delayedDelivery", _delayed),
+    PolicyPath(
+        "delayed_delivery_policies", DelayedDelivery, "delayedDelivery", "delayedDelivery", _delayed, null_removes="NT"
+    ),
     PolicyPath(
         "subscription_types_enabled",
         list[SubscriptionTypeName],
@@ -139,11 +182,15 @@ class _Level:
     def of_topic(self) -> bool:
         return "topic" in self.request.path_params
 
+    @property
+    def letter(self) -> str:
+        return "T" if self.of_topic else "N"
+
     def read(self) -> Policies:
-        """What is set; 404 if there is no such namespace or topic."""
+        """What is set; 404 if there is no such namespace or topic, 412 for a partition."""
         broker = broker_of(self.request)
         if self.of_topic:
-            return broker.policies.of_topic(existing_topic(self.request))
+            return broker.policies.of_topic(_whole_topic(self.request))
         broker.namespaces.require(namespace_name(self.request))
         return broker.policies.of_namespace(namespace_name(self.request))
 
@@ -163,6 +210,20 @@ class _Level:
     def settings(self) -> Settings:
         """What is in force for the topic in the path."""
         return broker_of(self.request).policies.settings_of(existing_topic(self.request))
+
+
+def _whole_topic(request: Request) -> TopicName:
+    """The topic in the path, which must not be a partition: as in Pulsar these have no policies of their own."""
+    name = topic_name(request)
+    if name.partition_index >= 0:
+        raise RefusedError(412, f"{name} is a partition; policies are set for {name.base}")
+    return existing_topic(request)
+
+
+def _check_stored(request: Request, unstored: bool = False) -> None:
+    """405 for a topic that is not stored, unless the policy holds for those too."""
+    if "topic" in request.path_params and not topic_name(request).persistent and not unstored:
+        raise RefusedError(405, f"{topic_name(request)} is not persistent: the policy would not mean anything")
 
 
 def _value(content: bytes, policy: PolicyPath) -> object:
@@ -196,14 +257,19 @@ def _handlers(policy: PolicyPath) -> dict[str, Callable[[Request], Awaitable[Res
         value = getattr(level.read(), policy.field)
         if value is None and policy.applied is not None and level.of_topic and flag(request, "applied"):
             value = policy.applied(level.settings())
+        if value is None and policy.no_content and level.of_topic:
+            return done()
         return _answer(policy.unset if value is None and policy.unset is not _UNSET else value)
 
     async def post(request: Request) -> Response:
         level = _Level(request)
         level.read()
         content = (await request.body()).strip()
-        if not content or content == b"null":
+        if content in (b"", b"null"):
+            if level.letter in policy.null_removes:
+                return await delete(request)
             raise BadRequestError("the request has no body; remove a policy with DELETE")
+        _check_stored(request, policy.unstored)
         return level.change(policy.bad_value, **{policy.field: _value(content, policy)})
 
     async def delete(request: Request) -> Response:
@@ -228,6 +294,7 @@ async def set_topic_ttl(request: Request) -> Response:
     text = request.query_params.get("messageTTL")
     if text is None:
         return await remove_topic_ttl(request)
+    _check_stored(request)
     if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= _DIGITS_MAX):
         raise BadRequestError(f"{text[:80]!r} is not a number of seconds")
     try:
@@ -251,12 +318,18 @@ class _QuotaBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
 
 
 async def get_quotas(request: Request) -> Response:
-    level = _Level(request)
-    quotas = dict(level.read().backlog_quota_map or {})
-    if not quotas and level.of_topic and flag(request, "applied"):
-        found: Quotas = broker_of(request).policies.quotas_of(existing_topic(request))
-        quotas = {"destination_storage": found.size, "message_age": found.age}
+    level, policies = _Level(request), broker_of(request).policies
+    quotas = level.read().backlog_quota_map or {}
+    if not level.of_topic:
+        return json_answer(quota_answers(policies.quotas_of_namespace(namespace_name(request))))
+    if not quotas and flag(request, "applied"):
+        return json_answer(quota_answers(policies.quotas_of(existing_topic(request))))
     return json_answer({kind: _quota_answer(quota) for kind, quota in quotas.items()})
+
+
+def quota_answers(quotas: Quotas) -> dict[str, object]:
+    """Both quotas. As in Pulsar a namespace shows those of the broker where it has none of its own."""
+    return {"destination_storage": _quota_answer(quotas.size), "message_age": _quota_answer(quotas.age)}
 
 
 def _quota_answer(quota: BacklogQuota) -> dict[str, object]:
@@ -268,6 +341,7 @@ async def set_quota(request: Request) -> Response:
     """Set one of the two quotas. A limit that is left out is none; a quota without any limit is refused."""
     level, kind = _Level(request), _quota_kind(request)
     level.read()
+    _check_stored(request)
     quota = _quota(await request.body())
     quotas = dict(level.read().backlog_quota_map or {})  # as they are now, after the body has come
     quotas[kind] = quota  # type: ignore[index] # _quota_kind knows the two
@@ -306,33 +380,28 @@ async def remove_all(request: Request) -> Response:
     return done()
 
 
-async def get_properties(request: Request) -> Response:
-    """The properties of a namespace."""
-    return json_answer(_Level(request).read().properties or {})
-
-
 _N = "/admin/v2/namespaces/{tenant}/{namespace}"
 _T = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+_NON_PERSISTENT = "/admin/v2/non-persistent/{tenant}/{namespace}/{topic}"
 
 
 def _routes() -> list[Route]:
     routes = []
     for policy in POLICIES:
-        for level, name in ((_N, policy.namespace), (_T, policy.topic)):
+        for level in (_N, _T, _NON_PERSISTENT):
+            name = policy.namespace if level == _N else policy.topic
             for method, handler in _handlers(policy).items() if name else ():
                 routes.append(Route(f"{level}/{name}", handler, methods=[method]))
-    for level in (_N, _T):
+    for level in (_N, _T, _NON_PERSISTENT):
         routes.append(Route(f"{level}/backlogQuotaMap", get_quotas))
         routes.append(Route(f"{level}/backlogQuota", set_quota, methods=["POST"]))
         routes.append(Route(f"{level}/backlogQuota", remove_quota, methods=["DELETE"]))
-    return [
-        *routes,
-        Route(f"{_T}/messageTTL", get_topic_ttl),
-        Route(f"{_T}/messageTTL", set_topic_ttl, methods=["POST"]),
-        Route(f"{_T}/messageTTL", remove_topic_ttl, methods=["DELETE"]),
-        Route(f"{_T}/policies", remove_all, methods=["DELETE"]),
-        Route(f"{_N}/properties", get_properties),
-    ]
+    for level in (_T, _NON_PERSISTENT):
+        routes.append(Route(f"{level}/messageTTL", get_topic_ttl))
+        routes.append(Route(f"{level}/messageTTL", set_topic_ttl, methods=["POST"]))
+        routes.append(Route(f"{level}/messageTTL", remove_topic_ttl, methods=["DELETE"]))
+        routes.append(Route(f"{level}/policies", remove_all, methods=["DELETE"]))
+    return routes
 
 
 ROUTES = _routes()

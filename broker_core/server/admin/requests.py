@@ -6,21 +6,28 @@ Every failure is a BadRequestError or the name's own error, never anything else:
 
 from __future__ import annotations
 
-from typing import TypeVar
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Final, TypeAlias, TypeVar
 from urllib.parse import unquote
 
 import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from broker_core.base.errors import TopicNotFoundError
 from broker_core.base.names import NamespaceName, TopicName, check_subscription_name
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.broker.broker import Broker
 from broker_core.broker.topic import Topic
-from broker_core.server.admin.answers import BadRequestError, RefusedError
+from broker_core.server.admin.answers import BadRequestError, Outcome, RefusedError, all_done
 from broker_core.server.session import Node
 
 T = TypeVar("T")
+
+_TOPICS_A_TURN: Final = 8
+"""Of a request about very many; to load one and to change it takes about a millisecond."""
 
 _DIGITS_MAX = 18
 """What fits into 64 bits whatever the digits are."""
@@ -49,6 +56,51 @@ def message_id(topic: Topic, position: Position) -> dict[str, int]:
 _NON_PERSISTENT = "/admin/v2/non-persistent/"
 
 WORDS = {"earliest": POSITION_EARLIEST, "latest": POSITION_LATEST}
+
+
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+"""What answers a request."""
+
+
+def when_recovered(route: Route) -> Route:
+    """``route``, whose handler is called once the topic in the path, with all its partitions, can be opened: what a
+    crash has left to do is done beside the loop."""
+    handler: Handler = route.endpoint
+
+    async def recovered_first(request: Request) -> Response:
+        if "topic" in request.path_params:
+            await _recovered(request, broker_of(request).names_of(topic_name(request)))
+        return await handler(request)
+
+    return Route(route.path, recovered_first, methods=sorted(route.methods or ()))
+
+
+async def _recovered(request: Request, names: Iterable[TopicName]) -> None:
+    """Wait until all these topics can be opened; the ServerError that says why one of them cannot."""
+    outcomes = []
+    for name in names:
+        outcomes.append(Outcome())
+        node_of(request).recoveries.when_recovered(name, outcomes[-1].on_done)
+    await all_done(outcomes)
+
+
+def used_topics_of_namespace(request: Request) -> AsyncIterator[Topic]:
+    """``used_in_turns`` of all topics of the namespace in the path."""
+    return used_in_turns(request, broker_of(request).topics_of(namespace_name(request)))
+
+
+async def used_in_turns(request: Request, names: Sequence[str]) -> AsyncIterator[Topic]:
+    """Those topics that were ever used, loaded; others have their turn in between.
+
+    Whoever asks for the next one must be done with this one: it may be unloaded meanwhile.
+    """
+    broker = broker_of(request)
+    for start in range(0, len(names), _TOPICS_A_TURN):
+        some = [TopicName.parse(text) for text in names[start : start + _TOPICS_A_TURN]]
+        await _recovered(request, some)
+        for topic in [topic for name in some for topic in broker.used_topics(name)]:
+            yield topic
+        await asyncio.sleep(0)
 
 
 def node_of(request: Request) -> Node:
@@ -109,6 +161,15 @@ def single_topic(request: Request) -> Topic:
     return broker.topic(name)
 
 
+def partitions_count(request: Request) -> int:
+    """How many partitions the topic in the path has; TopicNotFoundError if it is not partitioned."""
+    name = existing_topic(request)
+    count = broker_of(request).partitions_of(name)
+    if not count:
+        raise TopicNotFoundError(f"{name} is not a partitioned topic")
+    return count
+
+
 def subscription_name(request: Request) -> str:
     """The subscription in the path."""
     return check_subscription_name(part(request, "subscription"))
@@ -159,8 +220,5 @@ def all_topics(request: Request) -> list[Topic]:
     For what must hold on partitions that somebody uses later, too. Apache Pulsar makes all partitions of a topic when
     somebody subscribes to it, here as by the protocol (4.2.4), and most of them when it is created.
     """
-    broker, name = broker_of(request), existing_topic(request)
-    partitions = broker.partitions_of(name)
-    if not partitions:
-        return [broker.topic(name)]
-    return [broker.topic(name.partition(index)) for index in range(partitions)]
+    broker = broker_of(request)
+    return [broker.topic(each) for each in broker.names_of(existing_topic(request))]

@@ -15,8 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from broker_core.base.errors import NotAllowedError, SubscriptionNotFoundError
-from broker_core.base.names import TopicName
+from broker_core.base.errors import NotAllowedError, SubscriptionNotFoundError, TopicNotFoundError
 from broker_core.base.positions import POSITION_LATEST, Position
 from broker_core.broker.requests import InitialPosition
 from broker_core.broker.seeking import nth_unacked
@@ -39,12 +38,13 @@ from broker_core.server.admin.requests import (
     broker_of,
     existing_topic,
     flag,
-    namespace_name,
     number,
     part,
     plain_topic,
     subscription_name,
+    topic_name,
     used_topics,
+    used_topics_of_namespace,
 )
 from broker_core.wire.ack_sets import all_bits, words_of_bits
 
@@ -92,7 +92,7 @@ async def create_subscription(request: Request) -> Response:
     wish: Any = await body(request, _NewSubscription | str | None, None)  # type: ignore[arg-type] # a type to msgspec
     position = _position(wish)
     properties = wish.properties if isinstance(wish, _NewSubscription) else {}
-    topics = all_topics(request)
+    topics = _topics_to_subscribe(request)
     if any(name in topic.subscriptions for topic in topics):
         raise ConflictError(f"subscription {name!r} of {existing_topic(request)} exists already")
     start = InitialPosition.LATEST if position == POSITION_LATEST else position
@@ -102,6 +102,18 @@ async def create_subscription(request: Request) -> Response:
         except NotAllowedError as error:
             raise RefusedError(412, str(error)) from error
     return done()
+
+
+def _topics_to_subscribe(request: Request) -> list[Topic]:
+    """The topic in the path, all partitions of it; made if it is missing, where using a topic may make it."""
+    broker, name = broker_of(request), topic_name(request)
+    broker.namespaces.require(name.namespace_name)
+    try:
+        if not broker.partitions_of(name, create=True):
+            return [broker.topic(name, create=True)]
+    except TopicNotFoundError as error:
+        raise RefusedError(412, f"{name} does not exist and is not made by being used") from error
+    return all_topics(request)
 
 
 def _position(wish: MessageIdBody | str | None) -> Position:
@@ -182,10 +194,8 @@ def _expire(found: list[tuple[Topic, Subscription]], seconds: int) -> None:
 
 async def expire_to_position(request: Request) -> Response:
     """Pass over everything before the message id in the body, and over that itself unless it is excluded."""
-    wish = await body(request, MessageIdBody | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
+    wish = await _message_id_body(request)
     topic, subscription = _plain_subscription(request, "expiring messages up to a position")
-    if wish is None:
-        raise BadRequestError("the request has no message id")
     if wish.position > topic.log.last_confirmed:
         raise ConflictError(f"{wish.position} is behind the last message, {topic.log.last_confirmed}")
     target = topic.log.previous(topic.log.next_valid(wish.position))
@@ -195,30 +205,30 @@ async def expire_to_position(request: Request) -> Response:
 
 async def clear_namespace(request: Request) -> Response:
     """Pass over the whole backlog of every subscription, or of the one in the path, of all topics of a namespace."""
-    broker = broker_of(request)
     name = part(request, "subscription") if "subscription" in request.path_params else None
-    names = [TopicName.parse(text) for text in broker.topics_of(namespace_name(request))]
-    await all_done(
-        passing_over(subscription, topic.log.last_confirmed)
-        for each in names
-        for topic in broker.used_topics(each)
-        for subscription in list(topic.subscriptions.values())
-        if name in (None, subscription.name)
-    )
+    outcomes: list[Outcome] = []
+    async for topic in used_topics_of_namespace(request):
+        wanted = [each for each in topic.subscriptions.values() if name in (None, each.name)]
+        outcomes += [passing_over(subscription, topic.log.last_confirmed) for subscription in wanted]
+    await all_done(outcomes)
     return done()
 
 
 async def unsubscribe_namespace(request: Request) -> Response:
     """Delete the subscription from all topics of a namespace that have it; refused while one of them has consumers."""
-    broker, name = broker_of(request), subscription_name(request)
-    names = [TopicName.parse(text) for text in broker.topics_of(namespace_name(request))]
-    found = [topic for each in names for topic in broker.used_topics(each) if name in topic.subscriptions]
-    for topic in found:
-        if topic.subscriptions[name].consumers:
-            raise RefusedError(412, f"subscription {name!r} of {topic.name} has connected consumers; close them first")
-    for topic in found:
-        topic.delete_subscription(name)
+    name = subscription_name(request)
+    async for topic in used_topics_of_namespace(request):
+        _refuse_with_consumers(topic, name)
+    async for topic in used_topics_of_namespace(request):
+        _refuse_with_consumers(topic, name)  # who came meanwhile stays
+        if name in topic.subscriptions:
+            topic.delete_subscription(name)
     return done()
+
+
+def _refuse_with_consumers(topic: Topic, name: str) -> None:
+    if name in topic.subscriptions and topic.subscriptions[name].consumers:
+        raise RefusedError(412, f"subscription {name!r} of {topic.name} has connected consumers; close them first")
 
 
 # ------------------------------------------------------------------------------------------------------------- reset
@@ -236,8 +246,8 @@ async def reset_to_time(request: Request) -> Response:
 
 
 async def reset_to_position(request: Request) -> Response:
-    """Stand right before the message id in the body, or right after it if it is excluded."""
-    wish = await body(request, MessageIdBody, MessageIdBody(*POSITION_LATEST))
+    """Stand right before the message id in the body, or right after it if it is excluded; also earliest or latest."""
+    wish = await _message_id_body(request)
     topic, subscription = _plain_subscription(request, "resetting to a position")
     answer = Outcome()
     subscription.seek(*_first_wanted(topic, wish), answer.on_done)
@@ -252,7 +262,17 @@ def _first_wanted(topic: Topic, wish: MessageIdBody) -> tuple[Position, tuple[in
         return (topic.log.next_valid(position) if wish.excluded else position), None
     whole = all_bits(topic.log.count_messages(topic.log.previous(position), position))
     left = whole >> (first := min(wish.batch_index + wish.excluded, whole.bit_length())) << first
-    return (position, words_of_bits(left)) if left else (topic.log.next_valid(position), None)
+    if left:
+        return position, words_of_bits(left)
+    return (topic.log.next_valid(position) if wish.excluded else position), None
+
+
+async def _message_id_body(request: Request) -> MessageIdBody:
+    """The message id in the body, or the word for one."""
+    wish: Any = await body(request, MessageIdBody | str | None, None)  # type: ignore[arg-type] # a type to msgspec
+    if wish is None:
+        raise BadRequestError("the request has no message id")
+    return wish if isinstance(wish, MessageIdBody) else MessageIdBody(*_position(wish))
 
 
 def passing_over(subscription: Subscription, position: Position) -> Outcome:

@@ -20,8 +20,18 @@ from broker_core.server.admin.answers import (
     RefusedError,
     done,
     json_answer,
+    text_answer,
 )
-from broker_core.server.admin.requests import body, broker_of, flag, namespace_name, node_of, part
+from broker_core.server.admin.policies import quota_answers
+from broker_core.server.admin.requests import (
+    body,
+    broker_of,
+    flag,
+    namespace_name,
+    node_of,
+    part,
+    used_topics_of_namespace,
+)
 
 _NO_CONFIG: dict[str, Any] = {}
 
@@ -110,8 +120,10 @@ async def get_namespace(request: Request) -> Response:
     broker, name = broker_of(request), namespace_name(request)
     broker.namespaces.require(name)
     policies = msgspec.to_builtins(broker.policies.of_namespace(name))
-    empty: dict[str, Any] = {"backlog_quota_map": {}, "properties": {}}
-    return json_answer({"replication_clusters": [node_of(request).settings.cluster_name], **empty, **policies})
+    empty: dict[str, Any] = {"properties": {}, "subscription_types_enabled": []}
+    quotas = {"backlog_quota_map": quota_answers(broker.policies.quotas_of_namespace(name))}
+    clusters = {"replication_clusters": [node_of(request).settings.cluster_name]}
+    return json_answer({**clusters, **empty, **policies, **quotas})
 
 
 async def put_namespace(request: Request) -> Response:
@@ -147,10 +159,63 @@ async def delete_namespace(request: Request) -> Response:
     force = flag(request, "force")
     if force and not node_of(request).settings.force_delete_namespace_allowed:
         raise RefusedError(405, "deleting a namespace by force is not allowed; set forceDeleteNamespaceAllowed=true")
+    broker = broker_of(request)
+    if force:
+        async for topic in used_topics_of_namespace(request):
+            broker.delete_topic(topic.name, force=True)
     try:
-        broker_of(request).delete_namespace(namespace_name(request), force=force)
+        broker.delete_namespace(namespace_name(request), force=force)
     except NotAllowedError as error:
         raise ConflictError(str(error)) from error
+    return done()
+
+
+async def get_properties(request: Request) -> Response:
+    """The properties of a namespace."""
+    return json_answer(_properties(request))
+
+
+async def set_properties(request: Request) -> Response:
+    """Add these properties to those that the namespace has."""
+    nothing: dict[str, str] = {}
+    more = await body(request, dict[str, str], nothing)
+    return _replace_properties(request, {**_properties(request), **more})
+
+
+async def clear_properties(request: Request) -> Response:
+    """Remove all properties of a namespace."""
+    return _replace_properties(request, {})
+
+
+async def get_property(request: Request) -> Response:
+    """One property of a namespace; nothing if it has none of that name."""
+    return text_answer(_properties(request).get(part(request, "key"), ""))
+
+
+async def set_property(request: Request) -> Response:
+    """Set one property of a namespace."""
+    return _replace_properties(request, {**_properties(request), part(request, "key"): part(request, "value")})
+
+
+async def remove_property(request: Request) -> Response:
+    """Remove one property of a namespace; what it was."""
+    properties = _properties(request)
+    value = properties.pop(part(request, "key"), "")
+    _replace_properties(request, properties)
+    return text_answer(value)
+
+
+def _properties(request: Request) -> dict[str, str]:
+    broker, name = broker_of(request), namespace_name(request)
+    broker.namespaces.require(name)
+    return dict(broker.policies.of_namespace(name).properties or {})
+
+
+def _replace_properties(request: Request, properties: dict[str, str]) -> Response:
+    broker, name = broker_of(request), namespace_name(request)
+    broker.namespaces.require(name)
+    policies = msgspec.structs.replace(broker.policies.of_namespace(name), properties=properties or None)
+    broker.set_namespace_policies(name, policies)
     return done()
 
 
@@ -186,5 +251,11 @@ ROUTES = [
     Route(_N, put_namespace, methods=["PUT"]),
     Route(_N, delete_namespace, methods=["DELETE"]),
     Route(f"{_N}/topics", list_namespace_topics),
+    Route(f"{_N}/properties", get_properties),
+    Route(f"{_N}/properties", set_properties, methods=["PUT"]),
+    Route(f"{_N}/properties", clear_properties, methods=["DELETE"]),
+    Route(f"{_N}/property/{{key}}", get_property),
+    Route(f"{_N}/property/{{key}}", remove_property, methods=["DELETE"]),
+    Route(f"{_N}/property/{{key}}/{{value}}", set_property, methods=["PUT"]),
     Route(f"{_N}/unload", unload_namespace, methods=["PUT"]),
 ]

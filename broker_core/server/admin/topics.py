@@ -14,11 +14,12 @@ from starlette.routing import Route
 from broker_core.base.errors import NotAllowedError, ServerError, TopicNotFoundError
 from broker_core.base.positions import Position
 from broker_core.broker.broker import TopicsMode
+from broker_core.broker.namespaces import NamespaceFullError
 from broker_core.broker.non_persistent.stats import non_persistent_topic_stats
 from broker_core.broker.retention import trim
-from broker_core.broker.stats import topic_stats, unused_topic_stats
+from broker_core.broker.stats import TopicStats, topic_stats, unused_topic_stats, with_earliest_times
 from broker_core.broker.topic import Topic
-from broker_core.server.admin.answers import ConflictError, RefusedError, all_done, done, json_answer
+from broker_core.server.admin.answers import BadRequestError, ConflictError, RefusedError, all_done, done, json_answer
 from broker_core.server.admin.internal_stats import internal_stats
 from broker_core.server.admin.partitioned_stats import merged_stats
 from broker_core.server.admin.requests import (
@@ -30,9 +31,11 @@ from broker_core.server.admin.requests import (
     message_id,
     namespace_name,
     node_of,
+    partitions_count,
     plain_topic,
     single_topic,
     topic_name,
+    used_in_turns,
     used_topics,
 )
 from broker_core.server.admin.subscriptions import passing_over
@@ -65,6 +68,8 @@ async def create_topic(request: Request) -> Response:
         broker.create_topic(name)
         if properties:
             broker.set_topic_properties(name, properties)
+    except NamespaceFullError:
+        raise
     except NotAllowedError as error:
         raise RefusedError(412, str(error)) from error
     return done()
@@ -101,7 +106,7 @@ async def create_partitions(request: Request) -> Response:
     try:
         broker.create_partitioned(name, wish.partitions)
     except NotAllowedError as error:
-        raise RefusedError(406, str(error)) from error
+        raise RefusedError(412 if isinstance(error, NamespaceFullError) else 406, str(error)) from error
     if wish.properties:
         broker.set_topic_properties(name, wish.properties)
     return done()
@@ -123,9 +128,12 @@ async def grow_partitions(request: Request) -> Response:
 
 async def delete_partitions(request: Request) -> Response:
     """Delete a partitioned topic with all its partitions."""
-    broker, name = broker_of(request), topic_name(request)
+    broker, name, force = broker_of(request), topic_name(request), flag(request, "force")
+    if force and broker.is_partitioned(name):
+        async for partition in used_in_turns(request, [str(each) for each in broker.names_of(name)]):
+            broker.delete_topic(partition.name, force=True)
     try:
-        broker.delete_partitioned(name, force=flag(request, "force"))
+        broker.delete_partitioned(name, force=force)
     except NotAllowedError as error:
         raise RefusedError(412, str(error)) from error
     return done()
@@ -140,19 +148,34 @@ class _Partitions(msgspec.Struct, frozen=True):
 
 async def _partitions_body(request: Request) -> _Partitions:
     """A bare number, or the admin library's object around it."""
-    content: Any = await body(request, int | _Partitions, 0)  # type: ignore[arg-type] # a union is a type to msgspec
+    content: Any = await body(request, int | _Partitions | None, None)  # type: ignore[arg-type] # a type to msgspec
+    if content is None:
+        raise BadRequestError("the request does not say how many partitions")
     return content if isinstance(content, _Partitions) else _Partitions(content)
 
 
 async def get_stats(request: Request) -> Response:
-    """Statistics of a topic or partition."""
+    """Statistics of a topic or partition. `?excludePublishers=true` and `?excludeConsumers=true` leave these out,
+    `?getEarliestTimeInBacklog=true` says when the first message of each backlog was published."""
     name = existing_topic(request)
     if name.persistent:
-        return json_answer(topic_stats(single_topic(request)))
+        return json_answer(_wished_stats(request, single_topic(request)))
     found = broker_of(request).non_persistent.get(name)
     if found is None:
         raise TopicNotFoundError(f"{name} is partitioned, or nobody uses it", hint="ask for one of its partitions")
     return json_answer(non_persistent_topic_stats(found))
+
+
+def _wished_stats(request: Request, topic: Topic) -> TopicStats:
+    stats = topic_stats(topic)
+    if flag(request, "getEarliestTimeInBacklog"):
+        stats = with_earliest_times(topic, stats)
+    if flag(request, "excludePublishers"):
+        stats = msgspec.structs.replace(stats, publishers=[])
+    if flag(request, "excludeConsumers"):
+        parts = {name: msgspec.structs.replace(each, consumers=[]) for name, each in stats.subscriptions.items()}
+        stats = msgspec.structs.replace(stats, subscriptions=parts)
+    return stats
 
 
 async def get_internal_stats(request: Request) -> Response:
@@ -160,29 +183,21 @@ async def get_internal_stats(request: Request) -> Response:
     return json_answer(internal_stats(single_topic(request)))
 
 
-def _partitions_count(request: Request) -> int:
-    """How many partitions the topic in the path has; TopicNotFoundError if it is not partitioned."""
-    name = existing_topic(request)
-    count = broker_of(request).partitions_of(name)
-    if not count:
-        raise TopicNotFoundError(f"{name} is not a partitioned topic")
-    return count
-
-
 async def get_partitioned_internal_stats(request: Request) -> Response:
     """Those of every partition that was ever used."""
-    count = _partitions_count(request)
+    count = partitions_count(request)
     parts = {str(topic.name): internal_stats(topic) for topic in used_topics(request)}
     return json_answer({"metadata": {"partitions": count}, "partitions": parts})
 
 
 async def get_partitioned_stats(request: Request) -> Response:
-    """Statistics of all partitions added up; `?perPartition=false` leaves out those of each."""
+    """Statistics of all partitions added up; `?perPartition=false` leaves out those of each. What stats may be asked
+    for, these may."""
     broker, name = broker_of(request), existing_topic(request)
     policies = broker.policies
     unused = unused_topic_stats(node_of(request).clock, policies.settings_of(name), policies.quotas_of(name))
-    parts = {str(name.partition(index)): unused for index in range(_partitions_count(request))}
-    parts |= {str(topic.name): topic_stats(topic) for topic in used_topics(request)}
+    parts = {str(name.partition(index)): unused for index in range(partitions_count(request))}
+    parts |= {str(topic.name): _wished_stats(request, topic) for topic in used_topics(request)}
     keep_parts = request.query_params.get("perPartition", "true").lower() != "false"
     return json_answer(merged_stats(parts, keep_parts=keep_parts))
 
@@ -197,7 +212,8 @@ async def terminate_partitions(request: Request) -> Response:
     """End all partitions; the id of each one's last message, by its number."""
     # Those that nobody has used are made for it, or the first to use one would not find it ended. Pulsar has made them
     # with the topic, unless that was made by its first use: then it answers 500.
-    _partitions_count(request)
+    if not broker_of(request).partitions_of(existing_topic(request)):
+        raise RefusedError(405, f"{topic_name(request)} is not partitioned; ask for terminate")
     topics = all_topics(request)
     ends = await asyncio.gather(*map(_terminating, topics))
     return json_answer(
@@ -244,7 +260,7 @@ async def trim_topic(request: Request) -> Response:
 
 async def create_missed_partitions(request: Request) -> Response:
     """Make the partitions that nobody has used yet."""
-    _partitions_count(request)
+    partitions_count(request)
     all_topics(request)
     return done()
 
@@ -276,10 +292,9 @@ async def remove_property(request: Request) -> Response:
 
 async def unload(request: Request) -> Response:
     """Disconnect all clients, which come back, and free the memory."""
-    broker, name = broker_of(request), existing_topic(request)
-    for index in range(broker.partitions_of(name)):
-        broker.unload(name.partition(index))
-    broker.unload(name)
+    broker = broker_of(request)
+    for name in broker.names_of(existing_topic(request)):
+        broker.unload(name)
     return done()
 
 

@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from broker_core.base.errors import ConsumerNotFoundError, MetadataServerError, NotAllowedError, ServerError
+from broker_core.base.errors import (
+    ConsumerNotFoundError,
+    InvalidTopicNameError,
+    MetadataServerError,
+    NotAllowedError,
+    ProducerBusyError,
+    ServerError,
+)
 from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import Position, to_signed64
 from broker_core.broker.consumer import ConsumerHost, EntryAcks
@@ -59,7 +66,7 @@ def _subscribe_request(link: Link, command: BaseCommand) -> SubscribeRequest:
     if wish.read_compacted and wish.subType not in (CommandSubscribe.Exclusive, CommandSubscribe.Failover):
         raise NotAllowedError("a compacted read is possible on Exclusive and Failover subscriptions only")
     return SubscribeRequest(
-        subscription=check_subscription_name(wish.subscription),
+        subscription=_subscription_name(wish.subscription),
         kind=SubscriptionType(wish.subType),
         consumer_name=wish.consumer_name,
         priority=wish.priority_level,
@@ -72,6 +79,17 @@ def _subscribe_request(link: Link, command: BaseCommand) -> SubscribeRequest:
         key_shared=_key_shared_policy(wish.keySharedMeta),
         peer=Peer(link.peer_address, link.features.version, {pair.key: pair.value for pair in wish.metadata}),
     )
+
+
+def _subscription_name(name: str) -> str:
+    """``name`` if it may be one. Else ProducerBusyError, which is Pulsar's code for that.
+
+    After InvalidTopicName the C++ client would try again and again.
+    """
+    try:
+        return check_subscription_name(name)
+    except InvalidTopicNameError as error:
+        raise ProducerBusyError(error.message, hint=error.hint) from error
 
 
 def _key_shared_policy(meta: KeySharedMeta) -> KeySharedPolicy:

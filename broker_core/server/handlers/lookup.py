@@ -9,7 +9,7 @@ Source: Pulsar docs, "Binary protocol - Service discovery".
 
 from __future__ import annotations
 
-from broker_core.base.errors import ServerError, TopicNotFoundError
+from broker_core.base.errors import MetadataServerError, ServerError, TopicNotFoundError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.broker.broker import TopicsMode
 from broker_core.server.session import Session
@@ -44,23 +44,39 @@ def handle_lookup(session: Session, command: BaseCommand) -> None:
     answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
     result = answer.lookupTopicResponse
     result.request_id = wish.request_id
+
+    def ready(error: ServerError | None) -> None:
+        if error is None:
+            result.brokerServiceUrl = session.node.service_url
+            result.authoritative = True
+            result.response = CommandLookupTopicResponse.Connect
+        else:
+            result.response = CommandLookupTopicResponse.Failed
+            result.error = error_code(error)
+            result.message = str(error)
+        session.send(answer)
+
     try:
         name = TopicName.parse(wish.topic)
-        result.brokerServiceUrl = session.node.service_url
-        result.authoritative = True
-        result.response = CommandLookupTopicResponse.Connect
-        session.node.recoveries.when_ready(name, lambda: session.send(answer))
     except ServerError as error:
-        result.response = CommandLookupTopicResponse.Failed
-        result.error = error_code(error)
-        result.message = str(error)
-        session.send(answer)
+        ready(error)
+    else:
+        session.node.recoveries.when_ready(name, ready)
 
 
 def handle_get_topics_of_namespace(session: Session, command: BaseCommand) -> None:
-    """All topics of a namespace; the partitions of a partitioned one singly."""
+    """All topics of a namespace; the partitions of a partitioned one singly.
+
+    As in Pulsar a namespace that is not there has none, and is an error where topics that are not stored are asked for.
+    """
     wish = command.getTopicsOfNamespace
-    topics = session.node.broker.topics_of(NamespaceName.parse(wish.namespace), TopicsMode(wish.mode))
+    broker, namespace, mode = session.node.broker, NamespaceName.parse(wish.namespace), TopicsMode(wish.mode)
+    if broker.namespaces.exists(namespace):
+        topics = broker.topics_of(namespace, mode)
+    elif mode is TopicsMode.PERSISTENT:
+        topics = []
+    else:
+        raise MetadataServerError(f"namespace {str(namespace)!r} does not exist", hint="create it first")
     answer = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE)
     result = answer.getTopicsOfNamespaceResponse
     result.request_id = wish.request_id

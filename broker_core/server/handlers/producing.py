@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker_core.base.errors import NotAllowedError
+from broker_core.base.errors import NotAllowedError, SubscriptionNotFoundError
 from broker_core.base.limits import PRODUCER_NAME_BYTES_MAX
 from broker_core.base.names import TopicName
 from broker_core.base.positions import to_signed64
+from broker_core.broker.broker import AnyTopic
+from broker_core.broker.non_persistent import NonPersistentTopic
 from broker_core.broker.requests import AccessMode, InitialPosition, Peer, ProducerRequest
 from broker_core.server.link import Link
 from broker_core.server.producer_channel import ProducerChannel
@@ -21,19 +23,29 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 
 def handle_producer(session: Session, command: BaseCommand) -> None:
-    """Create a producer, or confirm the one that this connection already has under the id."""
+    """Create a producer, or confirm the one that this connection already has under the id, unless another connection of
+    the same producer has taken its place since."""
     wish = command.producer
     channel = session.producers.get(wish.producer_id)
-    if channel is None:
+    if channel is None or channel.producer.closed:
         request = _producer_request(session.link, command)
         topic = session.node.broker.any_topic(TopicName.parse(wish.topic), create=True)
-        if wish.initial_subscription_name and wish.initial_subscription_name not in topic.subscriptions:
-            # For dead letter topics: what is sent there must wait for somebody to look.
-            topic.create_subscription(wish.initial_subscription_name, InitialPosition.EARLIEST)
+        if wish.initial_subscription_name:
+            _begin_subscription(topic, wish.initial_subscription_name)
         forget = partial(session.forget_producer, wish.producer_id)
         channel = ProducerChannel(session.link, wish.producer_id, topic, request, wish.request_id, forget)
         session.producers[wish.producer_id] = channel
     channel.confirm(wish.request_id)
+
+
+def _begin_subscription(topic: AnyTopic, name: str) -> None:
+    """For dead letter topics: what is sent there must wait for somebody to look. It cannot where nothing is stored."""
+    if isinstance(topic, NonPersistentTopic) or name in topic.subscriptions:
+        return
+    try:
+        topic.begin_subscription(name, InitialPosition.EARLIEST)
+    except SubscriptionNotFoundError as error:
+        raise NotAllowedError(error.message, hint=error.hint) from error  # which is Pulsar's code for it
 
 
 def _producer_request(link: Link, command: BaseCommand) -> ProducerRequest:

@@ -42,6 +42,46 @@ class TestAdd:
         assert add_all(second, [100]) == [False]
         assert all_due(second) == []
 
+    def test_a_due_entry_that_found_nobody_is_sent_when_it_is_read_again(self) -> None:
+        """6.4.1.1, 6.4.3.5 (I6.5): though the index has come to others first; held back then, nobody would give it."""
+        rig = Rig()
+        tracker = rig.tracker()
+        add_all(tracker, [100])
+        rig.clock.advance(200)
+        for _ in range(2):
+            assert add_all(tracker, [150], first=1) == [False]
+        assert all_due(tracker) == [Position(1, 0)]
+        assert tracker.delayed_entries == 0
+
+    def test_one_that_found_no_room_waits_if_the_clock_was_set_back(self) -> None:
+        """6.2.2 (I6.1, I6.5): what was due when it was read, and is not when it is read again, was not sent."""
+        rig = Rig()
+        tracker = rig.tracker()
+        add_all(tracker, [100])
+        rig.clock.advance(300)
+        assert add_all(tracker, [200], first=1) == [False]
+        rig.clock.step_wall_clock(-200)
+        assert add_all(tracker, [200], first=1) == [True]
+        assert all_due(tracker) == [Position(1, 0)]
+        assert tracker.delayed_entries == 1
+        rig.clock.advance(100)
+        assert all_due(tracker) == [Position(1, 1)]
+        assert tracker.delayed_entries == 0
+
+    def test_what_is_early_again_outlives_a_skip_of_what_lies_before_it(self) -> None:
+        """6.1.7, 6.2.2: it was never taken in, for it was due when it was read."""
+        rig = Rig()
+        tracker = rig.tracker()
+        add_all(tracker, [100])
+        rig.clock.advance(200)
+        assert all_due(tracker) == [Position(1, 0)]
+        assert add_all(tracker, [150], first=1) == [False]
+        rig.clock.step_wall_clock(-100)
+        assert tracker.add_again(Position(1, 1), BASE_MS + 150)
+        tracker.passed_over(Position(1, 0))
+        rig.clock.advance(100)
+        assert all_due(tracker) == [Position(1, 1)]
+
     def test_an_entry_is_known_by_its_position(self) -> None:
         """6.4.1.2 (I6.4): adding again answers true and counts nothing, in the mutable bucket or a sealed one."""
         rig = Rig()
@@ -285,6 +325,31 @@ class TestDelete:
         add_all(self.tracker, [9600], ledger=4)
         assert [bucket.ledgers for bucket in rig.index.buckets] == [(2,), (3,)]
         assert not rig.index.knows(1, 0)
+
+    @pytest.mark.parametrize("sealed", [False, True])
+    def test_what_is_still_in_one_is_not_taken_in_again_by_a_seek(self, sealed: bool) -> None:
+        """6.4.1.2 (I6.3, I6.5): a bucket that reaches beyond the mark-delete position goes on giving all of it."""
+        rig = Rig()
+        tracker = rig.tracker()
+        add_all(tracker, [9100, 9200, 9300], ledger=1)
+        add_all(tracker, [9400], ledger=2)
+        add_all(tracker, [9500, 9600], ledger=3)
+        rig.oldest_needed = 3
+        if sealed:
+            add_all(tracker, [9700], ledger=4)
+        else:
+            rig.index.trim(3)
+        tracker.close()
+        rig.oldest_needed = 1
+        again = rig.tracker()
+        add_all(again, [9100, 9200, 9300], ledger=1)
+        add_all(again, [9400], ledger=2)
+        add_all(again, [9500, 9600], ledger=3)
+        add_all(again, [9700], ledger=4)
+        assert again.delayed_entries == 7
+        rig.clock.advance(10_000)
+        assert all_due(again) == [*positions(1, 0, 1, 2), Position(2, 0), *positions(3, 0, 1), Position(4, 0)]
+        assert again.delayed_entries == 0
 
     def test_clear_deletes_everything(self) -> None:
         """6.4.7: also what was being written."""

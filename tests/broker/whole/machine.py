@@ -15,6 +15,7 @@ from hypothesis.stateful import invariant, precondition, rule
 from broker_core.base.errors import ConsumerAssignError, ConsumerBusyError, ServerError
 from broker_core.base.positions import Position
 from broker_core.broker import AckId, AckKind, SubscribeRequest, SubscriptionType
+from broker_core.broker.consumer import close_together
 from broker_core.testing.sim_disk import POLICIES, Policy, SimDisk
 from broker_core.wire.ack_sets import all_bits, words_of_bits
 from tests.broker.clients import Client
@@ -138,8 +139,17 @@ class WholeBrokerMachine(TopicMachine):
     def leave(self, name: str, who: int) -> None:
         model, client = self.client(name, who)
         if client is not None:
-            model.left(client)
+            model.left([client])
             client.consumer.close()
+
+    @rule(name=WHICH, who=st.lists(PICK, min_size=2, max_size=3))
+    def leave_together(self, name: str, who: list[int]) -> None:
+        """The connection of several is lost."""
+        model = self.models[name]
+        if len(model.clients) > 2:
+            leavers = list(dict.fromkeys(model.clients[each % len(model.clients)] for each in who))
+            model.left(leavers)
+            close_together([client.consumer for client in leavers])
 
     @rule(name=WHICH, permits=st.integers(3, 12))
     def hand_over(self, name: str, permits: int) -> None:

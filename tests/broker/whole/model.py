@@ -7,7 +7,7 @@ position -> bits of messages that nobody has acknowledged; ``safe``: the same, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
@@ -149,11 +149,12 @@ class SubscriptionModel:
         self.clients.append(client)
         self._elect()
 
-    def left(self, client: Client) -> None:
-        self.clients.remove(client)
-        client.closed = True
-        self.chunks.left(client)
-        self.taken_back(client, [position for position, owner in self.owner.items() if owner is client])
+    def left(self, leavers: Sequence[Client]) -> None:
+        for client in leavers:
+            self.clients.remove(client)
+            client.closed = True
+            self.chunks.left(client)
+            self.taken_back(client, [position for position, owner in self.owner.items() if owner is client])
         if not self.clients:
             self.abandoned()
         self._elect()

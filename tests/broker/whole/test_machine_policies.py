@@ -90,7 +90,7 @@ class PoliciesMachine(WholeBrokerMachine):
 
     @property
     def is_exceeded(self) -> bool:
-        slowest = min(each.cursor.mark_delete for each in self.topic.subscriptions.values())
+        slowest = min(self.topic.subscriptions[name].cursor.mark_delete for name in self.models)
         return self.quota is not None and self.bytes_behind(slowest) >= self.quota.limit_bytes
 
     @rule()

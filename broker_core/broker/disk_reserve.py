@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``DiskReserve``: the last of the disk is not for producers, so that a disk that fills up does not stop the broker.
+
+A write that the disk refuses stops the broker for good, and consumers with it, who could have made room. So while less
+than the reserve is free, nobody may begin to produce, and who produces already is sent away; clients come back, and are
+told to wait (as under a backlog quota with the policy ``producer_request_hold``). Acknowledgements, deletions and all
+that they write go on; what may be deleted is looked for more often (``Upkeep.make_room``), in open ledgers too.
+
+How large the reserve must be: between two looks at the disk an eighth of it may be committed, and one group more; then
+what clients have sent is still to be written. Either of these is at most ``maxMessagePublishBufferSizeInMB``, but for
+one read of each connection. What remains is for the cursor log, written anew (8 MiB, or what the cursors hold), the
+catalogue, and delayed buckets. By default 256 MiB, of which 160 are for entries. A disk smaller than ten times the
+setting keeps a tenth of its size instead: that may be too little for fast producers, but a larger part would leave no
+disk to use. Nor does a reserve help against another program that fills the disk within a second.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from broker_core.base.errors import ProducerBlockedQuotaError
+from broker_core.base.names import TopicName
+from broker_core.base.settings import Settings
+from broker_core.storage.store import Store
+
+logger = logging.getLogger(__name__)
+
+_MIB: Final = 1024 * 1024
+
+_PART_OF_DISK: Final = 10
+"""One part in so many of the disk is the most that is kept back."""
+
+_LOOKS: Final = 8
+"""So many looks at the disk while as much is written as the reserve holds."""
+
+_MARGIN: Final = 4
+"""Producers may come back when one part in so many of the reserve is free beyond it, or they would come and go."""
+
+_BUFFERS: Final = 3
+"""The reserve should hold as many publish buffers: one in flight, one that waits, and some more (see above)."""
+
+
+class DiskReserve:
+    """Whether the disk has room for what producers send; ``low`` is true while it has not.
+
+    ``watched`` is false if there is nothing to look at: it is switched off, or the disk does not say how large it is.
+    """
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._most_bytes = settings.disk_reserve_mbytes * _MIB
+        self._reserve_bytes = self._free_bytes = self._looked_at_bytes = 0
+        self.low = False
+        self.look()
+        self.watched = self._reserve_bytes > 0
+        least_mbytes = _BUFFERS * settings.max_message_publish_buffer_size_in_mb
+        if 0 < settings.disk_reserve_mbytes < least_mbytes:
+            logger.warning(
+                "diskReserveMbytes=%d is less than fast producers may fill before they are stopped: set it to %d or "
+                "more, or lower maxMessagePublishBufferSizeInMB=%d",
+                settings.disk_reserve_mbytes,
+                least_mbytes,
+                settings.max_message_publish_buffer_size_in_mb,
+            )
+
+    @property
+    def due(self) -> bool:
+        """Whether so much was written since the last look that the next one should not wait."""
+        written = self._store.commits.bytes_committed - self._looked_at_bytes
+        return self.watched and written * _LOOKS >= self._reserve_bytes
+
+    def look(self) -> None:
+        """Ask the disk, and set ``low``."""
+        self._looked_at_bytes = self._store.commits.bytes_committed
+        try:
+            self._free_bytes, total_bytes = self._store.space()
+        except OSError:
+            return  # if something is wrong with the disk, the next write shows it
+        self._reserve_bytes = min(self._most_bytes, total_bytes // _PART_OF_DISK)
+        enough_bytes = self._reserve_bytes + (self._reserve_bytes // _MARGIN if self.low else 0)
+        if self.low is not (self._free_bytes < enough_bytes):
+            self.low = not self.low
+            self._tell()
+
+    def refusal(self, topic: TopicName) -> ProducerBlockedQuotaError | None:
+        """Why nobody may begin to produce now; None if one may."""
+        if not self.low:
+            return None
+        return ProducerBlockedQuotaError(
+            f"producing to {topic} is stopped: the disk of the broker has {self._free_bytes / _MIB:.1f} MiB left, "
+            f"and the last {self._reserve_bytes / _MIB:.1f} MiB are not for messages",
+            hint="free space on the disk of the data directory, or consume, skip or delete what is stored",
+        )
+
+    def _tell(self) -> None:
+        words = (
+            "the disk is nearly full, so producers have to wait; free space, or consume, skip or delete what is stored"
+            if self.low
+            else "the disk has room again, so producers may go on"
+        )
+        logger.warning(
+            "%s directory=%s free_mib=%.1f reserve_mib=%.1f",
+            words,
+            self._store.directory,
+            self._free_bytes / _MIB,
+            self._reserve_bytes / _MIB,
+        )

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one may ask of topics that are not stored, beside what ``topics`` has for topics of any kind.
+
+Subscriptions are there while they have consumers: they are listed and ended, and nobody else makes them. What needs
+stored messages is refused under Pulsar's status codes. Source: Pulsar docs, "Non-persistent topics"; semantics 1.1.8.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from broker_core.base.errors import SubscriptionNotFoundError
+from broker_core.broker.non_persistent import NonPersistentTopic
+from broker_core.broker.non_persistent.stats import non_persistent_topic_stats, unused_non_persistent_stats
+from broker_core.server.admin.answers import BadRequestError, RefusedError, done, json_answer
+from broker_core.server.admin.partitioned_stats import merged_stats
+from broker_core.server.admin.requests import (
+    broker_of,
+    existing_topic,
+    node_of,
+    partitions_count,
+    subscription_name,
+    topic_name,
+)
+
+
+def _used(request: Request) -> list[NonPersistentTopic]:
+    """The topic in the path, or its partitions that somebody uses."""
+    broker = broker_of(request)
+    found = map(broker.non_persistent.get, broker.names_of(existing_topic(request)))
+    return [topic for topic in found if topic is not None]
+
+
+async def list_subscriptions(request: Request) -> Response:
+    """The names of the subscriptions that have consumers now."""
+    return json_answer(sorted({name for topic in _used(request) for name in topic.subscriptions}))
+
+
+async def create_subscription(request: Request) -> Response:
+    """Refused: a subscription without consumers would miss everything."""
+    raise BadRequestError(f"{topic_name(request)} is not persistent: a subscription comes with its first consumer")
+
+
+async def delete_subscription(request: Request) -> Response:
+    """End a subscription: its consumers are disconnected, and it is there again when they come back."""
+    name = subscription_name(request)
+    found = [topic.subscriptions[name] for topic in _used(request) if name in topic.subscriptions]
+    if not found:
+        raise SubscriptionNotFoundError(f"subscription {name!r} of {topic_name(request)} does not exist")
+    for subscription in found:
+        subscription.disconnect_all()
+    return done()
+
+
+async def get_internal_stats(request: Request) -> Response:
+    """Under the names of stored topics: what came is counted, and there is nothing behind it."""
+    found = broker_of(request).non_persistent.get(existing_topic(request))
+    if found is None:
+        raise RefusedError(404, f"{topic_name(request)} is partitioned; ask for one of its partitions")
+    return json_answer(_internal_stats(found))
+
+
+async def get_partitioned_internal_stats(request: Request) -> Response:
+    """Those of every partition that somebody uses."""
+    count = partitions_count(request)
+    parts = {str(topic.name): _internal_stats(topic) for topic in _used(request)}
+    return json_answer({"metadata": {"partitions": count}, "partitions": parts})
+
+
+def _internal_stats(topic: NonPersistentTopic) -> dict[str, Any]:
+    nothing = ("numberOfEntries", "totalSize", "currentLedgerEntries", "currentLedgerSize", "pendingAddEntriesCount")
+    cursors = {name: {"active": bool(each.consumers)} for name, each in topic.subscriptions.items()}
+    return {"entriesAddedCounter": topic.entries_added, **dict.fromkeys(nothing, 0), "cursors": cursors}
+
+
+async def get_partitioned_stats(request: Request) -> Response:
+    """Statistics of all partitions added up; `?perPartition=false` leaves out those of each."""
+    name = existing_topic(request)
+    unused = unused_non_persistent_stats(node_of(request).clock)
+    parts = {str(name.partition(index)): unused for index in range(partitions_count(request))}
+    parts |= {str(topic.name): non_persistent_topic_stats(topic) for topic in _used(request)}
+    keep_parts = request.query_params.get("perPartition", "true").lower() != "false"
+    return json_answer(merged_stats(parts, keep_parts=keep_parts))
+
+
+async def truncate(request: Request) -> Response:
+    """Refused: nothing is stored."""
+    raise RefusedError(412, f"{topic_name(request)} is not persistent: there is nothing to truncate")
+
+
+async def refuse(request: Request) -> Response:
+    """Refused: nothing is stored."""
+    name = existing_topic(request)
+    status = 406 if str(request.scope["path"]).rsplit("/", 1)[-1] in _ANSWERED_406 else 405
+    raise RefusedError(status, f"{name} is not persistent: this needs messages that are stored; use persistent://")
+
+
+_ANSWERED_406: Final = ("terminate", "properties")
+"""What Pulsar answers with 406 instead of 405."""
+
+_T = "/admin/v2/non-persistent/{tenant}/{namespace}/{topic}"
+_S = f"{_T}/subscription/{{subscription}}"
+
+_NEED_MESSAGES: Final = (
+    *(("GET", f"{_T}/{what}") for what in ("lastMessageId", "examinemessage", "messageid/{timestamp}", "properties")),
+    *(("POST", f"{_T}/{what}") for what in ("terminate", "terminate/partitions", "trim")),
+    ("POST", f"{_T}/all_subscription/expireMessages/{{seconds}}"),
+    ("GET", f"{_S}/position/{{place}}"),
+    ("POST", f"{_S}/expireMessages/{{seconds}}"),
+)
+
+ROUTES = [
+    Route(f"{_T}/subscriptions", list_subscriptions),
+    Route(_S, create_subscription, methods=["PUT"]),
+    Route(_S, delete_subscription, methods=["DELETE"]),
+    Route(f"{_T}/internalStats", get_internal_stats),
+    Route(f"{_T}/partitioned-stats", get_partitioned_stats),
+    Route(f"{_T}/partitioned-internalStats", get_partitioned_internal_stats),
+    Route(f"{_T}/truncate", truncate, methods=["DELETE"]),
+    *(Route(path, refuse, methods=[method]) for method, path in _NEED_MESSAGES),
+]

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much of its work a subscription does at a time."""
+
+from __future__ import annotations
+
+from broker_core.broker.passes import PASSES_A_TURN, Passes, Turn
+from broker_core.testing.virtual_timers import VirtualTimers
+
+
+class Work:
+    """So many passes, each of which takes ``pass_ms`` milliseconds of ``clock``."""
+
+    def __init__(self, clock: VirtualTimers, left: int, pass_ms: int) -> None:
+        self._clock = clock
+        self._pass_ms = pass_ms
+        self.left = left
+
+    def do_some(self) -> bool:
+        self._clock.advance(self._pass_ms)
+        self.left -= 1
+        return self.left > 0
+
+
+def test_a_turn_has_room_for_a_few_passes() -> None:
+    """What is left after them waits for another turn, whatever is asked for meanwhile."""
+    timers, clock = VirtualTimers(), VirtualTimers()
+    work = Work(clock, PASSES_A_TURN + 1, 0)
+    passes = Passes(timers, Turn(timers, clock), work.do_some)
+    passes.kick()
+    passes.kick()
+    assert work.left == 1
+    timers.run_due()
+    assert work.left == 0
+
+
+def test_a_turn_ends_after_a_pass_that_took_long() -> None:
+    """Entries may be large: others wait for one pass of them, not for several."""
+    timers, clock = VirtualTimers(), VirtualTimers()
+    work = Work(clock, 3, 500)
+    Passes(timers, Turn(timers, clock), work.do_some).kick()
+    assert work.left == 2
+
+
+def test_subscriptions_share_a_turn() -> None:
+    """Many busy ones hold up everything else no longer than one does, but for a pass of each."""
+    timers, clock = VirtualTimers(), VirtualTimers()
+    turn = Turn(timers, clock)
+    works = [Work(clock, PASSES_A_TURN, 2) for _ in range(3)]
+    for work in works:
+        Passes(timers, turn, work.do_some).kick()
+    assert [PASSES_A_TURN - work.left for work in works] == [2, 1, 1]
+    timers.run_due()
+    assert not any(work.left for work in works)
+
+
+def test_work_may_leave_the_rest_of_a_turn_to_others() -> None:
+    """More of it at once would be in vain, as where entries wait for permits."""
+    timers = VirtualTimers()
+    done: list[str] = []
+
+    def work() -> bool:
+        done.append("a pass")
+        passes.end_turn()
+        return True
+
+    passes = Passes(timers, Turn(timers, timers), work)
+    passes.kick()
+    assert done == ["a pass"]
+    while len(done) == 1:
+        assert timers.run_one()
+    assert len(done) == 2
