@@ -8,6 +8,7 @@ its ack and completes exactly once; no future outlives the answer or the connect
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from broker_core.base.errors import ConnectionLostError, OperationTimeoutError, PulsarishError
@@ -49,8 +50,15 @@ class AckSender:
         self._answers: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def individual(self, message_id: MessageId, receipt: Receipt | None) -> bool:
-        """Acknowledge one message; returns whether its whole entry is acknowledged now."""
+    def individual(
+        self, message_id: MessageId, receipt: Receipt | None, *, chunks: Sequence[Position] = ()
+    ) -> bool:  # fmt: skip
+        """Acknowledge one message; returns whether its whole entry is acknowledged now.
+
+        ``chunks``: entries before it that are acknowledged with it, in the same command.
+        """
+        if chunks:
+            self._grouping.chunks(chunks)
         whole = self._grouping.individual(message_id, again=receipt is not None)
         self._arrange(receipt)
         return whole

@@ -4,13 +4,14 @@
 One object serves one topic or partition. It remembers which messages of each received batch are still open, so that an
 entry is acknowledged when its last message is, and it recognises messages whose ack is on its way, so that a
 redelivery that crosses an ack is not shown twice. Invariants: the cumulative ack only grows (until ``forget``); each
-ack leaves in exactly one ``take``; a bit once cleared stays cleared. Source: semantics 3.1, 3.2.
+ack leaves in exactly one ``take``; a bit once cleared stays cleared; the chunks of a message leave in one command.
+Source: semantics 3.1, 3.2.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from broker_core.base.invariants import invariant
@@ -19,6 +20,10 @@ from broker_core.wire.ack_sets import words_of_bits
 
 _WHOLE: Final = 1 << 62
 """Stands for "all messages of the entry" where a batch index is compared."""
+
+
+_TOGETHER_MAX: Final = 100_000
+"""Chunks of one message that leave in one command; more ids would not fit into the 5 MiB that a broker takes."""
 
 
 class AckCommand(NamedTuple):
@@ -36,6 +41,7 @@ class AckGrouping:
         self._batch_index_acks = batch_index_acks
         self._open: OrderedDict[Position, int] = OrderedDict()
         self._individual: dict[Position, None] = {}
+        self._with_next: set[Position] = set()
         self._partial: dict[Position, int] = {}
         self._cumulative: tuple[Position, int] = (POSITION_EARLIEST, _WHOLE)
         self._cumulative_remaining = 0
@@ -72,6 +78,16 @@ class AckGrouping:
         if self._batch_index_acks:
             self._partial[position] = remaining
         return False
+
+    def chunks(self, positions: Iterable[Position]) -> None:
+        """Acknowledge entries that leave in one command with what is acknowledged next, the last chunk of a message.
+
+        A broker that stops between two commands would keep the rest of the message for ever, or until it expires.
+        """
+        for position in positions:
+            if not self.is_duplicate(position, -1):
+                self._whole(position)
+                self._with_next.add(position)
 
     def cumulative(self, message_id: MessageId, *, again: bool = False) -> None:
         """Acknowledge ``message_id`` and all before it. ``again``: send it even if that was done before."""
@@ -115,9 +131,10 @@ class AckGrouping:
             (each, None) for each in self._individual if (each, _WHOLE) > done
         ]
         ids += [(each, words_of_bits(left)) for each, left in self._partial.items() if (each, _WHOLE) > done]
+        commands += self._cut(ids, ids_max)
         self._individual.clear()
+        self._with_next.clear()
         self._partial.clear()
-        commands += [AckCommand(False, ids[at : at + ids_max]) for at in range(0, len(ids), ids_max)]
         return commands
 
     def send_cumulative_again(self) -> None:
@@ -146,10 +163,20 @@ class AckGrouping:
         """Everything may come again: after a seek, or when all is to be redelivered."""
         self._open.clear()
         self._individual.clear()
+        self._with_next.clear()
         self._partial.clear()
         self._cumulative = (POSITION_EARLIEST, _WHOLE)
         self._cumulative_remaining = 0
         self._cumulative_waits = False
+
+    def _cut(self, ids: list[tuple[Position, tuple[int, ...] | None]], ids_max: int) -> Iterator[AckCommand]:
+        begin = 0
+        while begin < len(ids):
+            end = begin + ids_max
+            while end < min(len(ids), begin + _TOGETHER_MAX) and ids[end - 1][0] in self._with_next:
+                end += 1
+            yield AckCommand(False, ids[begin:end])
+            begin = end
 
     def _whole(self, position: Position) -> None:
         self._individual[position] = None

@@ -30,6 +30,8 @@ from broker_core.base.positions import MessageId
 _ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 """A stats answer of a large namespace is megabytes; more than this is not an admin answer."""
 
+_NO_QUOTA: Final = {"limitSize": -1, "limitTime": -1}
+
 
 class AdminRefusedError(PulsarishError):
     """The broker answered with a status that has no error of its own. ``status`` is the HTTP status."""
@@ -88,6 +90,11 @@ class AdminApi:
             return dict(self._get(f"{_topic_path(topic)}/partitioned-stats?perPartition=true"))
         return dict(self._get(f"{_topic_path(topic)}/stats"))
 
+    def internal_stats(self, topic: TopicName, partitions: int) -> dict[str, Any]:
+        """Pulsar's object of ledgers and cursors; with ``partitions`` one for each under the key ``partitions``."""
+        what = "partitioned-internalStats" if partitions else "internalStats"
+        return dict(self._get(f"{_topic_path(topic)}/{what}"))
+
     def grow_partitions(self, topic: TopicName, partitions: int) -> None:
         """Give a partitioned topic this many partitions; it can only become more."""
         self._call("POST", f"{_topic_path(topic)}/partitions", str(partitions))
@@ -134,8 +141,10 @@ class AdminApi:
     def policy(self, of: TopicName | NamespaceName, name: str, *, applied: bool = False) -> Any:
         """What is set, as JSON; with ``applied`` what is in force for the topic whoever set it. None: nothing."""
         path = "backlogQuotaMap" if name == "backlogQuota" else _path(name)
-        content = self._call("GET", f"{_owner_path(of)}/{path}?applied={str(applied).lower()}")
-        return None if content.strip() in (b"{}", b"[]") else _json_or_none(content)
+        value = _json_or_none(self._call("GET", f"{_owner_path(of)}/{path}?applied={str(applied).lower()}"))
+        if name == "backlogQuota" and value and not applied:  # a namespace also shows what nobody has set
+            value = {kind: quota for kind, quota in value.items() if quota != {**quota, **_NO_QUOTA}}
+        return None if value in ({}, []) else value
 
     def set_policy(self, of: TopicName | NamespaceName, name: str, value: Any) -> None:
         """Set one policy to a JSON value; of ``backlogQuota`` to a map of types to quotas, as it is read."""
@@ -151,6 +160,9 @@ class AdminApi:
     def remove_policy(self, of: TopicName | NamespaceName, name: str) -> None:
         """Leave the policy to the level above again: of a topic to the namespace, of that to the broker."""
         path = f"{_owner_path(of)}/{_path(name)}"
+        if name == "deduplicationSnapshotInterval" and isinstance(of, NamespaceName):
+            self._call("POST", path, "null")  # an Apache Pulsar takes the last part of a DELETE for something else
+            return
         kinds = ("destination_storage", "message_age") if name == "backlogQuota" else ("",)
         for kind in kinds:
             self._call("DELETE", f"{path}?backlogQuotaType={kind}" if kind else path)

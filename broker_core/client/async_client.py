@@ -233,9 +233,10 @@ class AsyncClient:
         closing = [each.close() for each in list(self._network.open)]
         try:
             outcomes = await asyncio.gather(*closing, return_exceptions=True)
+            await self._network.left()
         finally:  # Also if nobody waits for that any longer: there may be no second call.
             self._probes.close()
-            await self._network.pool.close()
+            await self._network.to_the_end(self._network.pool.close())
         for outcome in outcomes:
             if isinstance(outcome, PulsarishError):
                 raise outcome

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from copy import copy
 from typing import Protocol
 
 from broker_core.base.errors import AlreadyClosedError, ConnectionLostError, OperationTimeoutError, PulsarishError
@@ -68,7 +69,7 @@ class Attachment:
             async with asyncio.timeout(timeout_s):
                 while self.connection is None:
                     if self._end is not None:
-                        raise self._end
+                        raise copy(self._end)
                     if self._change is None:
                         self._change = self._network.loop.create_future()
                     await asyncio.shield(self._change)
@@ -137,7 +138,9 @@ class Attachment:
                     self._changed()
                     self._owner.given_up(failure)
                     return
+                _log.info("attachment.failed owner=%r reason=%s", self._what, failure)
             else:
+                _log.info("attachment.back owner=%r", self._what)
                 return
             delay_s = self._backoff.next_s()
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turning messages of an application into entries: single messages, and batches of them.
 
-``BatchBuilder`` collects messages for one partition until a limit is reached; whoever owns it decides when to ``take``
-the entry (limit, timer, flush). Pure: the publish time and the producer's name are given. Invariants: messages leave
-in the order in which they were added; their sequence ids increase; a batch of one is sent as a plain message.
+``BatchBuilder`` collects messages for one partition until a limit is reached; whoever owns it decides when to take the
+entry (limit, timer, flush). Pure: the publish time and the producer's name are given. Invariants: messages leave in the
+order in which they were added; their sequence ids increase; a batch of one is sent as a plain message; only a message
+that is too large by itself makes an entry that is.
 Source: semantics 1.5, 1.7.5; Pulsar docs, "Binary protocol - Batch messages".
 """
 
@@ -17,6 +18,7 @@ from operator import index
 from typing import Final, NamedTuple, TypeAlias, TypedDict, cast
 
 from broker_core.base.errors import PulsarishError, UsageError
+from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT
 from broker_core.base.positions import MessageId
 from broker_core.wire.compression import NONE, compress
 from broker_core.wire.entry import BytesLike, seal_entry
@@ -208,6 +210,8 @@ class EntryEncoder:
 
     def __init__(self, codec: int) -> None:
         self.producer_name = ""
+        self.payload_bytes_max = MESSAGE_BYTES_MAX_DEFAULT
+        """What the broker takes: a batch that would be larger becomes several."""
         self._codec = codec
 
     def single(self, message: OutgoingMessage, sequence_id: int, publish_time_ms: int) -> tuple[bytes, int]:
@@ -273,10 +277,6 @@ class BatchBuilder:
         self._size_bytes = 0
 
     @property
-    def is_empty(self) -> bool:
-        return not self._messages
-
-    @property
     def is_full(self) -> bool:
         return len(self._messages) >= self._messages_max or self._size_bytes >= self._bytes_max
 
@@ -292,27 +292,41 @@ class BatchBuilder:
         self._size_bytes += message.size_bytes
 
     def take_all(self, publish_time_ms: int) -> list[EncodedBatch]:
-        """The same as a list of one entry or none."""
-        batch = self.take(publish_time_ms)
-        return [] if batch is None else [batch]
+        """The entry of what was added, or as many as the broker's limit asks for; the builder is empty afterwards."""
+        messages, sequence_ids, on_sent = self._messages, self._sequence_ids, self._on_sent
+        size_bytes, self._size_bytes = self._size_bytes, 0
+        self._messages, self._sequence_ids, self._on_sent = [], [], []
+        return self._entries(messages, sequence_ids, on_sent, size_bytes, publish_time_ms) if messages else []
 
-    def take(self, publish_time_ms: int) -> EncodedBatch | None:
-        """The entry of what was added, None if nothing was; the builder is empty afterwards."""
-        messages, sequence_ids = self._messages, self._sequence_ids
-        if not messages:
-            return None
-        if len(messages) == 1:
+    def _entries(
+        self,
+        messages: list[OutgoingMessage],
+        sequence_ids: list[int],
+        on_sent: list[OnSent | None],
+        size_bytes: int,
+        publish_time_ms: int,
+    ) -> list[EncodedBatch]:
+        count = len(messages)
+        if count == 1:
             highest = -1
             body, payload_bytes = self._encoder.single(messages[0], sequence_ids[0], publish_time_ms)
         else:
             highest = sequence_ids[-1]
             body, payload_bytes = self._encoder.batch(messages, sequence_ids, publish_time_ms)
-        taken = EncodedBatch(
-            body, payload_bytes, len(messages), sequence_ids[0], highest, self._size_bytes, self._on_sent
-        )  # fmt: skip
-        self._messages, self._sequence_ids, self._on_sent = [], [], []
-        self._size_bytes = 0
-        return taken
+        if count > 1 and payload_bytes > self._encoder.payload_bytes_max:
+            step = math.ceil(count / math.ceil(payload_bytes / self._encoder.payload_bytes_max))
+            return [
+                entry
+                for part in (slice(at, at + step) for at in range(0, count, step))
+                for entry in self._entries(
+                    messages[part],
+                    sequence_ids[part],
+                    on_sent[part],
+                    sum(message.size_bytes for message in messages[part]),
+                    publish_time_ms,
+                )
+            ]
+        return [EncodedBatch(body, payload_bytes, count, sequence_ids[0], highest, size_bytes, on_sent)]
 
 
 def _member(message: OutgoingMessage, sequence_id: int) -> tuple[bytes, bytes]:

@@ -92,11 +92,11 @@ class Client:
 
     def create_producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Producer:
         """A producer for ``topic``; ``options`` are the fields of ``ProducerConfig``."""
-        return Producer(self._thread, self._thread.run(self._client.create_producer(topic, **options)))
+        return Producer.of(self._thread, self._client.create_producer(topic, **options))
 
     def subscribe(self, topics: str | Sequence[str], subscription: str, **options: Unpack[ConsumerOptions]) -> Consumer:
         """A consumer of one topic or several; ``options`` are the fields of ``ConsumerConfig``."""
-        return Consumer(self._thread, self._thread.run(self._client.subscribe(topics, subscription, **options)))
+        return Consumer.of(self._thread, self._client.subscribe(topics, subscription, **options))
 
     def subscribe_pattern(self, pattern: str, subscription: str, **options: Unpack[ConsumerOptions]) -> Consumer:
         """A consumer of all topics of a namespace whose names match ``[tenant/namespace/]expression``.
@@ -104,7 +104,7 @@ class Client:
         Topics that are created later join within ``pattern_auto_discovery_period_s``, from their first message on.
         """
         making = self._client.subscribe_pattern(pattern, subscription, **options)
-        return Consumer(self._thread, self._thread.run(making))
+        return Consumer.of(self._thread, making)
 
     def create_reader(
         self,
@@ -129,11 +129,11 @@ class Client:
             receiver_queue_size=receiver_queue_size,
             read_compacted=read_compacted,
         )
-        return Reader(self._thread, self._thread.run(making))
+        return Reader.of(self._thread, making)
 
     def create_table_view(self, topic: str) -> TableView:
         """The latest value of each key of ``topic``, kept up to date; returns when it holds what is published now."""
-        return TableView(self._thread, self._thread.run(self._client.create_table_view(topic)))
+        return TableView.of(self._thread, self._client.create_table_view(topic))
 
     # ------------------------------------------------------------------------------------------ entries
 
@@ -160,11 +160,11 @@ class Client:
             messages_expected=messages_expected,
             timeout_s=timeout_s,
         )
-        return EntryReader(self._thread, self._thread.run(making))
+        return EntryReader.of(self._thread, making)
 
     def write_rows(self, topic: str, **options: Unpack[WriterOptions]) -> EntryWriter:
         """A writer of Arrow record batches to ``topic``."""
-        return EntryWriter(self._thread, self._thread.run(self._client.write_rows(topic, **options)))
+        return EntryWriter.of(self._thread, self._client.write_rows(topic, **options))
 
     def last_entry(self, topic: str) -> LastEntry:
         """The newest entry of a plain topic or one partition."""
@@ -194,7 +194,7 @@ class Client:
         A new one begins at ``start``: the entry there is its first unacknowledged one. One that has acknowledged
         anything stays where it is. ConsumerBusyError if it is in use.
         """
-        return CursorHandle(self._thread, self._thread.run(self._client.open_cursor(topic, subscription, start)))
+        return CursorHandle.of(self._thread, self._client.open_cursor(topic, subscription, start))
 
     def close(self) -> None:
         """Close everything made from this client, then its connections. Harmless if closed.

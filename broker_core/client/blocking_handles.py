@@ -8,10 +8,11 @@ unless said otherwise; made by ``Client``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, Unpack
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import PulsarishError
@@ -52,6 +53,21 @@ class Handle(Generic[I]):
         self._thread = thread
         self._inner = inner
 
+    @classmethod
+    def of(cls, thread: LoopThread, making: Coroutine[Any, Any, I]) -> Self:
+        """The face of what ``making`` makes. An interrupt closes that, though it may be made already."""
+        made: list[I] = []
+
+        async def make() -> None:
+            made.append(await making)
+
+        try:
+            thread.run(make())
+            return cls(thread, made[0])
+        except BaseException:
+            thread.finish(lambda: _close_unseen(made))
+            raise
+
     def close(self) -> None:
         """Finish what is under way and leave the broker. Harmless if closed."""
         self._thread.run(self._inner.close())
@@ -63,6 +79,12 @@ class Handle(Generic[I]):
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+async def _close_unseen(made: Iterable[_Inner]) -> None:
+    with suppress(PulsarishError):
+        for each in made:
+            await each.close()
 
 
 def _take_room(window: SendWindow, size: int, timeout_s: float, no_room: Callable[[], PulsarishError]) -> None:
@@ -155,6 +177,8 @@ class Producer(Handle[AsyncProducer]):
         sent: Future[MessageId] = Future()
 
         def settle(message_id: MessageId | None, failure: PulsarishError | None) -> None:
+            if not sent.set_running_or_notify_cancel():
+                return
             if message_id is not None:
                 sent.set_result(message_id)
             else:
@@ -359,6 +383,11 @@ class Reader(Handle[AsyncReader]):
     def has_message_available(self) -> bool:
         """Whether ``read_next`` would return a message that is already published."""
         return self._thread.run(self._inner.has_message_available())
+
+    @property
+    def has_reached_end_of_topic(self) -> bool:
+        """Whether the topic was terminated and everything in it was read: nothing will ever come again."""
+        return self._inner.has_reached_end_of_topic
 
     def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
         """Go behind a message (``inclusive``: to it), or to a publish time in milliseconds since the epoch."""

@@ -95,6 +95,11 @@ class AsyncConsumer:
         return self._topics.parts
 
     @property
+    def _open_children(self) -> list[TopicConsumer]:
+        """Those that can be asked: nobody waits for one that is being added."""
+        return [child for child in self.children if child.is_open]
+
+    @property
     def topics(self) -> list[str]:
         """Full names of the topics and partitions that this consumer reads."""
         return [str(child.topic) for child in self.children]
@@ -265,15 +270,18 @@ class AsyncConsumer:
         id must name its partition. A function is called with the full name of each and returns its id or time.
         """
         if isinstance(target, Message):
-            child, message_id = self.check_acknowledged(target)
-            await self._seek_part(child, message_id, inclusive=inclusive)
+            where: list[tuple[TopicConsumer, MessageId | int]] = [self.check_acknowledged(target)]
         elif callable(target):
-            where = [(child, target(str(child.topic))) for child in self.children]
-            await asyncio.gather(*(self._seek_part(child, each, inclusive=inclusive) for child, each in where))
+            where = [(child, target(str(child.topic))) for child in self._open_children]
         elif not isinstance(target, MessageId) or target in (MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST):
-            await asyncio.gather(*(self._seek_part(child, target, inclusive=inclusive) for child in self.children))
+            where = [(child, target) for child in self._open_children]
         else:
-            await self._seek_part(self.child_of(target), target, inclusive=inclusive)
+            where = [(self.child_of(target), target)]
+        seeking = [self._seek_part(child, each, inclusive=inclusive) for child, each in where]
+        # All of them, whatever becomes of one: another seek must not begin beside them.
+        for outcome in await asyncio.gather(*seeking, return_exceptions=True):
+            if outcome is not None:
+                raise outcome
 
     async def _seek_part(self, child: TopicConsumer, target: MessageId | int, *, inclusive: bool) -> None:
         await child.seek(target, inclusive=inclusive)
@@ -286,8 +294,8 @@ class AsyncConsumer:
         return (await self.children[0].last_message_id()).message_id
 
     async def last_messages(self) -> list[LastMessage]:
-        """The same for each of ``topics``, in their order, with the subscription's mark-delete positions."""
-        return list(await asyncio.gather(*(child.last_message_id() for child in self.children)))
+        """The same for each topic or partition, with the subscription's mark-delete positions."""
+        return list(await asyncio.gather(*(child.last_message_id() for child in self._open_children)))
 
     async def has_message_available(self) -> bool:
         """Whether ``receive`` would return a message that is already published.
@@ -296,15 +304,18 @@ class AsyncConsumer:
         """
         if self._batches.kept or len(self._queue):
             return True
-        return any(await asyncio.gather(*(child.has_message_after_taken() for child in self.children)))
+        return any(await asyncio.gather(*(child.has_message_after_taken() for child in self._open_children)))
 
     async def unsubscribe(self, *, force: bool = False) -> None:
         """Delete the subscription, and close. ``force``: even if it has other consumers, which are disconnected.
 
-        If the broker refuses, the consumer goes on as it was.
+        If the broker refuses, the consumer goes on as it was. Both also if whoever waits for it is cut off.
         """
         if self._closed:
             raise AlreadyClosedError(f"the consumer of subscription {self.subscription!r} is closed")
+        await self._network.to_the_end(self._unsubscribe(force=force))
+
+    async def _unsubscribe(self, *, force: bool) -> None:
         await self._topics.unsubscribe(force=force)
         await self.close()
 

@@ -68,6 +68,7 @@ class ConsumerTopics:
         self._watch: TopicListWatch | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._unsubscribing = False
+        self._unsubscribed: set[TopicName] = set()
 
     async def open(self) -> None:
         """Find what there is, subscribe to all of it, and begin to look for more."""
@@ -77,6 +78,7 @@ class ConsumerTopics:
             names += sorted(await self._matching(pattern))
         if self._wanted.retry_topic is not None:
             names += await self._partitions_of(self._wanted.retry_topic)
+        names = list(dict.fromkeys(names))  # A partition may be named beside its topic, letters beside theirs.
         if self._config.receiver_queue_size == 0 and (len(names) != 1 or pattern is not None or self._may_grow):
             raise UsageError(
                 f"receiver_queue_size 0 is for one topic without partitions, not for {len(names)} topics or partitions",
@@ -96,29 +98,31 @@ class ConsumerTopics:
         return any(self._partitions.values())
 
     async def close(self) -> None:
-        """Leave all topics."""
+        """Leave all topics, when the letters that are on their way are stored; at once if that is cut off."""
         try:
-            await self._stop()
+            await asyncio.gather(*(part.settled() for part in self.parts))
         finally:
-            await asyncio.gather(*(part.close() for part in self.parts))
+            await self._network.to_the_end(self._leave())
 
     async def unsubscribe(self, *, force: bool) -> None:
         """Delete the subscription of each topic. Raises why one may not be deleted; its part goes on."""
         self._unsubscribing = True
-        parts = self.parts
+        parts = [part for part in self.parts if part.is_open]
         outcomes = await asyncio.gather(*(part.unsubscribe(force=force) for part in parts), return_exceptions=True)
         gone = {part for part, outcome in zip(parts, outcomes, strict=True) if outcome is None}
         self.parts = tuple(part for part in self.parts if part not in gone)
+        self._unsubscribed |= {part.topic for part in gone}
         for refusal in outcomes:
             if refusal is not None:
                 self._unsubscribing = False
                 raise refusal
 
-    async def _stop(self) -> None:
+    async def _leave(self) -> None:
         if self._watch is not None:
             await self._watch.close()
         await asyncio.gather(*(each.stop() for each in self._discoveries))
         await asyncio.gather(*self._leaving, return_exceptions=True)
+        await asyncio.gather(*(part.leave() for part in self.parts))
 
     # ------------------------------------------------------------------------------------------ looking for more
 
@@ -153,7 +157,9 @@ class ConsumerTopics:
         for part in self.parts:
             if part.topic not in matching and self._only_matched(part.topic):
                 self._drop(part)
-        await self._add_each(sorted(matching - known))
+        # Its subscription was deleted, and is not made anew for it; unless the topic has gone, and another has come.
+        self._unsubscribed &= matching
+        await self._add_each(sorted(matching - known - self._unsubscribed))
 
     async def _add_each(self, names: Sequence[TopicName]) -> None:
         """Subscribe to ``names``; one that refuses does not keep the others away. Raises the first refusal."""

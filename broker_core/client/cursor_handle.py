@@ -64,6 +64,9 @@ class AsyncCursor:
 
     async def close(self) -> None:
         """Leave the subscription, which stays. Harmless if closed."""
+        await self._network.to_the_end(self._leave())
+
+    async def _leave(self) -> None:
         self._network.open.discard(self)
         connection = self._attachment.connection
         if connection is not None:

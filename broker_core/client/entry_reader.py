@@ -140,7 +140,7 @@ class AsyncEntryReader:
         self._buffer = []
         self._wake()
         self._let_go()
-        await self._attachment.close()
+        await self._network.to_the_end(self._attachment.close())
 
     # ------------------------------------------------------------------------------------------ the broker's side
 

@@ -156,7 +156,7 @@ class AsyncEntryWriter:
             await self.flush()
         finally:
             self._failure = AlreadyClosedError(f"the writer of {self.topic} is closed")
-            await self._leave()
+            await self._network.to_the_end(self._leave())
 
     def check(self) -> None:
         """Raise what went wrong, if anything did."""

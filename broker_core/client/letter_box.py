@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The producers of one consumer's retry and dead letters: one for each topic, made when the first letter is sent.
 
+One that was refused for good (its topic was terminated, or deleted) makes room for another: the topic may be made anew.
 Invariant: ``send`` returns only when the broker has stored the letter. Source: semantics 4.6.5.
 """
 
@@ -40,6 +41,9 @@ class LetterBox:
     async def _producer(self, topic: TopicName, dead: bool) -> AsyncProducer:
         async with self._making.setdefault(topic, asyncio.Lock()):
             producer = self._producers.get(topic)
+            if producer is not None and producer.failure is not None:
+                await self._producers.pop(topic).close()
+                producer = None
             if producer is None:
                 self._check_open(topic)
                 config = ProducerConfig(

@@ -112,6 +112,7 @@ class LoopThread:
         self.loop = _new_loop()
         self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
         self._is_awake = False
+        self._finishing: set[asyncio.Task[None]] = set()
         self.is_left_behind = False
         """Whether this process is a child of the one that the thread runs in. Told at the fork: asking costs a call."""
         self._thread = threading.Thread(target=self._run, name="pulsarish-client", daemon=True)
@@ -124,9 +125,9 @@ class LoopThread:
         """
         self._check_caller_of(work)
         call = _Call(work)
-        # Posted, as the loop takes what was posted in portions: a call beside them would begin before the last ones.
-        self.post(call.begin)
         try:
+            # Posted, as the loop takes what was posted in portions: a call beside them would begin before the last.
+            self.post(call.begin)
             call.wait()
         except BaseException:
             self.post(call.cancel)
@@ -150,6 +151,16 @@ class LoopThread:
         except BaseException:
             self._is_awake = False  # interrupted in between: the next call wakes it
             raise
+
+    def finish(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run ``work`` on the loop, behind what this thread has posted. Nobody waits for it."""
+
+        def begin() -> None:
+            task = self.loop.create_task(work())
+            self._finishing.add(task)
+            task.add_done_callback(self._finishing.discard)
+
+        self.post(begin)
 
     def check_caller(self) -> None:
         """Refuse what would wait for itself, or for a thread that a fork has left behind."""

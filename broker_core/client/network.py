@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 from broker_core.base.clock import Clock, SystemClock, TimerHandle
 from broker_core.client.config import ClientConfig
@@ -45,6 +45,7 @@ class Network:
         self.memory = MemoryLimit(config.memory_limit_bytes)
         self.open: set[Closable] = set()
         """What was made and not closed: the client closes it with itself."""
+        self._leaving: set[asyncio.Task[None]] = set()
         self._producer_ids = itertools.count()
         self._consumer_ids = itertools.count()
         self._watch_ids = itertools.count()
@@ -82,6 +83,25 @@ class Network:
             if wake_no_more is not None:
                 wake_no_more(wake)
             raise
+
+    async def to_the_end(self, leaving: Coroutine[Any, Any, None]) -> None:
+        """Await ``leaving``, which goes on though whoever waits for it is cut off: nobody leaves a second time.
+
+        Then nobody hears of its failure.
+        """
+        task = self.loop.create_task(leaving)
+        self._leaving.add(task)
+        task.add_done_callback(self._has_left)
+        await asyncio.shield(task)
+
+    def _has_left(self, task: asyncio.Task[None]) -> None:
+        self._leaving.discard(task)
+        if not task.cancelled():
+            task.exception()  # Looked at, or asyncio would log it where nobody waits.
+
+    async def left(self) -> None:
+        """Return when everybody has left for whom nobody waits any more."""
+        await asyncio.gather(*self._leaving, return_exceptions=True)
 
     def new_backoff(self) -> Backoff:
         """Waiting times for one series of attempts."""

@@ -31,3 +31,16 @@ async def open_all(parts: Sequence[Part]) -> None:
         await asyncio.gather(*opening, return_exceptions=True)
         await asyncio.gather(*(part.close() for part in parts))
         raise
+
+
+async def open_first_alone(parts: Sequence[Part]) -> None:
+    """The same, the first before all others: of several who want them all, one gets it, and the others none.
+
+    Side by side, each may get some, and wait for the rest for ever.
+    """
+    await open_all(parts[:1])
+    try:
+        await open_all(parts[1:])
+    except BaseException:
+        await parts[0].close()
+        raise

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from copy import copy
 from typing import Final, Unpack, cast
 
 from broker_core.base.errors import (
@@ -43,7 +44,7 @@ from broker_core.client.config import ProducerConfig
 from broker_core.client.discovery import Discovery
 from broker_core.client.key_batching import KeyBatchBuilder
 from broker_core.client.network import Network
-from broker_core.client.opening import open_all
+from broker_core.client.opening import open_all, open_first_alone
 from broker_core.client.retrying import retrying
 from broker_core.client.routing import Router
 from broker_core.client.send_lane import OutgoingEntry, SendLane
@@ -151,6 +152,7 @@ class PartitionProducer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._encoder.payload_bytes_max = self.lane.max_message_size
         for batch in self._builder.take_all(self._network.clock.now_ms()):
             self._submit(batch)
 
@@ -171,7 +173,7 @@ class PartitionProducer:
 
     def _refusal(self, message: OutgoingMessage) -> PulsarishError | None:
         if self.lane.failure is not None:
-            return self.lane.failure
+            return copy(self.lane.failure)
         if 0 <= message.sequence_id < self._next_sequence_id:
             return UsageError(
                 f"sequence id {message.sequence_id} is not above {self._next_sequence_id - 1}, the last one used",
@@ -199,7 +201,8 @@ class PartitionProducer:
     def _too_large(self, size: int) -> UsageError:
         return UsageError(
             f"a message of {size} bytes exceeds the broker's maxMessageSize of {self.lane.max_message_size}",
-            hint="set chunking_enabled (and batching_enabled off), compress it, or raise maxMessageSize on the broker",
+            hint="send it in chunks (chunking_enabled without batching_enabled; pulsarish produce --chunking), "
+            "compress it, or raise maxMessageSize on the broker",
         )
 
     def _settle(self, batch: EncodedBatch, position: Position | None, failure: PulsarishError | None) -> None:
@@ -259,7 +262,7 @@ class AsyncProducer:
             )
         partitions = await _partitions(network, topic, create=True)
         producer = cls(network, topic, config, partitions)
-        await open_all(producer._parts)
+        await (open_all if config.access_mode == "shared" else open_first_alone)(producer._parts)
         if partitions and config.auto_update_partitions_interval_s:
             producer._growth = Discovery(
                 f"producer of {topic}", config.auto_update_partitions_interval_s, producer._grow
@@ -289,6 +292,11 @@ class AsyncProducer:
     def last_sequence_id(self) -> int:
         """The highest sequence id that the broker knew of this name when the producer was made, -1 if none."""
         return max(part.lane.last_sequence_id for part in self._parts)
+
+    @property
+    def failure(self) -> PulsarishError | None:
+        """Why nothing can be sent any more, to one partition at least; None if it can."""
+        return next((part.lane.failure for part in self._parts if part.lane.failure is not None), None)
 
     async def send(self, value: bytes | str | None, **fields: Unpack[MessageFields]) -> MessageId:
         """Send one message and return its id when the broker has stored it.
@@ -393,8 +401,7 @@ class AsyncProducer:
             await self.flush()
         finally:
             self._closed = True
-            await self._leave()
-            self._interceptors.told(lambda each: each.close)
+            await self._network.to_the_end(self._leave())
 
     def queue_full(self) -> QueueFullError:
         """The error for a message that finds no room."""
@@ -420,6 +427,7 @@ class AsyncProducer:
         if self._growth is not None:
             await self._growth.stop()
         await asyncio.gather(*(part.close() for part in self._parts))
+        self._interceptors.told(lambda each: each.close)
 
 
 async def _partitions(network: Network, topic: TopicName, *, create: bool) -> int:

@@ -84,6 +84,11 @@ class AsyncReader:
         """Whether ``read_next`` would return a message that is already published."""
         return await self.consumer.has_message_available()
 
+    @property
+    def has_reached_end_of_topic(self) -> bool:
+        """Whether the topic was terminated and everything in it was read: nothing will ever come again."""
+        return self.consumer.has_reached_end_of_topic
+
     async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
         """Go behind a message (``inclusive``: to it), or to a publish time in milliseconds since the epoch."""
         await self.consumer.seek(target, inclusive=inclusive)

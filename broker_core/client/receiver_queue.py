@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from copy import copy
 
 from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import Position
@@ -70,7 +71,7 @@ class ReceiverQueue:
         with self._lock:
             if not self._items:
                 if self._end is not None:
-                    raise self._end
+                    raise copy(self._end)  # which would keep the trace of each time
                 return None
             item = self._items.popleft()
             source = item.source

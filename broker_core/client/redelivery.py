@@ -193,14 +193,17 @@ class Redelivery:
         if self._dead is not None:
             self._dead.clear()
 
-    async def close(self) -> None:
-        """Nothing comes again; returns when copies that were on their way are stored, or not."""
+    def stop(self) -> None:
+        """Nothing comes again."""
         self._nacks.clear()
         if self._timeouts is not None:
             self._timeouts.stop()
+
+    async def settled(self) -> None:
+        """Nothing comes again; returns when copies that were on their way are stored, or not."""
+        self.stop()
         if self._dead is not None:
             await self._dead.settled()
-            self._nacks.clear()
 
     def _forget_nack(self, message_id: MessageId) -> None:
         """This message needs no redelivery; others of its batch that the application holds may still do."""

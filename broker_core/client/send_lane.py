@@ -16,6 +16,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 from typing import Final, NamedTuple, TypeAlias
 
 from broker_core.base.errors import (
@@ -91,6 +92,7 @@ class SendLane:
         """The highest that the broker knew of this producer's name when it was first attached."""
         self.max_message_size = MESSAGE_BYTES_MAX_DEFAULT
         self.failure: PulsarishError | None = None
+        """Why nothing can be sent any more. To be copied where it is raised: it would keep the trace of each time."""
         self.entries_confirmed = 0
         self.bytes_confirmed = 0
         self.latencies_s: deque[float] = deque(maxlen=LATENCIES_KEPT)
@@ -117,7 +119,7 @@ class SendLane:
     def submit(self, entry: OutgoingEntry) -> None:
         """Send ``entry``, now or as soon as there is a connection."""
         if self.failure is not None:
-            entry.done(None, self.failure)
+            entry.done(None, copy(self.failure))
             return
         deadline = self._network.loop.time() + self._config.send_timeout_s
         self._submitted += 1

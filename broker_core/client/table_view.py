@@ -14,6 +14,7 @@ import asyncio
 import base64
 import logging
 from collections.abc import Callable
+from copy import copy
 from typing import Final, TypeAlias
 
 from broker_core.base.errors import AlreadyClosedError, OperationTimeoutError, PulsarishError
@@ -70,20 +71,19 @@ class AsyncTableView:
     async def refresh(self) -> None:
         """Return when everything that was published before is in ``values``."""
         last = await self._reader.consumer.last_messages()
-        topics = self._reader.consumer.topics
-        goals = {topic: each.message_id for topic, each in zip(topics, last, strict=True) if each.message_id.entry >= 0}
+        goals = {each.topic: each.message_id for each in last if each.message_id.entry >= 0}
         limit_s = self._network.config.operation_timeout_s
         try:
             async with asyncio.timeout(limit_s):
                 while any(goal.position > self._position_of(topic) for topic, goal in goals.items()):
                     if self.failure is not None:
-                        raise self.failure
+                        raise copy(self.failure)
                     waiter = self._network.loop.create_future()
                     self._waiters.append(waiter)
                     await waiter
         except TimeoutError:
             raise OperationTimeoutError(
-                f"the table view of {', '.join(topics)} did not reach the last messages in {limit_s:g} s",
+                f"the table view of {', '.join(goals)} did not reach the last messages in {limit_s:g} s",
                 hint="is the last message a chunk of one that is not complete?",
             ) from None
 
@@ -94,6 +94,9 @@ class AsyncTableView:
         """Stop following the topic; ``values`` stays as it is. Harmless if closed."""
         self._network.open.discard(self)
         self._fail(AlreadyClosedError(f"the table view of {', '.join(self._reader.consumer.topics)} is closed"))
+        await self._network.to_the_end(self._leave())
+
+    async def _leave(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         await self._reader.close()

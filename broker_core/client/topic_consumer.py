@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from broker_core.base.errors import ConnectionLostError, PulsarishError
+from broker_core.base.errors import ConnectionLostError, PulsarishError, UsageError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, ChunkMessageId, MessageId, Position
 from broker_core.client.ack_around import DeliveredEntries
@@ -83,10 +83,11 @@ class StartPoint(NamedTuple):
 
 
 class LastMessage(NamedTuple):
-    """``message_id``: the topic's last message, entry -1 if there is none. ``mark_delete``: of this subscription."""
+    """``message_id``: the last one of ``topic``, entry -1 if there is none. ``mark_delete``: of this subscription."""
 
     message_id: MessageId
     mark_delete: Position | None
+    topic: str
 
 
 class TopicConsumer:
@@ -120,6 +121,8 @@ class TopicConsumer:
         self.permits = Permits(queue_size, queue_bytes_max)
         self.last_taken: MessageId | None = None
         self.attachments = 0
+        self.is_open = False
+        """Whether the broker has accepted it once: until then it is being added, and may yet be refused."""
         self.is_active = config.type != "failover"
         self.has_ended = False
         self.counters = ConsumerCounters()
@@ -139,6 +142,7 @@ class TopicConsumer:
         self._id = network.next_consumer_id()
         self._epoch = 0
         self._seeking = False
+        self._registrations = 0
         self._detached_by_broker = False
         self._flow_due = 0
         self._held: tuple[Connection, PulsarishError, str] | None = None
@@ -159,30 +163,41 @@ class TopicConsumer:
     async def open(self) -> None:
         """Subscribe; raises why the broker refuses."""
         await self._attachment.open(self._network.config.operation_timeout_s)
+        self.is_open = True
 
     async def close(self) -> None:
-        """Send what acks wait, and leave the broker."""
+        """Leave the broker, when the letters that are on their way are stored; at once if that is cut off."""
         try:
-            await self._redelivery.close()
-        finally:  # Also if nobody waits for letters any longer.
-            self._chunks.clear()
-            self._acks.flush()
-            connection = self._attachment.connection
-            if connection is not None:
-                await leave(connection, self._id)
-            await self._attachment.close()
-            self._acks.close()
+            await self.settled()
+        finally:
+            await self._network.to_the_end(self.leave())
+
+    async def settled(self) -> None:
+        """Return when the letters that are on their way are stored, or not."""
+        await self._redelivery.settled()
+
+    async def leave(self) -> None:
+        """Send what acks wait, and leave the broker."""
+        self._redelivery.stop()
+        self._chunks.clear()
+        self._acks.flush()
+        connection = self._attachment.connection
+        if connection is not None:
+            await leave(connection, self._id)
+        await self._attachment.close()
+        self._acks.close()
 
     # ------------------------------------------------------------------------------------------ acknowledging
 
     def acknowledge(self, message_id: MessageId, receipt: Receipt | None = None) -> None:
         """Acknowledge one message; ``receipt`` gets the broker's answer."""
+        chunks: tuple[Position, ...] = ()
         if self._chunks.unacknowledged or isinstance(message_id, ChunkMessageId):
-            self.acknowledge_chunks(self._chunks.acknowledged(message_id))
+            chunks = self._chunks.acknowledged(message_id)
         self.counters.acks += 1
         if self._interceptors:
             self._interceptors.told(lambda each: each.on_acknowledge, message_id)
-        whole = self._acks.individual(message_id, receipt)
+        whole = self._acks.individual(message_id, receipt, chunks=chunks)
         self._redelivery.acknowledged(message_id, whole=whole)
 
     def acknowledge_cumulative(self, message_id: MessageId, receipt: Receipt | None = None) -> None:
@@ -206,12 +221,10 @@ class TopicConsumer:
             return False
         first = min(spared)
         self._acks.cumulative(MessageId(first.ledger, first.entry - 1, self.partition), None)
-        for each in delivered.take_through(position):
-            if each not in spared and each != position:
-                self._acks.individual(MessageId(each.ledger, each.entry, self.partition), None)
+        between = [each for each in delivered.take_through(position) if each not in spared and each != position]
         for index in range(message_id.batch_index):
             self._acks.individual(message_id._replace(batch_index=index), None)
-        self._acks.individual(message_id, receipt)
+        self._acks.individual(message_id, receipt, chunks=between)
         return True
 
     def negative_acknowledge(self, message_id: MessageId, redelivery_count: int = 0) -> None:
@@ -238,8 +251,8 @@ class TopicConsumer:
         self.queue.drop_entries(self, set(positions))
 
     def acknowledge_chunks(self, positions: tuple[Position, ...]) -> None:
-        for each in positions:
-            self._acks.individual(MessageId(each.ledger, each.entry, self.partition), None)
+        *others, last = positions
+        self._acks.individual(MessageId(last.ledger, last.entry, self.partition), None, chunks=others)
 
     def await_chunks(self, positions: tuple[Position, ...], delay_s: float) -> None:
         self._redelivery.await_again(positions, delay_s)
@@ -284,18 +297,24 @@ class TopicConsumer:
 
     async def seek(self, target: MessageId | int, *, inclusive: bool) -> None:
         """Go to a message, or (an int) to the first published at or after that many milliseconds since the epoch."""
+        if isinstance(target, int) and not 0 <= target < 1 << 64:
+            raise UsageError(f"cannot seek to {target}: a time is in milliseconds since the epoch")
         start = StartPoint(target, inclusive) if isinstance(target, MessageId) else None
         if isinstance(target, MessageId) and target in (MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST):
             start = StartPoint(target, inclusive) if not self._durable else None
-        await retrying(
-            lambda: self._seek_once(target, start),
-            f"seek on {self.topic}",
-            self._network.config.operation_timeout_s,
-            self._network.new_backoff(),
-        )
-        await self._attachment.attached(self._network.config.operation_timeout_s)
+        timeout_s = self._network.config.operation_timeout_s
 
-    async def _seek_once(self, target: MessageId | int, start: StartPoint | None) -> None:
+        async def attempt() -> None:
+            sought = await self._seek_once(target, start)
+            before = self._registrations
+            now = await self._attachment.attached(timeout_s)
+            if not self._durable and start is None and (now is not sought or self._registrations > before + 1):
+                # Only the broker knew the place, and only as long as the subscription had a consumer.
+                raise ConnectionLostError(f"the reader of {self.topic} has lost the place where it was sent to")
+
+        await retrying(attempt, f"seek on {self.topic}", timeout_s, self._network.new_backoff())
+
+    async def _seek_once(self, target: MessageId | int, start: StartPoint | None) -> Connection:
         connection = await self._attachment.attached(self._network.config.operation_timeout_s)
         self._acks.flush()
         self._seeking = self._skip_is_new = True
@@ -317,6 +336,7 @@ class TopicConsumer:
         self._chunks.clear()
         if not self._seek_ended() and connection.is_open:
             self._skip_is_new = False  # the broker kept us attached
+        return connection
 
     def _seek_ended(self) -> bool:
         """Act on a detachment that had to wait for the end of a seek; whether there was one."""
@@ -347,24 +367,24 @@ class TopicConsumer:
             known = answer.HasField("consumer_mark_delete_position")
             mark_delete = read_position(answer.consumer_mark_delete_position) if known else None
             last = read_message_id(answer.last_message_id)._replace(partition=self.partition)
-            return LastMessage(last, mark_delete)
+            return LastMessage(last, mark_delete, str(self.topic))
 
         timeout_s = self._network.config.operation_timeout_s
         return await retrying(attempt, f"last message id of {self.topic}", timeout_s, self._network.new_backoff())
 
     async def has_message_after_taken(self) -> bool:
         """Whether the topic has a message behind the last one taken (or the start, if none was)."""
-        last, mark_delete = await self.last_message_id()
+        last, mark_delete, _ = await self.last_message_id()
         if last.entry < 0:
             return False
         taken = self.last_taken
-        if taken is not None:
-            return StartPoint(taken, inclusive=False).follows(last)
-        if self._start is not None and not self._start.rollback_s:
-            if not self._start.follows(last):
+        start = self._start if taken is None else StartPoint(taken, inclusive=False)
+        if start is not None and not start.rollback_s:
+            if not start.follows(last):
                 return False
             if not self._durable:
                 return True
+        # Others of the subscription may have taken, and acknowledged, what follows.
         return mark_delete is None or last.position > mark_delete
 
     @property
@@ -429,6 +449,7 @@ class TopicConsumer:
             subscription_properties=dict(self._config.subscription_properties),
         )
         await register(connection, self._id, self, request)
+        self._registrations += 1
         self._skip_is_new = False
         if not self._durable:
             await self._pin_start(connection)
@@ -552,8 +573,8 @@ class TopicConsumer:
             if self._durable:
                 for message in messages:
                     if skip.skips(message):
-                        self.acknowledge_chunks(message.message_id.positions[:-1])
-                        self._acks.individual(message.message_id, None)
+                        chunks = message.message_id.positions[:-1]
+                        self._acks.individual(message.message_id, None, chunks=chunks)
             messages = [message for message in messages if not skip.skips(message)]
         is_duplicate = self._acks.is_duplicate
         return [each for each in messages if not is_duplicate(each.message_id.position, each.message_id.batch_index)]

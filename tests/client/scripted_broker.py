@@ -129,12 +129,7 @@ def answer(peer: Peer, command: BaseCommand) -> None:
     elif kind == BaseCommand.LOOKUP:
         peer.send(lookup_answer(command, peer.broker.service_url))
     elif kind == BaseCommand.PARTITIONED_METADATA:
-        response = pb.CommandPartitionedTopicMetadataResponse(
-            request_id=command.partitionMetadata.request_id,
-            partitions=0,
-            response=pb.CommandPartitionedTopicMetadataResponse.Success,
-        )
-        peer.send(BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=response))
+        partitions(0)(peer, command)
     elif kind == BaseCommand.PRODUCER:
         made = pb.CommandProducerSuccess(request_id=command.producer.request_id, producer_name="scripted-0")
         peer.send(BaseCommand(type=BaseCommand.PRODUCER_SUCCESS, producer_success=made))
@@ -145,6 +140,31 @@ def answer(peer: Peer, command: BaseCommand) -> None:
     elif kind in (BaseCommand.CLOSE_PRODUCER, BaseCommand.CLOSE_CONSUMER):
         closed = command.close_producer if kind == BaseCommand.CLOSE_PRODUCER else command.close_consumer
         peer.send(success(to_signed64(closed.request_id)))
+
+
+def partitions(count: int) -> Handler:
+    """The answer about a topic with so many partitions."""
+
+    def tell(peer: Peer, command: BaseCommand) -> None:
+        kind = pb.CommandPartitionedTopicMetadataResponse
+        request_id = command.partitionMetadata.request_id
+        said = kind(request_id=request_id, partitions=count, response=kind.Success)
+        peer.send(BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=said))
+
+    return tell
+
+
+def last_message(entry: int, mark_delete: int | None = None, *, ledger: int = 1) -> Handler:
+    """The answer about a topic's last message, entry -1 for none; and how far the subscription is, if that is told."""
+
+    def tell(peer: Peer, command: BaseCommand) -> None:
+        last = pb.MessageIdData(ledgerId=ledger, entryId=entry % 2**64)
+        said = pb.CommandGetLastMessageIdResponse(request_id=command.getLastMessageId.request_id, last_message_id=last)
+        if mark_delete is not None:
+            said.consumer_mark_delete_position.CopyFrom(pb.MessageIdData(ledgerId=ledger, entryId=mark_delete))
+        peer.send(BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=said))
+
+    return tell
 
 
 def lookup_answer(command: BaseCommand, url: str, *, redirect: bool = False, proxy: bool = False) -> BaseCommand:

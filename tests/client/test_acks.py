@@ -130,6 +130,19 @@ def test_the_cumulative_ack_goes_first_and_lists_are_cut() -> None:
     ]
 
 
+def test_the_chunks_of_a_message_leave_together() -> None:
+    """3.1.7, 5.1.5 also where the list would be cut; what follows is cut as ever."""
+    grouping = AckGrouping(batch_index_acks=True)
+    grouping.individual(entry(1))
+    grouping.chunks([at(2), at(3)])
+    for number in (4, 5, 6):
+        grouping.individual(entry(number))
+    assert grouping.take(2) == [
+        AckCommand(False, [(at(1), None), (at(2), None), (at(3), None), (at(4), None)]),
+        AckCommand(False, [(at(5), None), (at(6), None)]),
+    ]
+
+
 def test_single_messages_are_gathered_as_a_set() -> None:
     """3.1.3 not batched: each entry once, however often it is acknowledged, in the order of the first time."""
     grouping = AckGrouping(batch_index_acks=True)

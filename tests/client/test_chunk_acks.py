@@ -9,11 +9,17 @@ from collections.abc import Iterator
 import pytest
 
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, Position
-from broker_core.client import Client, Consumer, Producer
+from broker_core.client import AsyncClient, Client, Consumer, Producer
 from broker_core.client.ack_around import DeliveredEntries
+from broker_core.wire.commands import read_position
+from broker_core.wire.entry import seal_entry
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.conftest import Service, admin_path
 from tests.client.helpers import WAIT_S, assert_nothing_comes, eventually, take, values
 from tests.client.raw_chunks import RawChunks
+from tests.client.scenes import run
+from tests.client.scripted_broker import ScriptedBroker
 
 PART = b"abcdefghij"
 WHOLE = PART.decode() * 3
@@ -160,3 +166,23 @@ def test_delivered_entries_are_given_once(seed: int) -> None:
             taken = delivered.take_through(through)
             assert taken == sorted(each for each in expected if each <= through)
             expected.difference_update(taken)
+
+
+def test_all_chunks_of_a_message_are_acknowledged_by_one_command() -> None:
+    """3.1.7 a broker that stops between two commands would keep the chunks of the second, which come again alone."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s", acknowledgment_group_time_s=0)
+        peer = broker.peers[-1]
+        for chunk_id in range(3):
+            metadata = pb.MessageMetadata(
+                producer_name="p", sequence_id=0, publish_time=1, uuid="A", chunk_id=chunk_id,
+                num_chunks_from_msg=3, total_chunk_msg_size=3 * len(PART),
+            )  # fmt: skip
+            peer.deliver(chunk_id, seal_entry(metadata.SerializeToString(), PART))
+        await consumer.acknowledge(await consumer.receive(WAIT_S))
+        await broker.until(lambda: peer.count(BaseCommand.ACK) > 0)
+        acks = [each.ack for each in peer.received if each.type == BaseCommand.ACK]
+        assert [[read_position(each).entry for each in ack.message_id] for ack in acks] == [[0, 1, 2]]
+
+    run(play)

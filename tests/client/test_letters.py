@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from broker_core.base.errors import ConfigError, PulsarishError, UsageError
+from broker_core.base.errors import ConfigError, PulsarishError, TopicTerminatedError, UsageError
 from broker_core.base.positions import MessageId
 from broker_core.client import Client, Consumer, ConsumerInterceptor, DeadLetterPolicy, Message
 from tests.client.conftest import Service, admin_path
@@ -259,6 +259,8 @@ def test_partitions_share_their_retry_topic(service: Service, client: Client, to
     eventually(lambda: is_all_acknowledged(alone), "all are dead")
     dead = [letter for index in (0, 1) for letter in dead_letters(client, f"{topic}-partition-{index}-t-DLQ", 10)]
     assert Counter(values(dead)) == Counter(numbered(0, 20))
+    origins = Counter(letter.properties["REAL_TOPIC"] for letter in dead)
+    assert origins == {f"{topic}-partition-{index}": 10 for index in (0, 1)}
 
 
 def test_letter_topics_can_be_named_otherwise(client: Client, topic: str) -> None:
@@ -385,6 +387,27 @@ def test_copies_have_one_producer_made_at_the_first_of_them(client: Client, serv
     assert publishers() == 1
     assert len({copy.producer_name for copy in copies}) == 1
     assert len({copy.message_id.position for copy in copies}) == 6
+
+
+def test_letters_are_sent_again_when_their_topic_was_made_anew(client: Client, service: Service, topic: str) -> None:
+    """4.6.5, 4.7.5: a producer of letters that was refused for good stayed, and with it each letter failed for ever."""
+    dead = f"{topic}-s-DLQ"
+    consumer = client.subscribe(
+        topic, "s", type="shared", initial_position="earliest", retry_enabled=True,
+        dead_letter_policy=DeadLetterPolicy(max_redeliver_count=1),
+    )  # fmt: skip
+    send(client, topic, 2, batched=False)
+    for message in take(consumer, 2):
+        consumer.reconsume_later(message, 0)
+    first, second = take(consumer, 2)
+    consumer.reconsume_later(first, 0)
+    service.admin("POST", f"{admin_path(dead)}/terminate")
+    with pytest.raises(TopicTerminatedError):
+        consumer.reconsume_later(second, 0)
+    service.admin("DELETE", f"{admin_path(dead)}?force=true")
+    (again,) = take(consumer, 1)
+    consumer.reconsume_later(again, 0)
+    assert values(dead_letters(client, dead, 1)) == values([second])
 
 
 def test_a_large_message_is_copied_in_chunks(client: Client, topic: str) -> None:

@@ -9,12 +9,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from broker_core.base.errors import AlreadyClosedError, PulsarishError, UsageError
 from broker_core.base.positions import MessageId
-from broker_core.client import Client
+from broker_core.client import Client, Consumer, Producer
+from broker_core.client.blocking_handles import Handle
 from broker_core.client.loop_thread import CALLS_AT_ONCE_MAX, Latch, LoopThread, shared_loop_thread
 from broker_core.testing.running_broker import RunningBroker
 from tests.client.helpers import WAIT_S, eventually, numbered, send, take, values
@@ -204,6 +206,28 @@ def test_an_interrupt_at_any_moment_of_a_call_leaves_the_loop_alive(at_most_s: f
     loop_thread.stop()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # what was not even begun
+@pytest.mark.parametrize("kind", ["consumer", "producer"])
+def test_what_an_interrupt_takes_from_its_maker_is_closed(client: Client, kind: str) -> None:
+    """2.1.1 Ctrl-C when it was already made: nobody could close it, and it kept others from the subscription."""
+
+    client.partitions("held")  # The client makes its connection first.
+    assert client._inner is not None
+    thread, inner = shared_loop_thread(), client._inner
+
+    def make() -> Handle[Any]:
+        if kind == "consumer":
+            return Consumer.of(thread, inner.subscribe("held", f"s{steps}"))
+        return Producer.of(thread, inner.create_producer("held"))
+
+    steps = 0
+    while interrupted_at(steps, make, ("client/loop_thread.py",)):
+        steps += 1
+        thread.run(asyncio.sleep(0))
+        eventually(lambda: not inner._network.open, f"nothing is open after an interrupt at step {steps}")
+    assert steps > 10
+
+
 def in_child(work: object) -> str:
     """Run ``work`` in a forked child and return what it says."""
     reading, writing = os.pipe()
@@ -289,7 +313,8 @@ def _can_subscribe(client: Client, topic: str) -> bool:
 def test_programs_end_without_closing(broker: RunningBroker, tmp_path: Path) -> None:
     """The interpreter's end is not held up by open clients, and nothing is printed."""
     program = f"""
-from broker_core.client import Client
+from broker_core.client import Client, Consumer, Producer
+from broker_core.client.blocking_handles import Handle
 client = Client({broker.service_url!r})
 producer = client.create_producer("end")
 consumer = client.subscribe("end", "s")

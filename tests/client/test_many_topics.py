@@ -223,12 +223,25 @@ def test_a_redelivered_message_is_not_the_last_one(client: Client, topic: str) -
     assert not consumer.has_message_available()
 
 
+def test_what_others_have_acknowledged_is_not_available(client: Client, topic: str) -> None:
+    """1.9, 2.4.1: whoever shares a subscription takes some of its messages; when all of it is done, all know."""
+    one = client.subscribe(topic, "s", type="shared", receiver_queue_size=1)
+    two = client.subscribe(topic, "s", type="shared", receiver_queue_size=1)
+    send(client, topic, 1, batched=False)
+    send(client, topic, 1, batched=False, first=1)
+    for consumer in (one, two):
+        consumer.acknowledge(take(consumer, 1)[0], wait=True)
+    assert (one.has_message_available(), two.has_message_available()) == (False, False)
+
+
 def test_a_topic_that_is_named_twice_is_read_once(client: Client, topic: str) -> None:
     """1.2.4 a list of topics is a set."""
     send(client, topic, 2)
     consumer = client.subscribe([topic, topic], "s", initial_position="earliest")
     assert consumer.topics == [topic]
     assert values(take(consumer, 2)) == numbered(0, 2)
+    retry = f"{topic}-t-RETRY"
+    assert client.subscribe([topic, retry], "t", retry_enabled=True).topics == [topic, retry]
     with pytest.raises(UsageError, match="no topic"):
         client.subscribe([], "s")
 
@@ -258,3 +271,28 @@ def test_only_what_may_be_unsubscribed_is(service: Service, client: Client, topi
     consumer.unsubscribe()
     waiting.join(30)
     assert len(received) == 1
+
+
+def test_a_topic_that_was_unsubscribed_does_not_come_back_by_its_pattern(
+    service: Service, client: Client, family: str
+) -> None:
+    """2.1.8, 7.12: one topic has another consumer, so only the subscription of the other is deleted; the pattern made
+    it anew, from the first message on, while it should be gone. A topic that is made anew later is another one."""
+    base = f"persistent://public/default/{family}"
+    for name in ("goes", "stays"):
+        send(client, f"{base}-{name}", 1)
+    pattern = f"{family}-.*"
+    consumer = client.subscribe_pattern(pattern, "s", type="shared", pattern_auto_discovery_period_s=0)
+
+    def look_again() -> list[str]:
+        consumer._thread.run(consumer._inner._topics._follow(TopicsPattern.parse(pattern)))
+        return consumer.topics
+
+    with client.subscribe(f"{base}-stays", "s", type="shared"), pytest.raises(MetadataServerError):
+        consumer.unsubscribe()
+    assert look_again() == [f"{base}-stays"]
+    service.admin("DELETE", admin_path(f"{base}-goes"))
+    assert look_again() == [f"{base}-stays"]
+    send(client, f"{base}-goes", 1, first=7)
+    assert set(look_again()) == {f"{base}-stays", f"{base}-goes"}
+    assert values(take(consumer, 1)) == ["m7"]

@@ -8,14 +8,13 @@ import asyncio
 import pytest
 
 from broker_core.base.errors import ConsumerBusyError, NotAllowedError
-from broker_core.base.positions import Position
+from broker_core.base.positions import MESSAGE_ID_EARLIEST, Position
 from broker_core.client import AsyncClient
 from broker_core.client.opening import open_all
 from broker_core.wire.commands import error, success
-from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.scenes import run, subscribes
-from tests.client.scripted_broker import Peer, ScriptedBroker
+from tests.client.scripted_broker import Peer, ScriptedBroker, answer, last_message, partitions
 
 
 class Part:
@@ -66,20 +65,108 @@ def test_with_a_refusal_none_stays_open_and_none_opens_behind_its_close() -> Non
     asyncio.run(scene())
 
 
+def test_a_partition_that_is_being_added_holds_up_none_that_is_there() -> None:
+    """7.12, 1.2.2: while its broker took its time, asking what is available and seeking waited for it, and failed."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        added: list[BaseCommand] = []
+
+        def subscribing(peer: Peer, command: BaseCommand) -> None:
+            if command.subscribe.topic.endswith("-1"):
+                added.append(command)
+            else:
+                answer(peer, command)
+
+        broker.handlers[BaseCommand.PARTITIONED_METADATA] = partitions(1)
+        broker.handlers[BaseCommand.SUBSCRIBE] = subscribing
+        broker.handlers[BaseCommand.GET_LAST_MESSAGE_ID] = last_message(-1)
+        consumer = await client.subscribe("t", "s", auto_update_partitions_interval_s=0.01)
+        broker.handlers[BaseCommand.PARTITIONED_METADATA] = partitions(2)
+        await broker.until(lambda: len(added) > 0)
+        async with asyncio.timeout(10):
+            assert not await consumer.has_message_available()
+            await consumer.seek(MESSAGE_ID_EARLIEST)
+            assert len(await consumer.last_messages()) == 1
+
+    run(play, operation_timeout_s=60)
+
+
+def test_a_seek_that_one_partition_refuses_has_ended_in_the_others() -> None:
+    """1.4.6, 1.2.4: who tried again at once had two seeks of the others side by side."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        asked: list[BaseCommand] = []
+        broker.handlers[BaseCommand.PARTITIONED_METADATA] = partitions(2)
+        broker.handlers[BaseCommand.SEEK] = lambda peer, command: asked.append(command)
+        consumer = await client.subscribe("t", "s")
+        seeking = asyncio.ensure_future(consumer.seek(MESSAGE_ID_EARLIEST))
+        await broker.until(lambda: len(asked) == 2)
+        (peer,) = broker.peers
+        peer.send(error(asked[0].seek.request_id, NotAllowedError("not here")))
+        await client.partitions("t")  # Behind which the refusal has come.
+        assert not seeking.done()
+        answer(peer, asked[1])
+        with pytest.raises(NotAllowedError):
+            await seeking
+
+    run(play)
+
+
+def test_a_table_is_refreshed_while_a_partition_is_added() -> None:
+    """7.13, 1.2.2: what it had asked for did not fit to the partitions that it had then."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.handlers[BaseCommand.PARTITIONED_METADATA] = partitions(1)
+        broker.handlers[BaseCommand.GET_LAST_MESSAGE_ID] = last_message(-1)
+        table = await client.create_table_view("t")
+        asked: list[BaseCommand] = []
+        broker.handlers[BaseCommand.GET_LAST_MESSAGE_ID] = lambda peer, command: asked.append(command)
+        refreshing = asyncio.ensure_future(table.refresh())
+        await broker.until(lambda: len(asked) > 0)
+        broker.handlers[BaseCommand.PARTITIONED_METADATA] = partitions(2)
+        await table._reader.consumer._topics._grow()
+        last_message(-1)(broker.peers[0], asked[0])
+        await refreshing
+        assert table.values == {}
+
+    run(play)
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["granted", "refused"])
+def test_who_wants_a_partitioned_topic_alone_begins_with_the_first_partition(refused: bool) -> None:
+    """1.7.4: two that wait for exclusive access had one partition each after a restart of the broker, and waited for
+    the other's for ever. If it is refused in the end, nothing stays behind."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        asked: list[BaseCommand] = []
+        broker.handlers[BaseCommand.PARTITIONED_METADATA] = partitions(2)
+        broker.handlers[BaseCommand.PRODUCER] = lambda peer, command: asked.append(command)
+        making = asyncio.ensure_future(client.create_producer("t", access_mode="wait_for_exclusive"))
+        await broker.until(lambda: len(asked) > 0)
+        peer = broker.peers[0]
+        await client.partitions("t")  # Behind which everything has come that was sent before.
+        assert [each.producer.topic[-1] for each in asked] == ["0"]
+        answer(peer, asked[0])
+        await broker.until(lambda: len(asked) == 2)
+        if refused:
+            peer.send(error(asked[1].producer.request_id, NotAllowedError("not here")))
+            with pytest.raises(NotAllowedError):
+                await making
+            closed = [each.close_producer for each in peer.received if each.type == BaseCommand.CLOSE_PRODUCER]
+            assert asked[0].producer.producer_id in {each.producer_id for each in closed}
+        else:
+            answer(peer, asked[1])
+            assert (await making).stats().pending_messages == 0
+
+    run(play)
+
+
 def test_a_writer_that_one_partition_refuses_leaves_the_others() -> None:
     """Also the one whose broker has not answered yet: its producer would stay for as long as the client."""
 
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
-        def two(peer: Peer, command: BaseCommand) -> None:
-            said = pb.CommandPartitionedTopicMetadataResponse(
-                request_id=command.partitionMetadata.request_id,
-                partitions=2,
-                response=pb.CommandPartitionedTopicMetadataResponse.Success,
-            )
-            peer.send(BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=said))
-
         asked: list[BaseCommand] = []
-        broker.handlers[BaseCommand.PARTITIONED_METADATA] = two
+        broker.handlers[BaseCommand.PARTITIONED_METADATA] = partitions(2)
         broker.handlers[BaseCommand.PRODUCER] = lambda peer, command: asked.append(command)
         writing = asyncio.ensure_future(client.write_rows("t"))
         await broker.until(lambda: len(asked) == 2)

@@ -4,6 +4,7 @@
 import asyncio
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from broker_core.base.errors import UsageError
 from broker_core.base.positions import MessageId
 from broker_core.client import AsyncClient, Client, ProducerInterceptor
 from broker_core.client.batching import BatchBuilder, EntryEncoder, OutgoingMessage, outgoing
-from broker_core.client.config import ClientConfig
+from broker_core.client.config import BatchingType, ClientConfig
+from broker_core.client.key_batching import KeyBatchBuilder
+from broker_core.testing.running_broker import RunningBroker
 from tests.client.conftest import Service
 from tests.client.helpers import take, values
 
@@ -53,6 +56,21 @@ def test_the_largest_numbers_can_be_encoded() -> None:
         assert len(builder.take_all(2**41)) == 1
 
 
+@pytest.mark.parametrize("by_number", [True, False])
+def test_limits_of_batches_by_key_are_over_all_keys(*, by_number: bool) -> None:
+    """2.10.2: by number or by bytes, however little each key has; then all leave, one entry for each key."""
+    messages = [outgoing(b"12345678", key=f"key {number}") for number in range(4)]
+    encoder = EntryEncoder(0)
+    encoder.producer_name = "p"
+    builder = KeyBatchBuilder(encoder, 4 if by_number else 100, 100_000 if by_number else 4 * messages[0].size_bytes)
+    for number, message in enumerate(messages):
+        assert (builder.is_full, builder.has_room_for(message)) == (False, True)
+        builder.add(message, number, None)
+    assert (builder.is_full, builder.has_room_for(messages[0])) == (True, by_number)
+    assert len(builder.take_all(1)) == 4
+    assert not builder.is_full
+
+
 def test_a_message_that_is_refused_harms_no_other(client: Client, topic: str) -> None:
     """It is not sent, nobody waits for it, and the producer goes on."""
     consumer = client.subscribe(topic, "s", initial_position="earliest")
@@ -63,6 +81,24 @@ def test_a_message_that_is_refused_harms_no_other(client: Client, topic: str) ->
                 producer.send("never", **fields)
         producer.send("after")
     assert values(take(consumer, 2)) == ["before", "after"]
+
+
+@pytest.mark.parametrize("batching_type", ["default", "key_based"])
+def test_a_batch_is_no_larger_than_the_broker_takes(tmp_path: Path, batching_type: BatchingType) -> None:
+    """1.3.5, 1.7.5: a batch that is closed by bytes was refused as too large where the broker takes less than these,
+    with all the small messages in it."""
+    sent = [(f"{number}:{'x' * (number % 900)}", {"a": "b"}) for number in range(200)]
+    with RunningBroker(tmp_path / "data", {"maxMessageSize": 2048}) as broker, Client(broker.service_url) as client:
+        consumer = client.subscribe("t", "s", initial_position="earliest")
+        with client.create_producer("t", batching_type=batching_type, batching_max_publish_delay_s=1.0) as producer:
+            for value, properties in sent:
+                producer.send_async(value, key=value[0], properties=properties)
+        messages = take(consumer, 200)
+    assert sorted(values(messages)) == sorted(value for value, _ in sent)
+    sizes = [message.message_id.batch_size for message in messages]
+    assert max(sizes) > 2
+    if batching_type == "default":
+        assert [message.sequence_id for message in messages] == list(range(200))
 
 
 class Spoiling(ProducerInterceptor):

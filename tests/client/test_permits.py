@@ -49,6 +49,15 @@ def test_without_prefetch_a_batch_is_paid_back() -> None:
     assert permits.at_broker == 1
 
 
+def test_a_paused_consumer_that_reconnects_gives_no_permits() -> None:
+    """4.1.6, 4.1.7 what it would begin with is owed, and given when it goes on."""
+    permits = Permits(10)
+    permits.attached()
+    permits.paused = True
+    assert (permits.attached(), permits.at_broker) == (0, 0)
+    assert (permits.resumed(), permits.at_broker) == (10, 10)
+
+
 class FakeSource:
     """A partition without a broker: notes the FLOWs."""
 

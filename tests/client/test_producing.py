@@ -130,6 +130,18 @@ def test_sequence_ids_can_be_chosen_and_must_increase(client: Client, topic: str
     assert [message.sequence_id for message in take(consumer, 3)] == [42, 100, 101]
 
 
+def test_whoever_cancels_the_future_of_a_message_does_not_want_to_hear_of_it(
+    client: Client, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The message is on its way all the same; its receipt was logged as a failure of the application."""
+    with client.create_producer(topic, batching_max_publish_delay_s=1.0) as producer:
+        assert producer.send_future("x").cancel()
+        kept = producer.send_future("y")
+        producer.flush()
+        assert kept.result(WAIT_S).batch_index == 1
+    assert caplog.records == []
+
+
 def test_too_large_a_message_is_refused_before_it_is_sent(client: Client, topic: str) -> None:
     """1.3.5 the limit is the broker's; what compresses below it is sent."""
     with client.create_producer(topic) as producer:

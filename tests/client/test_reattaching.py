@@ -25,7 +25,7 @@ from broker_core.wire.heads import message_frame_head
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.scenes import flows, run, subscribes
-from tests.client.scripted_broker import Peer, ScriptedBroker, answer, plain_entry
+from tests.client.scripted_broker import Peer, ScriptedBroker, answer, last_message, plain_entry
 
 
 def test_flows_come_in_halves_of_the_queue() -> None:
@@ -350,24 +350,45 @@ def test_a_reader_goes_on_behind_what_another_thread_takes_while_it_attaches(mon
     run(play)
 
 
+@pytest.mark.parametrize("lost", ["connection", "topic"])
+def test_a_reader_that_loses_its_place_before_it_knows_it_seeks_again(lost: str) -> None:
+    """1.4.6, 1.9.2: its subscription is gone, and a new one begins at the earliest message: it went on there."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        seeks: list[int] = []
+
+        def on_seek(peer: Peer, command: BaseCommand) -> None:
+            seeks.append(command.seek.message_publish_time)
+            peer.send(close_consumer(0, -1))
+            peer.send(success(command.seek.request_id))
+
+        def last(peer: Peer, command: BaseCommand) -> None:
+            asked = sum(each.count(BaseCommand.GET_LAST_MESSAGE_ID) for each in broker.peers)
+            if asked == 1 and lost == "connection":
+                peer.transport.abort()
+                return
+            if asked == 1:
+                peer.send(close_consumer(0, -1))
+            last_message(9, 4)(peer, command)
+
+        reader = await client.create_reader("t")
+        broker.handlers |= {BaseCommand.GET_LAST_MESSAGE_ID: last, BaseCommand.SEEK: on_seek}
+        await reader.seek(1_700_000_000_000)
+        assert seeks == [1_700_000_000_000] * 2
+
+    run(play)
+
+
 @pytest.mark.parametrize("how", ["rollback", "seek"])
 def test_a_reader_that_began_at_a_time_begins_there_again(how: str) -> None:
     """1.4.6, 1.9.2: nothing was read of it; latest, or so many seconds before the reconnect, would be behind it."""
-
-    def last(peer: Peer, command: BaseCommand) -> None:
-        response = pb.CommandGetLastMessageIdResponse(
-            last_message_id=pb.MessageIdData(ledgerId=1, entryId=9),
-            consumer_mark_delete_position=pb.MessageIdData(ledgerId=1, entryId=4),
-            request_id=command.getLastMessageId.request_id,
-        )
-        peer.send(BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=response))
 
     def on_seek(peer: Peer, command: BaseCommand) -> None:
         peer.send(close_consumer(0, -1))
         peer.send(success(command.seek.request_id))
 
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
-        broker.handlers |= {BaseCommand.GET_LAST_MESSAGE_ID: last, BaseCommand.SEEK: on_seek}
+        broker.handlers |= {BaseCommand.GET_LAST_MESSAGE_ID: last_message(9, 4), BaseCommand.SEEK: on_seek}
         reader = await client.create_reader("t", rollback_s=60 if how == "rollback" else 0)
         if how == "seek":
             await reader.seek(1_700_000_000_000)
@@ -389,14 +410,8 @@ def test_a_reader_that_began_at_a_time_begins_there_again(how: str) -> None:
 def test_a_reader_is_rather_told_too_much_than_too_little() -> None:
     """1.4.6: a broker that does not tell where a time has led it, or a connection that is lost before it could."""
 
-    def last(peer: Peer, command: BaseCommand) -> None:
-        response = pb.CommandGetLastMessageIdResponse(
-            last_message_id=pb.MessageIdData(ledgerId=1, entryId=9), request_id=command.getLastMessageId.request_id
-        )
-        peer.send(BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=response))
-
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
-        broker.handlers[BaseCommand.GET_LAST_MESSAGE_ID] = last
+        broker.handlers[BaseCommand.GET_LAST_MESSAGE_ID] = last_message(9)
         reader = await client.create_reader("t")
         await reader.seek(1_700_000_000_000)
         broker.peers[0].transport.abort()
@@ -436,13 +451,7 @@ def test_an_entry_reader_without_progress_names_topic_and_position() -> None:
     """The deadline: a broker that says that there is more but sends nothing."""
 
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
-        def last(peer: Peer, command: BaseCommand) -> None:
-            response = pb.CommandGetLastMessageIdResponse(
-                last_message_id=pb.MessageIdData(ledgerId=9, entryId=9), request_id=command.getLastMessageId.request_id
-            )
-            peer.send(BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=response))
-
-        broker.handlers[BaseCommand.GET_LAST_MESSAGE_ID] = last
+        broker.handlers[BaseCommand.GET_LAST_MESSAGE_ID] = last_message(9, ledger=9)
         reader = await client.read_entries("t", Position(1, 0), Position(1, 6), timeout_s=0.3)
         with pytest.raises(OperationTimeoutError, match="public/default/t at or after 1:0"):
             await reader.next_entries()

@@ -15,7 +15,7 @@ from broker_core.base.errors import (
 )
 from broker_core.base.positions import MessageId
 from broker_core.client import AsyncClient
-from broker_core.wire.commands import close_producer, error, send_error
+from broker_core.wire.commands import close_consumer, close_producer, error, send_error
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.scenes import run
@@ -192,6 +192,30 @@ def test_refused_messages_end_as_the_refusal_says() -> None:
         for _ in range(2):
             with pytest.raises(TopicTerminatedError):
                 await producer.send("z")
+
+    run(play)
+
+
+def test_a_failure_that_lasts_does_not_collect_what_has_failed() -> None:
+    """An exception that is raised once more keeps the frames of before, and so every message that was ever refused."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        def close_and_refuse(peer: Peer, command: BaseCommand) -> None:
+            peer.send(error(command.subscribe.request_id, NotAllowedError("not any more")))
+
+        producer = await client.create_producer("t", batching_enabled=False)
+        broker.on_send = lambda peer, sequence_id: peer.send(send_error(0, sequence_id, TopicTerminatedError("over")))
+        consumer = await client.subscribe("t", "s")
+        broker.handlers[BaseCommand.SUBSCRIBE] = close_and_refuse
+        broker.peers[0].send(close_consumer(0, 0))
+        traces = []
+        for _ in range(4):
+            with pytest.raises(TopicTerminatedError) as refused:
+                await producer.send("z")
+            with pytest.raises(NotAllowedError) as ended:
+                await consumer.receive()
+            traces.append((len(refused.traceback), len(ended.traceback)))
+        assert traces[1] == traces[3]
 
     run(play)
 

@@ -45,6 +45,40 @@ def test_an_exclusive_seek_leaves_nothing_in_the_backlog(client: Client, topic: 
     assert last.mark_delete == last.message_id.position
 
 
+def test_a_seek_forgets_what_was_refused(client: Client, topic: str) -> None:
+    """1.4.6, 3.1.11 what it brings again comes at once, and not when nacks of before would be due."""
+    send(client, topic, 3, batched=False)
+    consumer = client.subscribe(
+        topic, "s", type="shared", initial_position="earliest", negative_ack_redelivery_delay_s=3600
+    )
+    for message in take(consumer, 3):
+        consumer.negative_acknowledge(message)
+    consumer.seek(MESSAGE_ID_EARLIEST)
+    assert sorted(values(take(consumer, 3))) == numbered(0, 3)
+
+
+def test_a_seek_into_a_batch_hides_the_messages_before_it_from_others(service: Service, topic: str) -> None:
+    """1.4.6 the broker is told which ones: the next consumer, who knows nothing of the seek, does not get them."""
+    with Client(service.service_url) as client:
+        send(client, topic, 10, batched=True)
+        with client.subscribe(topic, "s", initial_position="earliest") as consumer:
+            messages = take(consumer, 10)
+            assert messages[6].message_id.batch_index == 6
+            consumer.seek(messages[6].message_id, inclusive=True)
+        with client.subscribe(topic, "s") as consumer:
+            assert values(take(consumer, 4)) == numbered(6, 10)
+
+
+@pytest.mark.parametrize("time_ms", [-5, 2**64])
+def test_a_time_that_is_none_is_refused(client: Client, topic: str, time_ms: int) -> None:
+    """1.4.6 with a word that says so, and the consumer stays where it is."""
+    send(client, topic, 1)
+    reader = client.create_reader(topic)
+    with pytest.raises(UsageError, match=f"cannot seek to {time_ms}: .* milliseconds since the epoch"):
+        reader.seek(time_ms)
+    assert values(take(reader, 1)) == numbered(0, 1)
+
+
 def test_seek_to_the_ends(client: Client, topic: str) -> None:
     """1.4.6 earliest is before the first stored entry, latest behind the last."""
     send(client, topic, 20)

@@ -70,9 +70,8 @@ def test_what_is_batched_is_unpacked(
     builder = BatchBuilder(encoder, 1000, 1 << 20)
     for number, (value, given_fields) in enumerate(messages):
         builder.add(outgoing(value, **given_fields), first + number, None)  # type: ignore[arg-type]
-    batch = builder.take(1_700_000_000_000)
-    assert batch is not None
-    assert builder.is_empty
+    (batch,) = builder.take_all(1_700_000_000_000)
+    assert builder.take_all(1_700_000_000_000) == []
     assert (batch.messages, batch.sequence_id) == (len(messages), first)
     assert batch.highest_sequence_id == (first + len(messages) - 1 if len(messages) > 1 else -1)
     entry = unpacked(batch.body)
