@@ -39,7 +39,7 @@ def show(assignments: tuple[str, ...], config_file: Path | None, output: Format 
         }
         for name, setting in declared().items()
     ]
-    print_rows(rows, output)
+    print_rows(rows, output, columns=("name", "value", "origin"))
 
 
 @config.command()

@@ -18,6 +18,7 @@ from broker_core.base.errors import OperationTimeoutError, TopicNotFoundError, U
 from broker_core.base.names import TopicName
 from broker_core.base.suggest import did_you_mean
 from broker_core.cli.output import on_terminal, print_jsonl, say
+from broker_core.cli.seconds import Seconds
 from broker_core.cli.target import Target, target_options
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 _TOGETHER_MAX: Final = 1000
 """Messages that are printed before they are acknowledged, and come twice if the command is killed in between."""
+
+_LOOK_SECONDS: Final = 1.0
+"""How soon --follow notices that there will be no more."""
 
 
 @click.command()
@@ -53,7 +57,7 @@ _TOGETHER_MAX: Final = 1000
 @click.option(
     "--ack-timeout",
     "ack_timeout_s",
-    type=click.FloatRange(1),
+    type=Seconds(1),
     metavar="SECONDS",
     help="What is not written to stdout this long after it was received comes again.",
 )
@@ -65,9 +69,27 @@ _TOGETHER_MAX: Final = 1000
     help="After N redeliveries a message goes to TOPIC-SUBSCRIPTION-DLQ (--type shared or key_shared).",
 )
 @click.option("--dead-letter-topic", metavar="TOPIC", help="Where it goes instead; with --dead-letter.")
+@click.option("--name", metavar="NAME", help="Name of the consumer. [default: one that is made up]")
+@click.option(
+    "--priority",
+    type=click.IntRange(0),
+    metavar="N",
+    help="0 is served first; others when nobody above can take more (shared) or is there (failover).",
+)
+@click.option(
+    "--key-range",
+    "key_ranges",
+    multiple=True,
+    metavar="FIRST-LAST",
+    help="Take these slots of 0-65535 for itself (key_shared), or leave out the others (exclusive); may be repeated.",
+)
 @click.option("-n", "--count", type=click.IntRange(1), help="Stop after this many messages.")
 @click.option(
-    "--follow/--exit", default=True, show_default=True, help="Wait for more at the end of the topic, or stop."
+    "--follow/--exit",
+    default=True,
+    show_default=True,
+    help="Wait for more at the end of the topic, unless it was terminated, or stop. On --type shared and key_shared "
+    "--exit stops too when nothing came for --timeout: the rest is delayed, or with other consumers.",
 )
 @click.option(
     "-o",
@@ -86,6 +108,9 @@ def consume(
     ack_timeout_s: float | None,
     dead_letter_after: int | None,
     dead_letter_topic: str | None,
+    name: str | None,
+    priority: int | None,
+    key_ranges: tuple[str, ...],
     count: int | None,
     follow: bool,
     output: str | None,
@@ -96,11 +121,14 @@ def consume(
     pulsarish consume hello --exit
     pulsarish consume orders -s billing -n 10 -o raw
     pulsarish consume 'orders-.*' --topics-pattern -s billing --type shared --dead-letter 3
+    pulsarish consume orders -s billing --type key_shared --key-range 0-32767
     """
-    redelivery = _Redelivery(topics_pattern, ack_timeout_s, dead_letter_after, dead_letter_topic)
+    wishes = _Wishes(topics_pattern, ack_timeout_s, dead_letter_after, dead_letter_topic, name, priority, key_ranges)
     show = _SHOW[output or ("text" if on_terminal() else "jsonl")]
     with target.client() as client:
-        stream = _open(client, topic, subscription, kind, start, redelivery)
+        # No more than was asked for: what a consumer gives back unseen counts as redelivered.
+        prefetch = min(count or _TOGETHER_MAX, _TOGETHER_MAX)
+        stream = _open(client, topic, subscription, kind, start, wishes, prefetch)
         try:
             printed = _print_all(stream, _arrivals(stream, count, follow, target.timeout_s), show)
         finally:
@@ -110,29 +138,45 @@ def consume(
 
 
 class _Stream(NamedTuple):
-    """What reading with and without a subscription have in common. ``close`` belongs to the caller."""
+    """What reading with and without a subscription have in common. ``close`` belongs to the caller.
+
+    ``has_ended``: nothing will ever come again. ``is_shared``: what is there may go to others, or be held back.
+    """
 
     take: Callable[[float | None], Message]
     has_more: Callable[[], bool]
+    has_ended: Callable[[], bool]
     acknowledge: Callable[[Message], object]
     close: Callable[[], None]
+    is_shared: bool = False
 
 
-class _Redelivery(NamedTuple):
+class _Wishes(NamedTuple):
     """What only a subscription can have, as it was asked for."""
 
     topics_pattern: bool
     ack_timeout_s: float | None
     dead_letter_after: int | None
     dead_letter_topic: str | None
+    name: str | None
+    priority: int | None
+    key_ranges: tuple[str, ...]
 
     def check(self, subscription: str | None, kind: SubscriptionType) -> None:
         """UsageError if it does not fit the rest of the command line."""
         if self.dead_letter_topic is not None and self.dead_letter_after is None:
             raise UsageError("--dead-letter-topic is for --dead-letter", hint="say after how many redeliveries")
-        for option, value in zip(("--topics-pattern", "--ack-timeout", "--dead-letter"), self, strict=False):
-            if value and subscription is None:
-                raise UsageError(f"{option} needs a subscription", hint="name one with -s")
+        asked = {
+            "--topics-pattern": self.topics_pattern,
+            "--ack-timeout": self.ack_timeout_s is not None,
+            "--dead-letter": self.dead_letter_after is not None,
+            "--name": self.name is not None,
+            "--priority": self.priority is not None,
+            "--key-range": bool(self.key_ranges),
+        }
+        needy = next((option for option, is_asked in asked.items() if is_asked), None)
+        if needy is not None and subscription is None:
+            raise UsageError(f"{needy} needs a subscription", hint="name one with -s")
         if self.dead_letter_after is not None and kind in ("exclusive", "failover"):
             raise UsageError(
                 f"--dead-letter has no effect on --type {kind}, where redeliveries are not counted",
@@ -141,9 +185,12 @@ class _Redelivery(NamedTuple):
 
     def options(self) -> ConsumerOptions:
         """As the client takes it."""
-        from broker_core.client import DeadLetterPolicy
+        from broker_core.client import DeadLetterPolicy, KeySharedPolicy
 
-        options: ConsumerOptions = {}
+        options: ConsumerOptions = {"consumer_name": self.name, "priority_level": self.priority or 0}
+        if self.key_ranges:
+            ranges = tuple(map(_slots, self.key_ranges))
+            options["key_shared_policy"] = KeySharedPolicy(mode="sticky", sticky_ranges=ranges)
         if self.ack_timeout_s is not None:
             options["ack_timeout_s"] = self.ack_timeout_s
         if self.dead_letter_after is not None:
@@ -153,8 +200,21 @@ class _Redelivery(NamedTuple):
         return options
 
 
+def _slots(text: str) -> tuple[int, int]:
+    first, found, last = text.partition("-")
+    if not (found and first.isascii() and first.isdigit() and last.isascii() and last.isdigit()):
+        raise UsageError(f"--key-range {text} is no range", hint="write FIRST-LAST, such as 0-32767")
+    return int(first), int(last)
+
+
 def _open(
-    client: Client, topic: str, subscription: str | None, kind: SubscriptionType, start: str, redelivery: _Redelivery
+    client: Client,
+    topic: str,
+    subscription: str | None,
+    kind: SubscriptionType,
+    start: str,
+    wishes: _Wishes,
+    prefetch: int,
 ) -> _Stream:
     from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST
 
@@ -163,18 +223,33 @@ def _open(
         raise UsageError(f"--type {kind} needs a subscription", hint="name one with -s")
     if subscription is not None and word is None:
         raise UsageError("a subscription cannot begin at a message id", hint="use --from earliest or latest")
-    redelivery.check(subscription, kind)
+    wishes.check(subscription, kind)
     at = {"earliest": MESSAGE_ID_EARLIEST, "latest": MESSAGE_ID_LATEST}[word] if word else _message_id(start)
-    if not redelivery.topics_pattern:
+    if not wishes.topics_pattern:
         _require_topic(client, topic)
     if subscription is not None:
-        subscribe = client.subscribe_pattern if redelivery.topics_pattern else client.subscribe
-        options = redelivery.options()
+        subscribe = client.subscribe_pattern if wishes.topics_pattern else client.subscribe
+        options = wishes.options()
         options["type"], options["initial_position"] = kind, word or "earliest"
+        options["receiver_queue_size"] = prefetch
         consumer = subscribe(topic, subscription, **options)
-        return _Stream(consumer.receive, consumer.has_message_available, consumer.acknowledge, consumer.close)
-    reader = client.create_reader(topic, at, inclusive=word is None)
-    return _Stream(reader.read_next, reader.has_message_available, lambda message: None, reader.close)
+        return _Stream(
+            consumer.receive,
+            consumer.has_message_available,
+            # Another topic may come to match a pattern.
+            lambda: consumer.has_reached_end_of_topic and not wishes.topics_pattern,
+            consumer.acknowledge,
+            consumer.close,
+            is_shared=kind in ("shared", "key_shared"),
+        )
+    reader = client.create_reader(topic, at, inclusive=word is None, receiver_queue_size=prefetch)
+    return _Stream(
+        reader.read_next,
+        reader.has_message_available,
+        lambda: reader.has_reached_end_of_topic,
+        lambda message: None,
+        reader.close,
+    )
 
 
 def _require_topic(client: Client, topic: str) -> None:
@@ -210,12 +285,38 @@ def _arrivals(stream: _Stream, count: int | None, follow: bool, timeout_s: float
     """
     left = sys.maxsize if count is None else count
     while left and (follow or stream.has_more()):
-        arrived = [stream.take(None if follow else timeout_s)]
+        first = _followed(stream) if follow else _available(stream, timeout_s)
+        if first is None:
+            return
+        arrived = [first]
         with contextlib.suppress(OperationTimeoutError):
             while len(arrived) < min(left, _TOGETHER_MAX):
                 arrived.append(stream.take(0))
         yield arrived
         left -= len(arrived)
+
+
+def _followed(stream: _Stream) -> Message | None:
+    """The next message, whenever it comes; None if there will be none."""
+    while True:
+        try:
+            return stream.take(_LOOK_SECONDS)
+        except OperationTimeoutError:
+            if stream.has_ended():
+                say("the topic was terminated, and this is its end")
+                return None
+
+
+def _available(stream: _Stream, timeout_s: float) -> Message | None:
+    """The next of the messages that are published; None if nobody has any for us."""
+    try:
+        return stream.take(timeout_s)
+    except OperationTimeoutError:
+        if stream.has_more():  # else others were quicker
+            if not stream.is_shared:
+                raise
+            say(f"nothing came for {timeout_s:g} s: what is left is delayed, or with other consumers")
+        return None
 
 
 def _print_all(stream: _Stream, arrivals: Iterator[list[Message]], show: Callable[[Message], None]) -> int:

@@ -3,6 +3,7 @@
 
 Text stays text; a key, ordering key or value that is not UTF-8 goes under ``keyBase64``, ``orderingKeyBase64`` or
 ``valueBase64`` instead, so every byte survives the way through a pipe. Times are integer milliseconds since the epoch.
+A message to send says at least its value, or null if it has none; all else may be missing or null.
 """
 
 from __future__ import annotations
@@ -64,11 +65,13 @@ def from_json(line: bytes, number: int) -> Outgoing:
         raise _bad_line(number, "it is not a JSON object")
     if unknown := row.keys() - _READ - _ONLY_WRITTEN:
         raise _bad_line(number, f'it has an unknown field "{min(unknown)}"')
-    properties = row.get("properties") or {}
+    if row.keys().isdisjoint(("value", "valueBase64")):
+        raise _bad_line(number, 'it has no "value" (null: a message without one)')
+    properties = {} if row.get("properties") is None else row["properties"]
     if not isinstance(properties, dict) or not all(isinstance(v, str) for v in properties.values()):
         raise _bad_line(number, "properties must be an object of texts")
-    event_time = row.get("eventTime") or 0
-    if not isinstance(event_time, int) or event_time < 0:
+    event_time = 0 if row.get("eventTime") is None else row["eventTime"]
+    if type(event_time) is not int or event_time < 0:
         raise _bad_line(number, "eventTime must be milliseconds since the epoch")
     key = _read_field(row, "key", number)
     value, ordering_key = (_read_bytes(row, name, number) for name in ("value", "orderingKey"))

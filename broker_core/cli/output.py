@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import click
@@ -38,15 +38,20 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def print_rows(rows: Sequence[Row], output: Format | None, *, empty: str = "") -> None:
-    """Print rows that share their keys. ``empty`` is said on stderr when there are none and a person reads."""
+def print_rows(
+    rows: Sequence[Row], output: Format | None, *, empty: str = "", columns: Collection[str] | None = None
+) -> None:
+    """Print rows that share their keys; ``columns``: only these are in a table.
+
+    ``empty`` is said on stderr when there are none and a person reads.
+    """
     chosen = output or ("table" if on_terminal() else "jsonl")
     if chosen == "json":
         click.echo(json.dumps(list(rows), ensure_ascii=False, indent=2))
     elif chosen == "jsonl":
         print_jsonl(rows)
     elif rows:
-        _print_table(rows)
+        _print_table([{key: row[key] for key in row if columns is None or key in columns} for row in rows])
     elif empty:
         say(empty)
 
@@ -62,9 +67,10 @@ def _print_table(rows: Sequence[Row]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for key, value in rows[0].items():
+    for place, (key, value) in enumerate(rows[0].items()):
         number = isinstance(value, int) and not isinstance(value, bool)
-        table.add_column(key.upper(), justify="right" if number else "left", no_wrap=True)
+        # On a narrow terminal nothing is cut off, and the name, which comes first, stays in one piece.
+        table.add_column(key.upper(), justify="right" if number else "left", no_wrap=place == 0, overflow="fold")
     for row in rows:
         table.add_row(*(_cell(key, value) for key, value in row.items()))
     width = None if on_terminal() else _PIPED_WIDTH
@@ -78,7 +84,9 @@ def _cell(key: str, value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return human_bytes(value) if key.lower().endswith("size") else f"{value:,}"
-    if isinstance(value, list):
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | tuple):
         return ", ".join(str(item) for item in value) or "-"
     return str(value)
 

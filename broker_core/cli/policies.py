@@ -27,7 +27,7 @@ TOPIC_POLICIES: Final = (
     *("retention", "messageTTL", "backlogQuota", "deduplicationEnabled", "deduplicationSnapshotInterval"),
     *("maxProducers", "maxConsumers", "maxConsumersPerSubscription", "maxSubscriptionsPerTopic", "maxMessageSize"),
     *("maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription", "autoSubscriptionCreation"),
-    *("delayedDelivery", "subscriptionTypesEnabled"),
+    *("subscriptionExpirationTime", "delayedDelivery", "subscriptionTypesEnabled"),
 )
 
 NAMESPACE_POLICIES: Final = (
@@ -112,8 +112,12 @@ class _Changes:
 
     def __init__(self, known: Sequence[str], assignments: Sequence[str], removals: Sequence[str]) -> None:
         self._known = known
-        self._wanted = dict(map(self._assignment, assignments))
+        wanted = [self._assignment(each) for each in assignments]
+        self._wanted = dict(wanted)
         self._unwanted = [self._checked(each) for each in removals]
+        named = [policy for policy, _ in wanted] + self._unwanted
+        if twice := next((policy for policy in named if named.count(policy) > 1), None):
+            raise UsageError(f'policy "{twice}" is given twice', hint="give each one once, to set or to unset it")
 
     def made(self, admin: AdminApi, of: TopicName | NamespaceName, *, applied: bool = False) -> list[Row]:
         """Change the policies of ``of``; what holds then."""
@@ -131,7 +135,9 @@ class _Changes:
         try:
             return self._checked(policy), json.loads(value)
         except ValueError as error:
-            raise UsageError(f"--set {policy}: {value} is not JSON", hint=str(error)) from error
+            raise UsageError(
+                f"--set {policy}: {value} is not JSON ({error})", hint='write a number, true, false, "text" or {...}'
+            ) from error
 
     def _checked(self, policy: str) -> str:
         if policy not in self._known:

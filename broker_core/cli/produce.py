@@ -18,6 +18,7 @@ import click
 
 from broker_core.base.errors import UsageError
 from broker_core.cli.output import on_terminal, print_jsonl, say
+from broker_core.cli.seconds import Seconds
 from broker_core.cli.stdin_lines import stdin_lines
 from broker_core.cli.target import Target, target_options
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from broker_core.cli.message_json import Outgoing
     from broker_core.client import Producer
     from broker_core.client.blocking_handles import Receipt
-    from broker_core.client.config import AccessMode, CompressionName
+    from broker_core.client.config import AccessMode, CompressionName, ProducerOptions
 
 _UNCONFIRMED_MAX: Final = 10_000
 """Messages in flight. Enough for full batches, few enough that a refusal stops the input soon."""
@@ -52,6 +53,9 @@ _UNCONFIRMED_MAX: Final = 10_000
     help="The content of a file as one message; may be repeated.",
 )
 @click.option("-k", "--key", help="Key of every message.")
+@click.option(
+    "--ordering-key", metavar="KEY", help="Of every message: decides its Key_Shared consumer, not its partition."
+)
 @click.option("--split-key", metavar="SEPARATOR", help="Take the key of each line from before the first SEPARATOR.")
 @click.option(
     "-p", "--property", "properties", multiple=True, metavar="NAME=VALUE", help="A property of every message."
@@ -60,7 +64,7 @@ _UNCONFIRMED_MAX: Final = 10_000
 @click.option(
     "--deliver-after",
     metavar="SECONDS",
-    type=click.FloatRange(min=0),
+    type=Seconds(0),
     default=0.0,
     help="Hold every message back so long.",
 )
@@ -71,7 +75,8 @@ _UNCONFIRMED_MAX: Final = 10_000
     type=click.Choice(["lines", "jsonl"]),
     default="lines",
     show_default=True,
-    help="What stdin holds: a value on each line, or objects as consume -o jsonl prints them.",
+    help="What stdin holds: a value on each line, or objects as consume -o jsonl prints them, each with its value or "
+    "null.",
 )
 @click.option(
     "--compression",
@@ -101,6 +106,11 @@ _UNCONFIRMED_MAX: Final = 10_000
     help="Send messages that are larger than the broker takes at once in chunks; no batches then.",
 )
 @click.option(
+    "--batch-by-key",
+    is_flag=True,
+    help="Put only messages of one key into a batch, as Key_Shared consumers need it.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Choice(["text", "jsonl"]),
@@ -115,6 +125,7 @@ def produce(
     messages: tuple[str, ...],
     files: tuple[str, ...],
     key: str | None,
+    ordering_key: str | None,
     split_key: str | None,
     properties: tuple[str, ...],
     event_time: str | None,
@@ -126,6 +137,7 @@ def produce(
     access_mode: str,
     initial_sequence_id: int | None,
     chunking: bool,
+    batch_by_key: bool,
     output: str,
 ) -> None:
     """Send messages to TOPIC and print their ids.
@@ -140,44 +152,69 @@ def produce(
     """
     from broker_core.cli.message_json import Outgoing
 
-    if split_key == "":
-        raise UsageError("--split-key is empty", hint="give what stands between key and value, such as :")
+    _check_said_once(key, split_key, deliver_at, deliver_after)
     common = Outgoing(
         None,
-        None if key is None else _text_if_possible(_as_given(key)),
+        _key(key),
         _properties(properties),
         _time_ms("--event-time", event_time),
         _time_ms("--deliver-at", deliver_at),
         deliver_after,
+        None if ordering_key is None else _as_given(ordering_key),
     )
     if form == "jsonl":
-        if messages or files or key or split_key or properties or event_time:
-            raise UsageError(
-                "with --input jsonl each line says it all", hint="leave out -m, -f, -k, -p and --event-time"
-            )
+        if messages or files or key or ordering_key or split_key or properties or event_time:
+            hint = "leave out -m, -f, -k, -p, --ordering-key, --split-key and --event-time"
+            raise UsageError("with --input jsonl each line says it all", hint=hint)
         outgoing = _from_json_lines(common)
     else:
-        given = bool(messages or files)
-        lines = chain(map(_as_given, messages), map(_content, files)) if given else stdin_lines()
-        outgoing = (_from_line(line, common, split_key) for line in lines)
+        outgoing = (_from_line(line, common, split_key) for line in _lines(messages, files))
+    options: ProducerOptions = {
+        **_batching(by_key=batch_by_key, chunking=chunking, numbered=initial_sequence_id is not None),
+        "name": name,
+        "access_mode": cast("AccessMode", access_mode.replace("-", "_")),
+        "initial_sequence_id": initial_sequence_id,
+        "compression": compression,
+        "send_timeout_s": target.timeout_s,
+        "block_if_queue_full": True,
+    }
     with target.client() as client:
-        producer = client.create_producer(
-            topic,
-            name=name,
-            access_mode=cast("AccessMode", access_mode.replace("-", "_")),
-            initial_sequence_id=initial_sequence_id,
-            compression=compression,
-            block_if_queue_full=True,
-            # Of a batch only the lowest number is compared, so one that is half known would be dropped whole.
-            batching_enabled=not chunking and initial_sequence_id is None,
-            chunking_enabled=chunking,
-        )
+        producer = client.create_producer(topic, **options)
         try:
             sent = _send_all(producer, outgoing, output)
         finally:
             producer.close()
     if on_terminal():
         say(f"{sent} {'message' if sent == 1 else 'messages'} stored in {producer.topic}")
+
+
+def _check_said_once(key: str | None, split_key: str | None, deliver_at: str | None, deliver_after: float) -> None:
+    if split_key == "":
+        raise UsageError("--split-key is empty", hint="give what stands between key and value, such as :")
+    if split_key and key is not None:
+        raise UsageError("-k and --split-key both say the key", hint="give one of them")
+    if deliver_at is not None and deliver_after:
+        raise UsageError("--deliver-at and --deliver-after both say the time", hint="give one of them")
+
+
+def _batching(*, by_key: bool, chunking: bool, numbered: bool) -> ProducerOptions:
+    """What goes into a batch. No chunks; nor numbers that somebody chose: of a batch only the lowest one is compared,
+    so that one which is half known would be dropped whole."""
+    if by_key and (chunking or numbered):
+        other = "--chunking" if chunking else "--initial-sequence-id"
+        raise UsageError(f"--batch-by-key has no effect with {other}, which makes no batches", hint="give one of them")
+    return {
+        "batching_enabled": not (chunking or numbered),
+        "batching_type": "key_based" if by_key else "default",
+        "chunking_enabled": chunking,
+    }
+
+
+def _lines(messages: tuple[str, ...], files: tuple[str, ...]) -> Iterator[bytes]:
+    """The values on the command line, or those of stdin."""
+    if messages or files:
+        return chain(map(_as_given, messages), map(_content, files))
+    return stdin_lines()
 
 
 def _send_all(producer: Producer, messages: Iterator[Outgoing], output: str) -> int:
@@ -266,6 +303,10 @@ def _as_given(argument: str) -> bytes:
     return argument.encode("utf-8", "surrogateescape")
 
 
+def _key(argument: str | None) -> str | bytes | None:
+    return None if argument is None else _text_if_possible(_as_given(argument))
+
+
 def _text_if_possible(key: bytes) -> str | bytes:
     try:
         return key.decode()
@@ -279,6 +320,8 @@ def _properties(assignments: tuple[str, ...]) -> dict[str, str]:
         name, found, value = assignment.partition("=")
         if not found or not name:
             raise UsageError(f'--property "{assignment}" is not NAME=VALUE', hint="write -p colour=red")
+        if name in properties:
+            raise UsageError(f'--property "{name}" is given twice', hint="give each name once")
         properties[name] = value
     return properties
 

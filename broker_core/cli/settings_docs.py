@@ -64,6 +64,7 @@ PROFILES: Final = (
                 "micro-batches read what was just written; let them find it in memory",
             ),
             "maxMessagePublishBufferSizeInMB": (256, "many tasks publish at once while the disk syncs"),
+            "diskReserveMbytes": (1024, "what may wait must have room when the disk fills up"),
             "writeBufferHighBytes": (32 * 1024 * 1024, "readers take large steps"),
             "dispatcherMaxReadSizeBytes": (16 * 1024 * 1024, "the same on the broker's side"),
             "idleStopSeconds": (0, "runs until it is stopped"),
@@ -102,7 +103,8 @@ _SETTINGS_INTRO: Final = (
     "3. the environment: `PULSARISH_` and the name in upper snake case, `PULSARISH_MAX_MESSAGE_SIZE=1048576`,",
     "4. the command line: `--set maxMessageSize=1048576`; `--durability` and `--idle-stop` have options of their own.",
     "",
-    "An unknown name or a value out of bounds stops the start with an error that names its source.",
+    "An unknown name or a value out of bounds stops the start with an error that names its source. Of variables in the",
+    "environment only those count as unknown settings that are spelled nearly like one: others may be somebody else's.",
     "`pulsarish config show` prints every value and where it came from, without starting anything.",
     "",
 )

@@ -20,7 +20,7 @@ from broker_core.base.positions import MessageId
 from broker_core.base.suggest import did_you_mean
 from broker_core.cli.output import Format, Row, format_option, on_terminal, print_rows, say
 from broker_core.cli.target import Target, target_options
-from broker_core.cli.topic import confirm, find_stats, yes_option
+from broker_core.cli.topic import confirm, find_stats, shortest, yes_option
 
 if TYPE_CHECKING:
     from broker_core.client.admin import AdminApi
@@ -95,7 +95,7 @@ def delete(target: Target, topic: str, subscription: str, force: bool, yes: bool
 def create(target: Target, topic: str, subscription: str, start: str) -> None:
     """Create a subscription, so that what is published from now on is kept for it."""
     name = TopicName.parse(topic)
-    where = start if start in ("earliest", "latest") else _message_id("--from", start)
+    where = start if start in ("earliest", "latest") else _message_id("--from", start, "earliest, latest, or ")
     with target.admin() as admin:
         find_stats(admin, name)
         admin.create_subscription(name, subscription, where)
@@ -188,7 +188,7 @@ def _place(text: str) -> str | MessageId | datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        return _message_id("--to", text)
+        return _message_id("--to", text, "earliest, latest, a time, or ")
 
 
 def _milliseconds(time: datetime) -> int:
@@ -200,12 +200,11 @@ def _milliseconds(time: datetime) -> int:
     return max(int(seconds * 1000), 0)
 
 
-def _message_id(option: str, text: str) -> MessageId:
+def _message_id(option: str, text: str, or_else: str = "") -> MessageId:
     try:
         return MessageId.parse(text)
     except ValueError as error:
-        hint = "write earliest, latest, or a message id as consume prints it"
-        raise UsageError(f"{option} {error}", hint=hint) from error
+        raise UsageError(f"{option} {error}", hint=f"write {or_else}a message id as consume prints it") from error
 
 
 @contextmanager
@@ -224,8 +223,8 @@ def _find(admin: AdminApi, topic: TopicName, subscription: str) -> dict[str, Any
     known: dict[str, dict[str, Any]] = find_stats(admin, topic).get("subscriptions") or {}
     if subscription not in known:
         raise SubscriptionNotFoundError(
-            f'subscription "{subscription}" does not exist: {topic} has {len(known)} subscriptions, not this one',
-            hint=did_you_mean(subscription, known, otherwise=f"see: pulsarish sub list {topic.local}"),
+            f'subscription "{subscription}" does not exist: {topic} has no such subscription',
+            hint=did_you_mean(subscription, known, otherwise=f"see: pulsarish sub list {shortest(topic)}"),
         )
     return known[subscription]
 

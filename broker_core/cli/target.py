@@ -2,7 +2,8 @@
 """Which broker a command talks to, and the options that say so.
 
 In this order: ``--url``, ``--data-dir``, ``PULSARISH_SERVICE_URL``, and at last the broker of the default data
-directory, which left its addresses in ``broker.json`` there.
+directory, which left its addresses in ``broker.json`` there. Whoever names a broker on the command line means no other:
+the environment adds nothing to it, and an address that is empty is an error.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 import click
 
 from broker_core.base.errors import ConfigError, ConnectionLostError
+from broker_core.cli.seconds import SPAN_MIN_S, Seconds
 
 if TYPE_CHECKING:
     from broker_core.base.runtime import RuntimeInfo
@@ -40,8 +42,10 @@ class Target:
 
     def client(self) -> Client:
         """A client of this broker; use it as a context manager."""
+        from broker_core.cli.connection_news import ConnectionNews
         from broker_core.client import Client
 
+        ConnectionNews().listen()
         return Client(self.service_url, operation_timeout_s=self.timeout_s)
 
     def admin(self) -> AdminApi:
@@ -55,12 +59,17 @@ def target_options(command: Callable[..., R]) -> Callable[..., R]:
     """Give a command the options that choose a broker, and the chosen Target as its first argument."""
 
     @click.option("--url", metavar="URL", help="Service URL. [default: $PULSARISH_SERVICE_URL, or see --data-dir]")
-    @click.option("--http-url", metavar="URL", help="Admin URL. [default: of the broker found, or port 8080 of --url]")
+    @click.option(
+        "--http-url",
+        metavar="URL",
+        help="Admin URL. [default: of the broker found, or port 8080 of --url; $PULSARISH_HTTP_URL where neither --url "
+        "nor --data-dir is given]",
+    )
     @data_dir_option("Talk to the broker that runs on this directory.")
     @click.option(
         "--timeout",
         "timeout_s",
-        type=click.FloatRange(0, min_open=True),
+        type=Seconds(SPAN_MIN_S),
         default=30.0,
         show_default=True,
         metavar="SECONDS",
@@ -75,12 +84,23 @@ def target_options(command: Callable[..., R]) -> Callable[..., R]:
     return with_target
 
 
+class _Directory(click.Path):
+    """An empty name is the working directory for Python, and a variable that is not set for whoever wrote it."""
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        if not value:
+            self.fail("It is empty.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def data_dir_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """``--data-dir`` with its help; None if it is not given."""
     return click.option(
         "--data-dir",
         metavar="DIRECTORY",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=_Directory(file_okay=False, path_type=Path),
         help=f"{text} [default: $PULSARISH_DATA_DIR, or pulsarish in the user's data home]",
     )
 
@@ -91,21 +111,24 @@ def find_target(
     """Resolve the options against the environment. ConnectionLostError if no broker is known at all."""
     from broker_core.base.runtime import ENV_HTTP_URL, ENV_SERVICE_URL
 
+    for option, given in (("--url", url), ("--http-url", http_url)):
+        if given == "":
+            raise ConfigError(f"{option} is empty", hint="write an address, or leave it out to use the default broker")
     if url and data_dir:
         raise ConfigError("--url and --data-dir both name a broker", hint="give one of them")
-    url = url or (None if data_dir else env.get(ENV_SERVICE_URL))
-    http_url = http_url or env.get(ENV_HTTP_URL)
+    if not url and not data_dir:
+        url, http_url = env.get(ENV_SERVICE_URL), http_url or env.get(ENV_HTTP_URL)
     if url:
         return Target(_checked(url), http_url or _http_url_beside(url), timeout_s)
-    info = running_broker(data_dir or directory_or_default(None, env))
+    info = running_broker(directory_or_default(data_dir, env))
     return Target(info.service_url, http_url or info.http_url, timeout_s)
 
 
 def directory_or_default(data_dir: Path | None, env: Mapping[str, str]) -> Path:
-    """The named directory, or the default one."""
+    """The named directory, or the default one. Shells leave the ``~`` of ``--data-dir=~/pulsar`` to us."""
     from broker_core.base.runtime import default_data_dir
 
-    return data_dir or Path(default_data_dir(env))
+    return Path(os.path.expanduser(data_dir or default_data_dir(env)))
 
 
 def running_broker(data_dir: Path) -> RuntimeInfo:

@@ -46,7 +46,7 @@ def list_topics(target: Target, namespace: str, output: Format | None) -> None:
         for topic, partitions in admin.topics(name).items():
             with suppress(TopicNotFoundError):  # It was deleted meanwhile.
                 rows.append(_topic_row(topic, partitions, admin.topic_stats(topic, partitions)))
-    print_rows(rows, output, empty=f"no topics in {name} yet; make one with: pulsarish produce hello -m hi")
+    print_rows(rows, output, empty=f"no topics in {name} yet; make one with: pulsarish produce {_in(name)} -m hi")
 
 
 @topic.command()
@@ -91,16 +91,20 @@ def delete(target: Target, names: tuple[str, ...], force: bool, yes: bool, dry_r
 
 @topic.command()
 @click.argument("name")
+@click.option("--internal", is_flag=True, help="What lies behind it instead: ledgers and cursors, as JSON.")
 @format_option
 @target_options
-def stats(target: Target, name: str, output: Format | None) -> None:
+def stats(target: Target, name: str, internal: bool, output: Format | None) -> None:
     """Print the statistics of the topic NAME: on a terminal the main ones, else Pulsar's whole object."""
     parsed = TopicName.parse(name)
     with target.admin() as admin:
         found = find_stats(admin, parsed)
         partitions = admin.partitions(parsed)
-    if (output or ("table" if on_terminal() else "jsonl")) != "table":
-        click.echo(json.dumps(found, ensure_ascii=False, indent=2 if output == "json" else None))
+        if internal:
+            found = admin.internal_stats(parsed, partitions)
+    if internal or (output or ("table" if on_terminal() else "jsonl")) != "table":
+        whole = output == "json" or (internal and on_terminal())
+        click.echo(json.dumps(found, ensure_ascii=False, indent=2 if whole else None))
         return
     members: dict[str, Any] = found.get("partitions") or {}
     rows = [_topic_row(TopicName.parse(member), 0, members[member]) for member in sorted(members, key=_partition_order)]
@@ -121,7 +125,7 @@ def update_partitions(target: Target, name: str, partitions: int, output: Format
     with target.admin() as admin:
         before = admin.partitions(_existing(admin, grown))
         if not before:
-            raise UsageError(f"{grown} has no partitions", hint="create one with: pulsarish topic create -p N")
+            raise UsageError(f"{grown} has no partitions", hint="create one with: pulsarish topic create NAME -p N")
         if partitions < before:
             raise UsageError(f"{grown} has {before} partitions, their number can only grow", hint="choose a larger one")
         admin.grow_partitions(grown, partitions)
@@ -161,7 +165,10 @@ def terminate(target: Target, name: str, yes: bool, output: Format | None) -> No
 @format_option
 @target_options
 def delayed(target: Target, name: str, step_s: int, output: Format | None) -> None:
-    """Show how many delayed messages of the topic NAME fall due when. Apache Pulsar cannot tell."""
+    """Show how many delayed messages of the topic NAME fall due when. Apache Pulsar cannot tell.
+
+    They are known, and counted, from when a Shared or Key_Shared consumer made the broker read them.
+    """
     from datetime import UTC, datetime
 
     parsed = TopicName.parse(name)
@@ -175,7 +182,7 @@ def delayed(target: Target, name: str, step_s: int, output: Format | None) -> No
         {"from": datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(), "messages": due[time_ms]}
         for time_ms in sorted(due)
     ]
-    print_rows(rows, output, empty=f"no delayed messages wait in {parsed}")
+    print_rows(rows, output, empty=f"no Shared or Key_Shared consumer of {parsed} waits for delayed messages")
 
 
 def _existing(admin: AdminApi, topic: TopicName) -> TopicName:
@@ -195,19 +202,22 @@ def find_stats(admin: AdminApi, topic: TopicName) -> dict[str, Any]:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask a person before something is lost; without a terminal, ``--yes`` must have been given."""
+    """Ask a person before something is lost; without a terminal, ``--yes`` must have been given.
+
+    NotAllowedError if the answer is no.
+    """
     if yes:
         return
     if not sys.stdin.isatty():
         raise UsageError(f"{question.rstrip('?')}: nobody can be asked, as stdin is not a terminal", hint="add --yes")
     if not click.confirm(question, err=True):
-        raise click.Abort
+        raise NotAllowedError("nothing was done: you said no")
 
 
 def _advice(admin: AdminApi, topic: TopicName) -> str:
-    create = f"create it with: pulsarish topic create {_shortest(topic)}"
+    create = f"create it with: pulsarish topic create {shortest(topic)}"
     if topic.partition_index >= 0:
-        create = f"see: pulsarish topic stats {_shortest(topic.base)}"
+        create = f"see: pulsarish topic stats {shortest(topic.base)}"
     try:
         known = [name.local for name in admin.topics(topic.namespace_name)]
     except (TopicNotFoundError, NotAllowedError):
@@ -216,7 +226,12 @@ def _advice(admin: AdminApi, topic: TopicName) -> str:
     return f'did you mean "{meant}"? {create}' if meant else create
 
 
-def _shortest(topic: TopicName) -> str:
+def _in(namespace: NamespaceName) -> str:
+    """A topic of ``namespace`` to try."""
+    return shortest(TopicName.parse(f"{namespace}/hello"))
+
+
+def shortest(topic: TopicName) -> str:
     """As one would write it."""
     return topic.local if str(topic.namespace_name) == _DEFAULT and topic.persistent else str(topic)
 

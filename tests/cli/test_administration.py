@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from broker_core.cli.policies import NAMESPACE_POLICIES, TOPIC_POLICIES
 from broker_core.client import Client
+from broker_core.server.admin.policies import POLICIES
 from broker_core.testing.running_broker import RunningBroker
 from tests.cli.conftest import Pulsarish
 
@@ -41,6 +43,8 @@ def test_policies_are_set_shown_and_taken_back(pulsarish: Pulsarish, topic: str)
     assert (found["retention"], found["messageTTL"]) == (retention, 9)
     assert found["backlogQuota"]["destination_storage"]["limitSize"] == 1000
     assert set(found) == {"retention", "messageTTL", "backlogQuota"}
+    # What a table shows can be given to --set again.
+    assert json.dumps(retention) in pulsarish("topic", "policies", topic, "-o", "table").stdout.decode()
     left = pulsarish("topic", "policies", topic, "--unset", "messageTTL", "--unset", "backlogQuota")
     assert [row["policy"] for row in _objects(left.stdout)] == ["retention"]
     applied = {
@@ -49,12 +53,21 @@ def test_policies_are_set_shown_and_taken_back(pulsarish: Pulsarish, topic: str)
     assert (applied["messageTTL"], applied["maxUnackedMessagesOnConsumer"]) == (0, 50_000)
 
 
+def test_the_command_knows_every_policy_of_the_broker() -> None:
+    """1.1.5: what the admin REST can set, the command line can; two of them have requests of their own kind."""
+    assert set(TOPIC_POLICIES) == {each.topic for each in POLICIES if each.topic} | {"messageTTL", "backlogQuota"}
+    assert set(NAMESPACE_POLICIES) == {each.namespace for each in POLICIES if each.namespace} | {"backlogQuota"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (("--set", "retentoin={}"), 2, b'did you mean "retention"?'),
         (("--set", "messageTTL"), 2, b"has no value"),
         (("--set", "messageTTL={"), 2, b"not JSON"),
+        (("--set", "messageTTL=x"), 2, b"write a number, true, false"),
+        (("--set", "messageTTL=1", "--unset", "messageTTL"), 2, b'policy "messageTTL" is given twice'),
+        (("--set", "messageTTL=1", "--set", "messageTTL=2"), 2, b'policy "messageTTL" is given twice'),
         (("--unset", "nothing"), 2, b"known are"),
         (("--set", "messageTTL=-1"), 1, b"412"),
     ],
@@ -66,6 +79,23 @@ def test_impossible_policies_are_refused(
     pulsarish("topic", "create", topic)
     done = pulsarish("topic", "policies", topic, *arguments)
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+
+
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_what_lies_behind_a_topic_is_shown(pulsarish: Pulsarish, topic: str, domain: str, partitions: int) -> None:
+    """1.1.8, 7.15: ledgers and cursors in Pulsar's words, of each partition apart; the statistics beside them."""
+    name = f"{domain}://public/default/{topic}"
+    pulsarish("topic", "create", name, "-p", str(partitions))
+    (sums,) = _objects(pulsarish("topic", "stats", name).stdout)
+    assert (sums["msgInCounter"], len(sums.get("partitions", ()))) == (0, partitions)
+    if domain == "persistent":
+        pulsarish("sub", "create", name, "s")
+        assert pulsarish("produce", name, "-m", "1").returncode == 0
+    (found,) = _objects(pulsarish("topic", "stats", name, "--internal").stdout)
+    parts = list(found["partitions"].values()) if partitions else [found]
+    assert sum(part["entriesAddedCounter"] for part in parts) == (1 if domain == "persistent" else 0)
+    assert all(list(part["cursors"]) == ["s"] for part in parts) or domain == "non-persistent"
 
 
 def test_partitions_grow(pulsarish: Pulsarish, topic: str) -> None:
@@ -141,6 +171,14 @@ def test_a_subscription_is_created_where_one_says(pulsarish: Pulsarish, topic: s
     assert pulsarish("sub", "create", topic, "all").returncode == 1
     assert pulsarish("sub", "create", topic, "x", "--from", "now").returncode == 2
     assert pulsarish("sub", "create", f"{topic}nowhere", "x").returncode == 3
+
+
+def test_delayed_messages_that_nobody_waits_for_are_not_said_to_be_none(pulsarish: Pulsarish, topic: str) -> None:
+    """6.1: the broker never looked at them, so it can neither count nor deny them."""
+    pulsarish("produce", topic, "-m", "later", "--deliver-after", "3600")
+    done = pulsarish("topic", "delayed", topic, "-o", "table")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr.endswith(b" waits for delayed messages\n")
 
 
 def test_delayed_messages_are_shown_and_taken_back(broker: RunningBroker, pulsarish: Pulsarish, topic: str) -> None:

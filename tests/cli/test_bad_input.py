@@ -116,14 +116,62 @@ def test_bytes_on_the_command_line_stay_what_they_are(pulsarish: Pulsarish, topi
         (["-p", f"a={NOT_UTF8}"], "properties"),
         (["--name", NOT_UTF8], "name"),
         (["--split-key", ""], "--split-key is empty"),
-        (["--deliver-after", "nan"], "deliver_after_s is nan"),
-        (["--deliver-after", "inf"], "deliver_after_s is inf"),
+        (["--deliver-after", "nan"], "nan is not a number"),
+        (["--deliver-after", "inf"], "inf is not in the range"),
+        (["--deliver-after", "1", "--deliver-at", "5"], "--deliver-at and --deliver-after both say the time"),
+        (["-k", "a", "--split-key", ":"], "-k and --split-key both say the key"),
+        (["--batch-by-key", "--chunking"], "--batch-by-key has no effect with --chunking"),
+        (["--batch-by-key", "--initial-sequence-id", "1"], "no effect with --initial-sequence-id"),
+        (["-p", "a=1", "-p", "a=2"], '--property "a" is given twice'),
     ],
 )
 def test_what_cannot_be_sent_is_refused(pulsarish: Pulsarish, topic: str, arguments: list[str], words: str) -> None:
-    """Code 2, and which of it."""
+    """Code 2, and which of it, in the words of the command line."""
     done = pulsarish("produce", topic, "-m", "x", *arguments)
     assert (done.returncode, done.stdout, words in done.stderr.decode()) == (2, b"", True)
+
+
+def test_what_is_too_large_is_told_of_chunks(pulsarish: Pulsarish, tmp_path: Path, topic: str) -> None:
+    """By the name of the option, not only by that of the client's argument."""
+    (tmp_path / "large").write_bytes(bytes(6 << 20))
+    done = pulsarish("produce", topic, "-f", "large")
+    assert (done.returncode, b"pulsarish produce --chunking" in done.stderr) == (2, True)
+    assert pulsarish("produce", topic, "-f", "large", "--chunking").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("span", "why"),
+    [("nan", "nan is not a number"), *[(span, "is not in the range") for span in ("inf", "1e30", "0", "-1")]],
+)
+@pytest.mark.parametrize("command", [("topic", "list"), ("consume", "t")], ids=" ".join)
+def test_a_timeout_that_is_none(lonely: Pulsarish, command: tuple[str, ...], span: str, why: str) -> None:
+    """Sockets would end in a traceback."""
+    done = lonely(*command, "--url", "pulsar://127.0.0.1:1", "--timeout", span)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"error: Invalid value for '--timeout'")
+    assert why in done.stderr.decode()
+
+
+@pytest.mark.parametrize("text", ["99999999999999999999:0", "1:0:99999999999", "1:0:0:2147483648", "1:-2", "x"])
+@pytest.mark.parametrize(
+    "command",
+    [("consume", "--exit", "--from"), ("sub", "create", "s", "--from"), ("sub", "reset", "s", "--yes", "--to")],
+    ids=" ".join,
+)
+def test_an_id_that_no_broker_has(pulsarish: Pulsarish, topic: str, command: tuple[str, ...], text: str) -> None:
+    """Code 2; and what might stand there instead."""
+    verbs = 2 if command[0] == "sub" else 1
+    done = pulsarish(*command[:verbs], topic, *command[verbs:], text)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"write earliest, latest, " in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--url", "--http-url", "--data-dir"])
+@pytest.mark.parametrize("command", [("topic", "list"), ("produce", "t", "-m", "x")], ids=" ".join)
+def test_an_empty_address_is_not_the_default_one(pulsarish: Pulsarish, command: tuple[str, ...], option: str) -> None:
+    """It is a variable that is not set; who wrote it means another broker than the default one."""
+    done = pulsarish(*command, option, "")
+    assert (done.returncode, done.stdout, b"is empty" in done.stderr.lower()) == (2, b"", True)
 
 
 @pytest.mark.parametrize(

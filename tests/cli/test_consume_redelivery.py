@@ -40,6 +40,23 @@ def test_a_message_that_was_redelivered_too_often_is_set_aside(
     assert pulsarish("consume", f"{topic}-s-DLQ", "--exit", "-o", "raw").stdout == b"poison\n"
 
 
+def test_what_was_not_asked_for_is_not_counted_as_delivered(
+    pulsarish: Pulsarish, broker: RunningBroker, topic: str
+) -> None:
+    """2.4.9, 4.4.3 With -n 1 one message is printed; a thousand behind it were fetched too, came back as redelivered,
+    and were dead letters after some runs, though nobody had seen them."""
+    with Client(broker.service_url) as client:
+        client.subscribe(topic, "s", type="shared", receiver_queue_size=0)  # keeps the counts
+        with client.create_producer(topic, batching_enabled=False) as producer:
+            for number in range(20):
+                producer.send_async(f"{number}")
+        shown = pulsarish("consume", topic, "-s", "s", "-t", "shared", "-n", "1", "-o", "raw")
+        assert shown.stdout == b"0\n"
+        with client.subscribe(topic, "s", type="shared") as consumer:
+            counts = [consumer.receive(WAIT_S).redelivery_count for _ in range(19)]
+    assert sum(counts) <= 1  # A permit that comes back may bring one more.
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -15,6 +15,7 @@ import pytest
 from broker_core.base import errors
 from broker_core.cli.exits import MEANINGS, Exit, exit_code
 from broker_core.cli.main import main
+from broker_core.testing.running_broker import RunningBroker
 from tests.cli.conftest import Pulsarish
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -165,3 +166,19 @@ def test_the_address_may_come_from_the_environment(lonely: Pulsarish) -> None:
     assert b"http://127.0.0.1:8080" in lonely("topic", "list", PULSARISH_SERVICE_URL="pulsar://127.0.0.1:1").stderr
     done = lonely("topic", "list", "--data-dir", "none", PULSARISH_SERVICE_URL="pulsar://127.0.0.1:1")
     assert b'no broker runs on "none"' in done.stderr
+
+
+def test_a_directory_below_home_may_begin_with_a_tilde(lonely: Pulsarish, tmp_path: Path) -> None:
+    """As for Spark: shells do not expand it behind = or in a file of variables, and no folder is ever called ~."""
+    for done in (lonely("topic", "list", "--data-dir=~/d"), lonely("topic", "list", PULSARISH_DATA_DIR="~/d")):
+        assert (done.returncode, f'no broker runs on "{tmp_path}/d"' in done.stderr.decode()) == (5, True)
+    assert lonely("doctor", "--data-dir=~/d").stderr.startswith(f"error: {tmp_path}/d is no data directory".encode())
+
+
+def test_who_names_a_broker_on_the_command_line_means_no_other(pulsarish: Pulsarish, broker: RunningBroker) -> None:
+    """An admin address in the environment is that of another broker, on which a topic would be deleted."""
+    elsewhere = "http://127.0.0.1:1"
+    assert pulsarish("topic", "list", PULSARISH_HTTP_URL=elsewhere).returncode == 5
+    assert pulsarish("topic", "list", "--data-dir", str(broker.data_dir), PULSARISH_HTTP_URL=elsewhere).returncode == 0
+    by_url = pulsarish("topic", "list", "--url", "pulsar://127.0.0.2:1", PULSARISH_HTTP_URL=elsewhere)
+    assert (by_url.returncode, b"http://127.0.0.2:8080" in by_url.stderr) == (5, True)

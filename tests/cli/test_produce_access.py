@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_core.client import Client
+from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import RunningBroker
 from tests.cli.conftest import Pulsarish
 
@@ -33,8 +33,8 @@ def test_a_load_that_is_run_again_stores_nothing_twice(pulsarish: Pulsarish, top
 
 def test_exclusive_access(pulsarish: Pulsarish, broker: RunningBroker, topic: str) -> None:
     """1.7.4: refused beside another producer, unless that one is pushed out."""
-    with Client(broker.service_url) as client:
-        client.create_producer(topic)
+    with RawClient(broker.service_url) as other:
+        must_succeed(other.open_producer(topic))
         refused = pulsarish("produce", topic, "-m", "x", "--access-mode", "exclusive")
         assert refused.returncode != 0
         assert b"exclusive access" in refused.stderr

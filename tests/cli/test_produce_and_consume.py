@@ -83,8 +83,12 @@ def test_json_lines_come_back_as_the_same_messages(pulsarish: Pulsarish, topic: 
         (b'{"vale": "x"}', b'unknown field "vale"'),
         (b'{"value": 1}', b"value must be a text"),
         (b'{"valueBase64": "?"}', b"valueBase64 is not base64"),
-        (b'{"properties": {"a": 1}}', b"properties must be an object of texts"),
-        (b'{"eventTime": -1}', b"eventTime must be milliseconds"),
+        (b'{"value": "", "properties": {"a": 1}}', b"properties must be an object of texts"),
+        (b'{"value": "", "properties": []}', b"properties must be an object of texts"),
+        (b'{"value": "", "eventTime": -1}', b"eventTime must be milliseconds"),
+        (b'{"value": "", "eventTime": ""}', b"eventTime must be milliseconds"),
+        (b'{"value": "", "eventTime": true}', b"eventTime must be milliseconds"),
+        (b'{"key": "k"}', b'it has no "value" (null: a message without one)'),
     ],
 )
 def test_a_bad_json_line_is_named(pulsarish: Pulsarish, topic: str, line: bytes, why: bytes) -> None:
@@ -156,6 +160,56 @@ def test_following_prints_what_comes_later_and_ends_with_ctrl_c(
             assert process.wait(20) == 0
         with client.subscribe(topic, "s") as consumer:
             assert not consumer.has_message_available() or consumer.receive(10).value == b"after"
+
+
+def test_a_lost_broker_is_told_and_so_is_its_return(tmp_path: Path) -> None:
+    """Else waiting for a dead broker looks like waiting for messages; what comes afterwards is printed."""
+    with RunningBroker(tmp_path / "data") as broker:
+        with Client(broker.service_url) as client, client.create_producer("t") as producer:
+            producer.send("before")
+        command = command_line("consume", "t", "-o", "raw", "--url", broker.service_url)
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdout=pipe, stderr=pipe, env=environment(tmp_path)) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline() == b"before\n"
+            broker.kill()
+            assert process.stderr.readline().startswith(b"the connection is lost, trying again: ")
+            broker.start()
+            assert process.stderr.readline() == b"connected again\n"
+            with Client(broker.service_url) as client, client.create_producer("t") as producer:
+                producer.send("after")
+            assert process.stdout.readline() == b"after\n"
+            process.kill()
+
+
+@pytest.mark.parametrize("subscription", [(), ("-s", "s")], ids=["reader", "subscription"])
+def test_following_ends_where_a_terminated_topic_does(
+    broker: RunningBroker, pulsarish: Pulsarish, tmp_path: Path, topic: str, subscription: tuple[str, ...]
+) -> None:
+    """7.5: with exit code 0 and a word on stderr, as nothing will ever come again."""
+    pulsarish("produce", topic, "-m", "one", "-m", "two")
+    pulsarish("topic", "terminate", topic, "-y")
+    command = command_line("consume", topic, *subscription, "-o", "raw", "--url", broker.service_url)
+    done = subprocess.run(command, capture_output=True, env=environment(tmp_path), timeout=20, check=False)
+    assert (done.returncode, done.stdout) == (0, b"one\ntwo\n")
+    assert b"was terminated" in done.stderr
+
+
+def test_what_is_held_back_or_with_others_is_not_waited_for_for_ever(
+    broker: RunningBroker, pulsarish: Pulsarish, topic: str
+) -> None:
+    """6.1.2, 2.4.1: on Shared, --exit ends when nothing has come for so long, in good order, and says what is left."""
+    command = ("consume", topic, "-s", "s", "-t", "shared", "--exit", "--timeout", "3", "-o", "raw")
+    pulsarish("produce", topic, "-m", "now")
+    pulsarish("produce", topic, "-m", "later", "--deliver-after", "3600")
+    done = pulsarish(*command)
+    assert (done.returncode, done.stdout) == (0, b"now\n")
+    assert b"delayed, or with other consumers" in done.stderr
+    with Client(broker.service_url) as client, client.subscribe(topic, "s", type="shared") as other:
+        pulsarish("produce", topic, "-m", "theirs")
+        assert other.receive(20).value == b"theirs"
+        assert pulsarish(*command).stdout == b""
 
 
 def test_whoever_reads_the_output_may_leave(broker: RunningBroker, tmp_path: Path, topic: str) -> None:

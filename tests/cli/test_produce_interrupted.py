@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``pulsarish produce`` and Ctrl-C."""
+"""``pulsarish produce`` and Ctrl-C, and a broker that falls silent."""
 
 from __future__ import annotations
 
@@ -48,6 +48,32 @@ def test_what_was_sent_before_ctrl_c_has_its_ids_printed(
         assert process.wait(WAIT_S) == 130
         out, err = process.communicate()
     assert (out.decode().split(), err.strip()) == ([str(each) for each in stored], b"")
+
+
+def test_a_receipt_that_does_not_come_is_waited_for_as_long_as_the_timeout(tmp_path: Path, topic: str) -> None:
+    """--timeout holds for receipts, too: code 6, and the ids of what was confirmed are there."""
+    with RunningBroker(tmp_path / "data") as broker:
+        command = command_line("produce", topic, "--url", broker.service_url, "--timeout", "2")
+        with (
+            Client(broker.service_url) as client,
+            client.subscribe(topic, "s") as consumer,
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env=environment(tmp_path),
+            ) as process,
+        ):  # fmt: skip
+            assert process.stdin is not None
+            process.stdin.write(b"one\n")
+            process.stdin.flush()
+            stored = consumer.receive(WAIT_S).message_id
+            broker.signal(signal.SIGSTOP)
+            try:
+                out, err = process.communicate(b"two\n", WAIT_S)
+            finally:
+                process.kill()
+                broker.signal(signal.SIGCONT)
+    assert (process.returncode, out.decode().split()) == (6, [str(stored)])
+    assert b"in 2 s" in err
 
 
 @pytest.mark.filterwarnings("ignore:coroutine 'Producer._flush' was never awaited")

@@ -17,12 +17,13 @@ from broker_core.testing.running_broker import RunningBroker
 from tests.cli.conftest import Pulsarish, command_line, environment
 
 
-def _at_a_terminal(home: Path, *arguments: str, **env: str) -> str:
-    """Everything that the command writes to a terminal of 120 columns."""
+def _at_a_terminal(home: Path, *arguments: str, typed: bytes = b"", **env: str) -> str:
+    """Everything that the command writes to a terminal of 120 columns, and its exit code on the last line."""
     ours, theirs = pty.openpty()
+    os.write(ours, typed)
     with subprocess.Popen(
         command_line(*arguments), stdin=theirs, stdout=theirs, stderr=theirs,
-        env=environment(home, COLUMNS="120", TERM="xterm", **env),
+        env=environment(home, **{"COLUMNS": "120", "TERM": "xterm", **env}),
     ) as process:  # fmt: skip
         os.close(theirs)
         written = b""
@@ -32,8 +33,8 @@ def _at_a_terminal(home: Path, *arguments: str, **env: str) -> str:
         except OSError:
             pass  # Linux reports the end of the other side as an error
         os.close(ours)
-        process.wait(20)
-    return written.decode().replace("\r\n", "\n")
+        code = process.wait(20)
+    return f"{written.decode()}\n{code}".replace("\r\n", "\n")
 
 
 def _plain(text: str) -> str:
@@ -50,6 +51,29 @@ def test_a_terminal_gets_tables_and_a_pipe_json(broker: RunningBroker, pulsarish
     assert pulsarish("topic", "list").stdout.startswith(b'{"topic": "persistent://public/default/orders"')
     assert pulsarish("topic", "list", "-o", "table").stdout.startswith(b"TOPIC ")
     assert pulsarish("topic", "list", "-o", "json").stdout.startswith(b"[\n")
+
+
+def test_a_narrow_terminal_cuts_nothing_off(broker: RunningBroker, pulsarish: Pulsarish, tmp_path: Path) -> None:
+    """Names stay in one piece, to be copied; of the settings those columns are there that the help speaks of."""
+    pulsarish("topic", "create", "a-topic-with-a-longer-name")
+    here = str(broker.data_dir)
+    listed = _plain(_at_a_terminal(tmp_path, "topic", "list", PULSARISH_DATA_DIR=here, COLUMNS="80"))
+    assert "persistent://public/default/a-topic-with-a-longer-name" in listed
+    assert "…" not in listed
+    shown = _plain(_at_a_terminal(tmp_path, "config", "show", COLUMNS="80"))
+    assert shown.splitlines()[0].split() == ["NAME", "VALUE", "ORIGIN"]
+    assert "subscriptionKeySharedUseClassicPersistentImplementation" in shown
+    assert "…" not in shown
+
+
+def test_who_says_no_is_told_that_nothing_was_done(broker: RunningBroker, pulsarish: Pulsarish, tmp_path: Path) -> None:
+    """Code 1: Ctrl-C has one of its own."""
+    pulsarish("topic", "create", "kept")
+    here = str(broker.data_dir)
+    shown = _plain(_at_a_terminal(tmp_path, "topic", "delete", "kept", typed=b"n\n", PULSARISH_DATA_DIR=here))
+    assert shown.splitlines()[-1] == "1"
+    assert "error: nothing was done\nyou said no\n" in shown
+    assert pulsarish("topic", "stats", "kept").returncode == 0
 
 
 def test_an_empty_list_teaches_the_next_command(tmp_path: Path) -> None:

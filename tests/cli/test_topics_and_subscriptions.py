@@ -100,6 +100,16 @@ def test_a_namespace_that_does_not_exist_is_not_found(pulsarish: Pulsarish) -> N
     assert pulsarish("topic", "list", "no/where").returncode == 3
 
 
+def test_what_to_do_next_names_the_namespace(pulsarish: Pulsarish) -> None:
+    """A short name would lead to public/default."""
+    pulsarish("namespace", "create", "public/quiet")
+    empty = pulsarish("topic", "list", "public/quiet", "-o", "table")
+    assert b"pulsarish produce persistent://public/quiet/hello -m hi" in empty.stderr
+    pulsarish("topic", "create", "public/quiet/orders")
+    lost = pulsarish("sub", "stats", "public/quiet/orders", "s")
+    assert (lost.returncode, b"sub list persistent://public/quiet/orders\n" in lost.stderr) == (3, True)
+
+
 def test_subscriptions_are_listed_and_deleted(broker: RunningBroker, pulsarish: Pulsarish, topic: str) -> None:
     """Type, backlog and consumers; an unknown one is suggested; deleting needs --yes."""
     for text in ("1", "2", "3"):
