@@ -22,6 +22,7 @@ from pulsarish_spark.start_spec import AtIndex, Point
 
 _TIME_SEARCH_TIMEOUT_S: Final = 10.0
 _SHOWN_MAX: Final = 256
+_NO_FURTHER: Final = "give one up to the end; one that was good before is of a topic that was made anew"
 
 
 class _Shown(NamedTuple):
@@ -121,7 +122,9 @@ class BrokerView:
                 hint="give an id ledger:entry",
             )
         if index > max(end.message_index, 0):
-            raise ConfigError(f"{what} is message index {index}, behind the end {max(end.message_index, 0)}")
+            raise ConfigError(
+                f"{what} is message index {index}, behind the end {max(end.message_index, 0)}", hint=_NO_FURTHER
+            )
         if index >= end.message_index:
             return end
         if index < first.message_index:
@@ -157,7 +160,7 @@ class BrokerView:
         if at is None:
             end = self.latest(name)
             if wanted.key > end.key:
-                raise ConfigError(f"{what} is {wanted.text(0)}, behind the end {end.text(0)}")
+                raise ConfigError(f"{what} is {wanted.text(0)}, behind the end {end.text(0)}", hint=_NO_FURTHER)
             return end
         if at.position == wanted.position:
             known = at.message_index >= 0

@@ -100,4 +100,4 @@ def embedded_broker(data_dir: str | os.PathLike[str] | None = None, env: Mapping
 
     Returns its ``service_url`` and ``http_url``. Without ``data_dir`` it is the default one of the environment.
     """
-    return embedded.ensure(Path(data_dir if data_dir is not None else default_data_dir(env)).expanduser().absolute())
+    return embedded.ensure(embedded.named_directory(default_data_dir(env) if data_dir is None else data_dir))

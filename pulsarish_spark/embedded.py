@@ -28,7 +28,7 @@ from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from broker_core.base.clock import SystemClock
-from broker_core.base.errors import OperationTimeoutError, PulsarishError
+from broker_core.base.errors import ConfigError, OperationTimeoutError, PulsarishError
 from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 
 IDLE_STOP_S: Final = 300
@@ -83,12 +83,26 @@ def ensure(data_dir: Path) -> RuntimeInfo:
 
     Raises EmbeddedBrokerError if it cannot start, OperationTimeoutError if it is not ready in ``START_TIMEOUT_S``.
     """
-    try:
+    with _usable(data_dir):
         if (info := find(data_dir)) is not None:
             return info
         data_dir.mkdir(parents=True, exist_ok=True)
         with _only_starter(data_dir):
             return find(data_dir) or _start(data_dir)
+
+
+def named_directory(data_dir: str | os.PathLike[str]) -> Path:
+    """The absolute path of a directory that somebody named; ConfigError if the name is empty."""
+    if not os.fspath(data_dir):
+        raise ConfigError("the data directory is an empty text", hint="name one, or leave it out for the default")
+    return Path(os.path.expanduser(data_dir)).absolute()
+
+
+@contextlib.contextmanager
+def _usable(data_dir: Path) -> Iterator[None]:
+    """What the system has against ``data_dir`` becomes an EmbeddedBrokerError."""
+    try:
+        yield
     except OSError as error:
         raise EmbeddedBrokerError(
             f"{data_dir} cannot be the data directory of the embedded broker: {error.strerror or error}",
@@ -109,13 +123,15 @@ class LocalBroker(NamedTuple):
 def local(data_dir: str | os.PathLike[str] | None = None) -> Iterator[LocalBroker]:
     """Run a broker of its own on free ports for the length of the block, for tests and notebooks.
 
-    It is stopped at the end, and its data is deleted unless it lies in a ``data_dir`` that was named.
+    It is stopped at the end, and its data is deleted unless it lies in a ``data_dir`` that was named. Raises
+    EmbeddedBrokerError if it cannot start, as where another broker serves ``data_dir``.
     """
-    directory = Path(data_dir) if data_dir is not None else Path(tempfile.mkdtemp(prefix="pulsarish-"))
-    directory.mkdir(parents=True, exist_ok=True)
-    process = _launch(directory, Ports(), idle_stop_s=LOCAL_IDLE_STOP_S)
+    directory = Path(tempfile.mkdtemp(prefix="pulsarish-")) if data_dir is None else named_directory(data_dir)
+    with _usable(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        process = _launch(directory, Ports(), idle_stop_s=LOCAL_IDLE_STOP_S)
     try:
-        info = _await_ready(directory, process)
+        info = _await_ready(directory, process, only=process.pid)
         yield LocalBroker(info.service_url, info.http_url, directory, process.pid)
     finally:
         _end(process)
@@ -185,12 +201,12 @@ def _launch(data_dir: Path, ports: Ports, *, idle_stop_s: int) -> subprocess.Pop
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
 
-def _await_ready(data_dir: Path, process: subprocess.Popen[bytes]) -> RuntimeInfo:
-    """Wait until ``process`` serves ``data_dir``."""
+def _await_ready(data_dir: Path, process: subprocess.Popen[bytes], *, only: int | None = None) -> RuntimeInfo:
+    """Wait until ``process``, or another one that was quicker, serves ``data_dir``; ``only``: that one and no other."""
     deadline = _clock.monotonic() + START_TIMEOUT_S
     while _clock.monotonic() < deadline:
         ended = process.poll()
-        if (info := find(data_dir)) is not None:
+        if (info := find(data_dir)) is not None and only in (None, info.pid):
             return info
         if ended is not None:
             raise EmbeddedBrokerError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -168,14 +168,16 @@ OPTIONS: Final = (
         parse_offset_spec,
         '{"flights":{"0":"5:12","1":1000,"2":"earliest"}}',
         "Where a new query starts: earliest, latest, or a map of words, ids ledger:entry[:partition[:batch]] and "
-        "message indexes (-1 latest, -2 earliest). Default latest in a stream, earliest in a batch.",
+        "message indexes (-1 latest, -2 earliest). Default latest in a stream, earliest in a batch, also for what a "
+        "map does not name.",
     ),
     Option(
         "endingOffsets",
         Side.BATCH_READ,
         parse_offset_spec,
         '{"flights":{"0":"5:12"}}',
-        "Where a batch read ends (exclusive), same forms. Default latest, found when the data is read.",
+        "Where a batch read ends (exclusive), same forms. Default latest, also for what a map does not name; found "
+        "when the data is read.",
         wrong_side=_NO_END,
     ),
     Option(
@@ -257,6 +259,9 @@ OPTIONS: Final = (
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """Spark passes these of its own to a streaming sink."""
 
+_SHOWN_MAX: Final = 200
+"""Characters of a wrong value that an error repeats."""
+
 _BY_KEY: Final = {key.lower(): option for option in OPTIONS for key in (option.name, *option.aliases)}
 _LIKENESS_MIN: Final = 0.7
 _SELECTORS: Final = ("topic", "topics", "assign")
@@ -266,6 +271,11 @@ _NAME_IT: Final = 'is not supported; name the subscription: .option("subscriptio
 _NO_MINIMUM: Final = "is not supported: a batch takes what there is; a trigger interval makes fewer and larger batches"
 _BY_WORD_OR_ID: Final = "is not supported: startingTimestamp and endingTimestamp hold for all partitions alike"
 _NOT_NEEDED: Final = "is not needed here; remove it"
+_OF_A_TABLE: Final = (
+    "came from CREATE TABLE, which does not keep options; a view does: "
+    "CREATE TEMPORARY VIEW flights USING pulsarish OPTIONS (topic 'flights')"
+)
+_OF_A_QUERY: Final = "is Spark's own, of a query that is written as a stream; give it after writeStream"
 
 _REFUSED: Final = {
     "kafka.bootstrap.servers": "names a Kafka cluster and this format speaks Pulsar; "
@@ -273,8 +283,10 @@ _REFUSED: Final = {
     "subscribepattern": _NAME_THEM,
     "topicspattern": _NAME_THEM,
     "paths": 'was given by load([...]); name the topics: .option("topics", "a,b").load()',
-    "provider": "came from CREATE TABLE, which does not keep options; a view does: "
-    "CREATE TEMPORARY VIEW flights USING pulsarish OPTIONS (topic 'flights')",
+    "owner": _OF_A_TABLE,
+    "provider": _OF_A_TABLE,
+    "checkpointlocation": _OF_A_QUERY,
+    "queryname": _OF_A_QUERY,
     "startingoffsetsbytimestamp": _BY_WORD_OR_ID,
     "endingoffsetsbytimestamp": _BY_WORD_OR_ID,
     "minoffsetspertrigger": _NO_MINIMUM,
@@ -363,7 +375,8 @@ def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, s
 
 def write_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, str]) -> WriteOptions:
     """Check ``raw`` for ``side`` and give it types; ConfigError says what is wrong."""
-    given = _parse_all({key: text for key, text in raw.items() if key.lower() not in _SPARKS_OWN}, side)
+    sparks_own = _SPARKS_OWN if side is Side.STREAM_WRITE else frozenset()
+    given = _parse_all({key: text for key, text in raw.items() if key.lower() not in sparks_own}, side)
     return WriteOptions(
         address=_address(given, environment),
         topic=given.get("topic", ""),
@@ -378,7 +391,7 @@ def _parse_all(raw: Mapping[str, str], side: Side) -> dict[str, Any]:
     given: dict[str, Any] = {}
     spelled: dict[str, str] = {}
     for key, text in raw.items():
-        option = _find(key)
+        option = _find(key, side)
         _check_side(option, side)
         if option.name in given:
             raise ConfigError(
@@ -387,24 +400,38 @@ def _parse_all(raw: Mapping[str, str], side: Side) -> dict[str, Any]:
         try:
             given[option.name] = option.parse(text)
         except (ValueError, PulsarishError) as error:
-            raise ConfigError(f'option {option.name}="{text}" is not valid: {error}', hint=_example(option)) from error
+            raise ConfigError(
+                f'option {option.name}="{_shown(text)}" is not valid: {error}', hint=_example(option)
+            ) from error
         spelled[option.name] = key
     return given
 
 
-def _find(key: str) -> Option:
+def _shown(text: str) -> str:
+    """``text`` as far as it fits into one line."""
+    cut = text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in cut)
+
+
+def _find(key: str, side: Side) -> Option:
     option = _BY_KEY.get(key.lower())
     if option is not None:
         return option
     if why := _REFUSED.get(key.lower()):
         raise ConfigError(f'option "{key}" {why}')
-    if near := closest(key, _BY_KEY, likeness_min=_LIKENESS_MIN):
+    here = [name for name, option in _BY_KEY.items() if option.sides & side]
+    if near := _nearest(key, here) or _nearest(key, _BY_KEY):
         option = _BY_KEY[near]
         raise ConfigError(f'option "{key}" is unknown', hint=f"did you mean {option.name}? {_example(option)}")
     for start, whose in _FOREIGN.items():
         if key.lower().startswith(start):
             raise ConfigError(f'option "{key}" is a setting of {whose}, which is not used here', hint="remove it")
-    raise ConfigError(f'option "{key}" is unknown', hint="the options are " + ", ".join(o.name for o in OPTIONS))
+    names = ", ".join(option.name for option in OPTIONS if option.sides & side)
+    raise ConfigError(f'option "{key}" is unknown', hint=f"the options are {names}")
+
+
+def _nearest(key: str, names: Iterable[str]) -> str | None:
+    return closest(key, names, likeness_min=_LIKENESS_MIN)
 
 
 def _check_side(option: Option, side: Side) -> None:

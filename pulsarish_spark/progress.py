@@ -38,8 +38,10 @@ class PartitionLag(NamedTuple):
 def lag(progress: Any) -> Lag:
     """The lag of every partition that a query reads with this format, from one of its progress reports.
 
-    ``progress``: a StreamingQueryProgress, its dictionary or its JSON text.
+    ``progress``: a StreamingQueryProgress, its dictionary or its JSON text; None, before the first batch: no lag known.
     """
+    if progress is None:
+        return {}
     found: Lag = {}
     for source in _as_dict(progress).get("sources", []):
         end, newest = (_offset(source.get(name)) for name in ("endOffset", "latestOffset"))

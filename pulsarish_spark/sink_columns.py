@@ -74,8 +74,14 @@ def check_columns(schema: StructType, topic_option: str) -> None:
         if name in SINK_COLUMNS and not _fits(name, found):
             raise ConfigError(
                 f"column {name} is {found.simpleString()}, but the sink takes {SINK_COLUMNS[name].type_words}",
-                hint=_conversion(name),
+                hint=_conversion(name, found),
             )
+    if len(fields) < len(schema.fields):
+        names = schema.fieldNames()
+        raise ConfigError(
+            f"there are several columns {next(name for name in names if names.count(name) > 1)}",
+            hint="drop or rename all but one",
+        )
     if "value" not in fields:
         raise ConfigError(
             f"there is no column value among {', '.join(fields) or 'no columns'}",
@@ -117,10 +123,16 @@ def _is(field: StructField, name: str, kind: type[DataType]) -> bool:
     return field.name == name and isinstance(field.dataType, kind)
 
 
-def _conversion(name: str) -> str:
-    if SINK_COLUMNS[name].type_words == _TEXT_OR_BYTES:
-        return f'example: df.withColumn("{name}", to_json("{name}")), or CAST({name} AS STRING)'
-    return f'example: df.withColumn("{name}", expr("CAST({name} AS {SINK_COLUMNS[name].type_words.upper()})"))'
+def _conversion(name: str, found: DataType) -> str:
+    """An example that makes what was found into what is wanted."""
+    wanted, made = SINK_COLUMNS[name].type_words, name
+    if wanted == _TEXT_OR_BYTES:
+        if isinstance(found, StructType | ArrayType | MapType):
+            return f'example: df.withColumn("{name}", to_json("{name}"))'
+        wanted = "string"
+    if name == "headers" and isinstance(found, MapType):
+        made = f"map_entries({name})"
+    return f'example: df.withColumn("{name}", expr("CAST({made} AS {wanted})"))'
 
 
 # ------------------------------------------------------------------------------------------ rows on an executor

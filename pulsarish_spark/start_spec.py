@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal, TypeAlias
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.positions import MessageId
 from pulsarish_spark.offsets import Offset
-from pulsarish_spark.topics import TopicPartition, parse_topic
+from pulsarish_spark.topics import TopicPartition, once, parse_json, parse_topic
 
 Word: TypeAlias = Literal["earliest", "latest"]
 
@@ -37,7 +37,7 @@ LONG_MAX: Final = 2**63 - 1
 BATCH_MAX: Final = 2**31 - 1
 """The place in a batch is a 32-bit number."""
 
-K = TypeVar("K")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _FORMS: Final = (
     'earliest, latest, an id "ledger:entry[:partition[:batch]]" or a message index (-1 is latest, -2 is earliest)'
@@ -82,21 +82,16 @@ def parse_offset_spec(text: str) -> OffsetSpec:
     """Read the text of an option; ValueError says what is wrong with it."""
     if word := _word(text):
         return OffsetSpec(everywhere=word)
-    try:
-        document = json.loads(text, object_pairs_hook=_once)
-    except json.JSONDecodeError as error:
-        if not text.lstrip().startswith("{"):
-            raise ValueError("it takes earliest, latest or a JSON object") from error
-        raise ValueError(f"it is not JSON ({error.msg} at character {error.pos + 1})") from error
-    if not isinstance(document, dict):
+    if not text.lstrip().startswith("{"):
         raise ValueError("it takes earliest, latest or a JSON object")
+    document = parse_json(text)
     topics: dict[str, Word] = {}
     partitions: dict[TopicPartition, Point] = {}
-    for topic, found in _once([(parse_topic(name), found) for name, found in document.items()]).items():
+    for topic, found in once([(parse_topic(name), found) for name, found in document.items()]).items():
         if isinstance(found, str) and (word := _word(found)):
             topics[topic] = word
         elif isinstance(found, dict):
-            partitions |= _once([(_partition(topic, key), _point(value)) for key, value in found.items()])
+            partitions |= once([(_partition(topic, key), _point(value)) for key, value in found.items()])
         else:
             raise ValueError(f"topic {topic} takes earliest, latest or an object of partitions")
     return OffsetSpec(None, topics, partitions)
@@ -114,16 +109,7 @@ def parse_timestamp_ms(text: str) -> int:
         raise ValueError("it takes milliseconds since 1970, or a time like 2026-01-01T00:00:00Z") from error
     if moment.tzinfo is None:
         raise ValueError("it has no time zone; write 2026-01-01T00:00:00Z")
-    return int(moment.astimezone(UTC).timestamp() * 1000)
-
-
-def _once(pairs: list[tuple[K, Any]]) -> dict[K, Any]:
-    """A JSON object; ValueError if it names something twice, of which JSON takes the last."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f'it says two things of "{next(name for name in names if names.count(name) > 1)}"')
-    return found
+    return max((moment - _EPOCH) // timedelta(milliseconds=1), 0)  # nothing was ever published before
 
 
 def _word(text: str) -> Word | None:

@@ -14,7 +14,7 @@ import threading
 from typing import Final
 
 from broker_core.base.clock import Clock, SystemClock
-from broker_core.base.errors import ConfigError
+from broker_core.base.errors import ConfigError, NotAllowedError, TopicNotFoundError
 from broker_core.client import Client
 from pulsarish_spark.admission import admit
 from pulsarish_spark.broker_view import BrokerView
@@ -74,6 +74,17 @@ class StreamDriver:
 
     def latest(self, start: SourceOffset, limit: int | None) -> SourceOffset:
         """How far the next batch from ``start`` goes; ``start`` itself if there is nothing new."""
+        try:
+            return self._latest(start, limit)
+        except (TopicNotFoundError, NotAllowedError):
+            if self._target is not None:
+                raise  # What AvailableNow reads is fixed, its partitions too.
+            # A partition went since the last look: it is not found, or, where its topic is not partitioned any more,
+            # may not be made. What that means is decided by those that there are now.
+            self._look_for_partitions()
+            return self._latest(start, limit)
+
+    def _latest(self, start: SourceOffset, limit: int | None) -> SourceOffset:
         first = self._initial is not None and not self._planned and start == self._initial
         self._refresh_layout()
         begin = self._begin(start.offsets)
@@ -130,8 +141,11 @@ class StreamDriver:
         if self._bounded and self._target is not None:
             return
         if self._clock.monotonic() - self._layout_at >= DISCOVERY_S:
-            self._layout = discover(self.options.selection, self._client, missing_ok=True)
-            self._layout_at = self._clock.monotonic()
+            self._look_for_partitions()
+
+    def _look_for_partitions(self) -> None:
+        self._layout = discover(self.options.selection, self._client, missing_ok=True)
+        self._layout_at = self._clock.monotonic()
 
     def _begin(self, start: Offsets) -> dict[TopicPartition, Offset]:
         """``start`` for the partitions that exist now; those that are new begin at their first message."""

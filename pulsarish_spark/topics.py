@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from broker_core.base.errors import ConfigError, TopicNotFoundError
 from broker_core.base.names import TopicName
+
+K = TypeVar("K")
 
 
 class TopicPartition(NamedTuple):
@@ -113,18 +115,36 @@ def parse_topics(text: str) -> Selection:
 
 def parse_assign(text: str) -> Selection:
     """Kafka's form, ``{"topic":[0,1]}``."""
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"it is not JSON ({error.msg} at character {error.pos + 1})") from error
+    found = parse_json(text)
     if not isinstance(found, dict) or not found:
         raise ValueError("it takes a JSON object of topics, each with a list of partitions")
-    topics: dict[str, tuple[int, ...]] = {}
-    for name, partitions in found.items():
-        if not isinstance(partitions, list) or not partitions or not all(_is_number(p) for p in partitions):
-            raise ValueError(f"topic {name} takes a list of partition numbers")
-        topics[parse_topic(name)] = tuple(sorted(set(partitions)))
+    topics = once([(parse_topic(name), _partitions(name, listed)) for name, listed in found.items()])
     return Selection(tuple(sorted(topics.items())))
+
+
+def parse_json(text: str) -> Any:
+    """What a JSON text says; ValueError if it is none, or says two things of one name."""
+    try:
+        return json.loads(text, object_pairs_hook=once)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not JSON ({error.msg} at character {error.pos + 1})") from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
+def once(pairs: list[tuple[K, Any]]) -> dict[K, Any]:
+    """A JSON object; ValueError if it names something twice, of which JSON takes the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f'it says two things of "{next(name for name in names if names.count(name) > 1)}"')
+    return found
+
+
+def _partitions(topic: str, listed: object) -> tuple[int, ...]:
+    if not isinstance(listed, list) or not listed or not all(_is_number(number) for number in listed):
+        raise ValueError(f"topic {topic} takes a list of partition numbers")
+    return tuple(sorted(set(listed)))
 
 
 def _is_number(value: object) -> bool:

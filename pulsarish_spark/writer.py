@@ -68,7 +68,7 @@ class _Targets:
         if not 0 <= partition < len(names):
             raise ConfigError(
                 f"column partition is {partition} in a row, but topic {topic} has {len(names)}",
-                hint="partitions are counted from 0; a null leaves the choice to the key",
+                hint="partitions are counted from 0; without the column, or where it is null, the key decides",
             )
         return names[partition]
 

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from broker_core.base.errors import ConfigError
 from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.client import Client
 from pulsarish_spark import embedded, embedded_broker, local
@@ -172,3 +173,24 @@ def test_a_local_broker_leaves_nothing_behind() -> None:
     assert not directory.exists()
     with pytest.raises(ProcessLookupError):
         os.kill(broker.pid, 0)
+
+
+def test_a_local_broker_is_never_somebody_else_s(data_dir: Path) -> None:
+    """Of a directory that is in use it would hand out the other broker, under its own process id, and not stop it."""
+    other = embedded_broker(data_dir)
+    with pytest.raises(embedded.EmbeddedBrokerError, match=f"is in use by process {other.pid}"), local(data_dir):
+        pass
+    assert embedded.find(data_dir) == other
+
+
+def test_a_local_broker_on_a_directory_that_cannot_be_is_explained(tmp_path: Path) -> None:
+    """As for the one that the source starts; an empty name is not the working directory."""
+    (tmp_path / "file").write_text("mine")
+    with (
+        pytest.raises(embedded.EmbeddedBrokerError, match="file cannot be the data directory"),
+        local(tmp_path / "file"),
+    ):
+        pass
+    for start in (local("").__enter__, lambda: embedded_broker("")):
+        with pytest.raises(ConfigError, match="the data directory is an empty text; name one"):
+            start()

@@ -197,6 +197,30 @@ READ_ERRORS = [
             """example: .option("assign", '{"flights":[0,2]}')"""
         ),
     ),
+    (
+        Side.READ,
+        {"topic": "t", "checkpointLocation": "/c"},
+        (
+            'option "checkpointlocation" is Spark\'s own, of a query that is written as a stream; '
+            "give it after writeStream"
+        ),
+    ),
+    (
+        Side.BATCH_READ,
+        {"topic": "t", "minPartitions": "9" * 4000 + "x"},
+        (
+            f'option minPartitions="{"9" * 200}..." is not valid: it takes a whole number from 1 up; '
+            'example: .option("minPartitions", "8")'
+        ),
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "failOnDataLoss": "a\nb"},
+        (
+            'option failOnDataLoss="a\\nb" is not valid: it takes true or false; '
+            'example: .option("failOnDataLoss", "false")'
+        ),
+    ),
 ]
 
 
@@ -229,6 +253,7 @@ def test_a_wrong_read_option_is_explained_in_one_line(side: Side, options: dict[
             '{"flights":{"0":1},"public/default/flights":{"1":2}}',
             'it says two things of "persistent://public/default/flights"',
         ),
+        pytest.param('{"a":' * 100_000, "it is nested too deep", id="deep"),
     ],
 )
 def test_a_wrong_position_is_explained(text: str, why: str) -> None:
@@ -250,14 +275,40 @@ def test_positions_of_topics_that_are_not_read_are_refused() -> None:
         spec.check_named("startingOffsets", [TopicPartition(FLIGHTS, 0)])
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"flights":[0],"flights":[1]}', 'it says two things of "flights"'),
+        (
+            '{"flights":[0],"public/default/flights":[1]}',
+            'it says two things of "persistent://public/default/flights"',
+        ),
+        ('{"flights":[]}', "topic flights takes a list of partition numbers"),
+        pytest.param("[" * 100_000, "it is nested too deep", id="deep"),
+    ],
+)
+def test_partitions_that_are_assigned_twice_are_refused(text: str, why: str) -> None:
+    """Of two lists for one topic the first would not be read, and nobody would be told."""
+    with pytest.raises(ConfigError, match="option assign=") as caught:
+        reading(assign=text)
+    assert why in str(caught.value)
+
+
 def test_times_are_milliseconds_or_have_a_zone() -> None:
     """A time without a zone would mean something else on every machine."""
+    assert reading(topic="t", startingTimestamp="2026-01-01T00:00:00.001+01:00").starting_ms == 1767222000001
     assert reading(topic="t", startingTimestamp="1767225600000").starting_ms == 1767225600000
     assert reading(topic="t", startingTimestamp="2026-01-01T00:00:00Z").starting_ms == 1767225600000
     with pytest.raises(ConfigError, match="no time zone"):
         reading(topic="t", startingTimestamp="2026-01-01T00:00:00")
     with pytest.raises(ConfigError, match=r'endingTimestamp="9223372036854775808" is not valid: .*too large'):
         reading(Side.BATCH_READ, topic="t", endingTimestamp="9223372036854775808")
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+23:00", "1960-01-01T00:00:00Z", "1970-01-01T00:00:00Z"])
+def test_a_time_before_all_messages_is_the_beginning(text: str) -> None:
+    """Brokers know no times before 1970, and no message is that old."""
+    assert reading(topic="t", startingTimestamp=text).starting_ms == 0
 
 
 def test_what_pulsar_spark_calls_a_time_is_understood() -> None:
@@ -275,6 +326,7 @@ def test_what_pulsar_spark_calls_a_time_is_understood() -> None:
         ("subscriptionPrefix", '.option("subscriptionName", "my-query")'),
         ("kafkaConsumer__pollTimeoutMs", "is not needed here; remove it"),
         ("pulsar__client__operationTimeoutMs", "is a setting of the Java client of Pulsar, which is not used here"),
+        ("owner", "CREATE TEMPORARY VIEW flights USING pulsarish OPTIONS (topic 'flights')"),
         ("provider", "CREATE TEMPORARY VIEW flights USING pulsarish OPTIONS (topic 'flights')"),
         ("paths", '.option("topics", "a,b").load()'),
     ],
@@ -308,13 +360,28 @@ def test_tls_is_named_as_what_is_missing() -> None:
 
 
 def test_the_sink_takes_its_own_options_and_what_spark_adds() -> None:
-    """Spark adds the checkpoint folder to the options of a streaming sink."""
-    options = writing(topic="flights", compression="LZ4", checkpointLocation="/c", batchingMaxMessages="10")
+    """Spark adds the checkpoint folder to the options of a streaming sink; to a batch it means nothing."""
+    options = writing(topic="flights", compression="LZ4", batchingMaxMessages="10")
     assert options.topic == FLIGHTS
     assert options.batching() == {"compression": "lz4", "batching_max_messages": 10}
     with pytest.raises(ConfigError) as caught:
         writing(topic="t", startingOffsets="earliest")
     assert str(caught.value) == 'option "startingOffsets" belongs to the source, not to the sink; remove it'
+    write_options({"topic": "t", "checkpointLocation": "/c", "queryName": "q"}, Side.STREAM_WRITE, NO_ENVIRONMENT)
+    with pytest.raises(ConfigError, match="give it after writeStream"):
+        writing(topic="t", checkpointLocation="/c")
+
+
+def test_an_unknown_option_is_answered_with_what_there_is_on_its_side() -> None:
+    """A name of the other side would only lead to the next error; the other side's own names are still known."""
+    with pytest.raises(ConfigError) as caught:
+        writing(topic="t", acks="all")
+    assert str(caught.value) == (
+        'option "acks" is unknown; the options are service.url, data.dir, topic, includeHeaders, compression, '
+        "batchingMaxMessages, batchingMaxBytes"
+    )
+    with pytest.raises(ConfigError, match="did you mean startingOffsets"):
+        writing(topic="t", startingOffset="earliest")
 
 
 def test_every_option_reads_its_own_example() -> None:

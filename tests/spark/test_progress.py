@@ -30,6 +30,11 @@ def test_lag_is_counted_in_messages_and_entries() -> None:
     assert lag(json.dumps(progress(json.dumps(end), json.dumps(latest)))) == expected
 
 
+def test_a_query_without_a_report_yet_has_no_lag() -> None:
+    """Spark's lastProgress is None until the first batch is done."""
+    assert lag(None) == {}
+
+
 def test_other_sources_and_unknown_ends_are_left_out() -> None:
     """A join with another stream has that stream's offsets in the same report."""
     assert lag(progress({"logOffset": 3}, {"logOffset": 5})) == {}

@@ -55,6 +55,20 @@ def test_a_topic_that_was_deleted_is_a_loss_before_anything_is_sent_to_it(
     assert query.drain() == [50, 51, 52, 53, 54]
 
 
+def test_partitions_that_are_deleted_under_a_running_query_are_a_loss(start: Start, broker: Broker, topic: str) -> None:
+    """Before the next look for partitions, too: it was a topic that does not exist, with advice to check the name."""
+    broker.create(topic, 2)
+    broker.send(topic, numbers(0, 10))
+    careful, careless = start(topic=topic), start(topic=topic, failOnDataLoss="false", subscriptionName="careless")
+    assert sorted(careful.drain()) == sorted(careless.drain()) == list(range(10))
+    broker.admin("DELETE", f"persistent/public/default/{topic}/partitions?force=true")
+    with pytest.raises(DataLossError, match=r"\[1\], to be read on at .*, does not exist any more"):
+        careful.trigger()
+    assert careless.drain() == []
+    broker.send(topic, numbers(50, 55))
+    assert careless.drain() == [50, 51, 52, 53, 54]
+
+
 @pytest.mark.parametrize("values", [numbers(100, 103), numbers(100, 110), numbers(100, 150)])
 def test_a_topic_that_was_made_anew_is_read_from_its_beginning_or_not_at_all(
     start: Start, broker: Broker, topic: str, values: list[str]

@@ -60,21 +60,30 @@ ERRORS = [
         "value struct<a:int>",
         (
             "column value is struct<a:int>, but the sink takes string or binary; "
-            'example: df.withColumn("value", to_json("value")), or CAST(value AS STRING)'
+            'example: df.withColumn("value", to_json("value"))'
         ),
     ),
+    (
+        "value int",
+        (
+            "column value is int, but the sink takes string or binary; "
+            'example: df.withColumn("value", expr("CAST(value AS string)"))'
+        ),
+    ),
+    ("value string, value binary", "there are several columns value; drop or rename all but one"),
     (
         "value string, event_time string",
         (
             "column event_time is string, but the sink takes timestamp; "
-            'example: df.withColumn("event_time", expr("CAST(event_time AS TIMESTAMP)"))'
+            'example: df.withColumn("event_time", expr("CAST(event_time AS timestamp)"))'
         ),
     ),
     (
         "value string, headers map<string,string>",
         (
             "column headers is map<string,string>, but the sink takes array<struct<key:string,value:binary>>; "
-            'example: df.withColumn("headers", expr("CAST(headers AS ARRAY<STRUCT<KEY:STRING,VALUE:BINARY>>)"))'
+            'example: df.withColumn("headers", expr("CAST(map_entries(headers) AS '
+            'array<struct<key:string,value:binary>>)"))'
         ),
     ),
     (
