@@ -113,10 +113,8 @@ def test_a_reader_begins_so_long_ago(cell: Cell) -> None:
     assert not reader.has_message_available()
 
 
-@pytest.mark.parametrize("excluded", [False, True])
-@pytest.mark.parametrize("index", [0, 2, 3])
-def test_an_operator_resets_into_a_batch(cell: Cell, index: int, excluded: bool) -> None:
-    """1.4.6: before one message of it, or behind it."""
+def reset_into_batch(cell: Cell, index: int, *, excluded: bool) -> str:
+    """A topic of the batch abcd and then e, which an operator has reset to message ``index`` of that batch."""
     topic = cell.topic()
     consumer = cell.consumer(topic)
     cell.send_batch(topic, "abcd")
@@ -125,7 +123,23 @@ def test_an_operator_resets_into_a_batch(cell: Cell, index: int, excluded: bool)
     consumer.close()
     wish = {"ledgerId": place.ledger, "entryId": place.entry, "batchIndex": index, "excluded": excluded}
     cell.admin("POST", topic, "subscription/s/resetcursor", json.dumps(wish))
+    return topic
+
+
+@pytest.mark.parametrize("excluded", [False, True])
+@pytest.mark.parametrize("index", [0, 2, 3])
+def test_an_operator_resets_into_a_batch(cell: Cell, index: int, excluded: bool) -> None:
+    """1.4.6: before one message of it, or behind it."""
+    topic = reset_into_batch(cell, index, excluded=excluded)
     wanted = list("abcde")[index + excluded :]
+    assert take_values(cell.consumer(topic), len(wanted)) == wanted
+
+
+@pytest.mark.parametrize("excluded", [False, True])
+def test_an_operator_who_names_no_message_of_a_batch_gets_all_of_it(cell: Cell, excluded: bool) -> None:
+    """1.4.6: an index behind the batch passes over nothing that was not excluded."""
+    topic = reset_into_batch(cell, 7, excluded=excluded)
+    wanted = ["e"] if excluded else list("abcde")
     assert take_values(cell.consumer(topic), len(wanted)) == wanted
 
 

@@ -12,6 +12,7 @@ import pytest
 from tests.behaviour.cell import Cell, take, take_and_ack, take_values, values
 from tests.behaviour.interface import (
     EARLIEST,
+    LATEST,
     AnyProducer,
     Compression,
     Outgoing,
@@ -275,6 +276,18 @@ def test_unacknowledged_messages_of_a_non_persistent_topic_are_gone(cell: Cell) 
     second = cell.consumer(topic, type="Shared", initial_position="Earliest")
     cell.send(topic, "b")
     assert take_values(second, 1) == ["b"]
+
+
+@pytest.mark.parametrize("target", [0, EARLIEST, LATEST])
+def test_a_seek_on_a_non_persistent_topic_changes_nothing(cell: Cell, target: int | str) -> None:
+    """1.1.8: there is nothing to go back to."""
+    topic = cell.topic().replace("persistent:", "non-persistent:")
+    consumer = cell.consumer(topic)
+    cell.send(topic, "a")
+    assert take_values(consumer, 1) == ["a"]
+    consumer.seek(target)
+    cell.send(topic, "b")
+    assert take_values(consumer, 1) == ["b"]
 
 
 def test_a_message_of_the_largest_size_arrives_and_a_larger_one_is_refused(cell: Cell) -> None:

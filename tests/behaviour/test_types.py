@@ -7,6 +7,7 @@ import pytest
 
 from tests.behaviour.cell import Cell, take, take_all, take_and_ack, take_values, values
 from tests.behaviour.interface import SILENCE_MS, RefusedError
+from tests.client.helpers import eventually
 
 
 def test_a_second_exclusive_consumer_is_refused(cell: Cell) -> None:
@@ -329,6 +330,45 @@ def test_a_broker_tells_of_topics_that_match_a_pattern(cell: Cell) -> None:
     cell.send(f"{base}-y", "b")
     cell.send(f"{base}-x2", "cd")
     assert take_values(consumer, 2) == ["c", "d"]
+
+
+def test_a_pattern_may_be_of_a_namespace_that_is_not_there(cell: Cell) -> None:
+    """7.12: it matches nothing yet."""
+    pattern = f"{cell.topic().replace('/default/', '/nowhere/')}.*"
+    assert cell.consumer([], pattern=pattern).receive(SILENCE_MS) is None
+
+
+def test_a_subscription_needs_a_name(cell: Cell) -> None:
+    """1.9.3: whoever has none is told at once, not when the client has lost its patience."""
+    with pytest.raises(RefusedError) as refused:
+        cell.consumer(cell.topic(), "")
+    assert refused.value.kind in ("InvalidTopicName", "InvalidConfiguration", "IllegalArgument")
+
+
+def test_partitions_of_a_topic_without_any_are_not_allowed(cell: Cell) -> None:
+    """1.1.4, 1.2.1: nobody makes them by using them."""
+    topic = cell.topic()
+    cell.send(topic, "a")
+    for use in (cell.producer, cell.consumer):
+        with pytest.raises(RefusedError) as refused:
+            use(f"{topic}-partition-0")
+        assert refused.value.kind == "NotAllowed"
+
+
+def test_readers_count_among_the_subscriptions_of_a_topic(cell: Cell) -> None:
+    """1.1.5, 1.9.2: where they are limited no reader comes beyond the limit."""
+    topic = cell.topic()
+    cell.reader(topic)
+    cell.admin("POST", topic, "maxSubscriptionsPerTopic", "1")
+
+    def refused() -> bool:
+        try:
+            cell.reader(topic).close()
+        except RefusedError:
+            return True
+        return False
+
+    eventually(refused, "one more reader is refused, once the topic has taken the limit in")
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
