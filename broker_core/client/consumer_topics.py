@@ -84,7 +84,7 @@ class ConsumerTopics:
                 f"receiver_queue_size 0 is for one topic without partitions, not for {len(names)} topics or partitions",
                 hint="without prefetch nobody knows which of them to ask; use 1 or more",
             )
-        await self._add(names, self._config, self._start)
+        await self._open(self._new_parts(names, self._config, self._start))
         if pattern is not None and self._config.pattern_auto_discovery_period_s:
             following = self._discover(self._config.pattern_auto_discovery_period_s, lambda: self._follow(pattern))
             if self._config.regex_subscription_mode != "non_persistent":
@@ -145,7 +145,9 @@ class ConsumerTopics:
     async def _grow_one(self, topic: TopicName) -> None:
         known, count = self._partitions[topic], await self._retried(topic, create=False)
         if not self._unsubscribing:
-            await self._add_later([topic.partition(index) for index in range(known, count)])
+            present = {part.topic for part in self.parts} | self._unsubscribed
+            added = [topic.partition(index) for index in range(known, count)]
+            await self._add_later([each for each in added if each not in present])
             self._partitions[topic] = max(known, count)
 
     async def _follow(self, pattern: TopicsPattern) -> None:
@@ -159,17 +161,7 @@ class ConsumerTopics:
                 self._drop(part)
         # Its subscription was deleted, and is not made anew for it; unless the topic has gone, and another has come.
         self._unsubscribed &= matching
-        await self._add_each(sorted(matching - known - self._unsubscribed))
-
-    async def _add_each(self, names: Sequence[TopicName]) -> None:
-        """Subscribe to ``names``; one that refuses does not keep the others away. Raises the first refusal."""
-        try:
-            await self._add_later(names)
-        except PulsarishError:
-            adding = [self._add_later([name]) for name in names]
-            for outcome in await asyncio.gather(*adding, return_exceptions=True):
-                if outcome is not None:
-                    raise outcome from None
+        await self._add_later(sorted(matching - known - self._unsubscribed))
 
     async def _matching(self, pattern: TopicsPattern) -> set[TopicName]:
         mode = self._config.regex_subscription_mode
@@ -204,16 +196,29 @@ class ConsumerTopics:
     # ------------------------------------------------------------------------------------------ the parts
 
     async def _add_later(self, names: Sequence[TopicName]) -> None:
-        if names:
-            start = None if self._durable else StartPoint(MESSAGE_ID_EARLIEST, inclusive=True)
-            await self._add(names, dataclasses.replace(self._config, initial_position="earliest"), start)
+        """Subscribe to ``names``; one that refuses does not keep the others away. Raises the first refusal.
 
-    async def _add(self, names: Sequence[TopicName], config: ConsumerConfig, start: StartPoint | None) -> None:
-        """Subscribe to ``names``: to all of them or, with an error, to none."""
+        Each is opened by itself, and those that were opened stay: Apache Pulsar says that a consumer has left before it
+        has, so whoever leaves in order to subscribe anew may be told that the subscription is in use.
+        """
+        start = None if self._durable else StartPoint(MESSAGE_ID_EARLIEST, inclusive=True)
+        added = self._new_parts(names, dataclasses.replace(self._config, initial_position="earliest"), start)
+        for outcome in await asyncio.gather(*(self._open([part]) for part in added), return_exceptions=True):
+            if outcome is not None:
+                raise outcome
+
+    def _new_parts(
+        self, names: Sequence[TopicName], config: ConsumerConfig, start: StartPoint | None
+    ) -> tuple[TopicConsumer, ...]:
+        """Parts for ``names``, which belong to the consumer from here on, and are still to be opened."""
         size, bytes_max = self._share(len(self.parts) + len(names))
-        added = [self._new_part(name, config, size, bytes_max, start) for name in names]
-        self.parts += tuple(added)
+        added = tuple(self._new_part(name, config, size, bytes_max, start) for name in names)
+        self.parts += added
         self._resize()
+        return added
+
+    async def _open(self, added: Sequence[TopicConsumer]) -> None:
+        """Open all of ``added``; with an error, which is raised, none of them is a part any more."""
         try:
             await open_all(added)
         except BaseException:

@@ -91,6 +91,40 @@ def test_a_partition_that_is_being_added_holds_up_none_that_is_there() -> None:
     run(play, operation_timeout_s=60)
 
 
+def test_a_partition_that_refuses_keeps_no_other_added_one_away() -> None:
+    """7.12, 1.2.2: those left with it, and Apache Pulsar still had them when they came anew, so they were refused."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.handlers[BaseCommand.PARTITIONED_METADATA] = partitions(1)
+        consumer = await client.subscribe("t", "s", auto_update_partitions_interval_s=0)
+        added: dict[str, tuple[Peer, BaseCommand]] = {}
+
+        def subscribing(peer: Peer, command: BaseCommand) -> None:
+            added[command.subscribe.topic[-1]] = peer, command
+
+        broker.handlers[BaseCommand.PARTITIONED_METADATA] = partitions(3)
+        broker.handlers[BaseCommand.SUBSCRIBE] = subscribing
+
+        async def grow(*asked: str) -> None:
+            added.clear()
+            growing = asyncio.ensure_future(consumer._topics._grow())
+            await broker.until(lambda: sorted(added) == list(asked))
+            peer, command = added.pop("1")
+            peer.send(error(command.subscribe.request_id, ConsumerBusyError("somebody else has it")))
+            await client.partitions("t")  # Behind which the refusal has come.
+            for peer, command in added.values():
+                answer(peer, command)
+            with pytest.raises(ConsumerBusyError):
+                await growing
+            assert [each[-1] for each in consumer.topics] == ["0", "2"]
+
+        await grow("1", "2")
+        await grow("1")
+        assert broker.peers[0].count(BaseCommand.CLOSE_CONSUMER) == 2  # Of the refused one, each time.
+
+    run(play)
+
+
 def test_a_seek_that_one_partition_refuses_has_ended_in_the_others() -> None:
     """1.4.6, 1.2.4: who tried again at once had two seeks of the others side by side."""
 
