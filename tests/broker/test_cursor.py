@@ -152,6 +152,23 @@ def test_only_a_reset_goes_back(cursor: Cursor) -> None:
     assert (look(cursor), cursor.partial) == (("3:4", []), {P("3:5"): 0b10})
 
 
+def test_a_reset_takes_back_what_was_not_recorded_yet(cursor: Cursor) -> None:
+    """3.5.3 Acks from before a seek are not recorded behind it: a restart would pass those messages over."""
+    ack(cursor, "3:5")
+    cursor.reset(P("3:-1"))
+    assert cursor.drain_change() is None
+    ack(cursor, "3:7")
+    assert cursor.drain_change() == Deleted(3, 7, 7)
+
+
+def test_what_lies_behind_the_end_of_the_log_is_not_restored(cursor: Cursor) -> None:
+    """3.6.4 Acks of entries that a power cut took with it would make the backlog smaller than it is, even negative."""
+    cursor.restore({3: BitMap([9]), 5: BitMap([3, 5, 6])}, {P("5:2"): 0b10, P("5:7"): 0b10}, P("5:4"))
+    assert look(cursor) == ("3:-1", ["3:9-9", "5:3-3"])
+    assert cursor.partial == {P("5:2"): 0b10}
+    assert cursor.backlog_entries() == 13
+
+
 def test_changes_are_the_net_effect(cursor: Cursor) -> None:
     """3.6.2 Many acks become one record: mark-delete, the entries beyond it, and partials as they are."""
     ack(cursor, "3:1", "3:0", "3:5", "3:7", "3:6")

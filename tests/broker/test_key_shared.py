@@ -105,6 +105,8 @@ class TestTrace:
         t.world.acknowledge(t.c1, t.m[2])
         assert t.numbers(t.box2) == [4, 6, 8]
         assert (len(t.world.dispatcher.draining), t.world.dispatcher.draining.cleared) == (0, {t.c1: 1})
+        t.c1.close()
+        assert t.world.dispatcher.draining.cleared == {}
 
     def test_recorded_read_position(self) -> None:
         """2.9.5, 2.9.1.1, 2.9.1.2, 2.9.1.3 (I2.14): C2 waits until m0 to m3 are all acknowledged."""
@@ -128,6 +130,17 @@ class TestTrace:
         t.c1.redeliver(None)
         t.world.settle()
         assert (t.numbers(t.box2), t.numbers(box3)) == ([], [0, 2])
+
+    def test_a_newcomer_that_has_left_holds_up_nobody(self) -> None:
+        """2.9.1.2: its mark goes with it, and that of the next one counts."""
+        t = Trace(subscription_key_shared_use_classic_persistent_implementation=True)
+        t.world.grant(t.c1, 100)
+        c3, box3 = t.world.join("C3")  # the low key is its now
+        t.c2.close()
+        t.c1.redeliver(None)
+        t.world.settle()
+        assert t.world.dispatcher.recorded.items() == {c3: t.world.dispatcher.read_position}
+        assert t.numbers(box3) == [0, 2, 4, 6, 8]
 
     def test_the_old_owner_leaves(self) -> None:
         """2.9.5, 2.9.2.4, 2.11.2: everything of C1 comes to C2, in order, before what was never sent."""
@@ -233,6 +246,17 @@ def test_look_ahead_has_a_limit() -> None:
     assert (slows.take(), fasts.take()) == (positions[:2], [])
     world.grant(slow, 100)
     assert (slows.take(), fasts.take()) == (positions[2:6], positions[6:])
+
+
+def test_who_joins_makes_room_to_look_ahead() -> None:
+    """2.9.3.1: the limit grows with the crowd, and others go on though the newcomer asks for nothing yet."""
+    world = KeyWorld(key_shared_look_ahead_msg_in_replay_threshold_per_consumer=2)
+    world.join("C1", 0)
+    _, fasts = world.join("C2")
+    positions = world.send(*[HIGH] * 5, MIDDLE)
+    assert (world.dispatcher.replay_entries, fasts.take()) == (4, [])
+    world.join("C3", 0)
+    assert (world.dispatcher.replay_entries, fasts.take()) == (5, positions[5:])
 
 
 def test_an_ack_of_what_waits_makes_room_to_look_ahead() -> None:
@@ -442,6 +466,8 @@ class TestSticky:
         positions = world.send(*[HIGH] * 20, LOW, *[HIGH] * 3, LOW)
         assert box1.take() == [positions[20], positions[24]]
         assert world.dispatcher.replay_entries == 23
+        world.join("C3", policy=sticky((20000, 30000)))
+        assert world.dispatcher.replay_entries == 23
         _, box2 = world.join("C2", policy=sticky((49152, 65535)))
         assert box2.take() == [*positions[:20], *positions[21:24]]
         assert (box1.take(), world.dispatcher.replay_entries) == ([], 0)
@@ -466,6 +492,7 @@ class TestSticky:
         c1, _ = world.join("C1", policy=sticky((0, 16383)))
         positions = world.send(HIGH, HIGH, HIGH)
         world.acknowledge(c1, positions[1])
+        assert world.dispatcher.replay_entries == 2
         _, box2 = world.join("C2", policy=sticky((49152, 65535)))
         assert box2.take() == [positions[0], positions[2]]
 

@@ -278,6 +278,18 @@ class TestRedelivery:
         ack(consumer, entry)
         assert len(dispatcher(world)._redeliveries) == 0
 
+    def test_the_ack_of_the_last_message_of_a_batch_forgets_the_count(self) -> None:
+        """3.3.5 As that of the whole entry; until then it is kept."""
+        world = World()
+        consumer, _ = world.subscribe(SHARED)
+        (entry,) = world.publish(1, messages=3)
+        consumer.redeliver([entry])
+        world.settle()
+        ack_batch(consumer, entry, [1])
+        assert len(dispatcher(world)._redeliveries) == 1
+        ack_batch(consumer, entry, [0, 2])
+        assert len(dispatcher(world)._redeliveries) == 0
+
     def test_counting_can_be_switched_off(self) -> None:
         """4.4.3 Then it is always 0."""
         world = World(subscription_redelivery_tracker_enabled=False)
@@ -343,6 +355,22 @@ class TestLimits:
         world.settle()
         assert (len(mailbox.positions), consumer.blocked, consumer.parked_permits) == (15, True, 0)
         assert consumer.permits == 97
+
+    def test_a_consumer_goes_on_whoever_acknowledges_what_it_has(self) -> None:
+        """2.4.7, 3.3.2, 3.3.3 Acks of single messages count towards half of the limit, and so do those of others."""
+        world = World(max_unacked_messages_per_consumer=8)
+        consumer, mailbox = world.subscribe(SHARED, name="a", permits=100)
+        other, _ = world.subscribe(SHARED, name="b", permits=0)
+        positions = world.publish(5, messages=4)
+        assert (mailbox.positions, consumer.blocked) == (positions[:2], True)
+        ack_batch(consumer, positions[0], [0])
+        assert (consumer.pending.unacked, consumer.blocked) == (5, True)
+        ack_batch(consumer, positions[1], [0, 1, 2])
+        world.settle()
+        assert (mailbox.positions, consumer.pending.unacked, consumer.blocked) == (positions[:3], 8, True)
+        ack(other, positions[1], positions[2])
+        world.settle()
+        assert (mailbox.positions, consumer.pending.unacked, consumer.blocked) == (positions, 9, True)
 
     def test_a_blocked_consumer_leaves_the_rest_to_others(self) -> None:
         """2.4.7 Only it is blocked; taking entries back unblocks it too."""

@@ -100,6 +100,17 @@ def test_batches_cost_their_messages_and_may_overdraw() -> None:
     assert (mailbox.take(), consumer.permits) == (positions[2:3], -4)
 
 
+def test_batches_between_holes_cost_their_messages_too() -> None:
+    """2.4.6, 3.6.6 What is acknowledged is free; of the rest no more is sent than permits pay for."""
+    world = World()
+    positions = world.publish(6, messages=2)
+    consumer, mailbox = world.subscribe(permits=0)
+    ack(consumer, positions[1])
+    consumer.flow(4)
+    world.settle()
+    assert (mailbox.take(), consumer.permits) == ([positions[0], positions[2]], 0)
+
+
 def test_a_sink_that_is_full_gets_nothing_until_it_says_so() -> None:
     """4.1.2 Permits alone are not enough: what cannot be written is not read."""
     world = World()
@@ -128,6 +139,19 @@ def test_a_redeliver_request_sends_everything_unacknowledged_again() -> None:
     world.settle()
     assert [d.redelivery_count for d in mailbox.deliveries] == [0] * 4
     assert (mailbox.take(), consumer.epoch) == ([positions[1], *positions[3:]], 4)
+
+
+def test_an_epoch_never_goes_back() -> None:
+    """2.3.5.3 A request of a former epoch is answered in the present one: else the client would drop all that comes."""
+    world = World()
+    positions = world.publish(2)
+    consumer, mailbox = world.subscribe()
+    consumer.redeliver(None, epoch=4)
+    world.settle()
+    mailbox.take()
+    consumer.redeliver(None, epoch=3)
+    world.settle()
+    assert (mailbox.take(), consumer.epoch) == (positions, 4)
 
 
 def test_a_redeliver_request_of_a_standby_is_ignored() -> None:

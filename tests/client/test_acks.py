@@ -117,6 +117,17 @@ def test_the_cumulative_ack_only_grows() -> None:
     assert grouping.take(1000) == []
 
 
+def test_what_a_cumulative_ack_covers_is_forgotten() -> None:
+    """3.1.4 Else a consumer would remember something of every batch that it has ever received."""
+    grouping = AckGrouping(batch_index_acks=True)
+    for number in range(5):
+        grouping.received(at(number), 0b11)
+    grouping.cumulative(entry(3, 0, 2))
+    assert dict(grouping._open) == {at(3): 0b10, at(4): 0b11}
+    grouping.cumulative(entry(3, 1, 2))
+    assert dict(grouping._open) == {at(4): 0b11}
+
+
 def test_the_cumulative_ack_goes_first_and_lists_are_cut() -> None:
     """3.1.2 a flush sends the cumulative ack, then individual acks, which it does not cover, in lists of the limit."""
     grouping = AckGrouping(batch_index_acks=True)
@@ -243,6 +254,7 @@ def test_what_is_asked_for_again_is_as_the_broker_says_then() -> None:
     grouping.received(at(5), 0b11)
     grouping.individual(entry(5, 0, 2))
     grouping.redelivering([at(5)])
+    assert not grouping._open  # it may come to somebody else
     grouping.received(at(5), 0b11)
     assert not grouping.individual(entry(5, 1, 2))
     assert grouping.take(1000) == []
