@@ -234,6 +234,36 @@ def test_a_batch_is_whole_with_its_last_message() -> None:
         assert grouping.individual(entry(5, 2, 4))
 
 
+def test_to_acknowledge_a_message_of_a_batch_again_does_not_end_the_batch() -> None:
+    """3.1.10 The rest of it stays with the trackers, or it would time out no more."""
+    for index_acks in (True, False):
+        grouping = AckGrouping(batch_index_acks=index_acks)
+        grouping.received(at(5), 0b11)
+        assert [grouping.individual(entry(5, index, 2)) for index in (0, 0, 1, 1)] == [False, False, True, True]
+
+
+def test_what_waits_of_a_batch_that_was_asked_for_again_is_kept() -> None:
+    """3.1.6 An ack after that request adds to the one that waits: a bit stays cleared."""
+    grouping = AckGrouping(batch_index_acks=True)
+    grouping.received(at(5), 0b111)
+    grouping.individual(entry(5, 0, 3))
+    grouping.redelivering([at(5)])
+    grouping.individual(entry(5, 1, 3))
+    assert grouping.take(1000) == [AckCommand(False, [(at(5), (4,))])]
+
+
+def test_what_was_open_of_a_batch_is_forgotten_with_its_place() -> None:
+    """3.1.11 After a seek both messages come again: the late ack of one of them does not speak for the other."""
+    grouping = AckGrouping(batch_index_acks=False)
+    grouping.received(at(5), 0b11)
+    grouping.individual(entry(5, 0, 2))
+    grouping.forget()
+    assert not grouping.individual(entry(5, 1, 2))
+    assert grouping.take(1000) == []
+    grouping.reattached(by_broker=False)
+    assert not grouping._open  # on Shared it may come to somebody else
+
+
 def test_a_reattachment_by_the_broker_begins_anew() -> None:
     """3.1.12 nothing sent was lost, but the subscription may stand elsewhere: no filter, and no repetition."""
     grouping = AckGrouping(batch_index_acks=True)
