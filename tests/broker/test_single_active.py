@@ -193,6 +193,9 @@ def test_batch_level_acks_can_be_switched_off() -> None:
     assert (world.subscription().cursor.partial, world.subscription().cursor.backlog_entries()) == ({}, 1)
     ack(consumer, entry)
     assert world.subscription().cursor.backlog_entries() == 0
+    (last,) = world.publish(1, messages=2)
+    ack_through(consumer, last, 0)
+    assert world.subscription().cursor.mark_delete == last
 
 
 def test_cumulative_acks_up_to_a_message_of_a_batch() -> None:

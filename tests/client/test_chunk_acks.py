@@ -168,6 +168,16 @@ def test_delivered_entries_are_given_once(seed: int) -> None:
             expected.difference_update(taken)
 
 
+def test_delivered_entries_may_begin_anew_further_back() -> None:
+    """3.1.7 as after a seek: what comes then is noted, and what came before is not known any more."""
+    delivered = DeliveredEntries()
+    delivered.note(Position(3, 5))
+    delivered.clear()
+    delivered.note(Position(3, 2))
+    assert not delivered.knows(Position(3, 5))
+    assert delivered.take_through(Position(3, 9)) == [Position(3, 2)]
+
+
 def test_all_chunks_of_a_message_are_acknowledged_by_one_command() -> None:
     """3.1.7 a broker that stops between two commands would keep the chunks of the second, which come again alone."""
 
