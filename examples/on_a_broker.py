@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
+
+from broker_core.base.errors import PulsarishError
 
 
 def on_a_broker(description: str, run: Callable[[str], int]) -> int:
@@ -12,8 +15,14 @@ def on_a_broker(description: str, run: Callable[[str], int]) -> int:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--service-url", help="use this broker instead of starting one: pulsar://127.0.0.1:6650")
     service_url = parser.parse_args().service_url
-    if service_url:
-        return run(service_url)
+    try:
+        return run(service_url) if service_url else _on_its_own(run)
+    except PulsarishError as error:  # Says what, why and what to do: where in the code it was is of no use here.
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _on_its_own(run: Callable[[str], int]) -> int:
     from pulsarish_spark import local  # Only here: it needs Spark's package.
 
     with local() as broker:

@@ -151,6 +151,14 @@ class _Stream(NamedTuple):
     is_shared: bool = False
 
 
+_ONLY_ON: Final[dict[str, tuple[tuple[SubscriptionType, ...], str]]] = {
+    "--dead-letter": (("shared", "key_shared"), "redeliveries are not counted"),
+    "--priority": (("shared", "failover"), "nobody goes by it"),
+    "--key-range": (("key_shared", "exclusive"), "nobody looks at keys"),
+}
+"""Option -> the types of subscriptions on which it means something, and why it means nothing elsewhere."""
+
+
 class _Wishes(NamedTuple):
     """What only a subscription can have, as it was asked for."""
 
@@ -164,6 +172,9 @@ class _Wishes(NamedTuple):
 
     def check(self, subscription: str | None, kind: SubscriptionType) -> None:
         """UsageError if it does not fit the rest of the command line."""
+        for option, text in (("--name", self.name), ("--dead-letter-topic", self.dead_letter_topic)):
+            if text == "":
+                raise UsageError(f"{option} is empty", hint="write a name, or leave it out for the default one")
         if self.dead_letter_topic is not None and self.dead_letter_after is None:
             raise UsageError("--dead-letter-topic is for --dead-letter", hint="say after how many redeliveries")
         asked = {
@@ -177,11 +188,10 @@ class _Wishes(NamedTuple):
         needy = next((option for option, is_asked in asked.items() if is_asked), None)
         if needy is not None and subscription is None:
             raise UsageError(f"{needy} needs a subscription", hint="name one with -s")
-        if self.dead_letter_after is not None and kind in ("exclusive", "failover"):
-            raise UsageError(
-                f"--dead-letter has no effect on --type {kind}, where redeliveries are not counted",
-                hint="use --type shared or key_shared",
-            )
+        for option, (kinds, why) in _ONLY_ON.items():
+            if asked[option] and kind not in kinds:
+                hint = f"use --type {' or '.join(kinds)}"
+                raise UsageError(f"{option} has no effect on --type {kind}, where {why}", hint=hint)
 
     def options(self) -> ConsumerOptions:
         """As the client takes it."""
@@ -201,9 +211,14 @@ class _Wishes(NamedTuple):
 
 
 def _slots(text: str) -> tuple[int, int]:
+    from broker_core.client.key_shared_policy import SLOT_MAX
+
     first, found, last = text.partition("-")
     if not (found and first.isascii() and first.isdigit() and last.isascii() and last.isdigit()):
         raise UsageError(f"--key-range {text} is no range", hint="write FIRST-LAST, such as 0-32767")
+    if not int(first) <= int(last) <= SLOT_MAX:
+        what = f"--key-range {text} is no range of slots"
+        raise UsageError(what, hint=f"write FIRST-LAST with FIRST not above LAST, both from 0 to {SLOT_MAX}")
     return int(first), int(last)
 
 

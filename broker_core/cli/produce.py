@@ -153,6 +153,8 @@ def produce(
     from broker_core.cli.message_json import Outgoing
 
     _check_said_once(key, split_key, deliver_at, deliver_after)
+    if name == "":
+        raise UsageError("--name is empty", hint="write a name, or leave it out for one that the broker makes up")
     common = Outgoing(
         None,
         _key(key),
@@ -163,7 +165,8 @@ def produce(
         None if ordering_key is None else _as_given(ordering_key),
     )
     if form == "jsonl":
-        if messages or files or key or ordering_key or split_key or properties or event_time:
+        on_each_line = (key, ordering_key, split_key, event_time)
+        if messages or files or properties or any(each is not None for each in on_each_line):
             hint = "leave out -m, -f, -k, -p, --ordering-key, --split-key and --event-time"
             raise UsageError("with --input jsonl each line says it all", hint=hint)
         outgoing = _from_json_lines(common)

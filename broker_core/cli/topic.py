@@ -13,7 +13,7 @@ import click
 from broker_core.base.errors import NotAllowedError, TopicNotFoundError, UsageError
 from broker_core.base.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName, TopicName
 from broker_core.base.suggest import closest
-from broker_core.cli.output import Format, Row, format_option, on_terminal, print_rows, say
+from broker_core.cli.output import Format, Row, format_option, human_bytes, on_terminal, print_rows, say
 from broker_core.cli.target import Target, target_options
 
 if TYPE_CHECKING:
@@ -80,7 +80,9 @@ def delete(target: Target, names: tuple[str, ...], force: bool, yes: bool, dry_r
     with target.admin() as admin:
         for name in map(TopicName.parse, names):
             held = find_stats(admin, name)
-            what = f"{name} with {held.get('msgInCounter', 0):,} messages and {len(_subscriptions(held))} subscriptions"
+            # Not how many messages: that counter begins anew whenever the topic is loaded.
+            stored = human_bytes(held.get("storageSize", 0))
+            what = f"{name} with {stored} of messages and {len(_subscriptions(held))} subscriptions"
             if dry_run:
                 say(f"would delete {what}")
                 continue
@@ -209,7 +211,8 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"{question.rstrip('?')}: nobody can be asked, as stdin is not a terminal", hint="add --yes")
+        asked = question.rstrip("?").replace(": ", ", ")  # of an error, the part behind a colon is its reason
+        raise UsageError(f"{asked}: nobody can be asked, as stdin is not a terminal", hint="add --yes")
     if not click.confirm(question, err=True):
         raise NotAllowedError("nothing was done: you said no")
 

@@ -43,7 +43,10 @@ class KeySharedPolicy:
         below = -1
         for start, end in sorted(self.sticky_ranges):
             if not 0 <= start <= end <= SLOT_MAX:
-                raise ConfigError(f"sticky range ({start}, {end}) is not within 0 and {SLOT_MAX}")
+                raise ConfigError(
+                    f"sticky range ({start}, {end}) is no range of slots",
+                    hint=f"give (first, last) with first not above last, both from 0 to {SLOT_MAX}",
+                )
             if start <= below:
                 raise ConfigError(
                     f"sticky range ({start}, {end}) overlaps with another one", hint="both ends are included"

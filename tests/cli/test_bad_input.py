@@ -115,6 +115,7 @@ def test_bytes_on_the_command_line_stay_what_they_are(pulsarish: Pulsarish, topi
     [
         (["-p", f"a={NOT_UTF8}"], "properties"),
         (["--name", NOT_UTF8], "name"),
+        (["--name", ""], "--name is empty"),
         (["--split-key", ""], "--split-key is empty"),
         (["--deliver-after", "nan"], "nan is not a number"),
         (["--deliver-after", "inf"], "inf is not in the range"),
@@ -129,6 +130,13 @@ def test_what_cannot_be_sent_is_refused(pulsarish: Pulsarish, topic: str, argume
     """Code 2, and which of it, in the words of the command line."""
     done = pulsarish("produce", topic, "-m", "x", *arguments)
     assert (done.returncode, done.stdout, words in done.stderr.decode()) == (2, b"", True)
+
+
+@pytest.mark.parametrize("option", ["-k", "--ordering-key", "--event-time"])
+def test_lines_that_say_it_all_are_told_nothing(pulsarish: Pulsarish, topic: str, option: str) -> None:
+    """An empty text is given too: what would have no effect is refused."""
+    done = pulsarish("produce", topic, "--input", "jsonl", option, "", stdin=b'{"value": "a"}')
+    assert (done.returncode, done.stdout) == (2, b"")
 
 
 def test_what_is_too_large_is_told_of_chunks(pulsarish: Pulsarish, tmp_path: Path, topic: str) -> None:

@@ -61,8 +61,12 @@ def test_a_consumer_has_a_name_and_a_priority(broker: RunningBroker, pulsarish: 
         (("--priority", "0"), b"--priority needs a subscription"),
         (("--key-range", "0-1"), b"--key-range needs a subscription"),
         (("-s", "s", "-t", "key_shared", "--key-range", "1"), b"is no range"),
-        (("-s", "s", "-t", "key_shared", "--key-range", "5-1"), b"not within"),
-        (("-s", "s", "-t", "shared", "--key-range", "0-1"), b"key_shared"),
+        (("-s", "s", "-t", "key_shared", "--key-range", "5-1"), b"FIRST not above LAST, both from 0 to 65535"),
+        (("-s", "s", "-t", "key_shared", "--key-range", "0-70000"), b"0-70000 is no range of slots"),
+        (("-s", "s", "-t", "shared", "--key-range", "0-1"), b"--key-range has no effect on --type shared"),
+        (("-s", "s", "-t", "key_shared", "--priority", "3"), b"--priority has no effect on --type key_shared"),
+        (("-s", "s", "--priority", "3"), b"use --type shared or failover"),
+        (("-s", "s", "--name", ""), b"--name is empty"),
     ],
 )
 def test_wishes_that_cannot_be(pulsarish: Pulsarish, topic: str, arguments: tuple[str, ...], said: bytes) -> None:

@@ -66,6 +66,7 @@ def test_what_was_not_asked_for_is_not_counted_as_delivered(
         (["--dead-letter", "3"], "needs a subscription"),
         (["--dead-letter", "3", "-s", "s"], "no effect on --type exclusive"),
         (["--dead-letter-topic", "d", "-s", "s"], "is for --dead-letter"),
+        (["--dead-letter-topic", "", "--dead-letter", "3", "-s", "s", "-t", "shared"], "--dead-letter-topic is empty"),
     ],
 )
 def test_what_does_not_fit_together_is_said(pulsarish: Pulsarish, topic: str, arguments: list[str], says: str) -> None:

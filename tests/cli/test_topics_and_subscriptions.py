@@ -83,6 +83,23 @@ def test_nothing_is_deleted_without_being_asked_for(pulsarish: Pulsarish, topic:
     assert _listed(pulsarish, topic)
 
 
+def test_whoever_deletes_is_told_what_is_stored(pulsarish: Pulsarish, topic: str) -> None:
+    """Not a counter that begins anew with each load: it said 0 messages of a full topic."""
+    pulsarish("produce", topic, "-m", "x" * 3000)
+    pulsarish("topic", "unload", topic)
+    tried = pulsarish("topic", "delete", topic, "--dry-run")
+    assert (tried.returncode, b" KiB of messages and 0 subscriptions" in tried.stderr) == (0, True), tried.stderr
+
+
+def test_a_question_that_nobody_can_answer_stays_in_one_piece(pulsarish: Pulsarish, topic: str) -> None:
+    """What, why, what to do."""
+    pulsarish("topic", "create", topic)
+    pulsarish("sub", "create", topic, "s")
+    what, why, hint = pulsarish("sub", "clear", topic, "s").stderr.decode().splitlines()
+    assert what.endswith("/" + topic + ", clear all of 0 messages")
+    assert (why, hint) == ("nobody can be asked, as stdin is not a terminal", "add --yes")
+
+
 def test_a_misspelt_topic_is_suggested(pulsarish: Pulsarish, topic: str) -> None:
     """Exit code 3 and the nearest name, for looking, deleting and consuming; and none is created by looking."""
     pulsarish("topic", "create", topic)

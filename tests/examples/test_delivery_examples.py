@@ -62,3 +62,13 @@ def test_an_example_takes_its_own_broker_along_when_it_ends(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
     commands = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
     assert not [words for words in commands if any(str(tmp_path) in word for word in words)]
+
+
+def test_an_example_without_its_broker_says_so() -> None:
+    """In the words of the error, without where in the code it was."""
+    command = [sys.executable, str(EXAMPLES / "reminders.py"), "--service-url", "http://127.0.0.1:6650"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: ")
+    assert "pulsar://" in done.stderr
+    assert "Traceback" not in done.stderr
