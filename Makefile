@@ -38,7 +38,7 @@ type: setup  ## types: mypy, strict
 proto: setup  ## generate the protocol code from pulsar_api.proto
 	@.venv/bin/python -m scripts.generate_proto
 
-docs: setup  ## generate docs/settings.md, docs/cli.md and conf/ from the code
+docs: setup  ## generate the pages of docs/ that come from the code, and conf/
 	@.venv/bin/python -m scripts.generate_docs
 
 ##@ Rigs (HACKING.md tells more)

@@ -17,7 +17,8 @@ import click
 from broker_core.base.errors import OperationTimeoutError, TopicNotFoundError, UsageError
 from broker_core.base.names import TopicName
 from broker_core.base.suggest import did_you_mean
-from broker_core.cli.output import on_terminal, print_jsonl, say
+from broker_core.cli.output import on_terminal, say
+from broker_core.cli.printed_messages import message_format_option, message_printer
 from broker_core.cli.seconds import Seconds
 from broker_core.cli.target import Target, target_options
 
@@ -91,12 +92,7 @@ _LOOK_SECONDS: Final = 1.0
     help="Wait for more at the end of the topic, unless it was terminated, or stop. On --type shared and key_shared "
     "--exit stops too when nothing came for --timeout: the rest is delayed, or with other consumers.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "raw", "jsonl"]),
-    help="text: id, key, value; raw: values; jsonl: everything. [default: text on a terminal, else jsonl]",
-)
+@message_format_option
 @target_options
 def consume(
     target: Target,
@@ -124,7 +120,7 @@ def consume(
     pulsarish consume orders -s billing --type key_shared --key-range 0-32767
     """
     wishes = _Wishes(topics_pattern, ack_timeout_s, dead_letter_after, dead_letter_topic, name, priority, key_ranges)
-    show = _SHOW[output or ("text" if on_terminal() else "jsonl")]
+    show = message_printer(output)
     with target.client() as client:
         # No more than was asked for: what a consumer gives back unseen counts as redelivered.
         prefetch = min(count or _TOGETHER_MAX, _TOGETHER_MAX)
@@ -348,28 +344,3 @@ def _print_all(stream: _Stream, arrivals: Iterator[list[Message]], show: Callabl
     except KeyboardInterrupt:
         say("")
     return printed
-
-
-def _show_text(message: Message) -> None:
-    key, value = (_text(content) for content in (message.key, message.value))
-    sys.stdout.write(f"{message.message_id}  {key}  {value}\n")
-
-
-def _show_raw(message: Message) -> None:
-    sys.stdout.buffer.write(message.value or b"")
-    sys.stdout.buffer.write(b"\n")
-
-
-def _show_json(message: Message) -> None:
-    from broker_core.cli.message_json import to_json
-
-    print_jsonl([to_json(message)])
-
-
-def _text(content: str | bytes | None) -> str:
-    if content is None:
-        return "-"
-    return content if isinstance(content, str) else content.decode("utf-8", "backslashreplace")
-
-
-_SHOW: Final = {"text": _show_text, "raw": _show_raw, "jsonl": _show_json}

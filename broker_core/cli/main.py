@@ -22,6 +22,7 @@ from broker_core.cli.config import config
 from broker_core.cli.consume import consume
 from broker_core.cli.doctor import doctor
 from broker_core.cli.exits import Exit, exit_code
+from broker_core.cli.looking import examine, peek
 from broker_core.cli.namespace import namespace
 from broker_core.cli.output import report_error
 from broker_core.cli.policies import namespace_policies, topic_policies
@@ -62,6 +63,8 @@ def version() -> None:
 for _command in (serve, produce, consume, topic, sub, namespace, doctor, config, completion, version):
     cli.add_command(_command)
 topic.add_command(topic_policies)
+topic.add_command(examine)
+sub.add_command(peek)
 namespace.add_command(namespace_policies)
 
 

@@ -57,7 +57,7 @@ def list_subscriptions(target: Target, topic: str, output: Format | None) -> Non
 def stats(target: Target, topic: str, subscription: str, output: Format | None) -> None:
     """Print the statistics of one subscription: on a terminal the main ones, else Pulsar's whole object."""
     with target.admin() as admin:
-        found = _find(admin, TopicName.parse(topic), subscription)
+        found = find_subscription(admin, TopicName.parse(topic), subscription)
     if (output or ("table" if on_terminal() else "jsonl")) == "table":
         print_rows([_row(subscription, found)], "table")
     else:
@@ -74,7 +74,7 @@ def delete(target: Target, topic: str, subscription: str, force: bool, yes: bool
     """Delete a subscription: its position is lost, messages that no other one needs may be removed."""
     name = TopicName.parse(topic)
     with target.admin() as admin:
-        backlog = _find(admin, name, subscription).get("msgBacklog", 0)
+        backlog = find_subscription(admin, name, subscription).get("msgBacklog", 0)
         confirm(f'Delete subscription "{subscription}" of {name} with a backlog of {backlog:,} messages?', yes)
         admin.delete_subscription(name, subscription, force=force)
     say(f'deleted subscription "{subscription}" of {name}')
@@ -214,12 +214,13 @@ def _moving(
     """Ask before a subscription is moved, then give what moves it; SubscriptionNotFoundError if there is none."""
     name = TopicName.parse(topic)
     with target.admin() as admin:
-        backlog = _find(admin, name, subscription).get("msgBacklog", 0)
+        backlog = find_subscription(admin, name, subscription).get("msgBacklog", 0)
         confirm(f'Subscription "{subscription}" of {name}: {what} of {backlog:,} messages?', yes)
         yield admin, name
 
 
-def _find(admin: AdminApi, topic: TopicName, subscription: str) -> dict[str, Any]:
+def find_subscription(admin: AdminApi, topic: TopicName, subscription: str) -> dict[str, Any]:
+    """The stats of a subscription. If it does not exist, the error names the one that was probably meant."""
     known: dict[str, dict[str, Any]] = find_stats(admin, topic).get("subscriptions") or {}
     if subscription not in known:
         raise SubscriptionNotFoundError(

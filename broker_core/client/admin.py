@@ -10,8 +10,9 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Mapping
+from email.message import Message
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 from urllib.parse import SplitResult, quote, urlsplit
 
 from broker_core.base.errors import (
@@ -37,6 +38,13 @@ class AdminRefusedError(PulsarishError):
     """The broker answered with a status that has no error of its own. ``status`` is the HTTP status."""
 
     status = 0
+
+
+class SeenEntry(NamedTuple):
+    """An entry that was looked at. ``is_later_chunk``: it is a part of a message, and not the first."""
+
+    message_id: MessageId
+    is_later_chunk: bool
 
 
 class AdminApi:
@@ -198,6 +206,27 @@ class AdminApi:
         """Delete the subscription on the topic (on every partition), with its position."""
         self._call("DELETE", f"{_subscription_path(topic, subscription)}?force={str(force).lower()}")
 
+    # -- where messages lie
+
+    def peeked_entry(self, topic: TopicName, subscription: str, place: int) -> SeenEntry | None:
+        """The entry at this place, from 1 on, of a backlog; None: it is shorter. Not of a partitioned topic."""
+        try:
+            return self._seen(f"{_subscription_path(topic, subscription)}/position/{place}")
+        except TopicNotFoundError:
+            return None
+
+    def examined_entry(self, topic: TopicName, origin: str, place: int) -> SeenEntry:
+        """The entry at this place, from 1 on, counted from ``earliest`` or ``latest``; not of a partitioned topic."""
+        return self._seen(f"{_topic_path(topic)}/examinemessage?initialPosition={origin}&messagePosition={place}")
+
+    def _seen(self, path: str) -> SeenEntry:
+        headers, _ = self._exchange("GET", path)
+        try:
+            where = MessageId.parse(headers["X-Pulsar-Message-ID"] or "")
+        except ValueError as error:
+            raise RemoteProtocolError(f"{self._url}{path} did not say which entry it is") from error
+        return SeenEntry(where, (headers["X-Pulsar-chunk-id"] or headers["X-Pulsar-PROPERTY-CHUNK-ID"] or "0") != "0")
+
     # -- delayed messages; Pulsar has no such paths
 
     def due_times(self, topic: TopicName, step_ms: int) -> dict[int, int]:
@@ -226,6 +255,10 @@ class AdminApi:
             raise RemoteProtocolError(f"{self._url}{path} did not answer with JSON: {error}") from error
 
     def _call(self, method: str, path: str, body: str | None = None) -> bytes:
+        return self._exchange(method, path, body)[1]
+
+    def _exchange(self, method: str, path: str, body: str | None = None) -> tuple[Message, bytes]:
+        """Headers and content of the answer; the errors of the common tree for what is none."""
         headers: Mapping[str, str] = {"Content-Type": "application/json"} if body is not None else {}
         try:
             self._connection.request(method, path, body, headers)
@@ -249,7 +282,7 @@ class AdminApi:
             ) from error
         if answer.status >= 300:
             raise _refusal(answer.status, content, f"{method} {self._url}{path}")
-        return content
+        return answer.headers, content
 
 
 def _has_usable_port(parts: SplitResult) -> bool:

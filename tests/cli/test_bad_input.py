@@ -21,13 +21,13 @@ NOT_UTF8 = b"\xff".decode("utf-8", "surrogateescape")
 
 OF_ONE_TOPIC = [
     ("consume", "--exit"),
-    *[("topic", verb) for verb in ("stats", "delayed", "policies", "unload")],
+    *[("topic", verb) for verb in ("stats", "delayed", "examine", "policies", "unload")],
     *[("topic", verb, "--yes") for verb in ("delete", "terminate")],
     ("topic", "update-partitions", "--partitions", "3"),
     ("sub", "list"),
 ]
 OF_A_SUBSCRIPTION = [
-    *[("sub", verb) for verb in ("create", "stats")],
+    *[("sub", verb) for verb in ("create", "stats", "peek")],
     *[("sub", verb, "--yes") for verb in ("delete", "clear")],
     ("sub", "skip", "--yes", "--count", "1"),
     ("sub", "expire", "--yes", "--older-than", "1"),
