@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError, OperationTimeoutError, PulsarishError
-from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
+from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo, first_foreign
 
 IDLE_STOP_S: Final = 300
 LOG_FILE: Final = "embedded.log"
@@ -81,12 +81,13 @@ def find(data_dir: Path) -> RuntimeInfo | None:
 def ensure(data_dir: Path) -> RuntimeInfo:
     """Find or start the broker of ``data_dir``; returns when it accepts connections.
 
-    Raises EmbeddedBrokerError if it cannot start, OperationTimeoutError if it is not ready in ``START_TIMEOUT_S``.
+    Raises EmbeddedBrokerError if it cannot start or the directory is somebody else's, OperationTimeoutError if it is
+    not ready in ``START_TIMEOUT_S``.
     """
     with _usable(data_dir):
         if (info := find(data_dir)) is not None:
             return info
-        data_dir.mkdir(parents=True, exist_ok=True)
+        _prepare(data_dir)
         with _only_starter(data_dir):
             return find(data_dir) or _start(data_dir)
 
@@ -128,7 +129,7 @@ def local(data_dir: str | os.PathLike[str] | None = None) -> Iterator[LocalBroke
     """
     directory = Path(tempfile.mkdtemp(prefix="pulsarish-")) if data_dir is None else named_directory(data_dir)
     with _usable(directory):
-        directory.mkdir(parents=True, exist_ok=True)
+        _prepare(directory)
         process = _launch(directory, Ports(), idle_stop_s=LOCAL_IDLE_STOP_S)
     try:
         info = _await_ready(directory, process, only=process.pid)
@@ -164,6 +165,18 @@ class Guard:
 
 
 # ------------------------------------------------------------------------------------------ processes and files
+
+
+def _prepare(data_dir: Path) -> None:
+    """Make the directory if there is none. EmbeddedBrokerError, and nothing of ours in it, if it is somebody else's."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    names = os.listdir(data_dir)
+    has_been_ours = "FORMAT" in names or "meta.db" in names  # If they are damaged, the broker says how to mend them.
+    if not has_been_ours and (foreign := first_foreign(names)):
+        raise EmbeddedBrokerError(
+            f"{data_dir} is no data directory of a broker: it has {foreign} but no FORMAT file",
+            hint='name an empty or new directory: .option("data.dir", "/var/lib/pulsarish")',
+        )
 
 
 @contextlib.contextmanager

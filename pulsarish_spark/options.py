@@ -141,7 +141,8 @@ OPTIONS: Final = (
         Side.ANY,
         _service_url,
         "pulsar://host:6650",
-        "Address of the broker. Without it: $PULSARISH_SERVICE_URL, else the embedded broker of data.dir.",
+        "Address of the broker; where nobody answers it is an error after 30 s. Without it: $PULSARISH_SERVICE_URL, "
+        "else the embedded broker of data.dir.",
         ("serviceUrl", "service_url"),
     ),
     Option(

@@ -57,6 +57,7 @@ def options_markdown() -> str:
             "## Columns of the sink",
             "",
             "Only `value` is needed. Columns of the source that a broker makes itself are left out, others are errors.",
+            "Without any rows nothing is sent, and a topic that does not exist is not made, as with Kafka's sink.",
             "",
             "| column | Spark type | meaning |",
             "|---|---|---|",

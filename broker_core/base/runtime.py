@@ -9,7 +9,7 @@ This module only builds names and turns what a file says into values; opening an
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import BinaryIO, Final
 
@@ -24,6 +24,10 @@ ENV_DATA_DIR: Final = "PULSARISH_DATA_DIR"
 ENV_SERVICE_URL: Final = "PULSARISH_SERVICE_URL"
 ENV_HTTP_URL: Final = "PULSARISH_HTTP_URL"
 DATA_SUBDIR: Final = "pulsarish"
+
+
+_OWN_BEFORE_THE_FIRST_START: Final = ("FORMAT", "LOCK", "embedded.")
+"""Beginnings of names. Whoever starts a broker for itself keeps its notes (``embedded.*``) there too."""
 
 
 class RuntimeInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +61,11 @@ class RuntimeInfo(msgspec.Struct, frozen=True, kw_only=True):
         except msgspec.DecodeError:
             return None
         return info if info.file_number in (0, file_number) else None
+
+
+def first_foreign(names: Iterable[str]) -> str | None:
+    """Of the names in a directory where no broker has started yet the first that is somebody else's, if any is."""
+    return next((name for name in sorted(names) if not name.startswith(_OWN_BEFORE_THE_FIRST_START)), None)
 
 
 def default_data_dir(env: Mapping[str, str]) -> PurePath:

@@ -15,6 +15,7 @@ from typing import Final
 from broker_core.base.clock import Clock
 from broker_core.base.errors import DataFormatError, ServiceNotReadyError, StorageError
 from broker_core.base.invariants import invariant
+from broker_core.base.runtime import first_foreign
 from broker_core.base.settings import Settings
 from broker_core.storage import layout
 from broker_core.storage.buckets import BucketStore
@@ -305,17 +306,14 @@ def _check_format(disk: Disk, directory: str) -> None:
 
 def _refuse_foreign(disk: Disk, directory: str) -> None:
     """DataFormatError if ``directory``, which has no valid FORMAT file, has anything else in it."""
-    # Whoever starts a broker for itself keeps its notes (``embedded.*``) here before the first start.
-    own = ("FORMAT", "LOCK", "embedded.")
-    foreign = [name for name in disk.list_dir(directory) if not name.startswith(own)]
     if disk.exists(layout.metadata_path(directory)):
         raise DataFormatError(
             f"{directory} has data of a broker, but its FORMAT file is damaged or missing",
             hint=f'restore it; of this version it holds the one line "{layout.format_text().decode().strip()}"',
         )
-    if foreign:
+    if foreign := first_foreign(disk.list_dir(directory)):
         raise DataFormatError(
-            f"{directory} is no data directory of this broker: it has {foreign[0]} but no valid FORMAT file",
+            f"{directory} is no data directory of this broker: it has {foreign} but no valid FORMAT file",
             hint="choose an empty or new directory",
         )
 

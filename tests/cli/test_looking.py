@@ -31,8 +31,8 @@ def test_what_a_subscription_waits_for_is_peeked_at(pulsarish: Pulsarish, topic:
 
 def test_a_message_of_a_topic_is_examined(pulsarish: Pulsarish, topic: str) -> None:
     """From either end, acknowledged or not; beyond the other end it is the last one there."""
-    for value in ("one", "two", "three"):
-        pulsarish("produce", topic, "-m", value)
+    for text in ("one", "two", "three"):
+        pulsarish("produce", topic, "-m", text)
     pulsarish("consume", topic, "-s", "s", "-n", "3")
     for options, value in (
         ((), b"three\n"),

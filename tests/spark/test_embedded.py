@@ -145,11 +145,20 @@ def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     """With its own last words and the name of its log."""
     directory = tmp_path / "data"
     directory.mkdir()
-    (directory / "holiday.jpg").write_bytes(b"not ours")
+    (directory / "FORMAT").write_bytes(b"pulsarish data directory, format 99\n")
     with pytest.raises(embedded.EmbeddedBrokerError) as caught:
         embedded_broker(directory)
     assert f"the embedded broker of {directory} ended with code " in str(caught.value)
-    assert f"choose an empty or new directory; see {directory / 'embedded.log'}" in str(caught.value)
+    assert f"or a newer one; see {directory / 'embedded.log'}" in str(caught.value)
+
+
+def test_a_directory_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
+    """A slip in data.dir, such as a home directory, leaves no lock and no log there."""
+    (tmp_path / "holiday.jpg").write_bytes(b"not ours")
+    for start in (lambda: embedded_broker(tmp_path), local(tmp_path).__enter__):
+        with pytest.raises(embedded.EmbeddedBrokerError, match=r"it has holiday\.jpg but no FORMAT file; name "):
+            start()
+    assert [path.name for path in tmp_path.iterdir()] == ["holiday.jpg"]
 
 
 def test_a_task_on_another_machine_does_not_start_a_broker_there(data_dir: Path) -> None:
