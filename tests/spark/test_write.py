@@ -118,10 +118,13 @@ def test_a_topic_is_copied_without_a_select(spark: SparkSession, broker: Broker,
 def test_empty_partitions_and_empty_frames_write_nothing(
     spark: SparkSession, broker: Broker, source: Load, topic: str
 ) -> None:
-    """Spark calls the sink for empty partitions too."""
+    """Spark calls the sink for empty partitions too. A topic is made by its first row, as docs/options.md says."""
     save(rows(spark, 10).repartition(5).where("key = '3'"), broker, topic=topic)
     save(rows(spark, 0), broker, topic=topic)
     assert values(source(topic)) == [3]
+    save(rows(spark, 0), broker, topic=f"{topic}-of-nothing")
+    with Client(broker.service_url) as client:
+        assert not [name for name in client.topics_of("public/default") if "of-nothing" in name]
 
 
 def test_wrong_writes_are_refused_when_they_are_planned(spark: SparkSession, broker: Broker, topic: str) -> None:
