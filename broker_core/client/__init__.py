@@ -11,15 +11,8 @@ Messages one by one through producers, consumers and readers; whole entries and 
 
 from broker_core.client.async_client import AsyncClient
 from broker_core.client.blocking import Client
-from broker_core.client.blocking_handles import (
-    Consumer,
-    CursorHandle,
-    EntryReader,
-    EntryWriter,
-    Producer,
-    Reader,
-    TableView,
-)
+from broker_core.client.blocking_entries import CursorHandle, EntryReader, EntryWriter
+from broker_core.client.blocking_handles import Consumer, Producer, Reader, TableView
 from broker_core.client.callbacks import ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor
 from broker_core.client.client_stats import ConsumerStats, ProducerStats
 from broker_core.client.config import ClientConfig, ConsumerConfig, ProducerConfig

@@ -16,15 +16,8 @@ from typing import Self, Unpack
 from broker_core.base.errors import AlreadyClosedError
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MessageId, Position
 from broker_core.client.async_client import AsyncClient
-from broker_core.client.blocking_handles import (
-    Consumer,
-    CursorHandle,
-    EntryReader,
-    EntryWriter,
-    Producer,
-    Reader,
-    TableView,
-)
+from broker_core.client.blocking_entries import CursorHandle, EntryReader, EntryWriter
+from broker_core.client.blocking_handles import Consumer, Producer, Reader, TableView
 from broker_core.client.config import (
     PENDING_BYTES_DEFAULT,
     ClientConfig,

@@ -429,31 +429,13 @@ class TopicConsumer:
             # Not after a seek of our own: the cursor may have been moved back by others, so nothing is skipped.
             self._skip = None
         self._redelivery.reattached()
-        start = self._start_at_broker()
+        request = self._subscribing(self._start_at_broker())
         self._chunks.reattached(self.last_taken)
-        request = Subscribing(
-            topic=self.topic,
-            subscription=self._subscription,
-            type=self._config.type,
-            key_shared_policy=self._config.key_shared_policy,
-            initial_position="earliest" if start is None and not self._durable else self._config.initial_position,
-            durable=self._durable,
-            consumer_name=self._config.consumer_name,
-            priority_level=self._config.priority_level,
-            start=start,
-            rollback_s=self._start.rollback_s if self._start is not None else 0,
-            epoch=self._epoch,
-            read_compacted=self._config.read_compacted,
-            create_topic=self._create_topic,
-            properties=dict(self._config.properties),
-            subscription_properties=dict(self._config.subscription_properties),
-        )
         await register(connection, self._id, self, request)
         self._registrations += 1
         self._skip_is_new = False
         if not self._durable:
             await self._pin_start(connection)
-        if not self._durable:
             # The broker knows nothing of the subscription of before, and repeating its cumulative ack would cover
             # chunks that are needed again.
             self._acks.forget()
@@ -466,6 +448,27 @@ class TopicConsumer:
             self._flow_due = 0
         elif self.queue.has_waiters:
             self._network.loop.call_soon(self.want)
+
+    def _subscribing(self, start: Position | MessageId | None) -> Subscribing:
+        """What the broker is asked for; a subscription that it does not remember begins at ``start``."""
+        config = self._config
+        return Subscribing(
+            topic=self.topic,
+            subscription=self._subscription,
+            type=config.type,
+            key_shared_policy=config.key_shared_policy,
+            initial_position="earliest" if start is None and not self._durable else config.initial_position,
+            durable=self._durable,
+            consumer_name=config.consumer_name,
+            priority_level=config.priority_level,
+            start=start,
+            rollback_s=self._start.rollback_s if self._start is not None else 0,
+            epoch=self._epoch,
+            read_compacted=config.read_compacted,
+            create_topic=self._create_topic,
+            properties=dict(config.properties),
+            subscription_properties=dict(config.subscription_properties),
+        )
 
     async def _pin_start(self, connection: Connection) -> None:
         """Remember where a start is that no message names, so that a later reconnect does not pass anything over.

@@ -10,7 +10,7 @@ import pytest
 
 from broker_core.base.errors import ConfigError, QueueFullError
 from broker_core.client import Client, ClientConfig, Producer
-from broker_core.client.blocking_handles import _take_room
+from broker_core.client.blocking_handles import take_room
 from broker_core.client.memory_limit import MemoryLimit
 from broker_core.client.send_window import SendWindow
 from tests.client.conftest import Service
@@ -133,7 +133,7 @@ def test_room_that_comes_before_the_wait_for_it_is_seen() -> None:
     assert memory.try_take(10)
     window = ReceiptAtOnce(1, 100, memory)
     assert window.try_take(10)
-    _take_room(window, 10, 0.5, lambda: QueueFullError("no room"))
+    take_room(window, 10, 0.5, lambda: QueueFullError("no room"))
     assert window.messages == 1
 
 
