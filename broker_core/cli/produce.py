@@ -25,7 +25,7 @@ from broker_core.cli.target import Target, target_options
 if TYPE_CHECKING:
     from broker_core.base.positions import MessageId
     from broker_core.cli.message_json import Outgoing
-    from broker_core.client import Producer
+    from broker_core.client import Client, Producer
     from broker_core.client.blocking_handles import Receipt
     from broker_core.client.config import AccessMode, CompressionName, ProducerOptions
 
@@ -153,8 +153,7 @@ def produce(
     from broker_core.cli.message_json import Outgoing
 
     _check_said_once(key, split_key, deliver_at, deliver_after)
-    if name == "":
-        raise UsageError("--name is empty", hint="write a name, or leave it out for one that the broker makes up")
+    _check_name(name)
     common = Outgoing(
         None,
         _key(key),
@@ -182,11 +181,15 @@ def produce(
         "block_if_queue_full": True,
     }
     with target.client() as client:
-        producer = client.create_producer(topic, **options)
-        try:
-            sent = _send_all(producer, outgoing, output)
-        finally:
-            producer.close()
+        _produce(client, topic, options, outgoing, output)
+
+
+def _produce(client: Client, topic: str, options: ProducerOptions, outgoing: Iterator[Outgoing], output: str) -> None:
+    producer = client.create_producer(topic, **options)
+    try:
+        sent = _send_all(producer, outgoing, output)
+    finally:
+        producer.close()
     if on_terminal():
         say(f"{sent} {'message' if sent == 1 else 'messages'} stored in {producer.topic}")
 
@@ -198,6 +201,11 @@ def _check_said_once(key: str | None, split_key: str | None, deliver_at: str | N
         raise UsageError("-k and --split-key both say the key", hint="give one of them")
     if deliver_at is not None and deliver_after:
         raise UsageError("--deliver-at and --deliver-after both say the time", hint="give one of them")
+
+
+def _check_name(name: str | None) -> None:
+    if name == "":
+        raise UsageError("--name is empty", hint="write a name, or leave it out for one that the broker makes up")
 
 
 def _batching(*, by_key: bool, chunking: bool, numbered: bool) -> ProducerOptions:
