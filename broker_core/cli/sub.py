@@ -174,7 +174,10 @@ def reset(target: Target, topic: str, subscription: str, where: str, yes: bool) 
 @yes_option
 @target_options
 def cancel(target: Target, topic: str, subscription: str, message_id: str, yes: bool) -> None:
-    """Take a delayed message back for a subscription, before it is delivered there. Apache Pulsar cannot do it."""
+    """Take a delayed message back for a subscription, before it is delivered there. Apache Pulsar cannot do it.
+
+    A message that is not delayed is acknowledged by it too, with all others of its batch.
+    """
     name, message = TopicName.parse(topic), _message_id("MESSAGE_ID", message_id)
     name = name if message.partition < 0 or name.partition_index >= 0 else name.partition(message.partition)
     with _moving(target, str(name), subscription, f"take {message_id} back, one", yes) as (admin, _):
