@@ -30,7 +30,8 @@ from broker_core.client.consumer_topics import ConsumerTopics, Wanted
 from broker_core.client.message import Message
 from broker_core.client.network import Network
 from broker_core.client.receiver_queue import ReceiverQueue
-from broker_core.client.topic_consumer import LastMessage, StartPoint, TopicConsumer
+from broker_core.client.start_point import LastMessage, StartPoint
+from broker_core.client.topic_consumer import TopicConsumer
 from broker_core.client.topics_pattern import TopicsPattern
 
 Acknowledgeable: TypeAlias = Message | MessageId

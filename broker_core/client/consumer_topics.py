@@ -26,7 +26,8 @@ from broker_core.client.network import Network
 from broker_core.client.opening import open_all
 from broker_core.client.receiver_queue import ReceiverQueue
 from broker_core.client.retrying import retrying
-from broker_core.client.topic_consumer import StartPoint, TopicConsumer
+from broker_core.client.start_point import StartPoint
+from broker_core.client.topic_consumer import TopicConsumer
 from broker_core.client.topic_list_watch import TopicListWatch
 from broker_core.client.topics_pattern import TopicsPattern
 

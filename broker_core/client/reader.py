@@ -14,8 +14,8 @@ from broker_core.client.config import ConsumerConfig
 from broker_core.client.consumer import AsyncConsumer
 from broker_core.client.message import Message
 from broker_core.client.network import Network
+from broker_core.client.start_point import StartPoint
 from broker_core.client.subscribing import reader_subscription
-from broker_core.client.topic_consumer import StartPoint
 
 
 class AsyncReader:

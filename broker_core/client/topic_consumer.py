@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker_core.base.errors import ConnectionLostError, PulsarishError, UsageError
 from broker_core.base.names import TopicName
@@ -33,6 +33,7 @@ from broker_core.client.permits import Permits
 from broker_core.client.receiver_queue import ReceiverQueue, Undeliverable
 from broker_core.client.redelivery import Redelivery
 from broker_core.client.retrying import retrying
+from broker_core.client.start_point import LastMessage, StartPoint
 from broker_core.client.subscribing import Subscribing, flow, last_message_id, leave, leave_silently, register
 from broker_core.client.unpack import Unpacked, charged_for, unpack
 from broker_core.wire.ack_sets import words_of_bits
@@ -46,48 +47,6 @@ _log = logging.getLogger(__name__)
 
 REDELIVER_IDS_MAX: Final = 1000
 """Ids in one redeliver request; more are split (semantics 4.2.5)."""
-
-
-class StartPoint(NamedTuple):
-    """Where to begin: at ``message_id`` or behind it. The broker sends the entry in both cases; we drop the rest.
-
-    ``rollback_s``: not there but, if it is behind that, with what was published in the last so many seconds.
-    """
-
-    message_id: MessageId
-    inclusive: bool
-    rollback_s: int = 0
-
-    @property
-    def _bound(self) -> MessageId:
-        """A message in chunks begins with its first one, and ends with its last (semantics 5.1.5)."""
-        return self.message_id.first_chunk if self.inclusive else self.message_id
-
-    def skips(self, message: Message) -> bool:
-        """Whether ``message`` lies before the start."""
-        here, start = message.message_id, self._bound
-        if here.position != start.position:
-            return here.position < start.position
-        if start.batch_index < 0:
-            return not self.inclusive
-        return here.batch_index < start.batch_index or (here.batch_index == start.batch_index and not self.inclusive)
-
-    def follows(self, last: MessageId) -> bool:
-        """Whether ``last`` is at or behind the first message to be shown."""
-        start = self._bound
-        if last.position != start.position:
-            return last.position > start.position
-        if start.batch_index < 0 or last.batch_index < 0:
-            return self.inclusive
-        return last.batch_index >= start.batch_index if self.inclusive else last.batch_index > start.batch_index
-
-
-class LastMessage(NamedTuple):
-    """``message_id``: the last one of ``topic``, entry -1 if there is none. ``mark_delete``: of this subscription."""
-
-    message_id: MessageId
-    mark_delete: Position | None
-    topic: str
 
 
 class TopicConsumer:
