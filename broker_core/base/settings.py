@@ -261,7 +261,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         bool,
         _Meta(
             description="Pass over entries that are damaged on disk and count them as acknowledged; "
-            "false: the subscription stops in front of them."
+            "false: the subscription stops in front of them. It always does where the disk refuses to read."
         ),
     ] = False
 

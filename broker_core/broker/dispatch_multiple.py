@@ -144,6 +144,13 @@ class MultipleConsumersDispatcher(ABC):
     def entries_came(self) -> None:
         self._passes.kick()
 
+    def read_again(self, positions: Sequence[Position]) -> None:
+        """They wait for replay again."""
+        for position in positions:
+            if position not in self._owners and not self._cursor.is_acked(position):
+                self._requeue(position)
+        self._passes.kick()
+
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
         """Take back what is pending at this consumer; ids that are not are ignored (semantics 4.4.1)."""
         pending = consumer.pending

@@ -122,6 +122,10 @@ class SingleActiveDispatcher:
     def entries_came(self) -> None:
         self._passes.kick()
 
+    def read_again(self, positions: Sequence[Position]) -> None:
+        """Nothing is taken out of the order; reading goes on where it stopped."""
+        self._passes.kick()
+
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
         """Everything unacknowledged again; single ids are not honoured here (semantics 2.3.5.2)."""
         if consumer is self.active:

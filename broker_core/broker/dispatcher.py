@@ -154,6 +154,10 @@ class Dispatcher(Protocol):
         """The log has more durable entries."""
         ...
 
+    def read_again(self, positions: Sequence[Position]) -> None:
+        """What could not be read may be readable now; of that ``positions`` were taken out of the replay set."""
+        ...
+
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None: ...
 
     def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:

@@ -3,9 +3,9 @@
 
 An entry is too old when its producer published it before a given time. Publish times come from the clocks of clients,
 so they may go back and forth; only the unbroken run of old entries from the head on is passed over, and every one of
-them is looked at, never an unexpired one jumped over (semantics 7.2, I7.2). An entry that cannot be read counts as the
-one after it. The look takes turns with everything else the broker does: slices of ``_SLICE_ENTRIES`` and
-``_SLICE_BYTES``.
+them is looked at, never an unexpired one jumped over (semantics 7.2, I7.2). An entry that is damaged counts as the one
+after it; where the disk refuses to read, a run ends. The look takes turns with everything else the broker does: slices
+of ``_SLICE_ENTRIES`` and ``_SLICE_BYTES``.
 Source: Pulsar docs, "Message retention and expiry - TTL".
 """
 
@@ -109,6 +109,8 @@ class Expiry:
             try:
                 entries = self._log.read(start, _SLICE_ENTRIES - looked, left_bytes)
             except UnreadableEntryError as error:
+                if error.refused:
+                    return old_through, start, False
                 start = self._log.next_valid(error.through)
                 looked += 1
                 continue

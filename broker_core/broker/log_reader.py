@@ -4,19 +4,26 @@
 A damaged entry is never delivered. By default the subscription stops in front of it, says so in the log and in its
 statistics, and tries again when a consumer comes or after a seek; somebody has to decide. To acknowledge it is to leave
 it behind. With ``autoSkipNonRecoverableData`` it is acknowledged for this subscription, counted, and reading goes on.
+
+An entry that the disk refuses to read may be whole: it is never skipped, and is tried again every ``TRY_AGAIN_S``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
+from broker_core.base.clock import TimerHandle, Timers
 from broker_core.base.positions import Position
 from broker_core.broker.position_set import PositionSet, Run
 from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
 
 logger = logging.getLogger(__name__)
+
+TRY_AGAIN_S: Final = 15.0
+"""As long as Pulsar waits after a read that failed (``dispatcherReadFailureBackoffInitialTimeInMs``)."""
 
 _GAP_ENTRIES = 8
 """Unwanted entries that are read along rather than begin another read; from the cache they cost a fifth of one."""
@@ -26,18 +33,37 @@ _SPAN_ENTRIES = 4
 
 
 class LogReader:
-    """Reads for one subscription. ``stopped_at``: the damaged entry in front of which it waits, if any."""
+    """Reads for one subscription. ``stopped_at``: the entry in front of which it waits, if any."""
 
-    __slots__ = ("_log", "_name", "_skip", "damaged_entries", "stopped_at")
+    __slots__ = (
+        "_again", "_log", "_name", "_skip", "_timer", "_timers", "_withheld", "damaged_entries", "stopped_at",
+    )  # fmt: skip
 
-    def __init__(self, log: TopicLog, name: str, skip: Callable[[Position, Position], None] | None) -> None:
+    def __init__(
+        self,
+        log: TopicLog,
+        name: str,
+        skip: Callable[[Position, Position], None] | None,
+        timers: Timers,
+        again: Callable[[Sequence[Position]], None],
+    ) -> None:
         """``skip`` acknowledges the first and last of some neighbours, and those between; None: stop in front of
-        damage."""
+        damage. ``again`` is called when reading is worth another try, with what ``read_set`` has called missing."""
         self._log = log
         self._name = name
         self._skip = skip
+        self._timers = timers
+        self._again = again
+        self._timer: TimerHandle | None = None
+        self._withheld: list[Position] = []
         self.damaged_entries = 0
         self.stopped_at: Position | None = None
+
+    def close(self) -> None:
+        """Try nothing again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def read(self, start: Position, entries_max: int, bytes_max: int) -> list[StoredEntry]:
         """Entries from ``start`` on, at least one if there is any that can be read."""
@@ -85,6 +111,11 @@ class LogReader:
                 entry = got[-1].position.entry + 1
         return found[:entries_max], missing
 
+    def begin_anew(self) -> None:
+        """All that is not acknowledged is read again, by another dispatcher."""
+        self._withheld.clear()
+        self.retry_damaged()
+
     def retry_damaged(self) -> None:
         """Try again to read what was damaged."""
         self.stopped_at = None
@@ -109,19 +140,42 @@ class LogReader:
         ``stop``: not one that was read before. It holds up nothing behind it, which is looked at by itself.
         """
         position = error.position
-        if self._skip is not None:
+        if error.refused:
+            self._try_later(error, stop=stop)
+        elif self._skip is not None:
             through = error.through if stop else position
             self.damaged_entries += through.entry - position.entry + 1
             logger.error("damaged entry skipped subscription=%s position=%s error=%s", self._name, position, error)
             self._skip(position, through)
             return self._log.next_valid(through)
+        else:
+            self._stop(error, stop=stop)
+        return self._log.next_valid(position)
+
+    def _stop(self, error: UnreadableEntryError, *, stop: bool) -> None:
+        position = error.position
         self.damaged_entries += 1
         if not stop:
             logger.error("damaged entry not sent again subscription=%s position=%s", self._name, position)
         else:
             logger.error("stopped at damaged entry subscription=%s position=%s error=%s", self._name, position, error)
             self.stopped_at = position
-        return self._log.next_valid(position)
+
+    def _try_later(self, error: UnreadableEntryError, *, stop: bool) -> None:
+        self.damaged_entries += 1
+        logger.error("read refused subscription=%s position=%s error=%s", self._name, error.position, error)
+        if stop:
+            self.stopped_at = error.position
+        else:
+            self._withheld.append(error.position)
+        if self._timer is None:
+            self._timer = self._timers.call_later(TRY_AGAIN_S, self._try_again)
+
+    def _try_again(self) -> None:
+        self._timer = None
+        withheld, self._withheld = self._withheld, []
+        self.retry_damaged()
+        self._again(withheld)
 
 
 def _spans(wanted: PositionSet, entries_max: int) -> Iterator[Run]:

@@ -109,6 +109,8 @@ class Subscription:
             host.log,
             f"{host.name}/{name}",
             self._skip_damaged if host.settings.auto_skip_non_recoverable_data else None,
+            host.timers,
+            self._read_again,
         )
         self._host = host
         self._log = host.log
@@ -206,6 +208,7 @@ class Subscription:
 
     def _stop(self) -> None:
         self.expiry.stop()
+        self.reader.close()
         if self._awaiting_return is not None:
             self._awaiting_return.cancel()
 
@@ -409,6 +412,11 @@ class Subscription:
             self.reader.retry_damaged()
             self.entries_came()
 
+    def _read_again(self, withheld: Sequence[Position]) -> None:
+        """The disk may give now what it refused before; ``withheld`` of that waited to be sent again."""
+        if self.dispatcher is not None:
+            self.dispatcher.read_again(withheld)
+
     def _skip_damaged(self, first: Position, last: Position) -> None:
         self.cursor.ack_entries(first.ledger, range(first.entry, last.entry + 1))
         self._unsent_acknowledged()
@@ -476,7 +484,7 @@ class Subscription:
                 dispatcher.hold_back_with(self._delayed)
 
     def _new_dispatcher(self, request: SubscribeRequest) -> Dispatcher:
-        self.reader.retry_damaged()
+        self.reader.begin_anew()
         host = self._host
         self._delayed = None if _delivers_at_once(request.kind) else host.delays.tracker(self.cursor)
         context = DispatchContext(

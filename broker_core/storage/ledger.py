@@ -73,14 +73,24 @@ class LedgerInfo(NamedTuple):
 
 
 class UnreadableEntryError(CorruptEntryError):
-    """The entry at ``position`` exists but cannot be read, nor can those up to ``through``; entries after it may."""
+    """The entry at ``position`` exists but cannot be read, nor can those up to ``through``; entries after it may.
+
+    ``refused``: the disk did not give it, which says nothing about what is there; it may another time.
+    """
 
     def __init__(
-        self, message: str, *, hint: str = "", position: Position = POSITION_EARLIEST, through: Position | None = None
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        position: Position = POSITION_EARLIEST,
+        through: Position | None = None,
+        refused: bool = False,
     ) -> None:
         super().__init__(message, hint=hint)
         self.position = position
         self.through = through or position
+        self.refused = refused
 
 
 class Ledger:
@@ -141,7 +151,7 @@ class Ledger:
             try:
                 found = self._load_index()
             except OSError as e:
-                raise self._unreadable(entry, f"cannot be read ({e.strerror or e})") from e
+                raise self._not_given(entry, e) from e
             self._context.indexes.put(self.id, found)
         return found
 
@@ -179,7 +189,7 @@ class Ledger:
         try:
             return self._from_file(index, entry, entry + 1)
         except OSError as e:
-            raise self._unreadable(entry, f"cannot be read ({e.strerror or e})") from e
+            raise self._not_given(entry, e) from e
 
     def _from_cache(
         self, entry: int, stop: int, bytes_max: int, bodies: list[bytes], times: list[int]
@@ -249,7 +259,12 @@ class Ledger:
     def _note_damage(self, entry: int, start: int, end: int) -> None:
         self._context.quarantine.note(self.path, self.id, DamagedRange(start, end & ~DAMAGED, entry, entry), "record")
 
-    def _unreadable(self, entry: int, why: str) -> UnreadableEntryError:
+    def _not_given(self, entry: int, error: OSError) -> UnreadableEntryError:
+        """What the disk said; a file that is not there is lost, anything else may be better another time."""
+        refused = not isinstance(error, FileNotFoundError)
+        return self._unreadable(entry, f"cannot be read ({error.strerror or error})", refused=refused)
+
+    def _unreadable(self, entry: int, why: str, *, refused: bool = False) -> UnreadableEntryError:
         position = through = Position(self.id, entry)
         if self.missing:
             why = "is lost: the file is missing"
@@ -259,6 +274,7 @@ class Ledger:
             hint="the file was left as it is; run the doctor, restore the file from a backup or skip the entry",
             position=position,
             through=through,
+            refused=refused and not self.missing,
         )
 
 

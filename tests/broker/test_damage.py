@@ -127,6 +127,65 @@ def test_an_entry_that_is_damaged_before_it_is_sent_again() -> None:
     assert (mailbox.take(), world.subscription().reader.damaged_entries) == (later, 1)
 
 
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED])
+def test_what_the_disk_refuses_to_read_is_not_skipped(kind: SubscriptionType, skip: bool) -> None:
+    """7.1 [autoSkipNonRecoverableData] It is no damage: nothing is lost, and all is delivered when the disk is well."""
+    world = World(managed_ledger_cache_size_mbytes=0, auto_skip_non_recoverable_data=skip)
+    positions = world.publish(4)
+    world.disk.fail(1, forever=True, kinds=("read",))
+    _, mailbox = world.subscribe(kind)
+    world.settle()
+    world.clock.advance(20_000)
+    world.settle()
+    stats = subscription_stats(world.subscription())
+    assert (mailbox.take(), stats.stopped_at_damaged_entry, stats.msg_backlog) == ([], str(positions[0]), 4)
+    assert world.disk.faults_hit < 12  # no spinning
+    world.disk.heal()
+    world.clock.advance(20_000)
+    world.settle()
+    assert mailbox.take() == positions
+    assert subscription_stats(world.subscription()).stopped_at_damaged_entry == ""
+
+
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("kind", [SHARED, SubscriptionType.KEY_SHARED])
+def test_a_redelivery_that_the_disk_refuses_comes_when_it_does_not(kind: SubscriptionType, skip: bool) -> None:
+    """4.4.1, 2.4.8: it is neither skipped nor forgotten, and comes once."""
+    world = World(managed_ledger_cache_size_mbytes=0, auto_skip_non_recoverable_data=skip)
+    positions = world.publish(4)
+    consumer, mailbox = world.subscribe(kind, permits=100)
+    world.settle()
+    assert mailbox.take() == positions
+    world.disk.fail(1, forever=True, kinds=("read",))
+    consumer.redeliver(positions[1:3])
+    world.settle()
+    assert (mailbox.take(), world.subscription().backlog_entries()) == ([], 4)
+    world.disk.heal()
+    world.clock.advance(20_000)
+    world.settle()
+    assert mailbox.take() == positions[1:3]
+    world.clock.advance(40_000)
+    world.settle()
+    assert mailbox.take() == []
+
+
+def test_expiry_passes_over_nothing_that_the_disk_refuses_to_read() -> None:
+    """7.2, I7.2: it may not be too old, though what comes after it is."""
+    world = World(managed_ledger_cache_size_mbytes=0)
+    world.subscribe()[0].close()
+    producer, _ = world.produce()
+    for number, time_ms in enumerate((5, 500, 5)):
+        producer.send(number, -1, 1, body(publish_time_ms=time_ms), False)
+    world.settle()
+    subscription = world.subscription()
+    for operation in (1, 2, 2):  # the first entry is read alone, the one behind it neither with others nor alone
+        world.disk.fail(operation, kinds=("read",))
+    subscription.expiry.pass_older(100)
+    world.settle()
+    assert (subscription.backlog_entries(), world.disk.faults_hit) == (2, 3)
+
+
 def test_time_and_last_message_step_over_damage() -> None:
     """1.4.6 Seeking by time and asking for the last message do not fail; a damaged last entry is not passed over."""
     world = World()
