@@ -98,6 +98,8 @@ class TopicConsumer:
         self._start = start
         self._skip = start
         self._skip_is_new = False
+        self._sought_ms: int | None = None
+        """Where a reader was sent to by time, as long as its subscription may be made anew without knowing it."""
         self._id = network.next_consumer_id()
         self._epoch = 0
         self._seeking = False
@@ -278,12 +280,13 @@ class TopicConsumer:
         self._acks.flush()
         self._seeking = self._skip_is_new = True
         self.queue.drop(self)  # first: what is taken from now on was sent after the seek
-        before = (self._start, self._skip, self.last_taken)
+        before = (self._start, self._skip, self.last_taken, self._sought_ms)
         self._start, self._skip, self.last_taken = start, start, None
+        self._sought_ms = None if isinstance(target, MessageId) or self._durable else target
         try:
             await connection.request(*self._seek_command(connection, target))
         except BaseException:
-            self._start, self._skip, self.last_taken = before
+            self._start, self._skip, self.last_taken, self._sought_ms = before
             self._skip_is_new = False
             if not self._seek_ended() and connection.is_open:
                 # What came meanwhile was dropped, and the seek may have been done after all: begin where it stands now.
@@ -440,6 +443,8 @@ class TopicConsumer:
             return
         try:
             answer = await last_message_id(connection, self._id)
+            if self._sought_ms and not latest and read_position(answer.consumer_mark_delete_position).entry < 0:
+                answer = await self._seek_again(connection, self._sought_ms)
         except BaseException:
             leave_silently(connection, self._id)
             raise
@@ -448,6 +453,17 @@ class TopicConsumer:
         elif answer.HasField("consumer_mark_delete_position"):
             before = read_position(answer.consumer_mark_delete_position)
             self._start = self._skip = StartPoint(MessageId(*before), inclusive=False)
+
+    async def _seek_again(self, connection: Connection, time_ms: int) -> pb.CommandGetLastMessageIdResponse:
+        """It stands before the first message: there the time may have led, but there a subscription begins too that the
+        broker has made anew, since the topic was unloaded after the seek. Twice the same place is where it led.
+        """
+        await connection.request(*self._seek_command(connection, time_ms))
+        self._sought_ms = None
+        if connection.consumers.get(self._id) is not self:
+            self._registrations -= 1  # it was only for asking, and the next one stands where the seek has led
+            raise ConnectionLostError(f"the reader of {self.topic} is sent to its place once more")
+        return await last_message_id(connection, self._id)
 
     def _resume_point(self) -> StartPoint | None:
         """Where a subscription that the broker does not remember goes on."""

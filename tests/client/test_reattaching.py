@@ -379,6 +379,44 @@ def test_a_reader_that_loses_its_place_before_it_knows_it_seeks_again(lost: str)
     run(play)
 
 
+@pytest.mark.parametrize("closes", [True, False])
+@pytest.mark.parametrize("lost", [True, False])
+@pytest.mark.parametrize(("time_ms", "seeks_in_all"), [(1_700_000_000_000, 2), (0, 1)])
+def test_a_reader_whose_topic_is_unloaded_behind_its_seek_seeks_again(
+    lost: bool, closes: bool, time_ms: int, seeks_in_all: int
+) -> None:
+    """1.4.6, 1.9.2: it went on at the earliest message. The same place twice is right, and so is the start for time 0.
+
+    Nothing is asked for at the wrong place.
+    """
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        seeks: list[int] = []
+
+        def on_seek(peer: Peer, command: BaseCommand) -> None:
+            seeks.append(command.seek.message_publish_time)
+            if closes or len(seeks) == 1:
+                peer.send(close_consumer(0, -1))
+            peer.send(success(command.seek.request_id))
+
+        def last(peer: Peer, command: BaseCommand) -> None:
+            last_message(9, 4 if lost and len(seeks) == 2 else 2**64 - 1)(peer, command)
+
+        reader = await client.create_reader("t")
+        broker.handlers |= {BaseCommand.GET_LAST_MESSAGE_ID: last, BaseCommand.SEEK: on_seek}
+        await broker.until(lambda: len(flows(broker)) == 1)
+        await reader.seek(time_ms)
+        assert seeks == [time_ms] * seeks_in_all
+        await broker.until(lambda: len(flows(broker)) == 2)
+        broker.peers[0].transport.abort()
+        await broker.until(lambda: len(flows(broker)) == 3)
+        place = subscribes(broker)[-1].start_message_id
+        assert (place.ledgerId, place.entryId) == (1, 4 if lost and time_ms else 2**64 - 1)
+        assert len(seeks) == seeks_in_all
+
+    run(play)
+
+
 @pytest.mark.parametrize("how", ["rollback", "seek"])
 def test_a_reader_that_began_at_a_time_begins_there_again(how: str) -> None:
     """1.4.6, 1.9.2: nothing was read of it; latest, or so many seconds before the reconnect, would be behind it."""
