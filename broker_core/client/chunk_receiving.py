@@ -146,15 +146,24 @@ class ChunkReceiving:
         """Everything that is not acknowledged comes again, from its first chunk (semantics 5.3.9)."""
         # Until it has come, it is still needed: the next attachment may be lost as well.
         self._awaited = self.earliest_needed(taken)
-        self._coming.update(self._assembly.positions)
+        if self._ordered:
+            self._coming.update(self._assembly.positions)
         self._assembly.clear()
         self._orphans.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
+    def rewound(self, taken: MessageId | None) -> None:
+        """The same at the wish of the application, which may still acknowledge what it has; on Shared it comes to
+        anybody."""
+        if self._ordered:
+            self.reattached(taken)
+        else:
+            self.clear()
+
     def clear(self) -> None:
-        """After a seek or a rewind, or at the end: nothing that was delivered counts any more."""
+        """After a seek, or at the end: nothing that was delivered counts any more."""
         self.reattached(None)
         self._chunks_of.clear()
         self._coming.clear()

@@ -203,7 +203,7 @@ class TopicConsumer:
         if self._durable:
             self.last_taken = None
         self._redelivery.clear()
-        self._chunks.clear()
+        self._chunks.rewound(self.last_taken)
         self._send_redeliver([], self._attachment.connection)
 
     rewind = redeliver_unacknowledged
@@ -533,8 +533,9 @@ class TopicConsumer:
         self.queue.put(self, shown, entry.charged, entry.charged - len(shown), entry.size_bytes)
 
     def _note_between_chunks(self, delivered: DeliveredEntries, position: Position) -> None:
+        in_use = self._chunks.in_use  # also if all that was to come again is here with this entry
         self._chunks.arriving(position)
-        if self._chunks.in_use:
+        if in_use:
             delivered.note(position)
         else:
             delivered.clear()

@@ -11,15 +11,15 @@ import pytest
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, Position
 from broker_core.client import AsyncClient, Client, Consumer, Producer
 from broker_core.client.ack_around import DeliveredEntries
-from broker_core.wire.commands import read_position
+from broker_core.wire.commands import close_consumer, read_position
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.conftest import Service, admin_path
 from tests.client.helpers import WAIT_S, assert_nothing_comes, eventually, take, values
 from tests.client.raw_chunks import RawChunks
-from tests.client.scenes import run
-from tests.client.scripted_broker import ScriptedBroker
+from tests.client.scenes import flows, run
+from tests.client.scripted_broker import Peer, ScriptedBroker, plain_entry
 
 PART = b"abcdefghij"
 WHOLE = PART.decode() * 3
@@ -178,6 +178,53 @@ def test_delivered_entries_may_begin_anew_further_back() -> None:
     assert delivered.take_through(Position(3, 9)) == [Position(3, 2)]
 
 
+def chunk(chunk_id: int, count: int = 3) -> bytes:
+    """One of message A."""
+    metadata = pb.MessageMetadata(
+        producer_name="p", sequence_id=0, publish_time=1, uuid="A", chunk_id=chunk_id,
+        num_chunks_from_msg=count, total_chunk_msg_size=count * len(PART),
+    )  # fmt: skip
+    return seal_entry(metadata.SerializeToString(), PART)
+
+
+def acked(peer: Peer) -> list[tuple[int, int]]:
+    """How, and up to or of which entry; what lies before the first one is nobody's."""
+    acks = [each.ack for each in peer.received if each.type == BaseCommand.ACK]
+    entries = [(ack.ack_type, read_position(each).entry) for ack in acks for each in ack.message_id]
+    return [(kind, entry) for kind, entry in entries if entry >= 0]
+
+
+@pytest.mark.parametrize("how", ["attached anew", "rewound", "rewound before it comes"])
+def test_what_was_received_before_all_came_again_is_acknowledged_around_chunks(how: str) -> None:
+    """3.1.7, 4.3.7, 5.3.9 the first chunk has come again, or will; acknowledged, it would be missing after a loss."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s", acknowledgment_group_time_s=0, receiver_queue_size=1)
+        peer = broker.peers[-1]
+        peer.deliver(0, chunk(0, 2))
+        peer.deliver(1, plain_entry(b"b"))
+        before = await consumer.receive(WAIT_S)
+        await broker.until(lambda: len(flows(broker)) == 3)
+        if how == "attached anew":
+            peer.send(close_consumer(0, -1))
+            await broker.until(lambda: len(flows(broker)) == 4)
+        else:
+            consumer.redeliver_unacknowledged()
+        permits = len(flows(broker))
+        if how != "rewound before it comes":
+            peer.deliver(0, chunk(0, 2))
+            await broker.until(lambda: len(flows(broker)) > permits)
+        await consumer.acknowledge_cumulative(before)
+        await broker.until(lambda: bool(acked(peer)))
+        assert acked(peer) == [(pb.CommandAck.Individual, 1)]
+        if how == "rewound before it comes":
+            peer.deliver(0, chunk(0, 2))
+        peer.deliver(2, chunk(1, 2))
+        assert (await consumer.receive(WAIT_S)).value == PART * 2
+
+    run(play)
+
+
 def test_all_chunks_of_a_message_are_acknowledged_by_one_command() -> None:
     """3.1.7 a broker that stops between two commands would keep the chunks of the second, which come again alone."""
 
@@ -185,11 +232,7 @@ def test_all_chunks_of_a_message_are_acknowledged_by_one_command() -> None:
         consumer = await client.subscribe("t", "s", acknowledgment_group_time_s=0)
         peer = broker.peers[-1]
         for chunk_id in range(3):
-            metadata = pb.MessageMetadata(
-                producer_name="p", sequence_id=0, publish_time=1, uuid="A", chunk_id=chunk_id,
-                num_chunks_from_msg=3, total_chunk_msg_size=3 * len(PART),
-            )  # fmt: skip
-            peer.deliver(chunk_id, seal_entry(metadata.SerializeToString(), PART))
+            peer.deliver(chunk_id, chunk(chunk_id))
         await consumer.acknowledge(await consumer.receive(WAIT_S))
         await broker.until(lambda: peer.count(BaseCommand.ACK) > 0)
         acks = [each.ack for each in peer.received if each.type == BaseCommand.ACK]
