@@ -206,6 +206,15 @@ def test_unused_subscriptions_end() -> None:
         world.topic().delete_subscription("s")
 
 
+def test_a_topic_whose_time_is_0_keeps_its_unused_subscriptions() -> None:
+    """7.2, 1.1.5: that is set, and goes over what the broker says, as in Pulsar (there a negative one is none)."""
+    world = World(subscription_expiration_time_minutes=10)
+    set_policies(world, subscription_expiration_time_minutes=0)
+    world.subscribe()[0].close()
+    wait(world, 60 * MINUTE_MS)
+    assert "s" in world.topic().subscriptions
+
+
 @pytest.mark.parametrize("crash", [False, True])
 def test_the_time_without_consumers_goes_on_over_restarts(crash: bool) -> None:
     """7.2: a broker that is started for each job never runs that long; nobody need use the topic for it either."""
