@@ -57,6 +57,18 @@ def test_acknowledged_messages_do_not_expire() -> None:
     assert tracked.expired == [(1100, 2), (1100, 4)]
 
 
+def test_what_waits_elsewhere_does_not_expire() -> None:
+    """4.5: a message of a batch that is taken after another one of it was refused does not start the clock anew."""
+    tracked = Tracked(1, 0.1)
+    nacked = {at(1)}
+    tracked.tracker = AckTimeoutTracker(1, 0.1, None, tracked.time, tracked.time, tracked._note, nacked)
+    tracked.tracker.start()
+    for entry in (1, 2):
+        tracked.tracker.taken(at(entry), 0)
+    tracked.time.advance(5000)
+    assert tracked.expired == [(1100, 2)]
+
+
 def test_with_a_backoff_it_waits_further() -> None:
     """4.2.6 T = 10 s, then 1 s, 2 s, 4 s up to 60 s by redelivery count."""
     delays = {}

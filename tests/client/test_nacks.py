@@ -149,3 +149,24 @@ def test_the_entry_of_a_batch_comes_again_for_any_of_its_messages() -> None:
     tracked.tracker.discard_through(nacked(3, 3))
     tracked.time.advance(5000)
     assert tracked.asked == [(1000, 3)]
+
+
+def test_each_refused_message_of_a_batch_counts() -> None:
+    """4.3.5, 4.3.6: acknowledging the one that was refused last leaves the first, which alone brings the entry back."""
+    tracked = Tracked(1)
+    for index in (4, 7):
+        tracked.tracker.nack(nacked(1, index))
+    tracked.tracker.discard(at(1), 7)
+    tracked.time.advance(5000)
+    assert tracked.asked == [(1000, 1)]
+
+
+def test_a_cumulative_ack_in_a_batch_takes_back_what_it_covers() -> None:
+    """4.3.6: up to and including its own message, and nothing behind it."""
+    tracked = Tracked(1)
+    for index in (0, 4):
+        tracked.tracker.nack(nacked(1, index))
+    tracked.tracker.nack(nacked(2, 5))
+    tracked.tracker.discard_through(nacked(1, 4))
+    tracked.time.advance(5000)
+    assert tracked.asked == [(1000, 2)]
