@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.base.errors import ConfigError
-from broker_core.base.positions import Position
+from broker_core.base.names import TopicName
+from broker_core.base.positions import MessageId, Position
 from broker_core.client import ConsumerConfig
 from broker_core.client.ack_timeout import AckTimeoutTracker
+from broker_core.client.redelivery import Redelivery
 from broker_core.client.redelivery_backoff import RedeliveryBackoff
 from broker_core.testing.virtual_timers import VirtualTimers
 
@@ -67,6 +69,37 @@ def test_what_waits_elsewhere_does_not_expire() -> None:
         tracked.tracker.taken(at(entry), 0)
     tracked.time.advance(5000)
     assert tracked.expired == [(1100, 2)]
+
+
+class Rewound:
+    """A consumer of an Exclusive subscription that counts how often it asks for everything."""
+
+    topic = TopicName.parse("t")
+
+    def __init__(self) -> None:
+        self.rewinds = 0
+
+    def drop(self, positions: list[Position]) -> None:
+        """Nothing is queued."""
+
+    def ask_again(self, positions: list[Position]) -> None:
+        raise AssertionError("single entries are not asked for on Exclusive")
+
+    def rewind(self) -> None:
+        self.rewinds += 1
+
+
+@pytest.mark.parametrize(("last", "rewinds"), [(1, 1), (2, 0)])
+def test_a_cumulative_ack_ends_the_time_of_a_batch_at_its_last_message_only(last: int, rewinds: int) -> None:
+    """4.2.4, 4.2.7: of a batch that is acknowledged up to its middle the rest still comes again."""
+    time, owner = VirtualTimers(), Rewound()
+    redelivery = Redelivery(owner, ConsumerConfig(ack_timeout_s=1, ack_timeout_tick_s=0.1), time, time)
+    redelivery.await_again((at(1),), 0)
+    message_id = MessageId(1, 1, -1, last, 3)
+    redelivery.acknowledged_through(message_id, whole=last == 2)
+    time.advance(5000)
+    redelivery.stop()
+    assert owner.rewinds == rewinds
 
 
 def test_with_a_backoff_it_waits_further() -> None:
