@@ -2,14 +2,19 @@
 """Opening the parts of a producer or consumer, one for each partition or topic: all of them or none.
 
 Owns the order of giving up: nobody is closed while it is still opening, or it could register at the broker behind its
-own goodbye.
+own goodbye. Nor, where one part was refused, is any other cut off while its broker may still answer soon.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
+
+from broker_core.base.errors import PulsarishError
+
+ANSWERS_SECONDS_MAX: Final = 2.0
+"""How long a refusal is kept back for the answers to the other parts, which take milliseconds as a rule."""
 
 
 class Part(Protocol):
@@ -24,7 +29,13 @@ async def open_all(parts: Sequence[Part]) -> None:
     """Open all of ``parts``; with an error, which is raised, none is left open."""
     opening = [asyncio.ensure_future(part.open()) for part in parts]
     try:
-        await asyncio.gather(*opening)
+        try:
+            await asyncio.gather(*opening)
+        except PulsarishError:
+            # Who leaves while it is being taken in has left soon, but not at once: Apache Pulsar says that it has, and
+            # refuses for another moment whoever comes in its place.
+            await asyncio.wait(opening, timeout=ANSWERS_SECONDS_MAX)
+            raise
     except BaseException:
         for each in opening:
             each.cancel()

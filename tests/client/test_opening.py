@@ -91,6 +91,34 @@ def test_a_partition_that_is_being_added_holds_up_none_that_is_there() -> None:
     run(play, operation_timeout_s=60)
 
 
+def test_nobody_leaves_while_a_broker_takes_it_in() -> None:
+    """1.2.4, 2.1.1: Apache Pulsar said that it had left, and still had it when the application tried again."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        asked: list[BaseCommand] = []
+        broker.handlers[BaseCommand.PARTITIONED_METADATA] = partitions(2)
+        broker.handlers[BaseCommand.SUBSCRIBE] = lambda peer, command: asked.append(command)
+        subscribing = asyncio.ensure_future(client.subscribe("t", "s"))
+        await broker.until(lambda: len(asked) == 2)
+        slow, refused = (each.subscribe for each in asked)
+        peer = broker.peers[0]
+
+        def left() -> set[int]:
+            closed = (each for each in peer.received if each.type == BaseCommand.CLOSE_CONSUMER)
+            return {each.close_consumer.consumer_id for each in closed}
+
+        peer.send(error(refused.request_id, ConsumerBusyError("somebody else has it")))
+        await client.partitions("t")  # Behind which the refusal has come.
+        await client.partitions("t")  # And what was sent because of it.
+        assert left() == {refused.consumer_id}
+        peer.send(success(slow.request_id))
+        with pytest.raises(ConsumerBusyError):
+            await subscribing
+        assert left() == {slow.consumer_id, refused.consumer_id}
+
+    run(play)
+
+
 def test_a_partition_that_refuses_keeps_no_other_added_one_away() -> None:
     """7.12, 1.2.2: those left with it, and Apache Pulsar still had them when they came anew, so they were refused."""
 
