@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -27,6 +28,9 @@ from tests.behaviour.interface import (
     RefusedError,
 )
 from tests.client.conftest import Service, admin_path
+
+LOOK_MS: Final = 50
+"""How long to look at one of several consumers before looking at the next."""
 
 _MARK: Final = uuid.uuid4().hex[:8]
 _numbers = itertools.count()
@@ -132,6 +136,19 @@ def take_all(source: AnyConsumer | AnyReader, silence_ms: int = SILENCE_MS) -> l
     while (message := source.receive(silence_ms)) is not None:
         messages.append(message)
     return messages
+
+
+def take_all_of(consumers: Sequence[AnyConsumer], count: int) -> list[list[Received]]:
+    """What each of ``consumers`` gets of ``count`` messages that must come, and of any others until nothing comes."""
+    taken: list[list[Received]] = [[] for _ in consumers]
+    patient_until = time.monotonic() + PATIENCE_MS / 1000
+    while sum(map(len, taken)) < count:
+        assert time.monotonic() < patient_until, f"of {count} messages came: {[values(each) for each in taken]}"
+        for mine, consumer in zip(taken, consumers, strict=True):
+            mine += take_all(consumer, LOOK_MS)
+    for mine, consumer in zip(taken, consumers, strict=True):
+        mine += take_all(consumer)
+    return taken
 
 
 def values(messages: Iterable[Received]) -> list[str]:

@@ -48,7 +48,7 @@ class OurClient:
     def producer(self, topic: str, choice: ProducerChoice) -> OurProducer:
         options: dict[str, Any] = {"name": choice.name, "compression": choice.compression}
         options |= {"access_mode": ACCESS_MODES[choice.access_mode]}
-        options |= {"batching_enabled": choice.batching, "batching_max_publish_delay_s": 1.0}
+        options |= {"batching_enabled": choice.batching, "batching_max_publish_delay_s": 60.0}
         if choice.batching_by_key:
             options["batching_type"] = "key_based"
         if choice.chunking:

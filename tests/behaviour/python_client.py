@@ -65,7 +65,7 @@ class PythonClient:
                 producer_name=choice.name,
                 batching_enabled=choice.batching,
                 batching_type=batching_type,
-                batching_max_publish_delay_ms=1000,
+                batching_max_publish_delay_ms=60_000,
                 chunking_enabled=choice.chunking,
                 compression_type=COMPRESSIONS[choice.compression],
                 access_mode=getattr(pulsar.ProducerAccessMode, choice.access_mode),

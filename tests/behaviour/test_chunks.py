@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from tests.behaviour.cell import Cell, take, take_all, take_values
+from tests.behaviour.cell import Cell, take, take_all, take_all_of, take_values
 from tests.behaviour.interface import AnyProducer, Outgoing, RefusedError, SubscriptionType
 
 CHUNK_BYTES = 1000
@@ -68,7 +68,7 @@ def test_shared_consumers_get_whole_messages(cell: Cell) -> None:
     producer = cell.producer(topic, chunking=True, chunk_bytes=CHUNK_BYTES)
     for number in range(8):
         producer.send(Outgoing(value=_large(str(number))))
-    got = [message.value for consumer in consumers for message in take_all(consumer)]
+    got = [message.value for each in take_all_of(consumers, 8) for message in each]
     assert sorted(got) == [_large(str(number)) for number in range(8)]
 
 

@@ -58,29 +58,30 @@ def test_refusing_goes_back_to_the_first_unacknowledged(cell: Cell, kind: Subscr
 def test_acknowledging_a_refused_message_ends_the_matter(cell: Cell) -> None:
     """4.3.6: it does not come again (the broker ignores a request for what is acknowledged, 4.4.1)."""
     topic = cell.topic()
-    consumer = cell.consumer(topic, type="Shared", nack_delay_ms=300)
+    consumer = cell.consumer(topic, type="Shared", nack_delay_ms=1000)
     cell.send(topic, "a")
     message = take(consumer, 1)[0]
     consumer.nack(message)
     consumer.ack(message)
-    assert take_all(consumer, 800) == []
+    assert take_all(consumer, 1600) == []
 
 
 def test_a_message_refused_twice_comes_again_once(cell: Cell) -> None:
     """4.3.5: the later time wins."""
     topic = cell.topic()
-    consumer = cell.consumer(topic, type="Shared", nack_delay_ms=400)
+    consumer = cell.consumer(topic, type="Shared", nack_delay_ms=1000)
     cell.send(topic, "a")
     message = take(consumer, 1)[0]
     consumer.nack(message)
     consumer.nack(message)
-    assert [each.redelivery_count for each in take_all(consumer, 1200)] == [1]
+    assert take(consumer, 1)[0].redelivery_count == 1
+    assert take_all(consumer, 1200) == []
 
 
 def test_refusing_one_of_a_batch_brings_back_the_rest_of_it(cell: Cell) -> None:
     """4.3.1 (3.6.6): the entry comes again, without what was acknowledged."""
     topic = cell.topic()
-    consumer = cell.consumer(topic, type="Shared", nack_delay_ms=300)
+    consumer = cell.consumer(topic, type="Shared", nack_delay_ms=1000)
     cell.send_batch(topic, "abc")
     messages = take(consumer, 3)
     consumer.ack(messages[0])
@@ -108,13 +109,13 @@ def test_asking_for_everything_brings_what_is_unacknowledged(cell: Cell, kind: S
 def test_what_is_not_acknowledged_in_time_comes_again(cell: Cell, kind: SubscriptionType) -> None:
     """4.2.2, 4.2.3, 4.2.5: not before the time is over; acknowledged ones stay away (4.2.4)."""
     topic = cell.topic()
-    consumer = cell.consumer(topic, type=kind, ack_timeout_ms=1000)
+    consumer = cell.consumer(topic, type=kind, ack_timeout_ms=2000)
     cell.send(topic, "abc")
     taken_at = time.monotonic()
     first, *_ = take(consumer, 3)
     consumer.ack(first)
     again = take(consumer, 2)
-    assert time.monotonic() - taken_at >= 0.9
+    assert time.monotonic() - taken_at >= 1.9
     assert sorted(values(again)) == ["b", "c"]
     for message in again:
         consumer.ack(message)

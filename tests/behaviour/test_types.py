@@ -315,9 +315,7 @@ def test_a_pattern_finds_topics_that_come_later(cell: Cell) -> None:
     consumer = cell.consumer([], pattern=f"{base}-x.*", initial_position="Earliest", type="Shared")
     assert take_values(consumer, 1) == ["a"]
     cell.send(f"{base}-x2", "b")
-    message = consumer.receive(5000)
-    assert message is not None
-    assert message.value == "b"
+    assert take_values(consumer, 1) == ["b"]
 
 
 def test_a_broker_tells_of_topics_that_match_a_pattern(cell: Cell) -> None:

@@ -22,7 +22,7 @@ EARLY_S = 1.0 + 0.512
 
 def send(client: Client, topic: str, count: int, *, batched: bool = True, first: int = 0) -> None:
     """Send the messages ``m<first>`` and so on, in batches of ten or one by one."""
-    options = {"batching_max_messages": 10, "batching_max_publish_delay_s": 1.0} if batched else {}
+    options = {"batching_max_messages": 10, "batching_max_publish_delay_s": 60.0} if batched else {}
     with client.create_producer(topic, batching_enabled=batched, **options) as producer:  # type: ignore[arg-type]
         for number in range(first, first + count):
             producer.send_async(f"m{number}")

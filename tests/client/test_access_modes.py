@@ -49,25 +49,25 @@ def test_fencing_ends_the_other_producers(client: Client, topic: str) -> None:
     assert values(take(client.subscribe(topic, "s"), 2)) == ["old", "new"]
 
 
-def test_one_waits_for_exclusive_access(service: Service, topic: str) -> None:
+def test_one_waits_for_exclusive_access(service: Service, client: Client, topic: str) -> None:
     """1.7.4: WaitForExclusive succeeds when the producer before it has left, longer than any request may take."""
-    with Client(service.service_url, operation_timeout_s=1) as client:
-        first = client.create_producer(topic, access_mode="exclusive")
-        first.send("first")
+    first = client.create_producer(topic, access_mode="exclusive")
+    first.send("first")
+    with Client(service.service_url, operation_timeout_s=2) as impatient:
         made: list[Producer] = []
 
         def wait() -> None:
-            made.append(client.create_producer(topic, access_mode="wait_for_exclusive"))
+            made.append(impatient.create_producer(topic, access_mode="wait_for_exclusive"))
 
         waiting = threading.Thread(target=wait)
         waiting.start()
-        waiting.join(1.5)
+        waiting.join(2.5)
         assert waiting.is_alive()
         assert not made
         first.close()
         waiting.join(WAIT_S)
         made[0].send("second")
         with pytest.raises((ProducerBusyError, OperationTimeoutError)):
-            client.create_producer(topic)
+            impatient.create_producer(topic)
         consumer = client.subscribe(topic, "s", initial_position="earliest")
         assert values(take(consumer, 2)) == ["first", "second"]

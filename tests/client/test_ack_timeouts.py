@@ -21,9 +21,9 @@ class Timeout(TypedDict):
 TIMEOUT: Timeout = {"ack_timeout_s": 1.0, "ack_timeout_tick_s": 0.1}
 
 
-def until_something_is_queued(consumer: Consumer) -> None:
+def until_queued(consumer: Consumer, count: int) -> None:
     """Look at the queue without taking from it."""
-    eventually(lambda: len(consumer._inner._queue) > 0, "a message comes")
+    eventually(lambda: len(consumer._inner._queue) >= count, f"{count} messages have come")
 
 
 @pytest.mark.parametrize("partitions", [0, 2])
@@ -37,6 +37,7 @@ def test_a_nack_over_partitions_is_redelivered_once(
     consumer = client.subscribe(
         topic, "s", type="shared", initial_position="earliest", negative_ack_redelivery_delay_s=2.5, **TIMEOUT
     )
+    until_queued(consumer, 8)  # The time of those that are taken runs while others have yet to come.
     messages = take(consumer, 8)
     nacked_at = time.monotonic()
     for message in messages:
@@ -56,6 +57,7 @@ def test_a_message_that_is_not_acknowledged_comes_again(client: Client, topic: s
     """4.2.2, 4.2.3, 4.4.3 it comes after its timeout with count 1, others do not; queued messages have time."""
     send(client, topic, 5, batched=False)
     consumer = client.subscribe(topic, "s", type="shared", initial_position="earliest", **TIMEOUT)
+    until_queued(consumer, 5)
     taken_at = time.monotonic()
     first = take(consumer, 2)
     consumer.acknowledge(first[0])
@@ -82,7 +84,7 @@ def test_an_ack_timeout_can_back_off(client: Client, topic: str) -> None:
     for least_s in (1.5, 2.0):
         taken_at = time.monotonic()
         take(consumer, 1)
-        until_something_is_queued(consumer)
+        until_queued(consumer, 1)
         assert time.monotonic() - taken_at >= least_s
     assert take(consumer, 1)[0].redelivery_count == 2
 
@@ -116,7 +118,7 @@ def test_a_nack_backs_off_by_its_count(client: Client, topic: str) -> None:
         assert message.redelivery_count == count
         nacked_at = time.monotonic()
         consumer.negative_acknowledge(message)
-        until_something_is_queued(consumer)
+        until_queued(consumer, 1)
         assert time.monotonic() - nacked_at >= delay_s
 
 

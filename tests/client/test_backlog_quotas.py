@@ -58,7 +58,7 @@ def test_a_held_producer_goes_on_when_the_backlog_is_gone(broker: RunningBroker)
         producer.send_async(b"second", callback=lambda sent, failure: answered.append(failure))
         with (
             pytest.raises(OperationTimeoutError, match="quota"),
-            Client(broker.service_url, operation_timeout_s=1) as impatient,
+            Client(broker.service_url, operation_timeout_s=3) as impatient,
         ):
             impatient.create_producer(TOPIC)
         assert answered == []

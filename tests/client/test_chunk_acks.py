@@ -45,7 +45,7 @@ def raw(service: Service, topic: str, consumer: Consumer) -> Iterator[RawChunks]
 
 @pytest.fixture
 def producer(client: Client, topic: str, consumer: Consumer) -> Producer:
-    return client.create_producer(topic, batching_max_messages=3, batching_max_publish_delay_s=1.0)
+    return client.create_producer(topic, batching_max_messages=3, batching_max_publish_delay_s=60.0)
 
 
 def again(client: Client, topic: str, kind: str, before: Consumer) -> Consumer:

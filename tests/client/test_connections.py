@@ -94,7 +94,7 @@ def test_a_silent_broker_is_a_timeout() -> None:
         with pytest.raises(OperationTimeoutError, match="handshake"):
             await client.partitions("t")
 
-    run(play, operation_timeout_s=0.3, connection_timeout_s=0.1)
+    run(play, operation_timeout_s=1, connection_timeout_s=0.5)
 
 
 @pytest.mark.parametrize("answers", [True, False])
@@ -113,7 +113,7 @@ def test_silence_is_answered_with_pings(answers: bool) -> None:
             await broker.until(lambda: len(broker.peers) == 2)
             assert first.count(BaseCommand.PING) == 1
 
-    run(play, keep_alive_interval_s=0.05)
+    run(play, keep_alive_interval_s=0.4)
 
 
 def test_pings_of_the_broker_are_answered() -> None:

@@ -45,7 +45,7 @@ def test_we_read_what_the_official_client_writes(
 ) -> None:
     """Keys, ordering keys, properties, event times, sequence ids, every codec, with batches and without."""
     producer = official.create_producer(
-        topic, compression_type=CODECS[codec], batching_enabled=batched, batching_max_publish_delay_ms=100
+        topic, compression_type=CODECS[codec], batching_enabled=batched, batching_max_publish_delay_ms=60_000
     )
     for number in range(20):
         producer.send_async(
@@ -76,7 +76,7 @@ def test_the_official_client_reads_what_we_write(
     official: pulsar.Client, client: Client, topic: str, codec: str, batched: bool
 ) -> None:
     """The same the other way round, with null values and keys of bytes, which it shows as base64."""
-    options = {"compression": codec, "batching_enabled": batched, "batching_max_publish_delay_s": 1.0}
+    options = {"compression": codec, "batching_enabled": batched, "batching_max_publish_delay_s": 60.0}
     with client.create_producer(topic, **options) as producer:  # type: ignore[arg-type]
         for number in range(20):
             producer.send_async(
@@ -116,7 +116,7 @@ def test_the_official_client_reads_the_rows_that_we_write(official: pulsar.Clien
 
 def test_acks_of_one_client_hold_for_the_other(official: pulsar.Client, client: Client, topic: str) -> None:
     """One subscription, first ours, then theirs, then ours: nothing twice, nothing lost; also inside a batch."""
-    with client.create_producer(topic, batching_max_messages=10, batching_max_publish_delay_s=1) as producer:
+    with client.create_producer(topic, batching_max_messages=10, batching_max_publish_delay_s=60.0) as producer:
         for number in range(30):
             producer.send_async(f"m{number}")
     with client.subscribe(topic, "s", initial_position="earliest") as ours:
@@ -133,7 +133,7 @@ def test_acks_of_one_client_hold_for_the_other(official: pulsar.Client, client: 
 
 def test_ids_mean_the_same_to_both(official: pulsar.Client, client: Client, topic: str) -> None:
     """A reader of theirs begins at an id of ours."""
-    with client.create_producer(topic, batching_max_messages=10, batching_max_publish_delay_s=1) as producer:
+    with client.create_producer(topic, batching_max_messages=10, batching_max_publish_delay_s=60.0) as producer:
         for number in range(30):
             producer.send_async(f"m{number}")
     ids = [message.message_id for message in take(client.create_reader(topic), 30)]

@@ -19,7 +19,7 @@ KEYS = [f"key-{number}" for number in range(20)]
 
 def send_keyed(client: Client, topic: str, first: int, end: int, *, batching_type: str = "key_based") -> None:
     """Messages ``first`` to ``end`` - 1, each with one of 20 keys."""
-    options = {"batching_type": batching_type, "batching_max_messages": 30, "batching_max_publish_delay_s": 1.0}
+    options = {"batching_type": batching_type, "batching_max_messages": 30, "batching_max_publish_delay_s": 60.0}
     with client.create_producer(topic, **options) as producer:  # type: ignore[arg-type]
         for number in range(first, end):
             producer.send_async(str(number), key=KEYS[number % 20])
@@ -169,7 +169,7 @@ def test_batches_that_mix_keys_are_told_once_for_each_producer(
 
     def send_pairs(name: str, *keys: str, **options: str) -> None:
         with client.create_producer(
-            topic, name=name, batching_max_messages=2, batching_max_publish_delay_s=1.0, **options  # type: ignore[arg-type]
+            topic, name=name, batching_max_messages=2, batching_max_publish_delay_s=60.0, **options  # type: ignore[arg-type]
         ) as producer:  # fmt: skip
             for key in keys:
                 producer.send_async("", **{keyed_by: key if keyed_by == "key" else key.encode()})  # type: ignore[arg-type]

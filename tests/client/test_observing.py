@@ -145,7 +145,7 @@ def test_a_consumer_interceptor_sees_every_message(client: Client, topic: str) -
     watching = Watching()
     options = {
         "interceptors": [watching], "type": "shared", "negative_ack_redelivery_delay_s": 0.01,
-        "negative_ack_precision_bits": 0, "ack_timeout_s": 1.0, "ack_timeout_tick_s": 0.1,
+        "negative_ack_precision_bits": 0, "ack_timeout_s": 2.5, "ack_timeout_tick_s": 0.1,
     }  # fmt: skip
     with client.subscribe(topic, "s", **options) as consumer:  # type: ignore[arg-type]
         send(client, topic, 3, batched=False)
@@ -218,7 +218,7 @@ def test_consumers_hear_of_the_end_of_a_topic(client: Client, service: Service, 
 def test_producers_and_consumers_count(client: Client, topic: str) -> None:
     """7.15: messages, entries and bytes; latency of receipts; acks; what is queued and what is permitted."""
     with client.subscribe(topic, "s", receiver_queue_size=100) as consumer:
-        with client.create_producer(topic, batching_max_messages=10, batching_max_publish_delay_s=1.0) as producer:
+        with client.create_producer(topic, batching_max_messages=10, batching_max_publish_delay_s=60.0) as producer:
             for number in range(20):
                 producer.send_async(f"m{number}")
             producer.flush()

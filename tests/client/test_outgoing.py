@@ -74,7 +74,7 @@ def test_limits_of_batches_by_key_are_over_all_keys(*, by_number: bool) -> None:
 def test_a_message_that_is_refused_harms_no_other(client: Client, topic: str) -> None:
     """It is not sent, nobody waits for it, and the producer goes on."""
     consumer = client.subscribe(topic, "s", initial_position="earliest")
-    with client.create_producer(topic, batching_max_publish_delay_s=1.0) as producer:
+    with client.create_producer(topic, batching_max_publish_delay_s=60.0) as producer:
         producer.send_async("before")
         for fields in UNFIT:
             with pytest.raises(UsageError):
@@ -90,7 +90,7 @@ def test_a_batch_is_no_larger_than_the_broker_takes(tmp_path: Path, batching_typ
     sent = [(f"{number}:{'x' * (number % 900)}", {"a": "b"}) for number in range(200)]
     with RunningBroker(tmp_path / "data", {"maxMessageSize": 2048}) as broker, Client(broker.service_url) as client:
         consumer = client.subscribe("t", "s", initial_position="earliest")
-        with client.create_producer("t", batching_type=batching_type, batching_max_publish_delay_s=1.0) as producer:
+        with client.create_producer("t", batching_type=batching_type, batching_max_publish_delay_s=60.0) as producer:
             for value, properties in sent:
                 producer.send_async(value, key=value[0], properties=properties)
         messages = take(consumer, 200)

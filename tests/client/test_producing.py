@@ -23,7 +23,7 @@ EVENT_TIME_MS = 1_700_000_000_123
 def test_what_is_sent_is_received(client: Client, topic: str, compression: str) -> None:
     """1.5 every field that a producer sets arrives, for single messages and in batches, under every codec."""
     consumer = client.subscribe(topic, "s", initial_position="earliest")
-    options = {"compression": compression, "name": f"p-{compression}", "batching_max_publish_delay_s": 1.0}
+    options = {"compression": compression, "name": f"p-{compression}", "batching_max_publish_delay_s": 60.0}
     fields = {"key": "kéy", "ordering_key": b"\x00o", "properties": {"a": "1", "ü": ""}, "event_time_ms": EVENT_TIME_MS}
     with client.create_producer(topic, **options) as producer:  # type: ignore[arg-type]
         producer.send("alone", **fields)  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ def test_whoever_cancels_the_future_of_a_message_does_not_want_to_hear_of_it(
     client: Client, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The message is on its way all the same; its receipt was logged as a failure of the application."""
-    with client.create_producer(topic, batching_max_publish_delay_s=1.0) as producer:
+    with client.create_producer(topic, batching_max_publish_delay_s=60.0) as producer:
         assert producer.send_future("x").cancel()
         kept = producer.send_future("y")
         producer.flush()

@@ -205,7 +205,7 @@ public final class Driver {
         ProducerBuilder<byte[]> builder = this.<PulsarClient>object(request, "client").newProducer(Schema.BYTES)
                 .topic(text(request, "topic"))
                 .enableBatching(request.get("batching").asBoolean())
-                .batchingMaxPublishDelay(1, TimeUnit.SECONDS)
+                .batchingMaxPublishDelay(60, TimeUnit.SECONDS)
                 .batchingMaxMessages(1000)
                 .messageRoutingMode(MessageRoutingMode.RoundRobinPartition)
                 .enableChunking(request.get("chunking").asBoolean())
