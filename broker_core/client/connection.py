@@ -131,6 +131,8 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(MESSAGE_BYTES_MAX_DEFAULT + FRAME_SLACK_BYTES)
         self._outgoing: list[bytes | memoryview] = []
         self._requests: dict[int, asyncio.Future[BaseCommand]] = {}
+        self._taken_back: dict[int, Callable[[], None]] = {}
+        """What to do when the broker answers that something was done which nobody wants any more."""
         self._last_request_id = -1
         self._heard = False
         self._ping_pending = False
@@ -212,6 +214,15 @@ class Connection(asyncio.BufferedProtocol):
             self._requests[request_id] = future
             self.send(command)
         return future
+
+    def take_back(self, request_id: int, leave: Callable[[], None]) -> None:
+        """Call ``leave`` if that request is answered after all, and not with an error.
+
+        An Apache Pulsar that is told of a goodbye right behind the greeting may look at the goodbye first, find nobody,
+        and take in for as long as the connection lasts who has gone.
+        """
+        if self._end_reason is None:
+            self._taken_back[request_id] = leave
 
     def pause_reading(self) -> None:
         """Stop taking bytes from the socket, for all users of the connection, so that the broker must wait."""
@@ -349,11 +360,17 @@ class Connection(asyncio.BufferedProtocol):
     def _on_answer(self, command: BaseCommand, field: str) -> None:
         answer = getattr(command, field)
         if command.type == BaseCommand.PRODUCER_SUCCESS and not answer.producer_ready:
+            if (leave := self._taken_back.get(answer.request_id)) is not None:
+                leave()
             return  # The producer waits for its turn; the same request will be answered again.
         future = self._requests.pop(answer.request_id, None)
+        leave = self._taken_back.pop(answer.request_id, None)
+        failed = command.type == BaseCommand.ERROR or _has_error(answer)
+        if leave is not None and not failed:
+            leave()
         if future is None or future.done():
             return
-        if command.type == BaseCommand.ERROR or _has_error(answer):
+        if failed:
             future.set_exception(server_error(answer.error, answer.message))
         else:
             future.set_result(command)
@@ -420,6 +437,7 @@ class Connection(asyncio.BufferedProtocol):
             self._keep_alive.cancel()
         if not self._handshake.done():
             self._handshake.set_exception(reason)
+        self._taken_back.clear()
         requests, self._requests = self._requests, {}
         for future in requests.values():
             if not future.done():

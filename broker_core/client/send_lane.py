@@ -161,10 +161,12 @@ class SendLane:
         try:
             patient = self._config.access_mode == "wait_for_exclusive"
             answer = await connection.request(self._command(request_id), request_id, math.inf if patient else None)
-        except BaseException:
+        except BaseException as failure:
             # After a time-out the broker may still make the producer, and it must not stand in our way.
             if connection.producers.pop(self._id, None) is not None:
-                connection.send(close_producer(self._id, connection.next_request_id()))
+                self._leave_silently(connection)
+                if not isinstance(failure, ServerError):
+                    connection.take_back(request_id, lambda: self._leave_silently(connection))
             raise
         made = answer.producer_success
         if not self._made:
@@ -176,6 +178,11 @@ class SendLane:
         self._written_bytes = 0
         self._unwritten = deque(each.entry for each in self._pending)
         self._write_more(connection)
+
+    def _leave_silently(self, connection: Connection) -> None:
+        """Tell the broker that the producer is gone, unless it has come back, and do not wait for its answer."""
+        if self._id not in connection.producers:
+            connection.send(close_producer(self._id, connection.next_request_id()))
 
     def given_up(self, failure: PulsarishError) -> None:
         self._fail(failure)

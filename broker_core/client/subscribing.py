@@ -12,7 +12,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker_core.base.errors import TopicNotFoundError
+from broker_core.base.errors import ServerError, TopicNotFoundError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.config import InitialPosition, SubscriptionType
@@ -114,15 +114,23 @@ async def register(
     except TopicNotFoundError as failure:
         connection.consumers.pop(consumer_id, None)
         raise not_found(request.topic) from failure
-    except BaseException:
+    except BaseException as failure:
         # After a time-out the broker may still make the consumer, and it must not stand in our way.
         leave_silently(connection, consumer_id)
+        if not isinstance(failure, ServerError):
+            connection.take_back(request_id, lambda: _leave_again(connection, consumer_id))
         raise
 
 
 def leave_silently(connection: Connection, consumer_id: int) -> None:
     """Tell the broker that the consumer is gone, and do not wait for its answer."""
     if connection.consumers.pop(consumer_id, None) is not None:
+        connection.send(close_consumer(consumer_id, connection.next_request_id()))
+
+
+def _leave_again(connection: Connection, consumer_id: int) -> None:
+    """Tell it once more, unless the consumer has come back."""
+    if consumer_id not in connection.consumers:
         connection.send(close_consumer(consumer_id, connection.next_request_id()))
 
 

@@ -10,8 +10,10 @@ import pytest
 from broker_core.base.errors import ConsumerBusyError, NotAllowedError
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, Position
 from broker_core.client import AsyncClient
+from broker_core.client.consumer import AsyncConsumer
 from broker_core.client.opening import open_all
-from broker_core.wire.commands import error, success
+from broker_core.client.producer import AsyncProducer
+from broker_core.wire.commands import close_consumer, close_producer, error, success
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.scenes import run, subscribes
 from tests.client.scripted_broker import Peer, ScriptedBroker, answer, last_message, partitions
@@ -117,6 +119,56 @@ def test_nobody_leaves_while_a_broker_takes_it_in() -> None:
         assert left() == {slow.consumer_id, refused.consumer_id}
 
     run(play)
+
+
+GREETINGS: dict[str, tuple[BaseCommand.Type, BaseCommand.Type]] = {
+    "consumer": (BaseCommand.SUBSCRIBE, BaseCommand.CLOSE_CONSUMER),
+    "producer": (BaseCommand.PRODUCER, BaseCommand.CLOSE_PRODUCER),
+}
+
+
+def greet(client: AsyncClient, what: str) -> asyncio.Future[AsyncConsumer | AsyncProducer]:
+    return asyncio.ensure_future(client.subscribe("t", "s") if what == "consumer" else client.create_producer("t"))
+
+
+@pytest.mark.parametrize("what", GREETINGS)
+def test_whoever_is_taken_in_too_late_leaves_once_more(what: str) -> None:
+    """2.1.1, 1.7.4: Apache Pulsar may look at a goodbye before the greeting, and kept who had gone for ever."""
+    greeting, goodbye = GREETINGS[what]
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        asked: list[BaseCommand] = []
+        broker.handlers[greeting] = lambda peer, command: asked.append(command)
+        opening = greet(client, what)
+        await broker.until(lambda: len(asked) == 1)
+        opening.cancel()
+        peer = broker.peers[0]
+        await broker.until(lambda: peer.count(goodbye) == 1)
+        answer(peer, asked[0])
+        await broker.until(lambda: peer.count(goodbye) == 2)
+
+    run(play)
+
+
+@pytest.mark.parametrize("what", GREETINGS)
+def test_whoever_has_come_back_does_not_leave_for_an_answer_from_before(what: str) -> None:
+    """3.1.12, 1.7.7: the broker was slow, and has taken in who asked twice."""
+    greeting, goodbye = GREETINGS[what]
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        await greet(client, what)
+        asked: list[BaseCommand] = []
+        broker.handlers[greeting] = lambda peer, command: asked.append(command)
+        peer = broker.peers[0]
+        peer.send(close_consumer(0, 0) if what == "consumer" else close_producer(0, 0))
+        await broker.until(lambda: len(asked) == 2)
+        for command in asked:
+            answer(peer, command)
+        await client.partitions("t")  # Behind which the answers have come.
+        await client.partitions("t")  # And what was sent because of them.
+        assert peer.count(goodbye) == 1
+
+    run(play, operation_timeout_s=1)
 
 
 def test_a_partition_that_refuses_keeps_no_other_added_one_away() -> None:
