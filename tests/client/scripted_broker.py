@@ -98,7 +98,7 @@ class ScriptedBroker:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Return when ``condition`` holds; it is looked at whenever something arrives."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()

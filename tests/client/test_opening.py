@@ -85,7 +85,7 @@ def test_a_partition_that_is_being_added_holds_up_none_that_is_there() -> None:
         consumer = await client.subscribe("t", "s", auto_update_partitions_interval_s=0.01)
         broker.handlers[BaseCommand.PARTITIONED_METADATA] = partitions(2)
         await broker.until(lambda: len(added) > 0)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert not await consumer.has_message_available()
             await consumer.seek(MESSAGE_ID_EARLIEST)
             assert len(await consumer.last_messages()) == 1
