@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.apache_pulsar.start import SHORT_LIVED, ApachePulsar, UnavailableError, running
 
 # How long an example takes says more about the machine's other work than about the code. The same code gets the same
 # examples, so that a run fails for what was changed; ``make soak`` and ``make sim`` look for what nobody has seen.
-settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")
 
 # Tests start hundreds of Python processes, and each would compile our modules again where the environment forbids to

@@ -44,7 +44,7 @@ def test_the_example_runs_with_no_server_to_start(tmp_path: Path, data_dir: Path
         [sys.executable, str(script)],
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=500,
         cwd=tmp_path,
         env=environment,
         check=False,

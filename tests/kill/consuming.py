@@ -33,8 +33,8 @@ _RECEIVE_TIMEOUT_S: Final = 0.05
 _RETRY_PAUSE_S: Final = 0.01
 _ACK_AFTER: Final = 25
 _LATER_MAX_S: Final = 0.1
-_QUIET_S: Final = 3.0
-"""A consumer that got nothing for so long, while nobody sends, has drained its topic."""
+_QUIET_S: Final = 5.0
+"""A consumer that got nothing for so long, while nobody sends, has drained its topic. Delays are half of it."""
 
 
 class Consumption:
@@ -74,6 +74,7 @@ class Consumption:
                 acknowledgment_group_time_s=0,
                 **self._plan.options,
             )
+            self._last_message_at = time.monotonic()  # quiet is who could have got something
             try:
                 self._consume(consumer, incarnation, session)
             finally:

@@ -34,6 +34,8 @@ from tests.kill.workload import decode
 Log = dict[Slot, Message | None]
 
 _NOTHING_LEFT_S: Final = 2.0
+_NO_MESSAGE_S: Final = 10.0
+"""The last chunks of a topic may be no message, and then nothing comes though there is something."""
 
 
 def check_delivery(loads: Sequence[Records], logs: dict[str, Log], client: Client) -> Verdict:
@@ -122,7 +124,7 @@ def _read_all(client: Client, topic: str) -> Iterator[Delivered]:
     with client.create_reader(topic) as reader:
         while reader.has_message_available():
             try:
-                yield reader.read_next(_NOTHING_LEFT_S)
+                yield reader.read_next(_NO_MESSAGE_S)
             except OperationTimeoutError:
                 return  # The topic ends with chunks that are no message.
 

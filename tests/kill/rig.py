@@ -43,7 +43,8 @@ STOPPED_IN_ORDER: Final = 0.03
 COLD_START_EVERY: Final = 50
 LIFE_AFTER_PROGRESS_MAX_S: Final = 0.15
 STARTING_MAX_S: Final = 0.15
-PROGRESS_TIMEOUT_S: Final = 30.0
+PROGRESS_TIMEOUT_S: Final = 120.0
+"""The first progress needs five processes that import everything, on a machine that may be busy."""
 LIVES_FOR_ONE_CLIENT: Final = 0.25
 """So many brokers live until one client of the rig's choice has got something confirmed: the quickest must not decide
 about all of them, because those that find their broker gone try again more and more rarely."""
@@ -51,7 +52,10 @@ ONE_CLIENT_MAX_S: Final = 0.6
 CALM_PROGRESS: Final = 20
 """The last broker is left alone until every client has got so much confirmed: on a slow machine with few kills one that
 tries again too rarely would else never meet a broker, and the rules about it would hold of nothing."""
-CALM_STALL_S: Final = 20.0
+CALM_STALL_S: Final = 60.0
+PATIENCE_S: Final = 30.0
+PATIENCE_IN_RUINS_S: Final = 5.0
+"""The final look waits so long for each topic to go on. One that lies in ruins never does, and there may be nine."""
 END_TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.002
 """Progress is a number in memory that processes share; nobody announces it, so it is looked at."""
@@ -90,7 +94,7 @@ class Rig:
                 for load in self._loads.values():
                     load.kill()
                     load.wait()
-            verify(self.summary, self._folder, brokers)
+            verify(self.summary, self._folder, brokers, PATIENCE_S if self._calm else PATIENCE_IN_RUINS_S)
         self.summary.seconds = time.monotonic() - self._began
         return self.summary
 

@@ -99,16 +99,22 @@ def create_topics(brokers: BrokerSeries) -> None:
             client.subscribe(topic, KEEPER, initial_position="earliest").close()
 
 
-def verify(summary: Summary, folder: Path, brokers: BrokerSeries) -> None:
-    """Add to ``summary`` what the rules, the broker's own log and the offline check find."""
+def verify(summary: Summary, folder: Path, brokers: BrokerSeries, patience_s: float) -> None:
+    """Add to ``summary`` what the rules, the broker's own log and the offline check find.
+
+    A topic that does not go on for ``patience_s`` is read no further.
+    """
     loads = load(folder / f"{role}.json" for role in ROLES)
     topics = histories(loads)
-    with Client(brokers.service_url) as client:
+    with (
+        Client(brokers.service_url) as client,
+        Client(brokers.service_url, operation_timeout_s=patience_s) as patient,
+    ):
         for topic in _TOPICS:
             if topic == LARGE:
                 topics[topic].log = read_whole_messages(client, topic)
             else:
-                topics[topic].log = read_log(client, topic, summary.violations)
+                topics[topic].log = read_log(patient, topic, summary.violations)
         topics[LARGE].receipts = receipts_of_whole_messages(topics[LARGE])
         for topic in _TOPICS:
             # Of what the workers may give up, rules L1 and L3 say what must have been delivered.
