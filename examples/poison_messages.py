@@ -24,7 +24,7 @@ from broker_core.client import Client, Consumer, DeadLetterPolicy, Message
 ORDERS = 60
 REDELIVERIES = 2
 BANK_PAUSE_S = 0.2
-LAST_WAIT_S = 20.0
+LAST_WAIT_S = 60.0
 """How long the next message may take before the example fails."""
 
 

@@ -29,7 +29,7 @@ FIRST_S, LAST_S = 2.0, 5.0
 EARLY_S = 1.6
 """A tick of a second and the step to which the broker rounds times, with the default settings."""
 
-LAST_WAIT_S = 20.0
+LAST_WAIT_S = 60.0
 """How long the next reminder may take before the example fails."""
 
 

@@ -23,8 +23,9 @@ from pulsarish_spark.start_spec import Word
 
 logger = logging.getLogger(__name__)
 
-TAKEOVER_S: Final = 3.0
-"""How long to try while the connection of a query that was just stopped or killed is still being closed."""
+TAKEOVER_S: Final = 10.0
+"""How long to try while the connection of a query that was just stopped or killed is still being closed: its Python
+process notices that only when its Java has ended, seconds later on a busy machine."""
 
 _RETRY_S: Final = 0.1
 

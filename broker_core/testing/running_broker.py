@@ -27,7 +27,7 @@ from broker_core.testing.held_port import HeldPort
 
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 60.0
-"""Each takes a second, on a machine that is busy with ten times more than it can do up to half a minute."""
+"""Both take half a second; a machine that is busy with something else may need a hundred times as long."""
 
 
 class BrokerExitedError(PulsarishError):

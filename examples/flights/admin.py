@@ -10,7 +10,7 @@ import json
 import urllib.request
 from typing import Any, Final
 
-_TIMEOUT_S: Final = 20.0
+_TIMEOUT_S: Final = 60.0
 
 
 def create_topic(http_url: str, topic: str, partitions: int) -> None:

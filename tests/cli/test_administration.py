@@ -188,7 +188,7 @@ def test_delayed_messages_are_shown_and_taken_back(broker: RunningBroker, pulsar
         with client.create_producer(topic) as producer:
             ids = [producer.send(b"%d" % number, deliver_at_ms=4_102_444_800_000 + number) for number in range(3)]
             producer.send(b"now")
-        assert consumer.receive(20).value == b"now"
+        assert consumer.receive(60).value == b"now"
         rows = _objects(pulsarish("topic", "delayed", topic, "--step", "3600").stdout)
         assert rows == [{"from": "2100-01-01T00:00:00+00:00", "messages": 3}]
         assert pulsarish("sub", "cancel", topic, "s", str(ids[1])).returncode == 2

@@ -48,7 +48,7 @@ def in_shell(tmp_path: Path, broker: RunningBroker, script: str) -> Done:
     urls = {"PULSARISH_SERVICE_URL": broker.service_url, "PULSARISH_HTTP_URL": broker.http_url}
     program = f'P() {{ {shlex.join(command_line())} "$@"; }}\nset -o pipefail\n{script}'
     done = subprocess.run(
-        ["bash", "-c", program], capture_output=True, env=environment(tmp_path, **urls), timeout=60, check=False
+        ["bash", "-c", program], capture_output=True, env=environment(tmp_path, **urls), timeout=300, check=False
     )
     return Done(done.returncode, done.stdout, done.stderr)
 

@@ -9,7 +9,7 @@ from broker_core.client import Client
 from broker_core.testing.running_broker import RunningBroker
 from tests.cli.conftest import Pulsarish
 
-WAIT_S = 15.0
+WAIT_S = 60.0
 
 
 def test_consuming_a_pattern(pulsarish: Pulsarish, topic: str) -> None:

@@ -157,9 +157,9 @@ def test_following_prints_what_comes_later_and_ends_with_ctrl_c(
             producer.send("after")
             assert process.stdout.readline() == b"after\n"
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 0
+            assert process.wait(120) == 0
         with client.subscribe(topic, "s") as consumer:
-            assert not consumer.has_message_available() or consumer.receive(10).value == b"after"
+            assert not consumer.has_message_available() or consumer.receive(60).value == b"after"
 
 
 def test_a_lost_broker_is_told_and_so_is_its_return(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_following_ends_where_a_terminated_topic_does(
     pulsarish("produce", topic, "-m", "one", "-m", "two")
     pulsarish("topic", "terminate", topic, "-y")
     command = command_line("consume", topic, *subscription, "-o", "raw", "--url", broker.service_url)
-    done = subprocess.run(command, capture_output=True, env=environment(tmp_path), timeout=20, check=False)
+    done = subprocess.run(command, capture_output=True, env=environment(tmp_path), timeout=120, check=False)
     assert (done.returncode, done.stdout) == (0, b"one\ntwo\n")
     assert b"was terminated" in done.stderr
 
@@ -208,7 +208,7 @@ def test_what_is_held_back_or_with_others_is_not_waited_for_for_ever(
     assert b"delayed, or with other consumers" in done.stderr
     with Client(broker.service_url) as client, client.subscribe(topic, "s", type="shared") as other:
         pulsarish("produce", topic, "-m", "theirs")
-        assert other.receive(20).value == b"theirs"
+        assert other.receive(60).value == b"theirs"
         assert pulsarish(*command).stdout == b""
 
 
@@ -224,7 +224,7 @@ def test_whoever_reads_the_output_may_leave(broker: RunningBroker, tmp_path: Pat
     assert process.stderr is not None
     process.stdout.read(100)
     process.stdout.close()
-    assert process.wait(20) == 0
+    assert process.wait(120) == 0
     assert process.stderr.read() == b""
     process.stderr.close()
 
@@ -248,4 +248,4 @@ def test_messages_can_be_delayed(pulsarish: Pulsarish, broker: RunningBroker, to
         pulsarish("produce", topic, "-m", "much later", "--deliver-at", "2999-01-01T00:00:00Z")
         pulsarish("produce", topic, "-m", "later", "--deliver-after", "3")
         pulsarish("produce", topic, "-m", "now")
-        assert [consumer.receive(15).value for _ in range(2)] == [b"now", b"later"]
+        assert [consumer.receive(60).value for _ in range(2)] == [b"now", b"later"]

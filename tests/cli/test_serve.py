@@ -38,7 +38,7 @@ def _serving(home: Path, *arguments: str, **env: str) -> Iterator[tuple[subproce
 
 
 def _rest(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
-    return process.communicate(timeout=30)
+    return process.communicate(timeout=120)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -163,7 +163,7 @@ def test_it_stops_by_itself_when_nobody_uses_it(tmp_path: Path) -> None:
     """--idle-stop in seconds; exit code 0."""
     with _serving(tmp_path, *ANY_PORTS, "--idle-stop", "1") as (process, ready):
         assert ready
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
 
 
 def test_the_exit_code_for_a_failed_disk_is_the_brokers() -> None:

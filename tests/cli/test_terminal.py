@@ -33,7 +33,7 @@ def _at_a_terminal(home: Path, *arguments: str, typed: bytes = b"", **env: str) 
         except OSError:
             pass  # Linux reports the end of the other side as an error
         os.close(ours)
-        code = process.wait(20)
+        code = process.wait(120)
     return f"{written.decode()}\n{code}".replace("\r\n", "\n")
 
 
@@ -126,18 +126,24 @@ def test_shells_can_complete(lonely: Pulsarish, shell: str) -> None:
 
 
 def test_help_is_quick_and_loads_nothing_that_it_does_not_need() -> None:
-    """Below 150 ms of processor time, the best of some tries; no client, server, protobuf, HTTP or tables."""
+    """Not much more processor time than click alone, the best of some tries; no client, server, protobuf or tables.
+
+    What is compared was run on the same machine at the same time: 100 ms of an idle one are 200 of a busy one.
+    """
     code = (
         "import sys; from broker_core.cli.main import main; main(['--help']);"
         "heavy = {'asyncio', 'google', 'http', 'msgspec', 'numpy', 'pyarrow', 'rich', 'ssl', 'starlette', 'uvloop'};"
         "print('LOADED', sorted(heavy & set(sys.modules)), [m for m in sys.modules if m.startswith(("
         "'broker_core.client', 'broker_core.server', 'broker_core.storage', 'broker_core.wire'))])"
     )
-    best = 1.0
-    for _ in range(5):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        assert "LOADED [] []" in done.stdout
-    assert best < 0.150
+    runs = [(_processor_s(code), _processor_s("import click")) for _ in range(5)]
+    assert all("LOADED [] []" in said for (_, said), _ in runs)
+    assert min(ours for (ours, _), _ in runs) < 2.5 * min(alone for _, (alone, _) in runs)
+
+
+def _processor_s(code: str) -> tuple[float, str]:
+    """What a Python of its own takes for ``code``, and what that prints."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout

@@ -137,7 +137,7 @@ def test_subscriptions_are_listed_and_deleted(broker: RunningBroker, pulsarish: 
             topic, "billing", type="failover", consumer_name="c1", initial_position="earliest"
         ) as consumer,
     ):
-        consumer.acknowledge(consumer.receive(20), wait=True)
+        consumer.acknowledge(consumer.receive(60), wait=True)
         (row,) = _objects(pulsarish("sub", "list", topic).stdout)
         assert (row["subscription"], row["type"], row["msgBacklog"]) == ("billing", "Failover", 2)
         assert (row["consumers"], row["activeConsumerName"], row["durable"]) == (1, "c1", True)

@@ -54,6 +54,6 @@ def new_client(broker: RunningBroker) -> pulsar.Client:
     """A quiet official client."""
     return pulsar.Client(
         broker.service_url,
-        operation_timeout_seconds=10,
+        operation_timeout_seconds=60,
         logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pulsar
 
-PATIENCE_MS = 10_000
+PATIENCE_MS = 60_000
 SILENCE_MS = 300
 
 
@@ -43,7 +43,10 @@ def send_texts(producer: pulsar.Producer, words: Iterable[str]) -> list[pulsar.M
 
 
 def send_batch(producer: pulsar.Producer, words: Iterable[str]) -> None:
-    """Send words without waiting, so that they may travel in one batch; return when all have their receipt."""
+    """Send words without waiting, so that they may travel in one batch; return when all have their receipt.
+
+    The delay of batches must be long: flushing sends the batch, and a busy machine must not send it before.
+    """
     for word in words:
         producer.send_async(word.encode(), None)
     producer.flush()

@@ -52,5 +52,5 @@ def test_waiting_for_exclusive_access(
     waiting.join(0.5)
     assert waiting.is_alive()
     holder.close()
-    waiting.join(10)
+    waiting.join(60)
     assert made[0].send(b"mine").entry_id() == 0

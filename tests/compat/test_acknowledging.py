@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pulsar
 import pytest
 
-from tests.compat.receiving import nothing_comes, receive, send_batch, send_texts, texts
+from tests.compat.receiving import PATIENCE_MS, nothing_comes, receive, send_batch, send_texts, texts
 
 KINDS = [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover, pulsar.ConsumerType.Shared]
 
@@ -42,7 +42,7 @@ def test_a_cumulative_ack_covers_everything_before_it(
 def test_without_batch_index_acks_the_whole_batch_comes_again(client: pulsar.Client, topic: str) -> None:
     """3.1.5: the client acknowledges an entry when all its messages are."""
     consumer = client.subscribe(topic, "s")
-    send_batch(client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1000), "abcd")
+    send_batch(client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000), "abcd")
     for message in receive(consumer, 4, ack=False)[:3]:
         consumer.acknowledge(message)
     consumer.close()
@@ -55,7 +55,7 @@ def test_with_batch_index_acks_only_the_rest_of_the_batch_comes_again(
 ) -> None:
     """3.6.6: the ack set travels with the entry."""
     consumer = client.subscribe(topic, "s", kind, batch_index_ack_enabled=True)
-    send_batch(client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1000), "abcd")
+    send_batch(client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000), "abcd")
     for message in receive(consumer, 4, ack=False):
         if message.data() in (b"a", b"c"):
             consumer.acknowledge(message)
@@ -68,7 +68,7 @@ def test_with_batch_index_acks_only_the_rest_of_the_batch_comes_again(
 def test_a_cumulative_ack_inside_a_batch_keeps_the_messages_behind_it(client: pulsar.Client, topic: str) -> None:
     """3.5.2."""
     consumer = client.subscribe(topic, "s", batch_index_ack_enabled=True)
-    send_batch(client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1000), "abcd")
+    send_batch(client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000), "abcd")
     consumer.acknowledge_cumulative(receive(consumer, 4, ack=False)[1])
     consumer.close()
     assert texts(receive(client.subscribe(topic, "s", batch_index_ack_enabled=True), 2)) == ["c", "d"]
@@ -135,7 +135,7 @@ def test_the_dead_letter_policy_of_the_client_works(client: pulsar.Client, topic
     )
     client.create_producer(topic, batching_enabled=False).send(b"poison")
     for _ in range(3):
-        consumer.negative_acknowledge(consumer.receive(10_000))
+        consumer.negative_acknowledge(consumer.receive(PATIENCE_MS))
     assert nothing_comes(consumer)
     # The policy names a first subscription of the dead letter topic, so nothing was lost before anybody looked.
     assert texts(receive(client.subscribe(f"{topic}-DLQ", "dead"), 1)) == ["poison"]

@@ -74,7 +74,7 @@ def test_our_client_goes_on_behind_the_last_id(broker: RunningBroker, topic: str
         with client.create_producer(topic, name="p", initial_sequence_id=1) as replaying:
             ids = [replaying.send(f"c{number}") for number in range(2, 6)]
         assert [(each.ledger, each.entry) == POSITION_EARLIEST for each in ids] == [True, True, True, False]
-        assert [consumer.receive(10).value for _ in range(6)] == [b"a0", b"a1", b"a2", b"a3", b"b", b"c5"]
+        assert [consumer.receive(60).value for _ in range(6)] == [b"a0", b"a1", b"a2", b"a3", b"b", b"c5"]
 
 
 def test_the_receipts_on_the_wire(broker: RunningBroker, topic: str) -> None:

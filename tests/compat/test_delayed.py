@@ -13,6 +13,7 @@ import pytest
 
 from broker_core.testing.running_broker import RunningBroker
 from tests.compat.conftest import new_client
+from tests.compat.receiving import PATIENCE_MS
 
 IN_MEMORY = "org.apache.pulsar.broker.delayed.InMemoryDelayedDeliveryTrackerFactory"
 STRICT = {"isDelayedDeliveryDeliverAtTimeStrict": True, "delayedDeliveryTickTimeMillis": 20}
@@ -28,7 +29,7 @@ def test_deliver_after_and_deliver_at(client: pulsar.Client, topic: str, kind: p
     producer.send(b"soon", deliver_at=round((begun + 2.5) * 1000), partition_key="b")
     producer.send(b"now", partition_key="c")
     for value, after_s in ((b"now", 0.0), (b"soon", 2.5), (b"late", 4.0)):
-        message = consumer.receive(15_000)
+        message = consumer.receive(PATIENCE_MS)
         consumer.acknowledge(message)
         assert message.data() == value
         assert time.time() >= begun + after_s - 1.0
@@ -56,7 +57,7 @@ def test_a_restart_makes_none_early_lost_or_twice(tmp_path: Path, more: dict[str
             consumer = client.subscribe("t", "s", consumer_type=pulsar.ConsumerType.Shared)
             seen: set[bytes] = set()
             for _ in range(400):
-                message = consumer.receive(15_000)
+                message = consumer.receive(PATIENCE_MS)
                 assert time.time() * 1000 >= int(due[message.data()] * 1000) - 1
                 assert message.data() not in seen
                 seen.add(message.data())

@@ -45,7 +45,7 @@ def test_connected_consumers_get_what_is_sent(client: pulsar.Client, topic: str,
 def test_batches_pass(client: pulsar.Client, topic: str) -> None:
     """1.1.8: an entry is passed on whole."""
     consumer = client.subscribe(topic, "s")
-    producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1000)
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000)
     for number in range(20):
         producer.send_async(str(number).encode(), None)
     producer.flush()
@@ -71,7 +71,7 @@ def test_our_client_and_the_official_one_understand_each_other(
         with ours.create_producer(topic) as producer:
             producer.send("from ours")
         client.create_producer(topic).send(b"from theirs")
-        received = [mine.receive(10) for _ in range(2)]
+        received = [mine.receive(60) for _ in range(2)]
         for message in received:
             mine.acknowledge(message)
         assert [message.value for message in received] == [b"from ours", b"from theirs"]

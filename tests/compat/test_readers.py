@@ -47,7 +47,7 @@ def test_a_reader_from_an_id_inside_a_batch(
 ) -> None:
     """The entry comes whole, the client skips what is before the start."""
     first = client.create_reader(topic, pulsar.MessageId.earliest)
-    send_batch(client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1000), "abcd")
+    send_batch(client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000), "abcd")
     start = [first.read_next(PATIENCE_MS).message_id() for _ in range(4)][1]
     reader = client.create_reader(topic, start, start_message_id_inclusive=inclusive)
     assert read(reader, len(expected)) == expected
@@ -79,7 +79,7 @@ def test_the_last_message_id_is_that_of_the_last_message(client: pulsar.Client, 
     """Of a batch: the last message inside."""
     consumer = client.subscribe(topic, "s")
     assert consumer.get_last_message_id().entry_id() == -1
-    send_batch(client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1000), "abc")
+    send_batch(client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000), "abc")
     last = receive(consumer, 3)[-1].message_id()
     found = consumer.get_last_message_id()
     assert (found.ledger_id(), found.entry_id(), found.batch_index()) == (last.ledger_id(), last.entry_id(), 2)

@@ -9,7 +9,7 @@ import pytest
 
 from broker_core.testing.running_broker import RunningBroker
 from tests.compat.conftest import new_client
-from tests.compat.receiving import receive, send_texts, texts
+from tests.compat.receiving import PATIENCE_MS, receive, send_texts, texts
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
@@ -24,7 +24,7 @@ def test_acknowledgements_and_messages_survive(tmp_path: Path, end: str) -> None
         broker.start()
         with closing(new_client(broker)) as client:
             reader = client.create_reader("kept", pulsar.MessageId.earliest)
-            read = [reader.read_next(10_000) for _ in range(4)]
+            read = [reader.read_next(PATIENCE_MS) for _ in range(4)]
             assert texts(read) == ["a", "b", "c", "d"]
             assert [message.message_id().entry_id() for message in read] == [one.entry_id() for one in sent]
             if end == "stop":

@@ -18,7 +18,7 @@ def create_partitions(broker: RunningBroker, topic: str, partitions: int) -> Non
     request = urllib.request.Request(
         f"{broker.http_url}/admin/v2/{path}/partitions", method="PUT", data=str(partitions).encode()
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.status == 204
 
 

@@ -27,7 +27,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 def run(broker: RunningBroker, example: str) -> str:
     """Run ``example`` against ``broker``; what it printed. Fails if its own check does."""
     command = [sys.executable, str(EXAMPLES / example), "--service-url", broker.service_url]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "check: passed" in done.stderr
     return done.stdout
@@ -57,7 +57,7 @@ def test_an_example_takes_its_own_broker_along_when_it_ends(tmp_path: Path) -> N
     """Nothing keeps running, and nothing is left on the disk."""
     command = [sys.executable, str(EXAMPLES / "reminders.py")]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert list(tmp_path.iterdir()) == []
     commands = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]

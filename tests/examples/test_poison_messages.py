@@ -16,7 +16,7 @@ def test_every_order_ends_in_one_place(tmp_path: Path) -> None:
     """4.6.6, 4.7.8 (I4.7) unreadable orders are shown three times, those of a busy bank twice more, all others once."""
     with RunningBroker(tmp_path / "data") as broker:
         command = [sys.executable, str(EXAMPLE), "--service-url", broker.service_url]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "54 paid" in done.stdout
     assert "20 tried again later" in done.stdout

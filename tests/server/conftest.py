@@ -34,7 +34,7 @@ def both(broker: RunningBroker, apache_pulsar: ApachePulsar) -> Both:
 @pytest.fixture
 def http(broker: RunningBroker) -> Iterator[httpx.Client]:
     """A client of the admin REST."""
-    with httpx.Client(base_url=f"{broker.http_url}/admin/v2", timeout=20) as client:
+    with httpx.Client(base_url=f"{broker.http_url}/admin/v2", timeout=60) as client:
         yield client
 
 

@@ -28,7 +28,7 @@ def stuck_disk(disk: SimDisk, part: str = "") -> Iterator[threading.Event]:
     def before(kind: str, path: str) -> None:
         if kind == "sync" and part in path:
             begun.set()
-            go_on.wait(30)
+            go_on.wait(120)
 
     disk.before = before
     try:
@@ -53,14 +53,14 @@ class ServerThread:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(20)
+        assert self._ready.wait(60)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
     async def _serve(self) -> None:

@@ -19,7 +19,7 @@ LATEST = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex": -1}
 @pytest.fixture
 def http(broker: RunningBroker) -> Iterator[httpx.Client]:
     """A client of the admin REST."""
-    with httpx.Client(base_url=broker.http_url, timeout=20) as client:
+    with httpx.Client(base_url=broker.http_url, timeout=60) as client:
         yield client
 
 

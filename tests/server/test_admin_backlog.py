@@ -31,10 +31,10 @@ def test_a_backlog_is_analyzed(broker: RunningBroker, http: httpx.Client, topic:
     """3.6.8 [R] Entries and messages without those acknowledged out of order, all of it or from an id on."""
     with Client(broker.service_url) as client, client.subscribe(topic, "s", type="shared") as consumer:
         for batch in range(3):
-            with client.create_producer(topic, batching_max_publish_delay_s=5.0) as producer:
+            with client.create_producer(topic, batching_max_publish_delay_s=60.0) as producer:
                 for number in range(4):
                     producer.send_async(f"{batch}:{number}")
-        messages = [consumer.receive(15) for _ in range(12)]
+        messages = [consumer.receive(60) for _ in range(12)]
         for message in messages[4:8]:
             consumer.acknowledge(message, wait=True)
     first, last = messages[0].message_id, messages[11].message_id

@@ -304,7 +304,7 @@ def test_the_admin_client_takes_policies_back_on_both(both: Both) -> None:
     """1.1.5: a namespace that was given policies and left them to the broker again shows none, on any Pulsar."""
     wanted = {"deduplicationSnapshotInterval": 7, "messageTTL": 9, "backlogQuota": {"destination_storage": _QUOTA}}
     for url in (both.ours, both.theirs):
-        with AdminApi(url, timeout_s=30) as admin:
+        with AdminApi(url, timeout_s=120) as admin:
             name = NamespaceName.parse(f"{both.namespace}-client")
             admin.create_namespace(name)
             for policy, value in wanted.items():

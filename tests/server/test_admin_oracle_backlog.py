@@ -217,7 +217,9 @@ def test_messages_say_of_themselves_what_pulsars_do(filled: Both) -> None:
                 topic, name="chunks", chunking_enabled=True, batching_enabled=False, chunk_max_message_size=200
             ) as producer:
                 producer.send(b"4" * 400)
-        with httpx.Client(base_url=f"{base}/admin/v2/persistent/{topic}/subscription/s/position/", timeout=30) as admin:
+        with httpx.Client(
+            base_url=f"{base}/admin/v2/persistent/{topic}/subscription/s/position/", timeout=120
+        ) as admin:
             answers = [admin.get(str(number)) for number in range(1, 7)]
         assert {answer.status_code for answer in answers} == {200}
         found.append([_headers(answer) for answer in answers])
@@ -256,7 +258,7 @@ def _field_names(base: str, service_url: str, namespace: str) -> dict[str, set[s
         Client(service_url) as client,
         client.create_producer(topic),
         client.subscribe(topic, "s", type="key_shared"),
-        httpx.Client(base_url=f"{base}/admin/v2/persistent/{namespace}/", timeout=30) as admin,
+        httpx.Client(base_url=f"{base}/admin/v2/persistent/{namespace}/", timeout=120) as admin,
     ):
         stats: dict[str, Any] = admin.get("t/stats").json()
         internal: dict[str, Any] = admin.get("t/internalStats").json()

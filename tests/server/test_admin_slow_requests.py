@@ -45,7 +45,7 @@ def begun(broker: RunningBroker, method: str, path: str, body: object) -> Iterat
         f"{method} /admin/v2{path} HTTP/1.1\r\nHost: {url.netloc}\r\nContent-Length: {len(content)}\r\n"
         "Expect: 100-continue\r\nConnection: close\r\n\r\n"
     )
-    with socket.create_connection((url.hostname, url.port), timeout=20) as connection:
+    with socket.create_connection((url.hostname, url.port), timeout=60) as connection:
         connection.sendall(head.encode())
         assert _head(connection).split()[1] == "100"
         yield SlowRequest(connection, content)
@@ -92,7 +92,7 @@ def test_a_partition_that_is_unloaded_meanwhile_is_not_left_out(what: str) -> No
     body = seal_entry(MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString(), b"x")
     with ServerThread(disk, Settings()) as server, RawClient(server.service_url) as client:
         url = f"{server.http_url}/admin/v2"
-        with httpx.Client(base_url=url, timeout=20) as http, ThreadPoolExecutor(2) as pool:
+        with httpx.Client(base_url=url, timeout=60) as http, ThreadPoolExecutor(2) as pool:
             assert http.put(f"{path}/partitions", content="2").status_code == 204
             assert http.put(f"{path}/subscription/s", content='"earliest"').status_code == 204
             for partition in range(2):
@@ -101,9 +101,9 @@ def test_a_partition_that_is_unloaded_meanwhile_is_not_left_out(what: str) -> No
                 assert client.next_command().type == BaseCommand.SEND_RECEIPT
             with stuck_disk(disk, "/cursors/") as begun:
                 method = "DELETE" if what == "truncate" else "POST"
-                slow = pool.submit(httpx.request, method, f"{url}{path}/{what}", timeout=20)
-                assert begun.wait(10)
-                unloaded = pool.submit(httpx.put, f"{url}{path}-partition-1/unload", timeout=20)
+                slow = pool.submit(httpx.request, method, f"{url}{path}/{what}", timeout=60)
+                assert begun.wait(60)
+                unloaded = pool.submit(httpx.put, f"{url}{path}-partition-1/unload", timeout=60)
                 assert client.next_command().type == BaseCommand.CLOSE_PRODUCER
                 assert http.get(f"{path}-partition-1/stats").status_code == 200
             assert (slow.result().status_code, unloaded.result().status_code) == (204, 204)

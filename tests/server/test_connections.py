@@ -17,6 +17,7 @@ from broker_core.wire.entry import seal_entry, split_broker_entry
 from broker_core.wire.frames import encode_command
 from broker_core.wire.heads import send_frame_head
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageMetadata
+from tests.client.helpers import eventually
 
 MIB = 1024 * 1024
 
@@ -71,19 +72,21 @@ def test_broker_entry_metadata_comes_only_if_the_client_supports_it(
 
 def test_a_client_that_never_says_connect_is_closed(data_dir: Path) -> None:
     """Row 31: also one that keeps pinging."""
-    with RunningBroker(data_dir, {"connectionHandshakeSeconds": 0.3}) as broker:
-        with RawClient(broker.service_url, connect=False, timeout_s=5) as silent:
+    with (
+        RunningBroker(data_dir, {"connectionHandshakeSeconds": 2}) as broker,
+        RawClient(broker.service_url) as connected,
+    ):
+        with RawClient(broker.service_url, connect=False) as silent:
             assert "no CONNECT" in silent.next_command().error.message
             assert silent.ended_by_broker()
-        with RawClient(broker.service_url, timeout_s=1) as connected:
-            assert not connected.ended_by_broker()
+        assert connected.ask(commands.ping()).type == BaseCommand.PONG
 
 
 def test_a_silent_client_is_pinged_and_then_closed(data_dir: Path) -> None:
     """One keep-alive interval without a byte: PING; another one: the end."""
     with (
-        RunningBroker(data_dir, {"keepAliveIntervalSeconds": 0.3, "connectionHandshakeSeconds": 0.3}) as broker,
-        RawClient(broker.service_url, timeout_s=5) as client,
+        RunningBroker(data_dir, {"keepAliveIntervalSeconds": 1, "connectionHandshakeSeconds": 1}) as broker,
+        RawClient(broker.service_url) as client,
     ):
         assert client.next_command().type == BaseCommand.PING
         client.tell(commands.pong())
@@ -100,7 +103,7 @@ def test_more_connections_than_allowed_are_told_so(data_dir: Path) -> None:
             assert "maxConnections" in third.next_command().error.message
             assert third.ended_by_broker()
         second.close()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             with RawClient(broker.service_url, connect=False) as again:
                 if again.ask(commands.connect("again", 20)).type == BaseCommand.CONNECTED:
@@ -120,10 +123,10 @@ def test_running_out_of_file_descriptors_is_survived(data_dir: Path) -> None:
             assert early.ask(commands.ping()).type == BaseCommand.PONG
             for one in crowd:
                 one.close()
-            deadline = time.monotonic() + 15
+            deadline = time.monotonic() + 60
             while True:
                 try:
-                    with RawClient(broker.service_url, timeout_s=2):
+                    with RawClient(broker.service_url, timeout_s=10):
                         break
                 except Exception:  # noqa: BLE001 - whatever a refused client meets
                     assert time.monotonic() < deadline
@@ -135,7 +138,7 @@ def test_connections_that_take_all_file_descriptors_do_not_stop_the_broker(data_
     body = seal_entry(MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString(), b"x")
     with RunningBroker(data_dir) as broker:
         psutil.Process(broker.pid).rlimit(psutil.RLIMIT_NOFILE, (64, 64))
-        with RawClient(broker.service_url, timeout_s=20) as early:
+        with RawClient(broker.service_url, timeout_s=60) as early:
             crowd = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(100)]
             for number in range(20):
                 must_succeed(early.open_producer(f"t{number}", number))
@@ -148,10 +151,11 @@ def test_connections_that_take_all_file_descriptors_do_not_stop_the_broker(data_
 
 def test_a_client_that_asks_but_never_reads_is_bounded_and_closed(data_dir: Path) -> None:
     """Row 33: a small request with a large answer, over and over: memory stays bounded, then the connection ends."""
-    settings = {"writeBufferHighBytes": 65_536, "keepAliveIntervalSeconds": 0.3, "connectionHandshakeSeconds": 0.3}
-    with RunningBroker(data_dir, settings) as broker, RawClient(broker.service_url, timeout_s=30) as client:
-        with httpx.Client(base_url=f"{broker.http_url}/admin/v2/persistent/public/default") as http:
+    settings = {"writeBufferHighBytes": 65_536, "keepAliveIntervalSeconds": 0.3, "connectionHandshakeSeconds": 1}
+    with RunningBroker(data_dir, settings) as broker:
+        with httpx.Client(base_url=f"{broker.http_url}/admin/v2/persistent/public/default", timeout=60) as http:
             assert http.put("/wide/partitions", content="1000").status_code == 204
+        client = RawClient(broker.service_url, timeout_s=60)
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         before = rss_bytes(broker)
         question = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE)
@@ -160,6 +164,7 @@ def test_a_client_that_asks_but_never_reads_is_bounded_and_closed(data_dir: Path
         questions = encode_command(question) * 10_000
         with pytest.raises(OSError, match=r"reset|[Bb]roken"):
             send_for_ever(client, questions)
+        client.close()
         assert rss_bytes(broker) - before < 32 * MIB
         with RawClient(broker.service_url) as other:
             assert other.ask(commands.ping()).type == BaseCommand.PONG
@@ -168,7 +173,7 @@ def test_a_client_that_asks_but_never_reads_is_bounded_and_closed(data_dir: Path
 def test_requests_wait_while_answers_are_unread_and_none_is_lost(data_dir: Path) -> None:
     """The client reads late, but it reads: every request is answered, in order."""
     with RunningBroker(data_dir, {"writeBufferHighBytes": 65_536}) as broker, RawClient(broker.service_url) as client:
-        with httpx.Client(base_url=f"{broker.http_url}/admin/v2/persistent/public/default") as http:
+        with httpx.Client(base_url=f"{broker.http_url}/admin/v2/persistent/public/default", timeout=60) as http:
             assert http.put("/wide/partitions", content="1000").status_code == 204
         questions = []
         for request_id in range(500):
@@ -257,7 +262,8 @@ def test_connections_that_are_reset_in_full_flight_leave_no_trace(broker: Runnin
     with RawClient(broker.service_url) as client:
         must_succeed(client.subscribe(topic, "last", permits=1))
         assert client.next_command().type == BaseCommand.MESSAGE
-        assert psutil.Process(broker.pid).num_fds() <= descriptors + 4
+        process = psutil.Process(broker.pid)
+        eventually(lambda: process.num_fds() <= descriptors + 4, "their descriptors are free")
 
 
 def test_consumer_statistics_count_permits_and_backlog(broker: RunningBroker, topic: str) -> None:

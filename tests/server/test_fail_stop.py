@@ -27,7 +27,7 @@ def body(number: int) -> bytes:
 def publish_until_refused(server: ServerThread) -> list[int]:
     """Numbers of the entries that were confirmed, one at a time."""
     confirmed: list[int] = []
-    with suppress(ConnectionLostError), RawClient(server.service_url, timeout_s=10) as client:
+    with suppress(ConnectionLostError), RawClient(server.service_url, timeout_s=60) as client:
         if client.open_producer("t").type != BaseCommand.PRODUCER_SUCCESS:
             return confirmed
         for number in range(SENDS):
@@ -54,7 +54,7 @@ def test_no_failure_of_the_disk_leads_to_a_receipt_that_a_crash_takes_back() -> 
             confirmed = publish_until_refused(server)
             if not disk.faults_hit:
                 break
-            assert server.failed.wait(5), f"operation {at} failed and the broker went on"
+            assert server.failed.wait(60), f"operation {at} failed and the broker went on"
             disk.heal()
             survivors = disk.crash(at, "none")
         assert len(confirmed) < SENDS or server.failures
@@ -73,5 +73,5 @@ def test_a_commit_that_cannot_be_finished_stops_the_broker(monkeypatch: pytest.M
         must_succeed(client.open_producer("t"))
         monkeypatch.setattr(GroupCommit, "_report_durable", fail)
         client.send_entry(0, 0, body(0))
-        assert server.failed.wait(5)
+        assert server.failed.wait(60)
         assert "a bug" in str(server.failures[0])

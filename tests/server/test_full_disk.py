@@ -40,7 +40,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def send_until_the_end(broker: RunningBroker) -> int:
     """Send one at a time until the connection ends; how many were confirmed."""
     confirmed = 0
-    with RawClient(broker.service_url, timeout_s=20) as client, suppress(ConnectionLostError):
+    with RawClient(broker.service_url, timeout_s=60) as client, suppress(ConnectionLostError):
         must_succeed(client.open_producer("t"))
         for number in range(SENDS_MAX):
             client.send_entry(0, number, BODY)
@@ -74,7 +74,7 @@ def test_a_disk_that_others_fill_stops_producers_only_until_there_is_space(small
     ballast = small_disk / "ballast"
     with (
         RunningBroker(small_disk / "data") as broker,
-        RawClient(broker.service_url, timeout_s=20, broker_entry_metadata=False) as client,
+        RawClient(broker.service_url, timeout_s=60, broker_entry_metadata=False) as client,
     ):
         must_succeed(client.open_producer("t"))
         client.send_entry(0, 0, BODY)
@@ -99,7 +99,7 @@ def test_a_backlog_that_fills_the_disk_makes_room_when_it_is_gone(small_disk: Pa
     """Reliability row 11: what was confirmed is delivered; with no backlog left there is room, and producers go on."""
     with (
         RunningBroker(small_disk / "data") as broker,
-        RawClient(broker.service_url, timeout_s=20, broker_entry_metadata=False) as client,
+        RawClient(broker.service_url, timeout_s=60, broker_entry_metadata=False) as client,
     ):
         must_succeed(client.subscribe("t", "s"))
         must_succeed(client.open_producer("t"))
@@ -109,7 +109,7 @@ def test_a_backlog_that_fills_the_disk_makes_room_when_it_is_gone(small_disk: Pa
                 break
         client.flow(0, confirmed)
         assert [client.next_frame().body for _ in range(confirmed)] == [BODY] * confirmed
-        with AdminApi(broker.http_url, timeout_s=20) as admin:
+        with AdminApi(broker.http_url, timeout_s=60) as admin:
             admin.clear_backlog(TopicName.parse("t"), "s")  # also of what was stored and never confirmed
         while client.open_producer("t").type != BaseCommand.PRODUCER_SUCCESS:
             pass

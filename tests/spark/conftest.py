@@ -36,7 +36,7 @@ class Broker:
             data=None if body is None else json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             text = answer.read()
         return json.loads(text) if text else None
 

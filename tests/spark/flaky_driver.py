@@ -21,7 +21,7 @@ def main(data_dir: str, topic: str, folder: str) -> None:
     use_this_python()
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.driver.memory", "600m").getOrCreate()
-    source = spark.readStream.format("pulsarish").option("data.dir", data_dir).option("maxOffsetsPerTrigger", 100)
+    source = spark.readStream.format("pulsarish").option("data.dir", data_dir).option("maxOffsetsPerTrigger", 50)
     frame = source.option("startingOffsets", "earliest").load(topic).selectExpr("cast(value AS string) AS value")
     writer = frame.writeStream.format("parquet").option("path", str(Path(folder) / "out"))
     writer.option("checkpointLocation", str(Path(folder) / "checkpoint")).start().awaitTermination()

@@ -19,7 +19,7 @@ from pulsarish_spark import use_this_python
 from tests.spark.conftest import Broker
 from tests.spark.queries import eventually
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
 
@@ -38,7 +38,7 @@ def daemon(name: str, log: Path, *arguments: str) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
 
 
 def found(log: Path, pattern: str) -> str:
@@ -64,7 +64,7 @@ def test_two_worker_processes_write_and_read(broker: Broker, topic: str, tmp_pat
             found(worker, r"(Successfully registered with master)")
         job = Path(__file__).with_name("cluster_job.py")
         command = [sys.executable, str(job), master, broker.service_url, topic, str(tmp_path / "checkpoint")]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=270, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     result = json.loads(done.stdout.splitlines()[-1])
     assert result == {"batch": list(range(1000)), "copied": list(range(1000))}

@@ -17,7 +17,7 @@ from pulsarish_spark import embedded, embedded_broker
 from tests.spark.conftest import Broker, numbers
 from tests.spark.queries import Collector, eventually, finish, follow
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
@@ -47,7 +47,12 @@ def test_a_query_goes_on_when_its_broker_was_killed(
         now = embedded_broker(data_dir)
         os.kill(now.pid, signal.SIGKILL)
         start = 500 + round_ * 500
-        eventually(lambda: embedded.find(data_dir) is not None, "the broker is back")
+
+        def is_back(killed: int = now.pid) -> bool:
+            found = embedded.find(data_dir)
+            return found is not None and found.pid != killed
+
+        eventually(is_back, "the broker is back")
         broker.send(topic, numbers(start, start + 500))
         seen.wait_for(start + 500)
     assert query.exception() is None

@@ -56,7 +56,7 @@ def test_rows_with_a_delivery_time_are_delivered_to_queues_not_before_it(
             broker,
             topic=topic,
         )
-        assert {consumer.receive(20).value for _ in range(2)} == {b"due", b"plain"}
+        assert {consumer.receive(60).value for _ in range(2)} == {b"due", b"plain"}
         stats = broker.admin("GET", f"persistent/public/default/{topic}/stats")
         assert stats["subscriptions"]["queue"]["msgDelayed"] == 1
     assert sorted(row.value for row in source(topic).collect()) == [b"due", b"plain", b"tomorrow"]
