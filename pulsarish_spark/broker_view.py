@@ -20,7 +20,7 @@ from pulsarish_spark.offsets import Offset
 from pulsarish_spark.planning import EntryRange, cut_indexes
 from pulsarish_spark.start_spec import AtIndex, Point
 
-_TIME_SEARCH_TIMEOUT_S: Final = 10.0
+_TIME_SEARCH_TIMEOUT_S: Final = 30.0
 _SHOWN_MAX: Final = 256
 _NO_FURTHER: Final = "give one up to the end; one that was good before is of a topic that was made anew"
 

@@ -9,6 +9,7 @@ it sends. A send is confirmed (there is a receipt) or unknown. Rules, for one to
     R3  whatever is in the log was sent, and is intact
     R4  a message may be there more than once, but a receipt names its last copy: nothing confirmed is sent again
     R5  a producer's messages lie in the order sent; steps back (a resend) are allowed, steps over a message are not
+        (R2 and R5 hold for the messages of each key where a producer batches by key)
     C1  what is delivered at an id is what the log holds there
     C2  nothing is delivered in a session that began after its acknowledgement was confirmed
     C3  everything in the log was delivered at least once, when consumers were given the time to drain it
@@ -63,6 +64,8 @@ class TopicHistory:
 
     sent: dict[str, int] = field(default_factory=dict)
     """Messages that each producer sent, whatever became of them."""
+    keys: dict[str, int] = field(default_factory=dict)
+    """Of producers that batch by key, how many keys they use in turn: each entry of such a batch has all of one key."""
     receipts: dict[Message, Slot] = field(default_factory=dict)
     sessions: dict[str, list[Session]] = field(default_factory=lambda: defaultdict(list))
     """Sessions of each subscription."""
@@ -70,6 +73,10 @@ class TopicHistory:
     """For each subscription, when the acknowledgement of a slot was first confirmed."""
     log: dict[Slot, Message | None] = field(default_factory=dict)
     """The log at the end, in its order. None: a message that does not read as one of the workload's."""
+
+    def lane(self, message: Message) -> tuple[str, int]:
+        """What the messages have in common whose order is kept."""
+        return message.producer, message.number % self.keys.get(message.producer, 1)
 
 
 @dataclass(slots=True)
@@ -119,10 +126,10 @@ def check_topic(topic: str, history: TopicHistory, *, drained: bool) -> Verdict:
         delivered=sum(len(session.delivered) for sessions in history.sessions.values() for session in sessions),
     )
     verdict.note("R1", topic, _receipts_are_in_the_log(history))
-    verdict.note("R2", topic, _receipts_rise(history.receipts))
+    verdict.note("R2", topic, _receipts_rise(history))
     verdict.note("R3", topic, _stored_was_sent(history))
     verdict.note("R4", topic, _receipts_name_last_copies(history.receipts, last_copy))
-    verdict.note("R5", topic, _order_is_kept(history.log))
+    verdict.note("R5", topic, _order_is_kept(history))
     for subscription, sessions in history.sessions.items():
         where = f"{topic}, subscription {subscription}"
         verdict.note("C1", where, _deliveries_match_log(sessions, history.log))
@@ -141,11 +148,11 @@ def _receipts_are_in_the_log(history: TopicHistory) -> Iterable[str]:
     )
 
 
-def _receipts_rise(receipts: Mapping[Message, Slot]) -> Iterable[str]:
+def _receipts_rise(history: TopicHistory) -> Iterable[str]:
     found = []
-    ordered = sorted(receipts.items())
+    ordered = sorted(history.receipts.items(), key=lambda receipt: (history.lane(receipt[0]), receipt[0].number))
     for (earlier, at), (later, then) in pairwise(ordered):
-        if earlier.producer == later.producer and at >= then:
+        if history.lane(earlier) == history.lane(later) and at >= then:
             found.append(f"{earlier} is at {at}, but {later} at {then}")
     return found
 
@@ -166,12 +173,12 @@ def _receipts_name_last_copies(receipts: Mapping[Message, Slot], last_copy: Mapp
     )
 
 
-def _order_is_kept(log: Mapping[Slot, Message | None]) -> Iterable[str]:
-    stored: dict[str, list[int]] = defaultdict(list)
-    for message in log.values():
+def _order_is_kept(history: TopicHistory) -> Iterable[str]:
+    stored: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for message in history.log.values():
         if message is not None:
-            stored[message.producer].append(message.number)
-    return (text for producer, numbers in stored.items() for text in _steps_over(producer, numbers))
+            stored[history.lane(message)].append(message.number)
+    return (text for (producer, _), numbers in stored.items() for text in _steps_over(producer, numbers))
 
 
 def _steps_over(producer: str, numbers: Sequence[int]) -> Iterable[str]:

@@ -10,6 +10,7 @@ import pytest
 from broker_core.client import Client
 from broker_core.testing.running_broker import RunningBroker
 from tests.cli.conftest import Pulsarish
+from tests.client.helpers import eventually
 
 
 def test_consuming_by_key(pulsarish: Pulsarish, topic: str) -> None:
@@ -37,12 +38,20 @@ def test_ranges_of_slots(pulsarish: Pulsarish, topic: str) -> None:
 
 def test_ordering_keys_and_batches_of_one_key(broker: RunningBroker, pulsarish: Pulsarish, topic: str) -> None:
     """1.6, 2.10.2 One entry for each key; the ordering key is that of every message."""
-    done = pulsarish("produce", topic, "--batch-by-key", "--split-key", ":", stdin=b"a:1\nb:2\na:3\n")
-    entries = [line.rsplit(b":", 1)[0] for line in done.stdout.split()]
-    assert (entries[0] == entries[2], entries[0] == entries[1]) == (True, False)
+    sent = 0
+
+    def are_together() -> bool:
+        nonlocal sent
+        done = pulsarish("produce", topic, "--batch-by-key", "--split-key", ":", stdin=b"a:1\nb:2\na:3\n")
+        entries = [line.rsplit(b":", 1)[0] for line in done.stdout.split()]
+        assert entries[0] != entries[1]
+        sent += len(entries)
+        return entries[0] == entries[2]
+
+    eventually(are_together, "three lines are read before the first batch has waited long enough")
     pulsarish("produce", topic, "-m", "4", "-k", "k", "--ordering-key", "o")
     with Client(broker.service_url) as client, client.create_reader(topic) as reader:
-        assert [reader.read_next(10).ordering_key for _ in range(4)] == [None, None, None, b"o"]
+        assert [reader.read_next(60).ordering_key for _ in range(sent + 1)] == [*[None] * sent, b"o"]
 
 
 def test_a_consumer_has_a_name_and_a_priority(broker: RunningBroker, pulsarish: Pulsarish, topic: str) -> None:

@@ -15,6 +15,7 @@ import pytest
 from broker_core.base import errors
 from broker_core.cli.exits import MEANINGS, Exit, exit_code
 from broker_core.cli.main import main
+from broker_core.testing.held_port import HeldPort
 from broker_core.testing.running_broker import RunningBroker
 from tests.cli.conftest import Pulsarish
 
@@ -60,13 +61,14 @@ def test_without_a_broker_the_error_says_how_to_start_one(lonely: Pulsarish) -> 
 
 def test_a_broker_that_was_killed_left_a_note_that_is_not_believed(lonely: Pulsarish, tmp_path: Path) -> None:
     """broker.json of a dead process leads to a refused connection, code 5 within the timeout."""
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
-    note = f'{{"pid":1,"service_url":"pulsar://127.0.0.1:{port}","http_url":"http://127.0.0.1:{port}","version":"0"}}'
+    held = HeldPort()  # nobody listens there, and nobody else will
+    address = f"127.0.0.1:{held.number}"
+    note = f'{{"pid":1,"service_url":"pulsar://{address}","http_url":"http://{address}","version":"0"}}'
     (tmp_path / "broker.json").write_text(note)
     for command in (("produce", "t", "-m", "x"), ("topic", "list")):
         done = lonely(*command, "--data-dir", str(tmp_path), "--timeout", "1")
         assert done.returncode == 5, done.stderr
+    held.release()
 
 
 def test_a_peer_that_never_answers_is_a_timeout(lonely: Pulsarish) -> None:

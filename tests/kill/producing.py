@@ -17,7 +17,7 @@ from broker_core.testing.history import Message, Slot
 from tests.kill.records import Receipt, SentRecord
 from tests.kill.senders import OpenSender, Sender
 from tests.kill.shared_state import Phase, SharedState
-from tests.kill.topics import ProducerPlan, partitions_of
+from tests.kill.topics import KEYS, ProducerPlan, partitions_of
 from tests.kill.workload import encode
 
 _log = logging.getLogger(__name__)
@@ -25,7 +25,6 @@ _log = logging.getLogger(__name__)
 BURST_MAX: Final = 12
 _IN_FLIGHT_MAX: Final = 300
 _RETRY_PAUSE_S: Final = 0.05
-_KEYS: Final = 50
 
 
 class Production:
@@ -91,7 +90,7 @@ class Production:
     def _fields(self, number: int) -> MessageFields:
         fields = MessageFields()
         if self._plan.keyed:
-            fields["key"] = f"key-{number % _KEYS}"
+            fields["key"] = f"key-{number % KEYS}"
         if self._plan.delay_max_s:
             delay_s = self._dice.uniform(0, self._plan.delay_max_s)
             fields["deliver_at_ms"] = self._due_ms[number] = int((time.time() + delay_s) * 1000)

@@ -32,6 +32,9 @@ LETTER_TOPICS: Final = (DEAD_LETTERS, RETRY_LETTERS, RETRIED_DEAD)
 RETRIES_MAX: Final = 3
 """More often than a broker redelivers a message in its short life, so that it is never given up for that."""
 
+KEYS: Final = 50
+"""Producers with keys use so many in turn."""
+
 KEEPER: Final = "keeper"
 """A subscription of every topic that acknowledges nothing, so that nothing is deleted before the final look."""
 WORKERS: Final = "workers"
@@ -57,6 +60,11 @@ class ProducerPlan:
     pause_s: float = 0.006
     delay_max_s: float = 0.0
     resends: bool = False
+
+    @property
+    def batches_by_key(self) -> bool:
+        """Whether only the messages of one key keep their order: a batch may hold several of each key."""
+        return self.options.get("batching_type") == "key_based"
 
 
 @dataclass(frozen=True, slots=True)

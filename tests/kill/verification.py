@@ -21,7 +21,9 @@ from tests.kill.load import ROLES
 from tests.kill.records import histories, load
 from tests.kill.topics import (
     DELAYED,
+    DELIVERY_PRODUCERS,
     KEEPER,
+    KEYS,
     LARGE,
     LETTER_TOPICS,
     ONCE,
@@ -106,6 +108,9 @@ def verify(summary: Summary, folder: Path, brokers: BrokerSeries, patience_s: fl
     """
     loads = load(folder / f"{role}.json" for role in ROLES)
     topics = histories(loads)
+    for plan in DELIVERY_PRODUCERS:
+        if plan.batches_by_key:
+            topics[plan.topic].keys[plan.name] = KEYS
     with (
         Client(brokers.service_url) as client,
         Client(brokers.service_url, operation_timeout_s=patience_s) as patient,

@@ -84,6 +84,17 @@ def test_a_hole_in_the_order_is_found() -> None:
     assert check(honest([0, 2, 1, 2], {0: 0, 2: 3})) == {"R5"}
 
 
+def test_batches_by_key_keep_the_order_of_each_key() -> None:
+    """2.10.2: a batch of four messages with two keys lies there as two entries, one key after the other."""
+    history = honest([0, 2, 1, 3], {0: 0, 2: 1, 1: 2, 3: 3})
+    assert check(history) == {"R2", "R5"}
+    history.keys["p"] = 2
+    assert check(history) == set()
+    swapped = honest([2, 0, 1, 3], {0: 1, 2: 0, 1: 2, 3: 3})
+    swapped.keys["p"] = 2
+    assert check(swapped) == {"R2", "R5"}
+
+
 def test_a_delivery_that_differs_from_the_log_is_found() -> None:
     """The consumer was given message 1 from the place of message 0."""
     history = honest([0, 1], {})
