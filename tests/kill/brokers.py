@@ -22,8 +22,8 @@ from broker_core.testing.held_port import HeldPort
 PULSARISH: Final = str(Path(sys.executable).with_name("pulsarish"))
 """The command line tool of this environment."""
 
-_READY_TIMEOUT_S: Final = 60.0
-_END_TIMEOUT_S: Final = 30.0
+_READY_TIMEOUT_S: Final = 120.0
+_END_TIMEOUT_S: Final = 120.0
 
 
 class BrokerSeries:

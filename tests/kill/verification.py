@@ -39,7 +39,7 @@ from tests.kill.workload import decode
 
 _PLAIN_TOPICS: Final = (PLAIN, STICKY, DELAYED, ONCE, LARGE, POISONED, RETRIED)
 _TOPICS: Final = (*_PLAIN_TOPICS, *partitions_of(PARTED))
-_HTTP_TIMEOUT_S: Final = 20.0
+_HTTP_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(slots=True)
