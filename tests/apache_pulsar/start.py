@@ -163,7 +163,7 @@ def _answers(port: int, path: str, text: str) -> bool:
         connection.request("GET", path)
         answer = connection.getresponse()
         return answer.status == 200 and text in answer.read().decode()
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return False
     finally:
         connection.close()
