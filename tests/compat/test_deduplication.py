@@ -17,7 +17,7 @@ from broker_core.wire.commands import read_position
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.compat.conftest import new_client
-from tests.compat.receiving import receive, texts
+from tests.compat.receiving import PATIENCE_MS, receive, texts
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_nothing_is_stored_twice_while_the_topic_is_unloaded(broker: RunningBrok
                 if number % 300 == 299:
                     unload(broker, topic)
         reader = client.create_reader(topic)
-        assert [int(reader.read_next(20).value or b"") for _ in range(2000)] == list(range(2000))
+        assert [int(reader.read_next(60).value or b"") for _ in range(2000)] == list(range(2000))
         assert not reader.has_message_available()
 
 
@@ -124,7 +124,9 @@ def test_the_official_client_stores_nothing_twice_either(
     The first message is waited for: until a receipt has come, that client begins its numbering anew, behind what the
     broker tells, whenever it connects, and would use ids twice.
     """
-    producer = client.create_producer(topic, producer_name="p", batching_enabled=False, block_if_queue_full=True)
+    producer = client.create_producer(
+        topic, producer_name="p", batching_enabled=False, block_if_queue_full=True, send_timeout_millis=PATIENCE_MS
+    )
     results: list[pulsar.Result] = []
     producer.send(b"0")
     for number in range(1, 2000):
@@ -138,4 +140,4 @@ def test_the_official_client_stores_nothing_twice_either(
     assert set(results) == {pulsar.Result.Ok}
     with Client(broker.service_url) as ours:
         reader = ours.create_reader(topic)
-        assert [int(reader.read_next(20).value or b"") for _ in range(2000)] == list(range(2000))
+        assert [int(reader.read_next(60).value or b"") for _ in range(2000)] == list(range(2000))

@@ -36,7 +36,9 @@ def test_clients_that_stay_connected_go_on(tmp_path: Path, end: str) -> None:
     """Producers resend what has no receipt, consumers subscribe again; everything arrives, in order, at least once."""
     with RunningBroker(tmp_path / "data") as broker, closing(new_client(broker)) as client:
         consumer = client.subscribe("going-on", "s")
-        producer = client.create_producer("going-on", batching_enabled=False, block_if_queue_full=True)
+        producer = client.create_producer(
+            "going-on", batching_enabled=False, block_if_queue_full=True, send_timeout_millis=PATIENCE_MS
+        )
         words = [str(number) for number in range(600)]
         confirmed: list[str] = []
 

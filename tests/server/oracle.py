@@ -70,7 +70,8 @@ def compare(both: Both, asks: list[Ask], stricter: Collection[tuple[str, str]] =
     with _admin(both.ours) as ours, _admin(both.theirs) as theirs:
         for ask in asks:
             expected = (ask.method, ask.path) in stricter
-            patience_s = 0.0 if expected or ask.method != "GET" else PATIENCE_S
+            # Where one difference has stayed there is something to mend, and the others need no long look.
+            patience_s = 0.0 if expected or found or ask.method != "GET" else PATIENCE_S
             one = answer_to(ours, ask, both.namespace)
             apart = _difference_that_stays(ask, one, theirs, both.namespace, patience_s)
             if apart and not expected:
