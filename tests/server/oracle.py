@@ -66,7 +66,7 @@ def difference(ask: Ask, ours: tuple[int, Any], theirs: tuple[int, Any]) -> str:
 
 def compare(both: Both, asks: list[Ask], stricter: Collection[tuple[str, str]] = ()) -> list[str]:
     """What is not as it should be; answers to ``stricter`` may differ."""
-    found = []
+    found: list[str] = []
     with _admin(both.ours) as ours, _admin(both.theirs) as theirs:
         for ask in asks:
             expected = (ask.method, ask.path) in stricter
