@@ -108,6 +108,21 @@ class TestTrace:
         t.c1.close()
         assert t.world.dispatcher.draining.cleared == {}
 
+    def test_what_drains_is_known_when_others_join(self) -> None:
+        """2.9.2.1, 2.9.2.4 (I2.13): C4 takes other hashes of C1; the low key still waits for it, attempts and all."""
+        t = Trace()
+        t.world.grant(t.c1, 100)
+        t.world.send(LOW, LOW, LOW)
+        draining = t.world.dispatcher.draining
+        (before,) = draining.of(t.c1)
+        t.world.join("C3")
+        _, box4 = t.world.join("C4")
+        assert [owner.name for _, owner in t.world.dispatcher.selector.ranges()] == ["C3", "C2", "C4", "C1"]
+        (after,) = draining.of(t.c1)
+        assert (after.hash, after.unacked_entries) == (before.hash, before.unacked_entries)
+        assert after.blocked_attempts >= before.blocked_attempts > 1
+        assert box4.take() == []
+
     def test_recorded_read_position(self) -> None:
         """2.9.5, 2.9.1.1, 2.9.1.2, 2.9.1.3 (I2.14): C2 waits until m0 to m3 are all acknowledged."""
         t = Trace(subscription_key_shared_use_classic_persistent_implementation=True)

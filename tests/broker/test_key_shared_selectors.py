@@ -7,6 +7,7 @@ import itertools
 import logging
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import pytest
@@ -45,6 +46,13 @@ def owner(selector: Selector[Member], key: bytes | str) -> str:
 
 def picture(selector: Selector[Member]) -> str:
     return " ".join(f"{member}{each}" for each, member in selector.ranges())
+
+
+def check_hashes_of(selector: Selector[Member], present: Iterable[Member], hashes: Collection[int]) -> None:
+    """What members are said to own is what they are asked for."""
+    for member in present:
+        theirs = selector.hashes_of(member)
+        assert [hash_ in theirs for hash_ in hashes] == [selector.select(hash_) is member for hash_ in hashes]
 
 
 # ------------------------------------------------------------------------------------------------- hash and slots
@@ -208,6 +216,7 @@ def test_regions_stay_whole(actions: list[int], slots: int, closed_upper: bool) 
         assert not ranges or (covered[0], covered[-1]) == (0, slots - 1)
         assert all(one.end + 1 == other.start for (one, _), (other, _) in itertools.pairwise(ranges))
         assert all(selector.select(each.start) is selector.select(each.end) is member for each, member in ranges)
+        check_hashes_of(selector, present, {*covered, *probes})
 
 
 # -------------------------------------------------------------------------------------------------- consistent hash
@@ -322,6 +331,7 @@ def test_collisions_on_the_new_ring_go_to_the_first_comer(caplog: pytest.LogCapt
         assert list(selector.add(b)) == list(selector.add(c)) == []
     assert "consumer without points" in caplog.text
     assert selector.select(150) is a
+    check_hashes_of(selector, (a, b, c), range(300))
     selector.remove(a)
     assert selector.select(150) is b
     selector.remove(b)
@@ -340,6 +350,7 @@ def test_collisions_on_the_old_ring_are_shared() -> None:
     for member, losers in ((c, []), (a, [c]), (b, [a, c])):
         assert list(selector.add(member)) == losers
     assert [selector.select(hash_) for hash_ in (30, 31, 32)] == [a, b, c]
+    assert all(hash_ in selector.hashes_of(member) for member in (a, b, c) for hash_ in (30, 31, 32))
     assert list(selector.remove(b)) == [a, c]
     assert [selector.select(hash_) for hash_ in (30, 31, 32)] == [a, c, a]
 
@@ -367,6 +378,8 @@ def test_the_ring_does_not_depend_on_the_order_of_joining(order: list[int], form
         assert was is everybody[leaver] or selector.select(hash_) is was
     for each, member in selector.ranges():
         assert selector.select(each.start) is selector.select(each.end) is member
+    bounds = [hash_ for each, _ in selector.ranges() for hash_ in (each.start, each.end)]
+    check_hashes_of(selector, [member for member in everybody if member is not everybody[leaver]], {*hashes, *bounds})
 
 
 # ----------------------------------------------------------------------------------------------------------- sticky
@@ -442,3 +455,4 @@ def test_sticky_ranges_against_a_table(wishes: list[tuple[int, int]]) -> None:
             selector.add(member)
             table |= dict.fromkeys(slots, member)
         assert [selector.select(slot) for slot in range(60)] == [table.get(slot) for slot in range(60)]
+        check_hashes_of(selector, set(table.values()), range(60))

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import Generic
 
 from broker_core.base.errors import ConsumerAssignError
-from broker_core.broker.key_shared.selector import SLOTS, C, HashRange, joined, slot_of
+from broker_core.broker.key_shared.selector import SLOTS, C, Hashes, HashRange, joined, slot_of
 
 
 class AutoSplitRanges(Generic[C]):
@@ -53,11 +53,16 @@ class AutoSplitRanges(Generic[C]):
         return (self._owners[widest + 1],)
 
     def remove(self, consumer: C) -> Collection[C]:
-        index = next(index for index, owner in enumerate(self._owners) if owner is consumer)
+        index = self._index_of(consumer)
         # The region goes to its right neighbour; the rightmost has none and goes to its left one.
         del self._owners[index]
         del self._uppers[min(index, max(0, len(self._owners) - 1))]
         return ()
+
+    def hashes_of(self, consumer: C) -> Hashes:
+        index = self._index_of(consumer)
+        shift = 1 if self._closed_upper else 0
+        return range(self._uppers[index - 1] + shift if index else 0, self._uppers[index] + shift)
 
     def ranges(self) -> list[tuple[HashRange, C]]:
         shift = 1 if self._closed_upper else 0
@@ -66,3 +71,6 @@ class AutoSplitRanges(Generic[C]):
         return joined(
             (HashRange(lower, top), owner) for lower, top, owner in zip(lowers, tops, self._owners, strict=False)
         )
+
+    def _index_of(self, consumer: C) -> int:
+        return next(index for index, owner in enumerate(self._owners) if owner is consumer)

@@ -25,7 +25,7 @@ from broker_core.broker.dispatch_multiple import MultipleConsumersDispatcher, by
 from broker_core.broker.dispatcher import DispatchContext
 from broker_core.broker.key_shared.draining import DrainingHashes
 from broker_core.broker.key_shared.recorded_positions import RecordedPositions
-from broker_core.broker.key_shared.selector import Selector
+from broker_core.broker.key_shared.selector import Hashes, Selector
 from broker_core.broker.key_shared.selectors import make_selector
 from broker_core.broker.key_shared.waiting import WaitingKeys
 from broker_core.broker.position_map import PositionMap
@@ -36,6 +36,9 @@ from broker_core.wire.entry_peek import sticky_key
 
 _HASHES_KNOWN_MAX: Final = 1 << 16
 """Owners that are remembered by hash: all of them where hashes are slots."""
+
+_ALL_HASHES: Final = range(1 << 32)
+"""Of any mapping."""
 
 
 class KeySharedDispatcher(MultipleConsumersDispatcher):
@@ -72,7 +75,9 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
         if self._classic and self._keys_move and unacked and len(self._crowd):
             self.recorded.record(consumer, self.read_position)
         self._crowd.add(consumer, 0)
-        self._mapping_changed(losers)
+        self._owners_of_hashes.clear()
+        if losers and self._hashes:
+            self._hashes_moved(losers, among=self.selector.hashes_of(consumer))
         for position in self._holes:  # one of them may be its
             self._replay.add(position)
             self._unrouted.add(position)
@@ -98,27 +103,29 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             self.recorded.forget(consumer)
         if len(self._crowd) == 1:
             self.recorded.clear()
-        self._mapping_changed(losers.difference(leavers), leavers)
+        self._owners_of_hashes.clear()
+        self._hashes_moved(losers.difference(leavers), leavers)
 
-    def _mapping_changed(self, losers: Collection[Consumer], leavers: Sequence[Consumer] = ()) -> None:
+    def _hashes_moved(
+        self, losers: Collection[Consumer], leavers: Sequence[Consumer] = (), *, among: Hashes = _ALL_HASHES
+    ) -> None:
         """Find what drains at ``losers``, and put anew what waits and is not theirs or the ``leavers``' any more.
 
-        Whatever else waits stays where it is.
+        Whatever else waits stays where it is. ``among``: no others have moved, and nobody need ask whose those are.
         """
-        self._owners_of_hashes.clear()
+        select, hashes = self.selector.select, self._hashes
         if self._keys_move:
-            select, hashes = self.selector.select, self._hashes
             for loser in losers:
-                theirs = Counter(loser.pending.values_in(hashes))
+                theirs = Counter(filter(among.__contains__, loser.pending.values_in(hashes)))
                 self.draining.begin(loser, {hash_: n for hash_, n in theirs.items() if select(hash_) is not loser})
         for former in (*losers, *leavers):
             for position in list(self._waiting.queues.get(former, ())):
-                hash_ = self._hashes[position]
-                if self.selector.select(hash_) is not former:
+                hash_ = hashes[position]
+                if hash_ in among and select(hash_) is not former:
                     self._waiting.discard(position, hash_, former)
                     self._requeue(position)
-        for hash_ in self._waiting.stalled():
-            heir = self.selector.select(hash_)
+        for hash_ in filter(among.__contains__, self._waiting.stalled()):
+            heir = select(hash_)
             if heir is not None and not self.draining.blocks(hash_, heir):
                 self._waiting.release(hash_, heir)
 

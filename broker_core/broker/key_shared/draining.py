@@ -49,13 +49,16 @@ class DrainingHashes:
         return hash_ in self._hashes
 
     def begin(self, owner: Consumer, pending: Mapping[int, int]) -> None:
-        """Hashes of ``owner``, with its pending entries of each, are somebody else's now; replaces what was known."""
-        self.forget(owner)
+        """Hashes of ``owner``, with its pending entries of each, are somebody else's now, or were so before."""
         for hash_, entries in pending.items():
-            invariant(hash_ not in self._hashes, "hash %s is pending at two consumers", hash_)
-            self._hashes[hash_] = _Draining(owner, entries)
+            known = self._hashes.get(hash_)
+            if known is None:
+                self._hashes[hash_] = _Draining(owner, entries)
+            else:
+                invariant(known.owner is owner, "hash %s is pending at two consumers", hash_)
+                known.pending = entries
         if pending:
-            self._of[owner] = set(pending)
+            self._of.setdefault(owner, set()).update(pending)
 
     def blocks(self, hash_: int, consumer: Consumer) -> bool:
         """Whether ``consumer``, its owner now, must wait. If it is the old one, there is nothing to wait for."""

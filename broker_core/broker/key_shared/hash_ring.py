@@ -25,7 +25,7 @@ from typing import Final, Generic, Literal
 from pyroaring import BitMap
 
 from broker_core.base.hashing import INT31_MASK, murmur3_31
-from broker_core.broker.key_shared.selector import SLOTS, C, HashRange, joined
+from broker_core.broker.key_shared.selector import SLOTS, C, Hashes, HashRange, joined
 
 logger = logging.getLogger(__name__)
 
@@ -58,11 +58,9 @@ class HashRing(Generic[C]):
         self._indexes = _FreeIndexes()
 
     def select(self, hash_: int) -> C | None:
-        points = self._in_order
+        points = self._in_order or self._put_in_order()
         if not points:
-            if not self._points:
-                return None
-            points = self._in_order = self._points.to_array()
+            return None
         index = bisect_left(points, hash_)
         here = self._at[points[index] if index < len(points) else points[0]]
         return here[0] if self._first_comer_owns or len(here) == 1 else here[hash_ % len(here)]
@@ -116,6 +114,20 @@ class HashRing(Generic[C]):
         self._indexes.give_back(*self._names.pop(consumer))
         return list(losers)
 
+    def hashes_of(self, consumer: C) -> Hashes:
+        points = self._in_order or self._put_in_order()
+        hashes = BitMap()
+        for point in self._points_taken[consumer]:
+            if self._first_comer_owns and self._at[point][0] is not consumer:
+                continue
+            index = bisect_left(points, point)
+            if index:
+                hashes.add_range(points[index - 1] + 1, point + 1)
+            else:
+                hashes.add_range(0, point + 1)
+                hashes.add_range(points[-1] + 1, self._highest + 1)
+        return hashes
+
     def ranges(self) -> list[tuple[HashRange, C]]:
         """As ``Selector.ranges``; a shared point is shown with the first of those that share it."""
         if not self._points:
@@ -127,6 +139,10 @@ class HashRing(Generic[C]):
             arcs.append((HashRange(below + 1, point), self._at[point][0]))
             below = point
         return joined([*arcs, (HashRange(below + 1, self._highest), first)])
+
+    def _put_in_order(self) -> array[int]:
+        self._in_order = self._points.to_array()
+        return self._in_order
 
     def _point_after(self, point: int) -> int:
         """The first point behind ``point`` on the ring; there is one."""

@@ -40,6 +40,12 @@ class HashRange(NamedTuple):
         return f"[{self.start}, {self.end}]"
 
 
+class Hashes(Protocol):
+    """A number of hashes of which only one thing is asked."""
+
+    def __contains__(self, hash_: int, /) -> bool: ...
+
+
 class Selector(Protocol[C]):
     """Owners of hashes."""
 
@@ -57,6 +63,10 @@ class Selector(Protocol[C]):
 
     def remove(self, consumer: C) -> Collection[C]:
         """Let it go; others that lost hashes by it, which happens only where points of a ring are shared."""
+        ...
+
+    def hashes_of(self, consumer: C) -> Hashes:
+        """What a member owns, and perhaps more where a point of a ring is shared."""
         ...
 
     def ranges(self) -> list[tuple[HashRange, C]]:

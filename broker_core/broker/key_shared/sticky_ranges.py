@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Generic
 
 from broker_core.base.errors import ConsumerAssignError
-from broker_core.broker.key_shared.selector import SLOTS, C, HashRange, joined, slot_of
+from broker_core.broker.key_shared.selector import SLOTS, C, Hashes, HashRange, joined, slot_of
 
 
 class StickyRanges(Generic[C]):
@@ -51,6 +51,10 @@ class StickyRanges(Generic[C]):
         self._by_start = {start: brought for start, brought in self._by_start.items() if brought[1] is not consumer}
         self._starts = sorted(self._by_start)
         return ()
+
+    def hashes_of(self, consumer: C) -> Hashes:
+        theirs = [(start, end) for start, (end, owner) in self._by_start.items() if owner is consumer]
+        return {hash_ for start, end in theirs for hash_ in range(start, end + 1)}
 
     def ranges(self) -> list[tuple[HashRange, C]]:
         return joined((HashRange(start, self._by_start[start][0]), self._by_start[start][1]) for start in self._starts)
