@@ -20,6 +20,9 @@ from typing import Final
 HAND_OVER_BYTES: Final = 256 * 1024
 """A pile of this size goes to the transport at once. Large enough that one system call carries many frames."""
 
+_JOIN_BELOW_BYTES: Final = 4096
+"""Mean size of buffers below which they are joined first: to tell the system of each costs more than a copy."""
+
 _FLOODED_FACTOR: Final = 2
 """Dispatch stops at the high mark, so what lies above this many times of it are answers that nobody reads."""
 
@@ -98,12 +101,15 @@ class Outbox:
             if self.unsent_bytes > self._high_bytes:
                 self.writable = False
         elif buffers:
-            self._buffers = []
-            self._piled_bytes = 0
+            piled_bytes, self._buffers, self._piled_bytes = self._piled_bytes, [], 0
             transport = self._transport
             # A connection that was reset is closing before ``detach`` is called; writing to it would raise here, in the
             # middle of a dispatch or a commit that is about many others.
-            if transport is not None and not transport.is_closing():
+            if transport is None or transport.is_closing():
+                return
+            if piled_bytes < _JOIN_BELOW_BYTES * len(buffers):
+                transport.write(b"".join(buffers))
+            else:
                 transport.writelines(buffers)
 
     def hold(self) -> None:

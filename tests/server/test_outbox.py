@@ -16,6 +16,9 @@ class RecordingTransport(asyncio.Transport):
         self.held_bytes = 0
         self.closing = False
 
+    def write(self, data: object) -> None:
+        self.writes.append([bytes(data)])  # type: ignore[call-overload]
+
     def writelines(self, list_of_data: object) -> None:
         self.writes.append(list(list_of_data))  # type: ignore[call-overload]
 
@@ -66,9 +69,20 @@ def test_all_frames_of_one_turn_are_one_write_in_order() -> None:
     outbox.put(b"d")
     assert transport.writes == []
     turn.end()
-    assert transport.writes == [[b"a", b"b", b"c", b"d"]]
+    assert transport.writes == [[b"abcd"]]
     turn.end()
     assert len(transport.writes) == 1
+
+
+def test_large_buffers_are_not_copied_into_one() -> None:
+    """To tell the system of each costs less than a copy of them."""
+    outbox, transport, turn, _ = attached()
+    large = b"x" * (HAND_OVER_BYTES // 2)
+    outbox.put_all([b"head", large], len(large) + 4)
+    turn.end()
+    ((head, body),) = transport.writes
+    assert head == b"head"
+    assert body is large
 
 
 def test_a_large_pile_is_handed_over_before_the_turn_ends() -> None:
