@@ -150,7 +150,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         _Meta(ge=0, le=1, description="That share, as a part of maxUnackedMessagesPerBroker; 0 = no such limit."),
     ] = 0.16
     dispatcher_max_read_batch_size: Annotated[
-        int, _Meta(ge=1, description="Entries read in one pass; one for each consumer where those are more.")
+        int, _Meta(ge=1, description="Entries read in one pass; two for each consumer where those are more.")
     ] = 100
     dispatcher_max_read_size_bytes: Annotated[int, _Meta(ge=1, description="Bytes read in one pass.")] = 5 * 1024 * 1024
     dispatcher_max_round_robin_batch_size: Annotated[
