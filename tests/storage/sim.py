@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Crash images for as long as wanted: ``python -m tests.storage.sim [--images N] [--seed S]``.
 
-Prints what was seen; on a failure, which script repeats it.
+Prints what was seen, and on stderr what came so far; on a failure, which script repeats it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import time
 
 from tests.storage.test_crash_images import CrashRig
 
+_PROGRESS_SECONDS = 10.0
+
 
 def main() -> int:
     """0 if every image was recovered as promised."""
@@ -21,7 +23,7 @@ def main() -> int:
     options = parser.parse_args()
     rig = CrashRig()
     seed = options.seed * 1_000_000
-    begun = time.monotonic()
+    begun = shown = time.monotonic()
     while rig.images < options.images:
         try:
             rig.script(seed)
@@ -29,10 +31,15 @@ def main() -> int:
             sys.stderr.write(f"script seed {seed} failed; CrashRig().script({seed}) repeats it\n")
             raise
         seed += 1
-    seconds = time.monotonic() - begun
-    rate = rig.images / seconds
-    sys.stdout.write(f"{rig.images:,} images, {rig.compound:,} of them crashed again, {rate:,.0f} images/s\n")
+        if time.monotonic() - shown >= _PROGRESS_SECONDS:
+            shown = time.monotonic()
+            sys.stderr.write(f"  {_line(rig, shown - begun)}\n")
+    sys.stdout.write(f"{_line(rig, time.monotonic() - begun)}\n")
     return 0
+
+
+def _line(rig: CrashRig, seconds: float) -> str:
+    return f"{rig.images:,} images, {rig.compound:,} of them crashed again, {rig.images / seconds:,.0f} images/s"
 
 
 if __name__ == "__main__":
