@@ -5,10 +5,14 @@ A message in chunks stands where its last chunk does (semantics 5.1.5), so ackno
 before that says nothing about it. On the broker it would cover its first chunks all the same: after a lost connection
 only the rest would come again, and the message would be lost. While there is such a message, only what lies before it
 is acknowledged as a whole, and what lies between, entry by entry. Serves one partition of an Exclusive or Failover
-subscription, where entries come in order; redelivered ones are known already. Source: semantics 3.1.7, 3.5.1.
+subscription, where entries come in order, and after a loss or a rewind once more in order, from an earlier one on: they
+are acknowledged once more then, since the broker may not have heard of it. Source: semantics 3.1.7, 3.5.1.
 """
 
 from __future__ import annotations
+
+import math
+from bisect import bisect_left
 
 from broker_core.base.positions import Position
 
@@ -21,23 +25,26 @@ class DeliveredEntries:
         self._last: Position | None = None
 
     def note(self, position: Position) -> None:
-        """An entry was delivered."""
-        if self._last is not None and position <= self._last:
-            return
-        self._last = position
-        if self._runs:
-            ledger, first, last = self._runs[-1]
-            if (ledger, last + 1) == position:
-                self._runs[-1] = (ledger, first, position.entry)
+        """An entry was delivered, perhaps not for the first time."""
+        if self._last is None or position > self._last:
+            self._last = position
+        ledger, entry = position
+        at = bisect_left(self._runs, (ledger, entry, math.inf))
+        if at and self._runs[at - 1][0] == ledger:
+            _, first, last = self._runs[at - 1]
+            if entry <= last:
                 return
-        self._runs.append((position.ledger, position.entry, position.entry))
+            if entry == last + 1:
+                self._runs[at - 1] = (ledger, first, entry)
+                return
+        self._runs.insert(at, (ledger, entry, entry))
 
     def knows(self, position: Position) -> bool:
         """Whether all that was delivered up to ``position`` has been noted."""
         return self._last is not None and position <= self._last
 
     def take_through(self, position: Position) -> list[Position]:
-        """Those up to ``position``; each is given once."""
+        """Those up to ``position``; each is given once, if it does not come again."""
         taken: list[Position] = []
         left: list[tuple[int, int, int]] = []
         for ledger, first, last in self._runs:
