@@ -145,11 +145,11 @@ class ConsumerTopics:
 
     async def _grow_one(self, topic: TopicName) -> None:
         known, count = self._partitions[topic], await self._retried(topic, create=False)
-        if not self._unsubscribing:
+        if count > known and not self._unsubscribing:
             present = {part.topic for part in self.parts} | self._unsubscribed
             added = [topic.partition(index) for index in range(known, count)]
             await self._add_later([each for each in added if each not in present])
-            self._partitions[topic] = max(known, count)
+            self._partitions[topic] = count
 
     async def _follow(self, pattern: TopicsPattern) -> None:
         """Subscribe to topics that match now, and leave those that are gone."""
@@ -162,7 +162,8 @@ class ConsumerTopics:
                 self._drop(part)
         # Its subscription was deleted, and is not made anew for it; unless the topic has gone, and another has come.
         self._unsubscribed &= matching
-        await self._add_later(sorted(matching - known - self._unsubscribed))
+        if added := sorted(matching - known - self._unsubscribed):
+            await self._add_later(added)
 
     async def _matching(self, pattern: TopicsPattern) -> set[TopicName]:
         mode = self._config.regex_subscription_mode
