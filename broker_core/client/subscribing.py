@@ -118,18 +118,18 @@ async def register(
         # After a time-out the broker may still make the consumer, and it must not stand in our way.
         leave_silently(connection, consumer_id)
         if not isinstance(failure, ServerError):
-            connection.take_back(request_id, lambda: _leave_again(connection, consumer_id))
+            connection.take_back(request_id, lambda: _say_goodbye(connection, consumer_id))
         raise
 
 
 def leave_silently(connection: Connection, consumer_id: int) -> None:
     """Tell the broker that the consumer is gone, and do not wait for its answer."""
     if connection.consumers.pop(consumer_id, None) is not None:
-        connection.send(close_consumer(consumer_id, connection.next_request_id()))
+        _say_goodbye(connection, consumer_id)
 
 
-def _leave_again(connection: Connection, consumer_id: int) -> None:
-    """Tell it once more, unless the consumer has come back."""
+def _say_goodbye(connection: Connection, consumer_id: int) -> None:
+    """Perhaps once more; not of a consumer that has come back."""
     if consumer_id not in connection.consumers:
         connection.send(close_consumer(consumer_id, connection.next_request_id()))
 
