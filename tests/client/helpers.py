@@ -8,6 +8,7 @@ import pytest
 
 from broker_core.base.errors import OperationTimeoutError
 from broker_core.client import Client, Consumer, Message, Reader
+from tests.client.conftest import Service, admin_path
 
 WAIT_S = 15.0
 """How long something may take on a busy machine before a test fails."""
@@ -56,3 +57,14 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"not in {WAIT_S:g} s: {what}"
         time.sleep(0.01)
+
+
+def unload_under(consumer: Consumer, service: Service, topic: str) -> None:
+    """Have the topic unloaded, and return when ``consumer`` is attached again: before, another unload may miss it."""
+    part = consumer._inner.children[0]
+    attachments = part.attachments
+    service.admin("PUT", f"{admin_path(topic)}/unload")
+    eventually(
+        lambda: part.attachments > attachments and part._attachment.connection is not None,
+        "the consumer is attached again",
+    )

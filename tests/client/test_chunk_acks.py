@@ -15,8 +15,8 @@ from broker_core.wire.commands import close_consumer, read_position
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
-from tests.client.conftest import Service, admin_path
-from tests.client.helpers import WAIT_S, assert_nothing_comes, eventually, take, values
+from tests.client.conftest import Service
+from tests.client.helpers import WAIT_S, assert_nothing_comes, take, unload_under, values
 from tests.client.raw_chunks import RawChunks
 from tests.client.scenes import flows, run
 from tests.client.scripted_broker import Peer, ScriptedBroker, plain_entry
@@ -114,15 +114,12 @@ def test_a_lost_connection_does_not_lose_the_beginning(
     client: Client, service: Service, topic: str, consumer: Consumer, raw: RawChunks, producer: Producer
 ) -> None:
     """3.1.7, 3.1.12, 5.3.9 what was received before it is acknowledged after it, before anything has come again."""
-    part = consumer._inner.children[0]
     raw.send("A0", 3)
     producer.send("b")
     (before,) = take(consumer, 1)
     consumer.pause()
     for _ in range(2):
-        attachments = part.attachments
-        service.admin("PUT", f"{admin_path(topic)}/unload")
-        eventually(lambda seen=attachments: part.attachments > seen, "the consumer is attached again")  # type: ignore[misc]
+        unload_under(consumer, service, topic)
         consumer.acknowledge_cumulative(before)
     consumer.resume()
     producer.send("c")

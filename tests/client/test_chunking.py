@@ -10,8 +10,8 @@ import pytest
 from broker_core.base.errors import ConfigError, OperationTimeoutError, PulsarishError, QueueFullError, UsageError
 from broker_core.base.positions import ChunkMessageId, MessageId
 from broker_core.client import Client, Consumer, Message, Producer
-from tests.client.conftest import Service, admin_path
-from tests.client.helpers import WAIT_S, assert_nothing_comes, eventually, numbered, send, take, values
+from tests.client.conftest import Service
+from tests.client.helpers import WAIT_S, assert_nothing_comes, eventually, numbered, send, take, unload_under, values
 
 CHUNK_BYTES = 1000
 
@@ -216,10 +216,7 @@ def test_a_lost_connection_does_not_hurry_a_nack(
     message = take(consumer, 1)[0]
     nacked_at = time.monotonic()
     consumer.negative_acknowledge(message)
-    part = consumer._inner.children[0]
-    attachments = part.attachments
-    service.admin("PUT", f"{admin_path(topic)}/unload")
-    eventually(lambda: part.attachments > attachments, "the consumer is attached again")
+    unload_under(consumer, service, topic)
     again = consumer.receive(WAIT_S)
     assert time.monotonic() - nacked_at >= 2.0
     assert again.value == message.value
