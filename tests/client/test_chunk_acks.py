@@ -121,6 +121,7 @@ def test_a_lost_connection_does_not_lose_the_beginning(
     for _ in range(2):
         unload_under(consumer, service, topic)
         consumer.acknowledge_cumulative(before)
+    consumer.acknowledge_cumulative(before, wait=True)
     consumer.resume()
     producer.send("c")
     assert values(take(consumer, 1)) == ["c"]
