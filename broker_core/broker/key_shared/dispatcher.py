@@ -170,7 +170,10 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
 
     def _ready_to_go(self) -> int:
         # What waits for its owner says nothing about other keys, which due entries may have.
-        return len(self._unrouted)
+        gate = self.recorded.gate
+        if gate is None or self._look_ahead_room() > 0:
+            return len(self._unrouted)
+        return self._unrouted.count_through(Position(gate.ledger, gate.entry - 1))  # nothing else can be sent now
 
     # -- acknowledgements and redelivery
 
@@ -226,14 +229,18 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             self.recorded.advance(self._cursor.first_unacked())
         if self._waiting.queues and self._deal_waiting():
             return True
-        room = self._look_ahead_max() - len(self._waiting)
+        room = self._look_ahead_room()
         if room <= 0:
-            return False
+            return self._deal_what_newcomers_wait_for(wanted)
         if not self._unrouted:
             return self._pass_log(min(wanted, room))
         for ledger, run in by_ledger(self._read_waiting(self._unrouted, min(wanted, room))):
             self._deal(ledger, run)
         return True
+
+    def _look_ahead_room(self) -> int:
+        """How many more entries may wait before no new ones are read."""
+        return self._look_ahead_max() - len(self._waiting)
 
     def _look_ahead_max(self) -> int:
         """Entries that may wait before no new ones are read; 0 in both settings: any number."""
@@ -243,6 +250,15 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             settings.key_shared_look_ahead_msg_in_replay_threshold_per_subscription,
         )
         return min((limit for limit in limits if limit), default=1 << 62)
+
+    def _deal_what_newcomers_wait_for(self, wanted: int) -> bool:
+        """Entries from before a recorded position go out however many wait: those may wait for just these."""
+        gate, first = self.recorded.gate, self._unrouted.first()
+        if gate is None or first is None or first >= gate:
+            return False
+        for ledger, run in by_ledger(self._read_waiting(self._unrouted, wanted)):
+            self._deal(ledger, [delivery for delivery in run if delivery.entry.position < gate])
+        return True
 
     def _deal_waiting(self) -> bool:
         """Send what waits to consumers that have room by now; false if nobody has."""

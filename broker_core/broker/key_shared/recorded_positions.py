@@ -36,11 +36,14 @@ class RecordedPositions:
     def clear(self) -> None:
         self._joined_at.clear()
 
+    @property
+    def gate(self) -> Position | None:
+        """What any newcomer may be sent lies below this; None: there is no newcomer."""
+        return min(self._joined_at.values(), default=None)
+
     def limit(self, consumer: Consumer) -> Position | None:
         """What ``consumer`` may be sent lies below this; None: anything."""
-        if consumer not in self._joined_at:
-            return None
-        return min(self._joined_at.values())
+        return self.gate if consumer in self._joined_at else None
 
     def advance(self, first_unacked: Position) -> bool:
         """Everything below ``first_unacked`` is acknowledged; true if that lets anybody go on."""

@@ -431,6 +431,28 @@ def test_a_consumer_without_permits_does_not_hold_up_what_is_due_for_others() ->
     assert mailbox.take() == published
 
 
+@pytest.mark.parametrize("entries_due_before", [0, 10])
+def test_a_newcomer_and_what_it_waits_for_do_not_wait_for_each_other(entries_due_before: int) -> None:
+    """2.9.1.2, 2.9.1.3, 6.2.2: entries that wait for it fill the look-ahead, and it waits for one that is delayed."""
+    world = KeyWorld(
+        is_delayed_delivery_deliver_at_time_strict=True,
+        subscription_key_shared_use_classic_persistent_implementation=True,
+        key_shared_look_ahead_msg_in_replay_threshold_per_consumer=2,
+        dispatcher_max_read_batch_size=5,
+    )
+    _, mailbox = world.join("C1")
+    (first,) = publish_delayed(world, later(world, 2000), key=LOW)
+    newcomer, its_mailbox = world.join("C2")
+    behind = publish_delayed(world, later(world, *[1000] * entries_due_before), key=LOW)
+    behind += world.send(*[LOW] * 10)
+    world.clock.advance(5000)
+    assert (its_mailbox.take(), mailbox.take()) == ([first], [])
+    ack(newcomer, first)
+    world.settle()
+    world.clock.advance(5000)
+    assert sorted(its_mailbox.take()) == behind
+
+
 def damage_all_parts(world: World) -> None:
     """Everything in all buckets but their headers and trailers."""
     index = world.topic().delays.index
