@@ -86,6 +86,7 @@ class Broker:
             reserve,
             BrokerUnacked(settings),
             self._producer_name,
+            self.unload,
         )
         self.upkeep = Upkeep(self, store.metadata, clock, timers, settings, reserve)
 

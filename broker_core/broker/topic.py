@@ -7,6 +7,7 @@ log tells when there are more, once for each group commit. Source: semantics 1.3
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -54,6 +55,8 @@ from broker_core.storage.topic_log import TopicLog
 from broker_core.wire.ack_sets import bits_of_words
 from broker_core.wire.entry import read_metadata
 
+logger = logging.getLogger(__name__)
+
 TOPIC_EPOCH: Final = INTERNAL_PREFIX + "topic.epoch"
 """The property that keeps the epoch of a topic's exclusive producers (semantics 1.7.4)."""
 
@@ -61,7 +64,7 @@ TOPIC_EPOCH: Final = INTERNAL_PREFIX + "topic.epoch"
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a broker lends to a topic. ``settings`` and ``quotas`` are those in force for it (semantics 1.1.5);
-    ``producer_name`` makes names that nobody else ever gets."""
+    ``producer_name`` makes names that nobody else ever gets. ``unload`` lets a topic go from memory."""
 
     store: Store
     clock: Clock
@@ -72,6 +75,7 @@ class Surroundings:
     reserve: DiskReserve
     unacked: BrokerUnacked
     producer_name: Callable[[], str]
+    unload: Callable[[TopicName], None]
 
 
 def deduplicates(name: TopicName, settings: Settings) -> bool:
@@ -110,6 +114,7 @@ class Topic:
         self._termination = Termination(log, metadata, self._terminated)
         self._store = surroundings.store
         self._subscription_ids: dict[str, int] = {}
+        self._unload = surroundings.unload
         self.delays = TopicDelays(self, self._store.buckets, self._oldest_needed_ledger)
         for row in self._store.metadata.subscriptions(topic_id):
             self._recover(row)
@@ -382,6 +387,16 @@ class Topic:
             subscription.entries_came()
 
     # -- the end
+
+    def start_over(self) -> None:
+        """Have it unloaded in the next turn; clients come back at once, and what is in memory is made anew."""
+
+        def unload() -> None:
+            if not self.closed:
+                logger.warning("topic unloaded, for its log has to be read again topic=%s", self.name)
+                self._unload(self.name)
+
+        self.timers.call_later(0, unload)
 
     def disconnect_all(self) -> None:
         """Tell every client to go; they may come back."""

@@ -26,7 +26,7 @@ from typing import Final, Protocol
 from pyroaring import BitMap
 
 from broker_core.base.clock import Timers
-from broker_core.base.errors import CorruptEntryError, StorageError
+from broker_core.base.errors import StorageError
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.delayed.bucket import index_of, last_key, passed_key, positions_through
@@ -35,7 +35,7 @@ from broker_core.broker.delayed.merging import merge, neighbours_to_merge
 from broker_core.broker.delayed.mutable_bucket import MutableBucket
 from broker_core.storage.bucket_snapshot import BucketSnapshot, Contents, DamagedBucketError, encode_bucket
 from broker_core.storage.buckets import BucketStore
-from broker_core.storage.ledger import StoredEntry
+from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
 from broker_core.wire.entry_peek import deliver_at_ms
 
 logger = logging.getLogger(__name__)
@@ -113,8 +113,10 @@ class DelayedIndex:
         timers: Timers,
         limits: BucketLimits,
         oldest_needed_ledger: Callable[[], int] = lambda: 0,
+        start_over: Callable[[], None] = lambda: None,
     ) -> None:
-        """``oldest_needed_ledger``: where the mark-delete position of the last subscription is."""
+        """``oldest_needed_ledger``: where the mark-delete position of the last subscription is. ``start_over`` is
+        called when only another index, in a later turn, can find out again what this one has lost."""
         self.mutable = MutableBucket()
         self.buckets: list[BucketSnapshot] = []
         self.seen: dict[int, BitMap] = {}
@@ -126,6 +128,7 @@ class DelayedIndex:
         self._timers = timers
         self._limits = limits
         self._oldest_needed_ledger = oldest_needed_ledger
+        self._start_over = start_over
         self._views: list[View] = []
         self._seal_at = limits.min_index_count
         self._unwritten: set[int] = set()
@@ -366,7 +369,11 @@ class DelayedIndex:
     # -- damage
 
     def rebuild(self, bucket: BucketSnapshot, error: DamagedBucketError) -> None:
-        """A bucket cannot be read: take what was in it from the log again."""
+        """A bucket cannot be read: take what was in it from the log again.
+
+        What the disk refuses at that, as it may have refused the bucket, would be given by nobody: views do not read
+        again what they know. So all of them have to start over.
+        """
         logger.error("delayed bucket read from the log again topic_id=%s error=%s", self._topic_id, error)
         if bucket not in self.buckets:
             return
@@ -385,8 +392,11 @@ class DelayedIndex:
         while number >= 0:
             try:
                 entries = self._log.read(Position(ledger, number), _REBUILD_ENTRIES, _REBUILD_BYTES)
-            except CorruptEntryError:
+            except UnreadableEntryError as error:
                 entries = []  # nobody can be given that entry, at whatever time
+                if error.refused:
+                    self._start_over()
+                    return
             yield from (
                 entry for entry in entries if entry.position.ledger == ledger and entry.position.entry in wanted
             )

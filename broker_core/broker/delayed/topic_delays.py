@@ -35,6 +35,10 @@ class DelaysHost(Protocol):
     @property
     def settings(self) -> Settings: ...
 
+    def start_over(self) -> None:
+        """Have the topic loaded anew, not at once: something of it is lost that only reading its log can tell."""
+        ...
+
 
 class TopicDelays:
     """``index`` is None until somebody needs it."""
@@ -58,7 +62,13 @@ class TopicDelays:
         if self.index is None:
             limits = BucketLimits.of(settings)
             self.index = DelayedIndex(
-                host.topic_id, self._store, host.log, host.timers, limits, self._oldest_needed_ledger
+                host.topic_id,
+                self._store,
+                host.log,
+                host.timers,
+                limits,
+                self._oldest_needed_ledger,
+                host.start_over,
             )
         return BucketTracker(self.index, due, host.timers, cursor)
 

@@ -453,6 +453,23 @@ def test_a_newcomer_and_what_it_waits_for_do_not_wait_for_each_other(entries_due
     assert sorted(its_mailbox.take()) == behind
 
 
+def test_what_the_disk_refuses_for_a_moment_is_not_forgotten() -> None:
+    """6.4.3.4, 6.4.6 (I6.5): neither a bucket nor the log behind it can be read while its entries fall due."""
+    world = World(TINY, managed_ledger_cache_size_mbytes=0)
+    _, before = world.subscribe(SHARED)
+    published = publish_delayed(world, later(world, *range(1000, 25_000, 1000)))
+    world.disk.fail(1, forever=True, kinds=("read",))
+    world.clock.advance(30_000)
+    assert before.take() == []
+    world.disk.heal()
+    assert before.closed, "its client comes again"
+    _, mailbox = world.subscribe(SHARED)
+    world.clock.advance(30_000)
+    world.settle()
+    assert sorted(mailbox.take()) == published
+    assert world.subscription().delayed_entries == 0
+
+
 def damage_all_parts(world: World) -> None:
     """Everything in all buckets but their headers and trailers."""
     index = world.topic().delays.index
