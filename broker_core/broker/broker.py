@@ -185,7 +185,11 @@ class Broker:
         settings = self.policies.settings_of(name)
         log = self._store.open_log(row.id, drained=deduplicates(name, settings))
         surroundings = replace(self._surroundings, settings=settings, quotas=self.policies.quotas_of(name))
-        topic = Topic(name, row.id, log, surroundings)
+        try:
+            topic = Topic(name, row.id, log, surroundings)
+        except ServerError:
+            log.close()
+            raise
         self._topics[name] = topic
         return topic
 

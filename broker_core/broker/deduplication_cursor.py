@@ -17,13 +17,14 @@ import logging
 from typing import Final
 
 from broker_core.base.clock import Clock, TimerHandle, Timers
-from broker_core.base.errors import CorruptEntryError, StorageError
+from broker_core.base.errors import ServiceNotReadyError, StorageError
 from broker_core.base.positions import POSITION_EARLIEST
 from broker_core.base.settings import Settings
 from broker_core.broker.deduplication import Deduplication
 from broker_core.broker.rates import Traffic
 from broker_core.storage.commit import OnDurable
 from broker_core.storage.cursor_state import CursorState, MarkDelete, MarkDeleteWith
+from broker_core.storage.ledger import UnreadableEntryError
 from broker_core.storage.metadata import INTERNAL_PREFIX, SubscriptionRow
 from broker_core.storage.store import Store
 from broker_core.storage.topic_log import TopicLog
@@ -52,6 +53,9 @@ class DeduplicationCursor:
 
         ``traffic`` counts what is published. Entries that wait to be written must come from producers that are still
         connected, for those of a former life of the topic would be missed.
+
+        Raises:
+            ServiceNotReadyError: the disk refuses an entry that has to be replayed, and nothing is left of the attempt.
         """
         self.ids = Deduplication(settings.broker_deduplication_max_number_of_producers, clock.monotonic())
         self.settings = settings
@@ -150,10 +154,16 @@ class DeduplicationCursor:
             start = log.next_valid(at)
             try:
                 entries = log.read(start, _READ_ENTRIES, _READ_BYTES)
-            except CorruptEntryError as error:
+            except UnreadableEntryError as error:
+                if error.refused:  # it may be the last of its producer, which would then be stored twice
+                    raise ServiceNotReadyError(
+                        f"what was sent to {log.name} before cannot be read: {error.message}", hint="try again"
+                    ) from error
                 # It is never delivered either; a later entry of its producer says more than it did.
-                logger.warning("deduplication passes over an entry topic=%s error=%s", log.name, error)
-                at = start
+                logger.warning(
+                    "deduplication passes over entries topic=%s through=%s error=%s", log.name, error.through, error
+                )
+                at = error.through
                 continue
             for entry in entries:
                 self.ids.replay(entry.body, now_s)

@@ -88,6 +88,7 @@ class Topic:
     """A loaded topic. ``subscriptions`` are by name, durable and not."""
 
     def __init__(self, name: TopicName, topic_id: int, log: TopicLog, surroundings: Surroundings) -> None:
+        """ServiceNotReadyError: the disk refuses what deduplication has to know; the log may be closed then."""
         self.name = name
         self.topic_id = topic_id
         self.log = log
@@ -116,10 +117,10 @@ class Topic:
         self._subscription_ids: dict[str, int] = {}
         self._unload = surroundings.unload
         self.delays = TopicDelays(self, self._store.buckets, self._oldest_needed_ledger)
+        self._switch_deduplication()  # first, for it may fail, and then nothing must be left of this topic
         for row in self._store.metadata.subscriptions(topic_id):
             self._recover(row)
         log.add_listener(self._entries_came)
-        self._switch_deduplication()
 
     # -- producers
 

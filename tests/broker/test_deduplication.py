@@ -266,6 +266,33 @@ def test_what_could_not_be_stored_may_be_sent_again() -> None:
     assert producer.last_sequence_id == 0
 
 
+def test_ids_that_the_disk_refuses_to_give_are_not_forgotten() -> None:
+    """1.8.6: the topic is not ready until its entries can be read, or what is sent again would be stored twice."""
+    world = World(DEDUPLICATED, managed_ledger_cache_size_mbytes=0, broker_deduplication_entries_interval=100)
+    consumer, _ = world.subscribe()
+    producer, _ = world.produce(name="p")
+    for sequence_id in range(4):
+        send(producer, sequence_id)
+    world.settle()
+    ack(consumer, world.topic().log.last_confirmed)
+    world.settle()
+    world.crash(policy="all")
+    world.topic()  # closes the ledger of before
+    world.crash(policy="all")
+    world.disk.fail(1, forever=True, kinds=("read",))
+    for _ in range(2):
+        with pytest.raises(ServiceNotReadyError, match="cannot be read"):
+            world.produce(name="p")
+    world.disk.heal()
+    producer, answers = world.produce(name="p")
+    assert producer.last_sequence_id == 3
+    send(producer, 3)
+    world.settle()
+    assert outcome(answers) == "duplicate"
+    assert stored(world) == [("p", sequence_id) for sequence_id in range(4)]
+    assert world.subscription().backlog_entries() == 3
+
+
 @pytest.mark.parametrize("policy", ["none", "all", "random"])
 def test_ids_survive_a_crash(policy: Policy) -> None:
     """1.8.6: the snapshot is loaded and the entries behind it are replayed; every stored id is a duplicate then."""
