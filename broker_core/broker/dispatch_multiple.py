@@ -223,7 +223,7 @@ class MultipleConsumersDispatcher(ABC):
             self.acked(owner, position, 0)
         for position in list(takewhile(lambda each: each <= mark_delete, self._replay)):
             self._drop(position)
-            self._redeliveries.forget(position)
+        self._redeliveries.forget_through(mark_delete)  # wherever they waited
         if self._delayed is not None:
             self._delayed.passed_over(mark_delete)
         self._unacked.settle()

@@ -37,8 +37,10 @@ class RedeliveryCounter:
             for entry in entries:
                 self._counts.pop(Position(ledger, entry), None)
 
-    def clear(self) -> None:
-        self._counts.clear()
+    def forget_through(self, position: Position) -> None:
+        """Forget every entry up to and including ``position``."""
+        for each in [each for each in self._counts if each <= position]:
+            del self._counts[each]
 
     def __len__(self) -> int:
         return len(self._counts)

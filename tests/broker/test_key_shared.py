@@ -523,9 +523,11 @@ def test_what_was_passed_over_is_forgotten_everywhere() -> None:
     assert set(t.world.dispatcher._hashes) == set(t.m[4:])
     world = KeyWorld()
     world.join("C1", policy=sticky((0, 16383)))
+    leaver, _ = world.join("C2", policy=sticky((49152, 65535)))
     positions = world.send(HIGH, HIGH)
+    leaver.close()
     world.subscription().pass_over(positions[0])
-    assert world.dispatcher.replay_entries == 1
+    assert (world.dispatcher.replay_entries, len(world.dispatcher._redeliveries)) == (1, 1)
 
 
 class TestExclusiveFilter:
