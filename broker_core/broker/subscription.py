@@ -17,7 +17,6 @@ from typing import Protocol
 
 from broker_core.base.clock import Clock, TimerHandle, Timers
 from broker_core.base.errors import (
-    CorruptEntryError,
     NotAllowedError,
     PersistenceServerError,
     ServerError,
@@ -42,6 +41,7 @@ from broker_core.broker.requests import AckId, AckKind, SubscribeRequest, Subscr
 from broker_core.broker.seeking import before_position, before_time
 from broker_core.broker.sinks import ConsumerSink
 from broker_core.broker.unacked_limits import BrokerUnacked
+from broker_core.storage.ledger import UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
 from broker_core.wire.ack_sets import all_bits, bits_of_words
 
@@ -262,15 +262,23 @@ class Subscription:
         """Apply all of ``ids`` or, if one of them cannot be right, none (semantics 3.3)."""
         error = self._ack_problem(kind, ids)
         if error is not None:
-            logger.warning("ack refused topic=%s subscription=%s reason=%s", self._host.name, self.name, error)
-            if on_done is not None:
-                on_done(error)
+            self._refuse_ack(error, on_done)
             return
-        if kind is AckKind.CUMULATIVE:
-            self._ack_through(ids[0])
+        try:
+            if kind is AckKind.CUMULATIVE:
+                self._ack_through(ids[0])
+            else:
+                self._ack_each(consumer, ids)
+        except UnreadableEntryError as refused:  # some of it may be done, and will not be taken back
+            self._settle_acks((consumer,), None)
+            self._refuse_ack(_not_known(refused), on_done)
         else:
-            self._ack_each(consumer, ids)
-        self._settle_acks((consumer,), on_done)
+            self._settle_acks((consumer,), on_done)
+
+    def _refuse_ack(self, error: ServerError, on_done: OnDone | None) -> None:
+        logger.warning("ack refused topic=%s subscription=%s reason=%s", self._host.name, self.name, error)
+        if on_done is not None:
+            on_done(error)
 
     def ack_entries(self, ledger: int, acks: Sequence[EntryAcks], on_done: OnDone | None) -> None:
         """``ack`` of whole entries of one ledger, each by itself: the usual one, so those of many consumers at a time.
@@ -360,11 +368,13 @@ class Subscription:
 
     def _open_bits(self, position: Position, ack_set: Sequence[int]) -> int | None:
         """The messages of an entry that ``ack_set`` leaves open; None if that is all of them, so nothing is said, or if
-        nobody knows, for the entry is lost."""
+        nobody knows, for the entry is lost. UnreadableEntryError: the disk refuses to say how many it has."""
         bits = bits_of_words(ack_set)
         try:
             whole = all_bits(self._log.count_messages(Position(position.ledger, position.entry - 1), position))
-        except CorruptEntryError:
+        except UnreadableEntryError as error:
+            if error.refused and bits:
+                raise
             return None if bits else 0
         bits &= whole
         return None if bits == whole else bits
@@ -447,7 +457,11 @@ class Subscription:
 
     def seek(self, position: Position, ack_set: Sequence[int] | None, on_done: OnDone) -> None:
         """Stand right before ``position``, or before the messages of its batch that ``ack_set`` leaves."""
-        bits = self._open_bits(position, ack_set) if ack_set and self._log.contains(position) else None
+        try:
+            bits = self._open_bits(position, ack_set) if ack_set and self._log.contains(position) else None
+        except UnreadableEntryError as error:
+            on_done(_not_known(error))
+            return
         partial = {position: bits} if bits else {}
         self.reset(before_position(self._log, position), partial, on_done)
 
@@ -508,6 +522,10 @@ class Subscription:
 def _delivers_at_once(kind: SubscriptionType) -> bool:
     """Whatever the message says (semantics 6.1.2)."""
     return kind in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
+
+
+def _not_known(error: UnreadableEntryError) -> ServerError:
+    return PersistenceServerError(f"nobody can say how many messages an entry has: {error.message}", hint="try again")
 
 
 def _answer(on_done: OnDone) -> Callable[[StorageError | None], None]:

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from broker_core.base.errors import ServerError
+from broker_core.base.errors import PersistenceServerError, ServerError
 from broker_core.base.positions import Position
 from broker_core.broker import AckId, AckKind, SubscriptionType, subscription_stats, topic_stats
 from tests.broker.world import EXCLUSIVE, SHARED, World, ack, body
@@ -184,6 +184,25 @@ def test_expiry_passes_over_nothing_that_the_disk_refuses_to_read() -> None:
     subscription.expiry.pass_older(100)
     world.settle()
     assert (subscription.backlog_entries(), world.disk.faults_hit) == (2, 3)
+
+
+@pytest.mark.parametrize("kind", [AckKind.INDIVIDUAL, AckKind.CUMULATIVE])
+def test_an_acknowledgement_inside_a_batch_is_not_confirmed_while_nobody_knows_the_batch(kind: AckKind) -> None:
+    """3.4.3, 3.5.2, 1.4.6: the disk refuses to say how many messages it has; a seek into it is refused as well."""
+    world = World(managed_ledger_cache_size_mbytes=0)
+    world.subscribe()[0].close()
+    positions = world.publish(12, messages=3)
+    world.restart()
+    consumer, _ = world.subscribe(permits=0)
+    answers: list[ServerError | None] = []
+    world.disk.fail(1, forever=True, kinds=("read",))
+    consumer.ack(kind, [AckId(positions[1], (4,))], answers.append)
+    consumer.seek(positions[1], (4,), answers.append)
+    assert [isinstance(answer, PersistenceServerError) for answer in answers] == [True, True]
+    world.disk.heal()
+    consumer.ack(kind, [AckId(positions[1], (4,))], answers.append)
+    world.settle()
+    assert (answers[2], world.subscription().cursor.partial) == (None, {positions[1]: 4})
 
 
 def test_time_and_last_message_step_over_damage() -> None:
