@@ -283,9 +283,10 @@ class MultipleConsumersDispatcher(ABC):
                 break
         return True
 
-    def _read_waiting(self, waiting: PositionSet, wanted: int) -> list[Delivery]:
+    def _read_waiting(self, waiting: PositionSet, wanted: int, *, in_order: bool = False) -> list[Delivery]:
         """The lowest of ``waiting``, a part of the replay set; what need not be sent any more is taken out."""
-        entries, missing = self._reader.read_set(waiting, wanted, self._context.settings.dispatcher_max_read_size_bytes)
+        bytes_max = self._context.settings.dispatcher_max_read_size_bytes
+        entries, missing = self._reader.read_set(waiting, wanted, bytes_max, in_order=in_order)
         for position in missing:
             self._drop(position)
         deliveries = self._deliveries(entries)

@@ -2,10 +2,12 @@
 """``LogReader``: how a subscription reads the log, and what happens at an entry that is damaged.
 
 A damaged entry is never delivered. By default the subscription stops in front of it, says so in the log and in its
-statistics, and tries again when a consumer comes or after a seek; somebody has to decide. To acknowledge it is to leave
-it behind. With ``autoSkipNonRecoverableData`` it is acknowledged for this subscription, counted, and reading goes on.
+statistics, and tries again when its first consumer comes or after a seek; somebody has to decide. To acknowledge it is
+to leave it behind. With ``autoSkipNonRecoverableData`` it is acknowledged for this subscription, counted, and reading
+goes on.
 
-An entry that the disk refuses to read may be whole: it is never skipped, and is tried again every ``TRY_AGAIN_S``.
+An entry that the disk refuses to read may be whole: it is never skipped, and is tried again every ``TRY_AGAIN_S``. What
+must keep its order waits behind it until then (``read_set``).
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class LogReader:
     """Reads for one subscription. ``stopped_at``: the entry in front of which it waits, if any."""
 
     __slots__ = (
-        "_again", "_log", "_name", "_skip", "_timer", "_timers", "_withheld", "damaged_entries", "stopped_at",
+        "_again", "_log", "_name", "_refused", "_skip", "_timer", "_timers", "_withheld", "damaged_entries",
+        "stopped_at",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +59,7 @@ class LogReader:
         self._again = again
         self._timer: TimerHandle | None = None
         self._withheld: list[Position] = []
+        self._refused: set[Position] = set()
         self.damaged_entries = 0
         self.stopped_at: Position | None = None
 
@@ -78,12 +82,17 @@ class LogReader:
         """Whether there may be an entry at or after ``position``; saves a read that finds nothing."""
         return position <= self._log.last_confirmed
 
+    def refuses(self, position: Position) -> bool:
+        """Whether ``read_set`` stops in front of it: the disk has refused it, and is not asked again yet."""
+        return position in self._refused
+
     def read_set(
-        self, wanted: PositionSet, entries_max: int, bytes_max: int
+        self, wanted: PositionSet, entries_max: int, bytes_max: int, *, in_order: bool = False
     ) -> tuple[list[StoredEntry], list[Position]]:
         """The lowest entries of ``wanted``, and those found on the way that cannot be read any more.
 
-        Wanted entries that lie close together are read in one go with what is between them.
+        Wanted entries that lie close together are read in one go with what is between them. What the disk refuses is
+        missing, and ``again`` will tell of it; ``in_order``: it stays, and nothing behind it is read before.
         """
         found: list[StoredEntry] = []
         missing: list[Position] = []
@@ -97,10 +106,14 @@ class LogReader:
                 if start not in wanted:
                     entry += 1  # behind something unreadable; what nobody wants is not looked at
                     continue
+                if in_order and start in self._refused:
+                    return found[:entries_max], missing
                 run_end = wanted.run_end(start)
                 if run_end is None or run_end.entry - entry + 1 < room:
                     room *= _SPAN_ENTRIES
-                got = self._read_run(start, min(span.last - entry + 1, room), bytes_max)
+                got = self._read_run(start, min(span.last - entry + 1, room), bytes_max, in_order=in_order)
+                if not got and in_order and start in self._refused:
+                    return found[:entries_max], missing
                 if not got:
                     missing.append(start)
                     entry += 1
@@ -114,18 +127,23 @@ class LogReader:
     def begin_anew(self) -> None:
         """All that is not acknowledged is read again, by another dispatcher."""
         self._withheld.clear()
+        self._refused.clear()
         self.retry_damaged()
 
     def retry_damaged(self) -> None:
         """Try again to read what was damaged."""
         self.stopped_at = None
 
-    def _read_run(self, start: Position, entries_max: int, bytes_max: int) -> list[StoredEntry]:
-        """Entries from exactly ``start`` on without a gap; none if ``start`` is gone or damaged."""
+    def _read_run(self, start: Position, entries_max: int, bytes_max: int, *, in_order: bool) -> list[StoredEntry]:
+        """Entries from exactly ``start`` on without a gap; none if ``start`` is gone, damaged or refused."""
         try:
             got = self._log.read(start, entries_max, bytes_max)
         except UnreadableEntryError as error:
-            self._damaged(error, stop=False)
+            if error.refused and in_order and error.position == start:
+                self._refused.add(start)
+                self._refuse(error)
+            else:
+                self._damaged(error, stop=False)
             return []
         expected = start.entry
         for count, each in enumerate(got):
@@ -162,18 +180,23 @@ class LogReader:
             self.stopped_at = position
 
     def _try_later(self, error: UnreadableEntryError, *, stop: bool) -> None:
-        self.damaged_entries += 1
-        logger.error("read refused subscription=%s position=%s error=%s", self._name, error.position, error)
         if stop:
             self.stopped_at = error.position
         else:
             self._withheld.append(error.position)
+        self._refuse(error)
+
+    def _refuse(self, error: UnreadableEntryError) -> None:
+        """Book what the disk refused, and see to it that it is asked again."""
+        self.damaged_entries += 1
+        logger.error("read refused subscription=%s position=%s error=%s", self._name, error.position, error)
         if self._timer is None:
             self._timer = self._timers.call_later(TRY_AGAIN_S, self._try_again)
 
     def _try_again(self) -> None:
         self._timer = None
         withheld, self._withheld = self._withheld, []
+        self._refused.clear()
         self.retry_damaged()
         self._again(withheld)
 

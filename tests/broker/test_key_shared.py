@@ -512,6 +512,26 @@ class TestSticky:
         assert box2.take() == [positions[0], positions[2]]
 
 
+@pytest.mark.parametrize("in_order", [True, False])
+def test_what_waits_behind_an_entry_that_the_disk_refuses_stays_behind_it(in_order: bool) -> None:
+    """2.9, 2.9.4 (I2.12): it will be tried again, and its key keeps its order; other consumers go on."""
+    world = KeyWorld(managed_ledger_cache_size_mbytes=0)
+    policy = KeySharedPolicy(allow_out_of_order=not in_order)
+    c1, box1 = world.join("C1", 1, policy)
+    _, box2 = world.join("C2", 100, policy)
+    positions = world.send(HIGH, HIGH, HIGH, LOW)
+    assert (box1.take(), box2.take()) == (positions[:1], positions[3:])
+    for _ in range(2):  # together with others, and alone
+        world.disk.fail(1, kinds=("read",))
+    c1.flow(10)
+    assert box1.take() == ([] if in_order else positions[2:3])
+    more = world.send(LOW, HIGH)
+    assert (box1.take(), box2.take()) == ([] if in_order else more[1:], more[:1])
+    world.clock.advance(15_000)
+    assert box1.take() == ([positions[1], positions[2], more[1]] if in_order else [positions[1]])
+    assert world.disk.faults_hit == 2
+
+
 def test_what_was_passed_over_is_forgotten_everywhere() -> None:
     """7.2, 3.3.5: pending, waiting and in holes; draining ends and the rest goes on."""
     t = Trace()

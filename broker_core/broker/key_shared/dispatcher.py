@@ -263,14 +263,16 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
     def _deal_waiting(self) -> bool:
         """Send what waits to consumers that have room by now; false if nobody has."""
         entries_max = self._context.settings.dispatcher_max_read_batch_size
+        in_order = not self.policy.allow_out_of_order
         done = False
         for consumer in [consumer for consumer in self._waiting.queues if consumer.permits > 0]:
             queue = self._waiting.queues[consumer]
             room = min(self._room(consumer), self._unacked.budget())
             limit = self.recorded.limit(consumer) if self.recorded else None
-            if room <= 0 or (limit is not None and (queue.first() or limit) >= limit):
+            first = queue.first()
+            if room <= 0 or first is None or self._reader.refuses(first) or (limit is not None and first >= limit):
                 continue
-            for ledger, run in by_ledger(self._read_waiting(queue, min(room, entries_max))):
+            for ledger, run in by_ledger(self._read_waiting(queue, min(room, entries_max), in_order=in_order)):
                 share: list[Delivery] = []
                 for delivery in run:
                     position = delivery.entry.position
