@@ -133,6 +133,7 @@ class DelayedIndex:
         self._seal_at = limits.min_index_count
         self._unwritten: set[int] = set()
         self._merging: set[int] = set()
+        self._rebuilding = False
         self._closed = False
         self._numbers = store.numbers(topic_id)
         self._recover_some()
@@ -267,6 +268,8 @@ class DelayedIndex:
                 del self.seen[each]
 
     def _trim_passed_ledgers(self) -> None:
+        if self._rebuilding:
+            return  # somebody is in the middle of going through the buckets, such as another trim; the next one will do
         oldest = self._oldest_needed_ledger()
         if any(max(bucket.ledgers) < oldest for bucket in self.buckets):
             self.trim(oldest)
@@ -378,6 +381,7 @@ class DelayedIndex:
         if bucket not in self.buckets:
             return
         self._drop([bucket])
+        outer, self._rebuilding = self._rebuilding, True
         for ledger in bucket.ledgers:
             known = self.seen.pop(ledger, BitMap())
             for entry in self._entries_of(ledger, known - self._indexed_elsewhere(ledger)):
@@ -385,6 +389,7 @@ class DelayedIndex:
                 if time_ms:
                     self.add(time_ms, entry.position)
             self.seen.setdefault(ledger, BitMap()).update(known)
+        self._rebuilding = outer
 
     def _entries_of(self, ledger: int, wanted: BitMap) -> Iterator[StoredEntry]:
         """Those entries of a ledger that can be read."""

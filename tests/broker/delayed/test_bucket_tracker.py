@@ -15,7 +15,7 @@ from broker_core.broker.delayed import bucket_tracker
 from broker_core.broker.delayed.bucket import BucketCursor, last_key
 from broker_core.broker.delayed.keys import position_of, time_of
 from broker_core.storage import layout
-from tests.broker.delayed.trackers import BASE_MS, END, Acked, Rig, add_all, all_due
+from tests.broker.delayed.trackers import BASE_MS, END, Acked, Rig, RigWithLog, add_all, all_due
 
 
 def positions(ledger: int, *entries: int) -> list[Position]:
@@ -544,6 +544,23 @@ class TestRecovery:
         assert add_all(tracker, [1002, 3000, 2002], ledger=2) == [True] * 3
         rig.clock.advance(5000)
         assert len(all_due(tracker)) == 9
+
+    def test_one_that_a_trim_finds_damaged_is_made_again(self) -> None:
+        """6.4.4, 6.4.6 (I6.5): which fills the mutable bucket, and sealing that would trim once more."""
+        rig = RigWithLog()
+        tracker = rig.tracker()
+        add_all(tracker, [5000, 5001], ledger=1)
+        add_all(tracker, [5002], ledger=9)
+        add_all(tracker, [5003, 5004], ledger=10)
+        rig.settle()
+        assert [bucket.ledgers for bucket in rig.index.buckets] == [(1, 9)]
+        path = f"{layout.delayed_dir('/data')}/{layout.bucket_name(rig.topic_id, rig.index.buckets[0].number)}"
+        file = rig.disk.open(path)
+        file.write(64, [b"?" * (file.size() - 64 - 96)])
+        rig.oldest_needed = 11
+        rig.index.trim(7)
+        rig.clock.advance(6000)
+        assert sorted(all_due(tracker)) == [*positions(1, 0, 1), *positions(9, 0), *positions(10, 0, 1)]
 
 
 class TestSharing:

@@ -16,6 +16,7 @@ from broker_core.storage import Store
 from broker_core.storage.ledger import StoredEntry
 from broker_core.testing.sim_disk import Policy, SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers
+from tests.broker.delayed.entries import delayed_body
 
 BASE_MS = 1_700_000_000_000
 END = Position(1 << 30, 0)
@@ -83,6 +84,23 @@ class Rig:
 
     def in_memory(self, look_ahead: int = 0, acked: Acked | None = None) -> InMemoryTracker:
         return InMemoryTracker(self.due, self.clock, acked or Acked(), look_ahead)
+
+
+class LogOfDelayed:
+    """A log of which the entries 0 and 1 of every ledger are there, delayed by some seconds."""
+
+    def read(self, start: Position, entries_max: int, bytes_max: int) -> list[StoredEntry]:
+        body = delayed_body(BASE_MS + 5000)
+        return [StoredEntry(start, body, 1, 0, 0)] if start.entry < 2 else []
+
+
+class RigWithLog(Rig):
+    """What its buckets lose is found again."""
+
+    def new_index(self) -> DelayedIndex:
+        return DelayedIndex(
+            self.topic_id, self.store.buckets, LogOfDelayed(), self.clock, self.limits, lambda: self.oldest_needed
+        )
 
 
 def add_all(tracker: DelayedTracker, times_ms: Sequence[int], ledger: int = 1, first: int = 0) -> list[bool]:
