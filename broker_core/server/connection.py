@@ -66,6 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._unsent_bytes_seen = 0
         self._waiting_frames: list[Frame] = []
+        self._ending = False
         self._heard = False
         self._many_frames = False
         self._silent_ticks = 0
@@ -103,7 +104,8 @@ class Connection(asyncio.BufferedProtocol):
             self.hang_up(str(error))
 
     def eof_received(self) -> bool:
-        return False  # A half-closed connection is of no use: close the other half too.
+        self.close()  # A half-closed connection is of no use: close the other half too, in bounded time.
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
@@ -148,13 +150,13 @@ class Connection(asyncio.BufferedProtocol):
         self.close()
 
     def close(self) -> None:
-        """Send what is queued and close; nothing that arrives from now on is read."""
-        self._stop_timer()
+        """Send what is queued and close; nothing that arrives from now on is read. Harmless if that has begun."""
         self._session.close()
-        transport = self._transport
-        if transport is not None and not transport.is_closing():
+        if self._transport is not None and not self._ending:
+            self._ending = True
+            self._stop_timer()
             self._outbox.end()
-            self._timer = self._loop.call_later(_LINGER_SECONDS, transport.abort)
+            self._timer = self._loop.call_later(_LINGER_SECONDS, self._transport.abort)
 
     def _cut_off(self, reason: str) -> None:
         """End the connection of a client that takes nothing: waiting for it to take the reason makes no sense."""

@@ -170,6 +170,33 @@ def test_a_client_that_asks_but_never_reads_is_bounded_and_closed(data_dir: Path
             assert other.ask(commands.ping()).type == BaseCommand.PONG
 
 
+@pytest.mark.parametrize("how", ["a frame that cannot be", "a half-closed socket"])
+def test_a_connection_that_ends_with_answers_unread_holds_up_nobody(data_dir: Path, how: str) -> None:
+    """Rows 16, 33: its place is free at once, and a broker that stops does not wait until the client reads."""
+    settings = {"writeBufferHighBytes": 64 * MIB}  # so that nothing of the client waits to be read
+    with RunningBroker(data_dir, settings) as broker, RawClient(broker.service_url) as client:
+        with httpx.Client(base_url=f"{broker.http_url}/admin/v2/persistent/public/default", timeout=60) as http:
+            assert http.put("/wide/partitions", content="1000").status_code == 204
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        must_succeed(client.subscribe("t", "s"))
+        question = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE)
+        question.getTopicsOfNamespace.request_id = 1
+        question.getTopicsOfNamespace.namespace = "public/default"
+        client.tell(*[question] * 200)
+        client.next_command()
+        if how == "a half-closed socket":
+            client.socket.shutdown(socket.SHUT_WR)
+        else:
+            client.socket.sendall(b"\xff" * 8)
+
+        def place_is_free() -> bool:
+            with RawClient(broker.service_url) as other:
+                return other.subscribe("t", "s").type == BaseCommand.SUCCESS
+
+        eventually(place_is_free, "the subscription has no consumer")
+        broker.stop()
+
+
 def test_requests_wait_while_answers_are_unread_and_none_is_lost(data_dir: Path) -> None:
     """The client reads late, but it reads: every request is answered, in order."""
     with RunningBroker(data_dir, {"writeBufferHighBytes": 65_536}) as broker, RawClient(broker.service_url) as client:
