@@ -11,7 +11,9 @@ import pytest
 from broker_core.base.errors import OperationTimeoutError, ProducerBusyError
 from broker_core.client import Client
 from broker_core.server.admin.policies import POLICIES, PolicyPath
+from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import RunningBroker
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.server.oracle import Ask, Both, compare
 
 N = "namespaces/{}"
@@ -98,6 +100,14 @@ def test_a_subscription_is_seen_and_ended(broker: RunningBroker, http: httpx.Cli
         assert http.get(f"{path}/internalStats").json()["entriesAddedCounter"] >= 1
         consumer.close()
     assert http.get(f"{path}/subscriptions").json() == []
+
+
+def test_a_namespace_is_unloaded_with_them(broker: RunningBroker, http: httpx.Client, name: str) -> None:
+    """1.1.8: their clients are sent away like all others, as by Pulsar."""
+    with RawClient(broker.service_url) as client:
+        must_succeed(client.subscribe(f"non-persistent://{name}", "s"))
+        assert http.put("/namespaces/public/default/unload").status_code == 204
+        assert client.next_command().type == BaseCommand.CLOSE_CONSUMER
 
 
 def test_partitions_are_added_up(broker: RunningBroker, http: httpx.Client, topic: str) -> None:

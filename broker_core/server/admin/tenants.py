@@ -227,12 +227,12 @@ async def list_namespace_topics(request: Request) -> Response:
 
 
 async def unload_namespace(request: Request) -> Response:
-    """Unload every topic of it that is loaded."""
+    """Unload every topic of it that is loaded, stored or not."""
     broker, name = broker_of(request), namespace_name(request)
     broker.namespaces.require(name)
-    for topic in broker.loaded_topics():
-        if topic.name.namespace_name == name:
-            broker.unload(topic.name)
+    for topic in [*(each.name for each in broker.loaded_topics()), *broker.non_persistent.names()]:
+        if topic.namespace_name == name:
+            broker.unload(topic)
     return done()
 
 
