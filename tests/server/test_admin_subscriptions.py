@@ -217,6 +217,40 @@ def test_text_that_is_none_cannot_break_it_either(
     assert seen.headers["X-Pulsar-PROPERTY"] == r'{"\ufffd\ufffd": "\ufffd\ufffd"}'
 
 
+def test_blanks_around_a_key_cannot_break_it_either(
+    broker: RunningBroker, http: httpx.Client, topic: str, path: str
+) -> None:
+    """1.5: no header has any, so they are lost, as in Pulsar."""
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, partition_key=" k ")
+    with RawClient(broker.service_url) as client:
+        must_succeed(client.open_producer(topic))
+        client.send_entry(0, 0, seal_entry(metadata.SerializeToString(), b"x"))
+        client.next_command()
+    seen = http.get(f"{path}/examinemessage")
+    assert (seen.status_code, seen.content, seen.headers["X-Pulsar-partition-key"]) == (200, b"x", "k")
+
+
+def test_an_encrypted_message_is_shown_as_it_is(
+    broker: RunningBroker, http: httpx.Client, topic: str, path: str
+) -> None:
+    """1.5: it was compressed before, so nobody here can decompress it; how it was encrypted is said as by Pulsar."""
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
+    metadata.compression, metadata.uncompressed_size = ZLIB, 10  # type: ignore[assignment] # an enum of the proto
+    metadata.encryption_algo, metadata.encryption_param = "algo", b"\x00\x01"
+    for name in ("k", "k2"):
+        metadata.encryption_keys.add(key=name, value=b"v")
+    with RawClient(broker.service_url) as client:
+        must_succeed(client.open_producer(topic))
+        client.send_entry(0, 0, seal_entry(metadata.SerializeToString(), b"secret"))
+        client.next_command()
+    seen = http.get(f"{path}/examinemessage")
+    assert (seen.status_code, seen.content) == (200, b"secret")
+    said = seen.headers
+    assert (said["X-Pulsar-Is-Encrypted"], said["X-Pulsar-compression"]) == ("true", "ZLIB")
+    assert (said["X-Pulsar-encryption-algo"], said["X-Pulsar-Base64-encryption-param"]) == ("algo", "AAE=")
+    assert said.get_list("X-Pulsar-Base64-encryption-keys") == ["CgFrEgF2", "CgJrMhIBdg=="]
+
+
 def test_message_ids_are_found_by_time(broker: RunningBroker, http: httpx.Client, topic: str, path: str) -> None:
     """1.4.6: the first one published at or after it; behind the last one when there is none."""
     places = publish(broker, topic, 3)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single messages over HTTP: peek into a backlog, examine a topic, read an entry, find one by time or index, the last.
 
-The body is the payload, decompressed; of a batch it is the whole batch, and a header says how many messages it holds.
-What the entry says of itself is in headers. Looking changes nothing for anybody.
+The body is the payload, decompressed unless it is encrypted; of a batch it is the whole batch, and a header says how
+many messages it holds. What the entry says of itself is in headers. Looking changes nothing for anybody.
 Source: Pulsar docs, "Admin API - topics - peek messages", "get message by ID".
 """
 
@@ -111,14 +111,12 @@ def _message(topic: Topic, position: Position) -> Response:
         raise RefusedError(500, f"message {position} cannot be read: {error}") from error
     response = Response(plain, media_type="application/octet-stream")
     # Pulsar's admin client for Java finds the properties only by the name as it is written here.
-    response.raw_headers += [
-        (name.encode(), value.encode()) for name, value in _headers(entry, metadata, len(payload)).items()
-    ]
+    response.raw_headers += [(name.encode(), value.encode()) for name, value in _headers(entry, metadata, len(payload))]
     return response
 
 
 def _plain(metadata: MessageMetadata, payload: memoryview) -> bytes:
-    if not metadata.compression:
+    if not metadata.compression or metadata.encryption_keys:  # it was compressed first, so only its owner can undo it
         return bytes(payload)
     # A broker needs the codecs for nothing else, so it does not load them before somebody looks.
     from broker_core.wire.compression import decompress
@@ -126,7 +124,7 @@ def _plain(metadata: MessageMetadata, payload: memoryview) -> bytes:
     return bytes(decompress(metadata.compression, payload, metadata.uncompressed_size, _PLAIN_BYTES_MAX))
 
 
-def _headers(entry: StoredEntry, metadata: MessageMetadata, payload_bytes: int) -> dict[str, str]:
+def _headers(entry: StoredEntry, metadata: MessageMetadata, payload_bytes: int) -> list[tuple[str, str]]:
     """What the entry says of itself, under Pulsar's names; what it does not say has no header."""
     properties = {text_of(pair.key): text_of(pair.value) for pair in metadata.properties}
     headers = {
@@ -150,7 +148,11 @@ def _headers(entry: StoredEntry, metadata: MessageMetadata, payload_bytes: int) 
         headers["X-Pulsar-PROPERTY-CHUNK-ID"] = str(metadata.chunk_id)
     if metadata.HasField("num_messages_in_batch"):
         headers["X-Pulsar-batch-size"] = str(payload_bytes)
-    return {name: value for name, value in headers.items() if _fits(value)}
+    keys = [("X-Pulsar-Base64-encryption-keys", _base64(key.SerializeToString())) for key in metadata.encryption_keys]
+    if sum(len(value) for _, value in keys) > _HEADER_CHARACTERS_MAX:
+        keys.clear()
+    # Blanks around a value are no part of it on the way: as in Pulsar they are lost.
+    return [(name, value.strip(" ")) for name, value in (*headers.items(), *keys) if _fits(value)]
 
 
 def _word(value: bool) -> str:
@@ -191,6 +193,8 @@ _FIELDS: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {
     "null_partition_key": ("null-partition-key", _word),
     "schema_version": ("Base64-schema-version", _base64),
     "replicated_from": ("replicated-from", text_of),
+    "encryption_algo": ("encryption-algo", text_of),
+    "encryption_param": ("Base64-encryption-param", _base64),
 }
 """Field of an entry's metadata -> name of its header, and how it is written there."""
 
