@@ -136,6 +136,8 @@ class Broker:
     def set_topic_properties(self, name: TopicName, properties: Mapping[str, str]) -> None:
         """Replace the properties that users gave an existing topic."""
         row = self._row(name)
+        if row is None and properties and name.persistent and self._is_partition(name):
+            row = self._create(name)  # which nobody has used yet
         if name in self._partitions:
             self._metadata.put_partitioned_topic(str(name), self._partitions[name], properties)
         elif row is not None:

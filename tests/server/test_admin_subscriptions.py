@@ -124,6 +124,25 @@ def test_properties_of_a_topic(http: httpx.Client, path: str) -> None:
         assert http.get(f"{made}/properties").json() == {"b": "2", "c": "3"}
 
 
+def test_properties_of_a_partition_that_nobody_has_used_are_kept(http: httpx.Client, path: str) -> None:
+    """1.1.5: what is answered with 204 is there."""
+    http.put(f"{path}/partitions", json=2)
+    assert http.put(f"{path}-partition-0/properties", json={"a": "1"}).status_code == 204
+    assert http.get(f"{path}-partition-0/properties").json() == {"a": "1"}
+    assert http.get(f"{path}/properties").json() == http.get(f"{path}-partition-1/properties").json() == {}
+
+
+def test_a_subscription_of_some_partitions_is_completed(http: httpx.Client, path: str) -> None:
+    """1.2.1, 1.4.6: those that have it keep it where it is; it is refused where all have it."""
+    http.put(f"{path}/partitions", json=2)
+    told = {"ledgerId": -1, "entryId": -1, "properties": {"k": "mine"}}
+    assert http.put(f"{path}-partition-1/subscription/s", json=told).status_code == 204
+    assert http.put(f"{path}/subscription/s", json="earliest").status_code == 204
+    assert http.get(f"{path}-partition-0/subscriptions").json() == ["s"]
+    assert http.get(f"{path}-partition-1/subscription/s/properties").json() == {"k": "mine"}
+    assert http.put(f"{path}/subscription/s", json="earliest").status_code == 409
+
+
 def test_subscribing_over_http_makes_topics_where_using_them_does(http: httpx.Client) -> None:
     """1.1.7: plain ones, partitioned ones, and none where auto-creation is off."""
     setting, base = "/namespaces/public/made/autoTopicCreation", "/persistent/public/made"

@@ -29,8 +29,10 @@ T = TypeVar("T")
 _TOPICS_A_TURN: Final = 8
 """Of a request about very many; to load one and to change it takes about a millisecond."""
 
-_DIGITS_MAX = 18
-"""What fits into 64 bits whatever the digits are."""
+_NUMBER_MAX: Final = 2**63 - 1
+"""What Pulsar's clients can write: the largest is their word for the latest."""
+
+_DIGITS_MAX: Final = len(str(_NUMBER_MAX))
 
 
 class MessageIdBody(msgspec.Struct, frozen=True, rename="camel"):
@@ -176,9 +178,9 @@ def subscription_name(request: Request) -> str:
 
 
 def number(request: Request, name: str) -> int:
-    """A part of the path that is a number of at most 18 digits, not negative."""
+    """A part of the path that is a number of up to 63 bits, not negative."""
     text = part(request, name)
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and int(text) <= _NUMBER_MAX):
         raise BadRequestError(f"{text[:80]!r} in the path is not a number")
     return int(text)
 

@@ -87,16 +87,17 @@ async def list_subscriptions(request: Request) -> Response:
 
 
 async def create_subscription(request: Request) -> Response:
-    """Create a subscription; the body is earliest, latest or a message id, which may bring properties."""
+    """Create a subscription; the body is earliest, latest or a message id, which may bring properties. Partitions that
+    have it already keep theirs."""
     name = subscription_name(request)
     wish: Any = await body(request, _NewSubscription | str | None, None)  # type: ignore[arg-type] # a type to msgspec
     position = _position(wish)
     properties = wish.properties if isinstance(wish, _NewSubscription) else {}
     topics = _topics_to_subscribe(request)
-    if any(name in topic.subscriptions for topic in topics):
+    if all(name in topic.subscriptions for topic in topics):
         raise ConflictError(f"subscription {name!r} of {existing_topic(request)} exists already")
     start = InitialPosition.LATEST if position == POSITION_LATEST else position
-    for topic in topics:
+    for topic in [each for each in topics if name not in each.subscriptions]:
         try:
             topic.create_subscription(name, start, properties)
         except NotAllowedError as error:
