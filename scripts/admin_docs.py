@@ -8,17 +8,8 @@ from typing import Final
 
 from starlette.routing import Route
 
-from broker_core.server.admin import (
-    backlog,
-    brokers,
-    delayed,
-    messages,
-    non_persistent,
-    policies,
-    subscriptions,
-    tenants,
-    topics,
-)
+from broker_core.server.admin import policies
+from broker_core.server.admin.app import SECTIONS
 
 _INTRO: Final = (
     "# Admin REST",
@@ -31,17 +22,6 @@ _INTRO: Final = (
     "possible there, 406 for a number of partitions that cannot be, 409 for what is in the way, 412 for a value or",
     "state that does not fit, 413 for a body that is too large.",
     "",
-)
-
-_SECTIONS: Final = (
-    ("Brokers and lookup", brokers.ROUTES),
-    ("Clusters, tenants, namespaces", tenants.ROUTES),
-    ("Topics", topics.ROUTES),
-    ("Subscriptions", subscriptions.ROUTES),
-    ("Messages", messages.ROUTES),
-    ("Backlogs", backlog.ROUTES),
-    ("Delayed messages (paths of our own)", delayed.ROUTES),
-    ("Topics that are not stored", non_persistent.ROUTES),
 )
 
 _POLICIES: Final = (
@@ -65,7 +45,7 @@ _POLICIES: Final = (
 def admin_markdown() -> str:
     """All paths by section, then the policies."""
     lines = [*_INTRO]
-    for title, routes in _SECTIONS:
+    for title, routes in SECTIONS:
         lines += [f"## {title}", "", "| method | path | what it does |", "|---|---|---|"]
         lines += [_row(route) for route in routes]
         lines.append("")

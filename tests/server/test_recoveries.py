@@ -24,7 +24,7 @@ from broker_core.wire.proto.pulsar_api_pb2 import (
     PersistenceError,
     ServiceNotReady,
 )
-from tests.server.server_thread import ServerThread
+from tests.server.server_thread import ServerThread, stuck_disk
 
 LEDGER = "/data/ledgers/1.log"
 PING = BaseCommand(type=BaseCommand.PING)
@@ -177,11 +177,12 @@ def test_a_recovery_that_fails_but_not_by_the_disk_is_answered(
 
 
 REQUESTS: list[tuple[str, str]] = [
-    ("GET", "persistent/public/default/t/stats"),
-    ("DELETE", "persistent/public/default/t"),
-    ("POST", "namespaces/public/default/clearBacklog"),
-    ("POST", "namespaces/public/default/unsubscribe/s"),
-    ("DELETE", "namespaces/public/default?force=true"),
+    ("GET", "lookup/v2/topic/persistent/public/default/t"),
+    ("GET", "admin/v2/persistent/public/default/t/stats"),
+    ("DELETE", "admin/v2/persistent/public/default/t"),
+    ("POST", "admin/v2/namespaces/public/default/clearBacklog"),
+    ("POST", "admin/v2/namespaces/public/default/unsubscribe/s"),
+    ("DELETE", "admin/v2/namespaces/public/default?force=true"),
 ]
 
 
@@ -194,12 +195,36 @@ def test_admin_requests_have_topics_recovered_beside_everybody_else(crashed: Sim
         ThreadPoolExecutor(1) as pool,
     ):
         with slow_recovery(crashed) as (begun, threads):
-            asked = pool.submit(httpx.request, method, f"{server.http_url}/admin/v2/{path}", timeout=60)
+            asked = pool.submit(httpx.request, method, f"{server.http_url}/{path}", timeout=60)
             assert begun.wait(60)
             assert client.ask(PING).type == BaseCommand.PONG
             assert not asked.done()
         assert asked.result().is_success
         assert threads == ["recovery_0"]
+
+
+def test_a_lookup_over_http_waits_for_what_an_unload_has_left_to_be_written() -> None:
+    """1.8: under deduplication a topic cannot be used before; a LOOKUP waits for it, too."""
+    disk, settings = SimDisk(), Settings(broker_deduplication_enabled=True)
+    with (
+        ServerThread(disk, settings) as server,
+        RawClient(server.service_url) as client,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        must_succeed(client.open_producer("t"))
+        client.send_entry(0, 0, body(0))
+        client.next_command()
+        with stuck_disk(disk, "ledgers") as begun:
+            client.send_entry(0, 1, body(1))
+            assert begun.wait(60)
+            pool.submit(httpx.put, f"{server.http_url}/admin/v2/persistent/public/default/t/unload", timeout=60)
+            assert client.next_command().type == BaseCommand.CLOSE_PRODUCER
+            where = f"{server.http_url}/lookup/v2/topic/persistent/public/default/t"
+            asked = pool.submit(httpx.get, where, timeout=60)
+            with pytest.raises(TimeoutError):
+                asked.result(QUIET_S)
+            assert client.ask(PING).type == BaseCommand.PONG
+        assert asked.result().is_success
 
 
 def test_upkeep_has_topics_recovered_beside_everybody_else() -> None:

@@ -31,6 +31,18 @@ from broker_core.server.admin.guard import Guard, TooLargeError
 from broker_core.server.admin.requests import when_recovered
 from broker_core.server.session import Node
 
+SECTIONS: Final = (
+    ("Brokers and lookup", brokers.ROUTES),
+    ("Clusters, tenants, namespaces", tenants.ROUTES),
+    ("Topics", topics.ROUTES),
+    ("Subscriptions", subscriptions.ROUTES),
+    ("Messages", messages.ROUTES),
+    ("Backlogs", backlog.ROUTES),
+    ("Delayed messages (paths of our own)", delayed.ROUTES),
+    ("Topics that are not stored", non_persistent.ROUTES),
+)
+"""All routes but those of policies, by the headings under which docs/admin.md lists them."""
+
 _log: Final = logging.getLogger(__name__)
 _SHOWN_PATH_MAX: Final = 200
 """Characters of a path that an error repeats."""
@@ -39,17 +51,7 @@ _SHOWN_PATH_MAX: Final = 200
 def build_app(node: Node) -> ASGIApp:
     """The application that answers for ``node``."""
     app = Starlette(
-        routes=[
-            *brokers.ROUTES,
-            *tenants.ROUTES,
-            *map(when_recovered, topics.ROUTES),
-            *policies.ROUTES,
-            *map(when_recovered, subscriptions.ROUTES),
-            *map(when_recovered, messages.ROUTES),
-            *map(when_recovered, backlog.ROUTES),
-            *map(when_recovered, delayed.ROUTES),
-            *non_persistent.ROUTES,
-        ],
+        routes=[*(when_recovered(route) for _, routes in SECTIONS for route in routes), *policies.ROUTES],
         exception_handlers={
             HTTPException: _on_http_error,
             RefusedError: _on_refusal,

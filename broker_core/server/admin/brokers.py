@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from broker_core import __version__
-from broker_core.server.admin.answers import json_answer, text_answer
+from broker_core.server.admin.answers import Outcome, json_answer, text_answer
 from broker_core.server.admin.requests import node_of, topic_name
 
 
@@ -40,8 +40,11 @@ def _broker_id(request: Request) -> str:
 
 async def lookup_topic(request: Request) -> Response:
     """This broker, for every name in a namespace that exists. The empty TLS fields must be there for the C++ client."""
-    node = node_of(request)
-    node.broker.namespaces.require(topic_name(request).namespace_name)
+    node, name = node_of(request), topic_name(request)
+    node.broker.namespaces.require(name.namespace_name)
+    ready = Outcome()  # as LOOKUP waits
+    node.recoveries.when_ready(name, ready.on_done)
+    await ready.done
     return json_answer({"brokerUrl": node.service_url, "brokerUrlTls": "", "httpUrl": node.http_url, "httpUrlTls": ""})
 
 
