@@ -66,7 +66,7 @@ def test_a_broker_that_was_killed_left_a_note_that_is_not_believed(lonely: Pulsa
     note = f'{{"pid":1,"service_url":"pulsar://{address}","http_url":"http://{address}","version":"0"}}'
     (tmp_path / "broker.json").write_text(note)
     for command in (("produce", "t", "-m", "x"), ("topic", "list")):
-        done = lonely(*command, "--data-dir", str(tmp_path), "--timeout", "1")
+        done = lonely(*command, "--data-dir", str(tmp_path), "--timeout", "4")
         assert done.returncode == 5, done.stderr
     held.release()
 

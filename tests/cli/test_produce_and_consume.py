@@ -200,7 +200,7 @@ def test_what_is_held_back_or_with_others_is_not_waited_for_for_ever(
     broker: RunningBroker, pulsarish: Pulsarish, topic: str
 ) -> None:
     """6.1.2, 2.4.1: on Shared, --exit ends when nothing has come for so long, in good order, and says what is left."""
-    command = ("consume", topic, "-s", "s", "-t", "shared", "--exit", "--timeout", "3", "-o", "raw")
+    command = ("consume", topic, "-s", "s", "-t", "shared", "--exit", "--timeout", "6", "-o", "raw")
     pulsarish("produce", topic, "-m", "now")
     pulsarish("produce", topic, "-m", "later", "--deliver-after", "3600")
     done = pulsarish(*command)
@@ -246,6 +246,6 @@ def test_messages_can_be_delayed(pulsarish: Pulsarish, broker: RunningBroker, to
     """6.1.1: --deliver-after and --deliver-at hold them back from Shared consumers."""
     with Client(broker.service_url) as client, client.subscribe(topic, "s", type="shared") as consumer:
         pulsarish("produce", topic, "-m", "much later", "--deliver-at", "2999-01-01T00:00:00Z")
-        pulsarish("produce", topic, "-m", "later", "--deliver-after", "3")
+        pulsarish("produce", topic, "-m", "later", "--deliver-after", "7")
         pulsarish("produce", topic, "-m", "now")
         assert [consumer.receive(60).value for _ in range(2)] == [b"now", b"later"]

@@ -59,6 +59,12 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
+def is_all_acknowledged(consumer: Consumer) -> bool:
+    """Whether nothing is left in the backlog of any topic of ``consumer``."""
+    lasts = consumer._thread.run(consumer._inner.last_messages())
+    return all(last.message_id.entry < 0 or last.mark_delete == last.message_id.position for last in lasts)
+
+
 def unload_under(consumer: Consumer, service: Service, topic: str) -> None:
     """Have the topic unloaded, and return when ``consumer`` is attached again: before, another unload may miss it."""
     part = consumer._inner.children[0]

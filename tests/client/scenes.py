@@ -10,6 +10,7 @@ from typing import Any
 from broker_core.client import AsyncClient, ClientConfig
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from tests.client.helpers import WAIT_S
 from tests.client.scripted_broker import ScriptedBroker, scripted_broker
 
 Play = Callable[[ScriptedBroker, AsyncClient], Awaitable[None]]
@@ -19,7 +20,7 @@ Play = Callable[[ScriptedBroker, AsyncClient], Awaitable[None]]
 async def scene(**options: Any) -> AsyncIterator[tuple[ScriptedBroker, AsyncClient]]:
     """A scripted broker and a client of it that is quick to try again."""
     async with scripted_broker() as broker:
-        values = {"operation_timeout_s": 5, "backoff_first_s": 0.01, "backoff_max_s": 0.05, **options}
+        values = {"operation_timeout_s": WAIT_S, "backoff_first_s": 0.01, "backoff_max_s": 0.05, **options}
         async with AsyncClient(ClientConfig(service_url=broker.service_url, **values)) as client:
             yield broker, client
 

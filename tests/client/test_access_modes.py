@@ -53,7 +53,7 @@ def test_one_waits_for_exclusive_access(service: Service, client: Client, topic:
     """1.7.4: WaitForExclusive succeeds when the producer before it has left, longer than any request may take."""
     first = client.create_producer(topic, access_mode="exclusive")
     first.send("first")
-    with Client(service.service_url, operation_timeout_s=2) as impatient:
+    with Client(service.service_url, operation_timeout_s=5) as impatient:
         made: list[Producer] = []
 
         def wait() -> None:
@@ -61,7 +61,7 @@ def test_one_waits_for_exclusive_access(service: Service, client: Client, topic:
 
         waiting = threading.Thread(target=wait)
         waiting.start()
-        waiting.join(2.5)
+        waiting.join(5.5)
         assert waiting.is_alive()
         assert not made
         first.close()

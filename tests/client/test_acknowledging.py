@@ -140,12 +140,12 @@ def test_an_ack_takes_a_nack_back(client: Client, topic: str) -> None:
     """4.3.6 acknowledged before the delay is over: nothing comes again."""
     send(client, topic, 1, batched=False)
     consumer = client.subscribe(
-        topic, "s", type="shared", initial_position="earliest", negative_ack_redelivery_delay_s=1
+        topic, "s", type="shared", initial_position="earliest", negative_ack_redelivery_delay_s=4
     )
     message = take(consumer, 1)[0]
     consumer.negative_acknowledge(message)
     consumer.acknowledge(message)
-    assert_nothing_comes(consumer, 1.5)
+    assert_nothing_comes(consumer, 4.5)
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "failover"])

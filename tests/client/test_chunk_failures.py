@@ -12,7 +12,7 @@ from broker_core.base.errors import RemoteProtocolError
 from broker_core.client import Client
 from broker_core.client.send_lane import BYTES_WITHOUT_RECEIPT_MAX
 from broker_core.testing.running_broker import RunningBroker
-from tests.client.helpers import WAIT_S, assert_nothing_comes
+from tests.client.helpers import WAIT_S, assert_nothing_comes, eventually, is_all_acknowledged
 from tests.client.raw_chunks import RawChunks
 from tests.client.test_chunking import chunking, large
 
@@ -58,6 +58,7 @@ def test_abandoned_chunks_are_acknowledged(client: Client, raw: RawChunks, kind:
             raw.send(name, 3)
         raw.send("E1", 3, age_s=100)
         assert_nothing_comes(consumer, 1.5)
+        eventually(lambda: is_all_acknowledged(consumer), "all chunks are acknowledged")
     assert backlog_is_empty(client, type=kind)
 
 
@@ -93,7 +94,7 @@ def test_too_many_at_once(client: Client, raw: RawChunks, auto_ack: bool) -> Non
         "type": "shared",
         "max_pending_chunked_message": 1,
         "auto_ack_oldest_chunked_message_on_queue_full": auto_ack,
-        "ack_timeout_s": 1.0,
+        "ack_timeout_s": 4.0,
         "ack_timeout_tick_s": 0.1,
     }
     with client.subscribe(TOPIC, "s", **options) as consumer:  # type: ignore[arg-type]
@@ -103,7 +104,7 @@ def test_too_many_at_once(client: Client, raw: RawChunks, auto_ack: bool) -> Non
         consumer.acknowledge(first, wait=True)
         assert first.producer_name == "raw"
         if auto_ack:
-            assert_nothing_comes(consumer, 2.0)
+            assert_nothing_comes(consumer, 5.0)
         else:
             second = consumer.receive(WAIT_S)
             assert second.value == first.value

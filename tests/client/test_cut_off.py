@@ -13,6 +13,7 @@ from broker_core.client import AsyncClient
 from broker_core.client.network import Closable
 from broker_core.wire import commands
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from tests.client.helpers import WAIT_S
 from tests.client.scenes import run
 from tests.client.scripted_broker import Peer, ScriptedBroker, last_message, partitions
 
@@ -46,7 +47,7 @@ def test_a_close_that_is_cut_off_leaves_nothing_behind(kind: str) -> None:
             await asyncio.gather(closing, return_exceptions=True)
             await made.close()  # Does nothing, unless the other had not even begun.
             left = asyncio.all_tasks() - before
-            assert not (await asyncio.wait(left, timeout=5))[1] if left else True, f"cut off at step {step}"
+            assert not (await asyncio.wait(left, timeout=WAIT_S))[1] if left else True, f"cut off at step {step}"
             assert not client._network.open
             (peer,) = broker.peers
             came = peer.count(BaseCommand.SUBSCRIBE) + peer.count(BaseCommand.PRODUCER)

@@ -13,7 +13,7 @@ from broker_core.client import Client
 from broker_core.client.batching import EntryEncoder, outgoing
 from broker_core.wire.entry import read_metadata
 from tests.client.conftest import Service, admin_path
-from tests.client.helpers import EARLY_S
+from tests.client.helpers import EARLY_S, WAIT_S
 
 
 def test_shared_holds_back_and_exclusive_does_not(client: Client, topic: str) -> None:
@@ -28,9 +28,9 @@ def test_shared_holds_back_and_exclusive_does_not(client: Client, topic: str) ->
         producer.send_async("late", deliver_after_s=7)
         producer.send_async("soon", deliver_at_ms=round((begun + 3) * 1000))
         producer.send_async("now")
-        assert [exclusive.receive(10).value for _ in range(3)] == [b"late", b"soon", b"now"]
+        assert [exclusive.receive(WAIT_S).value for _ in range(3)] == [b"late", b"soon", b"now"]
         for value, after_s in ((b"now", 0.0), (b"soon", 3.0), (b"late", 7.0)):
-            message = shared.receive(15)
+            message = shared.receive(WAIT_S)
             shared.acknowledge(message)
             assert message.value == value
             assert time.time() >= begun + after_s - EARLY_S
@@ -48,7 +48,7 @@ def test_a_delayed_message_is_in_no_batch(client: Client, topic: str) -> None:
         for text in ("d", "e"):
             producer.send_async(text)
         producer.flush()
-        messages = [reader.read_next(10) for _ in range(5)]
+        messages = [reader.read_next(WAIT_S) for _ in range(5)]
     assert [message.value for message in messages] == [b"a", b"b", b"c", b"d", b"e"]
     assert [message.message_id.batch_index for message in messages] == [0, 1, -1, 0, 1]
 
@@ -71,7 +71,7 @@ def test_statistics_count_what_waits(client: Client, service: Service, topic: st
         for _ in range(5):
             producer.send("later", deliver_after_s=60)
         producer.send("now")
-        assert consumer.receive(10).value == b"now"
+        assert consumer.receive(WAIT_S).value == b"now"
         stats = json.loads(service.admin("GET", f"{admin_path(topic)}/stats"))["subscriptions"]["s"]
     assert (stats["msgDelayed"], stats["msgBacklog"]) == (5, 6)
 

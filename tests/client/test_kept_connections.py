@@ -13,6 +13,12 @@ from tests.client.scenes import run, subscribes
 from tests.client.scripted_broker import Handler, Peer, ScriptedBroker, answer, plain_entry
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A goodbye is answered in time here unless a test says otherwise, however busy the machine is."""
+    monkeypatch.setattr(pool, "GOODBYE_SECONDS_MAX", 60.0)
+
+
 async def read(broker: ScriptedBroker, client: AsyncClient, value: bytes = b"x") -> Peer:
     """Read the one entry of a range; the broker's end of the connection that it came over."""
     reader = await client.read_entries("t", Position(1, 0), Position(1, 1))

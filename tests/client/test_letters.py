@@ -11,15 +11,19 @@ import pytest
 
 from broker_core.base.errors import ConfigError, PulsarishError, TopicTerminatedError, UsageError
 from broker_core.base.positions import MessageId
-from broker_core.client import Client, Consumer, ConsumerInterceptor, DeadLetterPolicy, Message
+from broker_core.client import Client, Consumer, ConsumerInterceptor, DeadLetterPolicy, Message, RedeliveryBackoff
 from tests.client.conftest import Service, admin_path
-from tests.client.helpers import EARLY_S, WAIT_S, assert_nothing_comes, eventually, numbered, send, take, values
-
-
-def is_all_acknowledged(consumer: Consumer) -> bool:
-    """Whether nothing is left in the backlog of any topic of ``consumer``."""
-    lasts = consumer._thread.run(consumer._inner.last_messages())
-    return all(last.message_id.entry < 0 or last.mark_delete == last.message_id.position for last in lasts)
+from tests.client.helpers import (
+    EARLY_S,
+    WAIT_S,
+    assert_nothing_comes,
+    eventually,
+    is_all_acknowledged,
+    numbered,
+    send,
+    take,
+    values,
+)
 
 
 def dead_letters(client: Client, topic: str, count: int) -> list[Message]:
@@ -62,7 +66,7 @@ def test_a_message_that_always_times_out_becomes_a_dead_letter(client: Client, t
     """4.7.3, 4.2.5 the ack timeout counts as a nack does; each message of a batch becomes one letter (4.7.6)."""
     send(client, topic, 10)
     consumer = client.subscribe(
-        topic, "s", type="shared", initial_position="earliest", ack_timeout_s=1, ack_timeout_tick_s=0.1,
+        topic, "s", type="shared", initial_position="earliest", ack_timeout_s=4, ack_timeout_tick_s=0.1,
         dead_letter_policy=DeadLetterPolicy(max_redeliver_count=1, dead_letter_topic=f"{topic}-mine"),
     )  # fmt: skip
     first = take(consumer, 10)
@@ -80,7 +84,8 @@ def test_a_message_that_always_times_out_becomes_a_dead_letter(client: Client, t
 def test_an_acknowledged_candidate_is_no_dead_letter(client: Client, topic: str) -> None:
     """4.7.5 the last delivery may still succeed; 4.3.6 also after a nack."""
     consumer = client.subscribe(
-        topic, "s", type="shared", initial_position="earliest", negative_ack_redelivery_delay_s=1,
+        topic, "s", type="shared", initial_position="earliest",
+        negative_ack_redelivery_backoff=RedeliveryBackoff(min_s=0.1, max_s=4, multiplier=40),
         dead_letter_policy=DeadLetterPolicy(max_redeliver_count=1),
     )  # fmt: skip
     send(client, topic, 1, batched=False)
@@ -89,7 +94,7 @@ def test_an_acknowledged_candidate_is_no_dead_letter(client: Client, topic: str)
     assert last.redelivery_count == 1
     consumer.negative_acknowledge(last)
     consumer.acknowledge(last, wait=True)
-    assert_nothing_comes(consumer, 1.5)
+    assert_nothing_comes(consumer, 4.5)
     assert client.partitions(f"{topic}-s-DLQ") == 0
     assert f"{topic}-s-DLQ" not in client.topics_of("public/default")
 
@@ -364,12 +369,12 @@ def test_a_retried_message_waits_for_its_delay(client: Client, topic: str) -> No
     message = take(consumer, 1)[0]
     producer = client.create_producer(topic)
     asked_at = time.monotonic()
-    consumer.reconsume_later(message, 3)
+    consumer.reconsume_later(message, 6)
     producer.send("m1")
     assert values(take(consumer, 1)) == ["m1"]
     copy = take(consumer, 1)[0]
-    assert (copy.value, copy.properties["DELAY_TIME"]) == (b"m0", "3000")
-    assert time.monotonic() - asked_at >= 3 - EARLY_S
+    assert (copy.value, copy.properties["DELAY_TIME"]) == (b"m0", "6000")
+    assert time.monotonic() - asked_at >= 6 - EARLY_S
 
 
 def test_copies_have_one_producer_made_at_the_first_of_them(client: Client, service: Service, topic: str) -> None:

@@ -46,7 +46,7 @@ def test_sends_wait_for_room_while_consumers_go_on() -> None:
             producer.send_async(b"%d" % number, callback=lambda sent, failure: answered.append(failure))
         with (
             pytest.raises(OperationTimeoutError, match=r"200\.0 MiB left"),
-            Client(server.service_url, operation_timeout_s=3) as impatient,
+            Client(server.service_url, operation_timeout_s=6) as impatient,
         ):
             impatient.create_producer(TOPIC)
         for number in range(SENDS):

@@ -145,7 +145,7 @@ def test_a_consumer_interceptor_sees_every_message(client: Client, topic: str) -
     watching = Watching()
     options = {
         "interceptors": [watching], "type": "shared", "negative_ack_redelivery_delay_s": 0.01,
-        "negative_ack_precision_bits": 0, "ack_timeout_s": 2.5, "ack_timeout_tick_s": 0.1,
+        "negative_ack_precision_bits": 0, "ack_timeout_s": 5.0, "ack_timeout_tick_s": 0.1,
     }  # fmt: skip
     with client.subscribe(topic, "s", **options) as consumer:  # type: ignore[arg-type]
         send(client, topic, 3, batched=False)

@@ -168,7 +168,7 @@ def test_whoever_has_come_back_does_not_leave_for_an_answer_from_before(what: st
         await client.partitions("t")  # And what was sent because of them.
         assert peer.count(goodbye) == 1
 
-    run(play, operation_timeout_s=1)
+    run(play, operation_timeout_s=4)
 
 
 def test_a_partition_that_refuses_keeps_no_other_added_one_away() -> None:

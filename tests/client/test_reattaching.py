@@ -24,6 +24,7 @@ from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import message_frame_head
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from tests.client.helpers import WAIT_S
 from tests.client.scenes import flows, run, subscribes
 from tests.client.scripted_broker import Peer, ScriptedBroker, answer, last_message, plain_entry
 
@@ -37,12 +38,12 @@ def test_flows_come_in_halves_of_the_queue() -> None:
         for entry in range(4):
             broker.peers[0].deliver(entry, plain_entry(b"%d" % entry))
         for _ in range(3):
-            await consumer.receive(5)
+            await consumer.receive(WAIT_S)
         await broker.until(lambda: flows(broker) == [4, 2])
         broker.peers[0].transport.abort()
         await broker.until(lambda: flows(broker) == [4, 2, 4])
         broker.peers[1].deliver(3, plain_entry(b"again"))
-        assert (await consumer.receive(5)).value == b"again"
+        assert (await consumer.receive(WAIT_S)).value == b"again"
 
     run(play)
 
@@ -52,7 +53,7 @@ def test_without_prefetch_a_waiting_receive_survives_a_reconnect() -> None:
 
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
         consumer = await client.subscribe("t", "s", receiver_queue_size=0)
-        waiting = asyncio.ensure_future(consumer.receive(5))
+        waiting = asyncio.ensure_future(consumer.receive(WAIT_S))
         await broker.until(lambda: flows(broker) == [1])
         broker.peers[0].transport.abort()
         await broker.until(lambda: flows(broker) == [1, 1])
@@ -110,7 +111,7 @@ def test_an_ack_is_not_lost_with_the_connection() -> None:
         consumer = await client.subscribe("t", "s", acknowledgment_group_time_s=30)
         broker.peers[0].deliver(0, plain_entry(b"a"))
         broker.peers[0].deliver(1, plain_entry(b"b"))
-        first, second = [await consumer.receive(5) for _ in range(2)]
+        first, second = [await consumer.receive(WAIT_S) for _ in range(2)]
         answered = asyncio.ensure_future(consumer.acknowledge(second, wait=True))
         await broker.until(lambda: broker.peers[0].count(BaseCommand.ACK) == 1)
         await consumer.acknowledge(first)
@@ -132,7 +133,7 @@ def test_an_ack_that_waits_for_a_connection_is_not_lost_by_a_rewind() -> None:
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
         consumer = await client.subscribe("t", "s", acknowledgment_group_time_s=30)
         broker.peers[0].deliver(0, plain_entry(b"a"))
-        message = await consumer.receive(5)
+        message = await consumer.receive(WAIT_S)
         held: list[tuple[Peer, BaseCommand]] = []
         broker.handlers[BaseCommand.SUBSCRIBE] = lambda peer, command: held.append((peer, command))
         broker.peers[0].transport.abort()
@@ -165,7 +166,7 @@ def test_messages_from_before_a_rewind_are_dropped() -> None:
             size = len(command)
             frame = (size + 4 + len(body)).to_bytes(4, "big") + size.to_bytes(4, "big") + command + body
             broker.peers[0].transport.write(frame)
-        assert (await consumer.receive(5)).value == b"new"
+        assert (await consumer.receive(WAIT_S)).value == b"new"
 
     run(play)
 
@@ -190,7 +191,7 @@ def test_a_seek_drops_what_was_pushed_before(closes: bool) -> None:
         assert flows(broker) == ([2, 1, 1, 2] if closes else [2, 1, 1])
         assert len(subscribes(broker)) == (2 if closes else 1)
         broker.peers[0].deliver(0, plain_entry(b"fresh"))
-        assert (await consumer.receive(5)).value == b"fresh"
+        assert (await consumer.receive(WAIT_S)).value == b"fresh"
 
     run(play)
 
@@ -223,7 +224,7 @@ def test_what_was_dropped_for_a_seek_that_failed_comes_again(refused: bool) -> N
         await broker.until(lambda: flows(broker)[-1] == 2)
         for entry in (3, 6, 7):
             broker.peers[0].deliver(entry, plain_entry(b"%d" % entry))
-        assert [(await consumer.receive(5)).value for _ in range(3)] == [b"3", b"6", b"7"]
+        assert [(await consumer.receive(WAIT_S)).value for _ in range(3)] == [b"3", b"6", b"7"]
         assert broker.peers[0].count(BaseCommand.ACK) == 0
 
     run(play)
@@ -248,7 +249,7 @@ def test_a_seek_goes_behind_its_message_though_the_broker_is_not_ready_at_first(
         await broker.until(lambda: len(flows(broker)) == 2)
         for entry in (6, 7):
             broker.peers[0].deliver(entry, plain_entry(b"%d" % entry))
-        assert (await consumer.receive(5)).value == b"7"
+        assert (await consumer.receive(WAIT_S)).value == b"7"
 
     run(play)
 
@@ -264,10 +265,10 @@ def test_a_reader_that_is_read_while_it_seeks_goes_where_it_was_sent() -> None:
         await broker.until(lambda: len(flows(broker)) == 1)
         for entry in (5, 6):
             peer.deliver(entry, plain_entry(b"%d" % entry))
-        assert (await reader.read_next(5)).value == b"5"
+        assert (await reader.read_next(WAIT_S)).value == b"5"
         seeking = asyncio.ensure_future(reader.seek(MessageId(1, 2), inclusive=True))
         await broker.until(lambda: bool(held))
-        reading = asyncio.ensure_future(reader.read_next(5))
+        reading = asyncio.ensure_future(reader.read_next(WAIT_S))
         await asyncio.sleep(0)  # it has taken what it could
         peer.send(close_consumer(0, -1))
         peer.send(success(held[0][1].seek.request_id))
@@ -297,7 +298,7 @@ def test_nothing_is_skipped_after_a_seek_that_failed() -> None:
             await consumer.seek(MessageId(1, 3), inclusive=True)
         await broker.until(lambda: len(flows(broker)) == 3)
         broker.peers[0].deliver(3, plain_entry(b"3"))
-        assert (await consumer.receive(5)).value == b"3"
+        assert (await consumer.receive(WAIT_S)).value == b"3"
         assert broker.peers[0].count(BaseCommand.ACK) == 0
 
     run(play)
@@ -311,7 +312,7 @@ def test_a_reader_goes_on_behind_the_last_message_that_was_taken() -> None:
         peer = broker.peers[0]
         for entry in (3, 4, 5):
             peer.deliver(entry, plain_entry(b"%d" % entry))
-        assert [(await reader.read_next(5)).value for _ in range(2)] == [b"3", b"4"]
+        assert [(await reader.read_next(WAIT_S)).value for _ in range(2)] == [b"3", b"4"]
         peer.transport.abort()
         await broker.until(lambda: len(subscribes(broker)) == 2)
         starts = [(each.start_message_id.ledgerId, each.start_message_id.entryId) for each in subscribes(broker)]
@@ -319,7 +320,7 @@ def test_a_reader_goes_on_behind_the_last_message_that_was_taken() -> None:
         await broker.until(lambda: len(flows(broker)) == 2)
         for entry in (4, 5):
             broker.peers[1].deliver(entry, plain_entry(b"%d" % entry))
-        assert (await reader.read_next(5)).value == b"5"
+        assert (await reader.read_next(WAIT_S)).value == b"5"
 
     run(play)
 
@@ -339,7 +340,7 @@ def test_a_reader_goes_on_behind_what_another_thread_takes_while_it_attaches(mon
         reader = await client.create_reader("t", MessageId(1, 3), inclusive=True)
         for entry in (3, 4, 5):
             broker.peers[0].deliver(entry, plain_entry(b"%d" % entry))
-        assert (await reader.read_next(5)).value == b"3"
+        assert (await reader.read_next(WAIT_S)).value == b"3"
         monkeypatch.setattr(ReceiverQueue, "clear", clear)
         broker.peers[0].send(close_consumer(0, -1))
         await broker.until(lambda: len(subscribes(broker)) == 2)
@@ -440,7 +441,7 @@ def test_a_reader_that_began_at_a_time_begins_there_again(how: str) -> None:
         assert (place.ledgerId, place.entryId, again.start_message_rollback_duration_sec) == (1, 4, 0)
         for entry in (4, 5):
             broker.peers[1].deliver(entry, plain_entry(b"%d" % entry))
-        assert (await reader.read_next(5)).value == b"5"
+        assert (await reader.read_next(WAIT_S)).value == b"5"
 
     run(play)
 
@@ -505,7 +506,7 @@ def test_an_entry_reader_that_asks_for_the_end_still_takes_entries() -> None:
             peer.deliver(0, plain_entry(b"x"))
 
         broker.handlers[BaseCommand.GET_LAST_MESSAGE_ID] = deliver_first
-        reader = await client.read_entries("t", Position(1, 0), Position(1, 2), buffer_bytes_max=1, timeout_s=2)
+        reader = await client.read_entries("t", Position(1, 0), Position(1, 2), buffer_bytes_max=1, timeout_s=WAIT_S)
         assert [entry.entry for entry in await reader.next_entries()] == [0]
         broker.peers[-1].deliver(1, plain_entry(b"y"))
         assert [entry.entry for entry in await reader.next_entries()] == [1]
@@ -523,8 +524,8 @@ def test_damaged_entries_are_never_shown() -> None:
         for body in (damaged, good):
             broker.peers[0].deliver(5, body)
         with pytest.raises(ChecksumMismatchError, match="entry 1:5"):
-            await consumer.receive(5)
-        assert (await consumer.receive(5)).value == b"good"
+            await consumer.receive(WAIT_S)
+        assert (await consumer.receive(WAIT_S)).value == b"good"
         await broker.until(lambda: flows(broker) == [2, 1, 1])
         assert broker.peers[0].count(BaseCommand.ACK) == 0
         reader = await client.read_entries("t", Position(1, 0), Position(1, 9))
@@ -556,8 +557,8 @@ def test_what_cannot_be_shown_is_named() -> None:
             broker.peers[0].deliver(entry, seal_entry(metadata.SerializeToString(), b"x"))
         broker.peers[0].deliver(3, plain_entry(b"plain"))
         with pytest.raises(UnsupportedVersionError, match="entry 1:0: it is encrypted"):
-            await consumer.receive(5)
-        assert (await consumer.receive(5)).value == b"plain"
+            await consumer.receive(WAIT_S)
+        assert (await consumer.receive(WAIT_S)).value == b"plain"
 
     run(play)
 
@@ -582,7 +583,7 @@ def test_a_consumer_whose_close_is_cut_off_has_left_all_the_same() -> None:
         with pytest.raises(asyncio.CancelledError):
             await closing
         with pytest.raises(AlreadyClosedError):
-            await asyncio.wait_for(receiving, 5)
+            await asyncio.wait_for(receiving, WAIT_S)
         await broker.until(lambda: peer.count(BaseCommand.CLOSE_CONSUMER) == 1)
         assert peer.count(BaseCommand.ACK) == 0
 
@@ -596,7 +597,7 @@ def test_a_consumer_that_closes_leaves_no_producer_of_letters_behind() -> None:
         consumer = await client.subscribe("t", "s", type="shared", retry_enabled=True)
         peer = broker.peers[0]
         peer.deliver(0, plain_entry(b"a"))
-        message = await consumer.receive(5)
+        message = await consumer.receive(WAIT_S)
         making: list[BaseCommand] = []
         broker.handlers[BaseCommand.PRODUCER] = lambda peer, command: making.append(command)
         copying = asyncio.ensure_future(consumer.reconsume_later(message, 0))

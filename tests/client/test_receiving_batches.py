@@ -10,6 +10,7 @@ from broker_core.base.positions import MESSAGE_ID_LATEST
 from broker_core.client import AsyncClient, Consumer
 from broker_core.client.consumer import AsyncConsumer
 from broker_core.client.loop_thread import shared_loop_thread
+from tests.client.helpers import WAIT_S
 from tests.client.scenes import flows, run
 from tests.client.scripted_broker import ScriptedBroker, plain_entry
 
@@ -33,8 +34,8 @@ def test_a_batch_receive_that_is_cancelled_loses_nothing() -> None:
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
         consumer = await cancelled_batch_receive(broker, client)
         assert await consumer.has_message_available()
-        assert (await consumer.receive(5)).value == b"0"
-        assert [each.value for each in await consumer.batch_receive(2, timeout_s=5)] == [b"1", b"2"]
+        assert (await consumer.receive(WAIT_S)).value == b"0"
+        assert [each.value for each in await consumer.batch_receive(2, timeout_s=WAIT_S)] == [b"1", b"2"]
 
     run(play)
 

@@ -138,7 +138,7 @@ def test_a_message_without_receipt_has_an_unknown_outcome() -> None:
 
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
         broker.on_send = lambda peer, sequence_id: None
-        producer = await client.create_producer("t", send_timeout_s=0.5, batching_enabled=False)
+        producer = await client.create_producer("t", send_timeout_s=3, batching_enabled=False)
         with pytest.raises(OperationTimeoutError, match="unknown whether 1 message"):
             await producer.send("x")
         broker.on_send = lambda peer, sequence_id: peer.receipt(sequence_id, sequence_id)
@@ -153,9 +153,9 @@ def test_nothing_is_sent_again_behind_a_message_of_unknown_outcome() -> None:
 
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
         broker.on_send = lambda peer, sequence_id: None
-        producer = await client.create_producer("t", send_timeout_s=1, batching_enabled=False)
+        producer = await client.create_producer("t", send_timeout_s=4, batching_enabled=False)
         first = asyncio.ensure_future(producer.send("x"))
-        await asyncio.sleep(0.5)  # their times end apart
+        await asyncio.sleep(2)  # their times end apart
         second = asyncio.ensure_future(producer.send("y"))
         with pytest.raises(OperationTimeoutError):
             await first
@@ -307,11 +307,11 @@ def test_a_producer_waits_for_its_turn() -> None:
         broker.handlers[BaseCommand.PRODUCER] = later
         making = asyncio.ensure_future(client.create_producer("t", access_mode="wait_for_exclusive"))
         await broker.until(lambda: broker.peers != [] and broker.peers[0].count(BaseCommand.PRODUCER) == 1)
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(4.5)
         assert not making.done()
         command = broker.peers[0].received[-1]
         answer(broker.peers[0], command)
         assert (await making).name == "scripted-0"
         assert command.producer.producer_access_mode == pb.AccessWaitForExclusive
 
-    run(play, operation_timeout_s=1)
+    run(play, operation_timeout_s=4)

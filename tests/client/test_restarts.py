@@ -57,7 +57,7 @@ def test_a_producer_loses_nothing_over_kills(broker: RunningBroker, client: Clie
     for _ in range(3):
         pause.wait(0.2)
         kill_and_restart(broker)
-    sending.join(60)
+    sending.join(120)
     assert len(receipts) == 6000
     stored = take(client.create_reader("t"), 0)
     reader = client.create_reader("t")
@@ -118,7 +118,7 @@ def test_rows_are_complete_and_in_order_over_a_kill(broker: RunningBroker, clien
 
 def test_rows_of_unknown_outcome_are_named(broker: RunningBroker, client: Client) -> None:
     """A writer whose broker is gone for longer than the send timeout tells which rows may be stored."""
-    writer = client.write_rows("t", batching_max_messages=50, send_timeout_s=2)
+    writer = client.write_rows("t", batching_max_messages=50, send_timeout_s=5)
     writer.write(pa.record_batch({"value": pa.array(numbered(0, 100))}))
     writer.flush()
     broker.kill()
@@ -149,7 +149,7 @@ def test_a_cursor_acknowledges_over_a_kill(broker: RunningBroker, client: Client
 
 def test_a_broker_that_stays_away_is_an_error_in_time(broker: RunningBroker) -> None:
     """Every kind of call ends with the operation timeout, and names the broker."""
-    with Client(broker.service_url, operation_timeout_s=2) as client:
+    with Client(broker.service_url, operation_timeout_s=5) as client:
         send(client, "t", 1)
         consumer = client.subscribe("t", "s")
         cursor = client.open_cursor("t", "job")

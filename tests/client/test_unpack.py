@@ -19,6 +19,7 @@ from broker_core.client.unpack import Unpacked, unpack
 from broker_core.wire.entry import broker_entry_prefix, seal_entry
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
+from tests.client.helpers import WAIT_S
 from tests.client.scenes import flows, run
 from tests.client.scripted_broker import ScriptedBroker
 
@@ -164,7 +165,7 @@ def test_a_batch_that_cannot_be_shown_gives_all_its_permits_back() -> None:
         for entry in range(2):
             broker.peers[0].deliver(entry, seal_entry(metadata.SerializeToString(), b"no batch"))
             with pytest.raises(RemoteProtocolError, match=f"entry 1:{entry}"):
-                await consumer.receive(5)
+                await consumer.receive(WAIT_S)
         await broker.until(lambda: sum(flows(broker)) == 4 + 3 + 4)  # one of each is owed
 
     run(play)

@@ -27,7 +27,7 @@ def body(number: int) -> bytes:
 def publish_until_refused(server: ServerThread) -> list[int]:
     """Numbers of the entries that were confirmed, one at a time."""
     confirmed: list[int] = []
-    with suppress(ConnectionLostError), RawClient(server.service_url, timeout_s=60) as client:
+    with suppress(ConnectionLostError, ConnectionError), RawClient(server.service_url, timeout_s=60) as client:
         if client.open_producer("t").type != BaseCommand.PRODUCER_SUCCESS:
             return confirmed
         for number in range(SENDS):

@@ -40,7 +40,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def send_until_the_end(broker: RunningBroker) -> int:
     """Send one at a time until the connection ends; how many were confirmed."""
     confirmed = 0
-    with RawClient(broker.service_url, timeout_s=60) as client, suppress(ConnectionLostError):
+    with RawClient(broker.service_url, timeout_s=60) as client, suppress(ConnectionLostError, ConnectionError):
         must_succeed(client.open_producer("t"))
         for number in range(SENDS_MAX):
             client.send_entry(0, number, BODY)
