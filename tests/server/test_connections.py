@@ -73,7 +73,7 @@ def test_broker_entry_metadata_comes_only_if_the_client_supports_it(
 def test_a_client_that_never_says_connect_is_closed(data_dir: Path) -> None:
     """Row 31: also one that keeps pinging."""
     with (
-        RunningBroker(data_dir, {"connectionHandshakeSeconds": 2}) as broker,
+        RunningBroker(data_dir, {"connectionHandshakeSeconds": 4}) as broker,
         RawClient(broker.service_url) as connected,
     ):
         with RawClient(broker.service_url, connect=False) as silent:
@@ -85,7 +85,7 @@ def test_a_client_that_never_says_connect_is_closed(data_dir: Path) -> None:
 def test_a_silent_client_is_pinged_and_then_closed(data_dir: Path) -> None:
     """One keep-alive interval without a byte: PING; another one: the end."""
     with (
-        RunningBroker(data_dir, {"keepAliveIntervalSeconds": 1, "connectionHandshakeSeconds": 1}) as broker,
+        RunningBroker(data_dir, {"keepAliveIntervalSeconds": 2, "connectionHandshakeSeconds": 4}) as broker,
         RawClient(broker.service_url) as client,
     ):
         assert client.next_command().type == BaseCommand.PING
@@ -151,7 +151,7 @@ def test_connections_that_take_all_file_descriptors_do_not_stop_the_broker(data_
 
 def test_a_client_that_asks_but_never_reads_is_bounded_and_closed(data_dir: Path) -> None:
     """Row 33: a small request with a large answer, over and over: memory stays bounded, then the connection ends."""
-    settings = {"writeBufferHighBytes": 65_536, "keepAliveIntervalSeconds": 0.3, "connectionHandshakeSeconds": 1}
+    settings = {"writeBufferHighBytes": 65_536, "keepAliveIntervalSeconds": 0.3, "connectionHandshakeSeconds": 4}
     with RunningBroker(data_dir, settings) as broker:
         with httpx.Client(base_url=f"{broker.http_url}/admin/v2/persistent/public/default", timeout=60) as http:
             assert http.put("/wide/partitions", content="1000").status_code == 204

@@ -257,10 +257,10 @@ def test_a_second_signal_ends_it_at_once(data_dir: Path) -> None:
 
 def test_it_stops_by_itself_when_nobody_is_connected(data_dir: Path) -> None:
     """idleStopSeconds; a connected client keeps it up."""
-    with RunningBroker(data_dir, {"idleStopSeconds": 3}) as broker:
+    with RunningBroker(data_dir, {"idleStopSeconds": 5}) as broker:
         client = RawClient(broker.service_url)
         with pytest.raises(subprocess.TimeoutExpired):
-            broker.wait(4)
+            broker.wait(6)
         client.close()
         assert broker.wait() == 0
 
