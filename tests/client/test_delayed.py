@@ -25,11 +25,11 @@ def test_shared_holds_back_and_exclusive_does_not(client: Client, topic: str) ->
     ):
         begun = time.time()
         # What is due together on Apache Pulsar comes in the order of the log, so the times are more than a tick apart.
-        producer.send_async("late", deliver_after_s=7)
-        producer.send_async("soon", deliver_at_ms=round((begun + 3) * 1000))
+        producer.send_async("late", deliver_after_s=10)
+        producer.send_async("soon", deliver_at_ms=round((begun + 6) * 1000))
         producer.send_async("now")
         assert [exclusive.receive(WAIT_S).value for _ in range(3)] == [b"late", b"soon", b"now"]
-        for value, after_s in ((b"now", 0.0), (b"soon", 3.0), (b"late", 7.0)):
+        for value, after_s in ((b"now", 0.0), (b"soon", 6.0), (b"late", 10.0)):
             message = shared.receive(WAIT_S)
             shared.acknowledge(message)
             assert message.value == value
