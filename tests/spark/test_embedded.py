@@ -21,6 +21,7 @@ from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.client import Client
 from pulsarish_spark import embedded, embedded_broker, local
 from pulsarish_spark.connection import Address
+from tests.spark.ending import end
 from tests.spark.queries import eventually
 
 START = "import sys; from pulsarish_spark import embedded_broker; print(embedded_broker(sys.argv[1]).pid)"
@@ -32,8 +33,7 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
     directory = tmp_path / "data"
     yield directory
     if (info := embedded.find(directory)) is not None:
-        os.kill(info.pid, signal.SIGTERM)
-        eventually(lambda: embedded.find(directory) is None, "the broker has stopped")
+        end(info.pid, signal.SIGTERM)
 
 
 def start_in_another_process(data_dir: Path) -> subprocess.Popen[str]:
@@ -57,8 +57,8 @@ def test_a_killed_broker_comes_back_at_the_same_address_with_its_data(data_dir: 
     with Client(first.service_url) as client, client.write_rows("t") as writer:
         writer.write(pa.record_batch({"value": pa.array(["a"])}))
         writer.flush()
-    os.kill(first.pid, signal.SIGKILL)
-    eventually(lambda: embedded.find(data_dir) is None, "the broker is gone")
+    end(first.pid, signal.SIGKILL)
+    assert embedded.find(data_dir) is None
     second = embedded_broker(data_dir)
     assert (second.service_url, second.http_url) == (first.service_url, first.http_url)
     assert second.pid != first.pid
@@ -82,8 +82,8 @@ def test_a_guard_starts_a_dead_broker_again(data_dir: Path) -> None:
 def test_another_owner_of_the_port_does_not_matter(data_dir: Path) -> None:
     """The last port is a wish; if somebody has it, any other will do."""
     first = embedded_broker(data_dir)
-    os.kill(first.pid, signal.SIGTERM)
-    eventually(lambda: embedded.find(data_dir) is None, "the broker has stopped")
+    end(first.pid, signal.SIGTERM)
+    assert embedded.find(data_dir) is None
     port = int(first.service_url.rsplit(":", 1)[1])
     with socket.create_server(("127.0.0.1", port)):
         second = embedded_broker(data_dir)
@@ -92,7 +92,7 @@ def test_another_owner_of_the_port_does_not_matter(data_dir: Path) -> None:
 
 def test_a_stale_runtime_file_is_not_believed(data_dir: Path) -> None:
     """After a kill it names a process that is gone, or is somebody else by now."""
-    os.kill(embedded_broker(data_dir).pid, signal.SIGKILL)
+    end(embedded_broker(data_dir).pid, signal.SIGKILL)
     stale = RuntimeInfo(pid=os.getpid(), service_url="pulsar://127.0.0.1:1", http_url="http://127.0.0.1:1", version="0")
     (data_dir / RUNTIME_FILE).write_bytes(stale.encode())
     assert embedded.find(data_dir) is None
@@ -110,15 +110,14 @@ def test_a_copy_of_a_data_directory_gets_a_broker_of_its_own(data_dir: Path, tmp
         assert embedded.find(data_dir) == first
         assert embedded_broker(copied) == second
     finally:
-        os.kill(second.pid, signal.SIGTERM)
-        eventually(lambda: embedded.find(copied) is None, "the broker of the copy has stopped")
+        end(second.pid, signal.SIGTERM)
 
 
 def test_the_port_of_a_broker_that_was_killed_may_be_another_one_s(data_dir: Path) -> None:
     """Its process is gone, so whoever answers there now is not the broker of this directory."""
     first = embedded_broker(data_dir)
-    os.kill(first.pid, signal.SIGKILL)
-    eventually(lambda: embedded.find(data_dir) is None, "the broker is gone")
+    end(first.pid, signal.SIGKILL)
+    assert embedded.find(data_dir) is None
     port = int(first.service_url.rsplit(":", 1)[1])
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         pass

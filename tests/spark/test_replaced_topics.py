@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -12,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from broker_core.base.errors import ConfigError, ConsumerBusyError
-from pulsarish_spark import embedded, embedded_broker
+from pulsarish_spark import embedded_broker
 from pulsarish_spark.loss import DataLossError
 from tests.spark.conftest import Broker, numbers
+from tests.spark.ending import end
 from tests.spark.engine import Engine
-from tests.spark.queries import eventually
 
 Start = Callable[..., Engine]
 
@@ -93,8 +92,7 @@ def test_a_data_directory_that_was_wiped_does_not_pass_for_the_old_one(tmp_path:
     Broker(first.service_url, first.http_url).send("t", numbers(0, 10))
     query = Engine(first.service_url, topic="t")
     assert query.trigger() == list(range(10))
-    os.kill(first.pid, signal.SIGTERM)
-    eventually(lambda: embedded.find(data) is None, "the broker has stopped")
+    end(first.pid, signal.SIGTERM)
     shutil.rmtree(data)
     second = embedded_broker(data)
     try:
@@ -107,8 +105,7 @@ def test_a_data_directory_that_was_wiped_does_not_pass_for_the_old_one(tmp_path:
             assert query.drain() == list(range(100, 105))
     finally:
         query.stop()
-        os.kill(second.pid, signal.SIGTERM)
-        eventually(lambda: embedded.find(data) is None, "the broker has stopped")
+        end(second.pid, signal.SIGTERM)
 
 
 def test_partitions_that_are_no_longer_assigned_are_no_loss(start: Start, broker: Broker, topic: str) -> None:
