@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -101,6 +102,11 @@ class Cell:
     def admin(self, method: str, topic: str, path: str, body: str | None = None) -> bytes:
         """One admin request about a topic."""
         return self.service.admin(method, f"{admin_path(topic)}/{path}".rstrip("/"), body)
+
+    def backlog(self, topic: str, subscription: str = "s") -> int:
+        """How many messages the server has not seen acknowledged yet."""
+        stats = json.loads(self.admin("GET", topic, "stats"))
+        return int(stats["subscriptions"][subscription]["msgBacklog"])
 
     def close(self) -> None:
         for client in self._clients:

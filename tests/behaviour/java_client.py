@@ -177,6 +177,9 @@ class JavaConsumer:
     def nack(self, message: Received) -> None:
         self._ask("nack", message=message.own)
 
+    def nack_twice(self, message: Received) -> None:
+        self._ask("nack_twice", message=message.own)
+
     def reconsume_later(self, message: Received, delay_ms: int, properties: Mapping[str, str]) -> None:
         self._ask("reconsume_later", message=message.own, delay_ms=delay_ms, properties=dict(properties))
 

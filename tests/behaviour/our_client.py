@@ -137,6 +137,10 @@ class OurConsumer:
         with _errors():
             self._consumer.negative_acknowledge(_message(message))
 
+    def nack_twice(self, message: Received) -> None:
+        self.nack(message)
+        self.nack(message)
+
     def reconsume_later(self, message: Received, delay_ms: int, properties: Mapping[str, str]) -> None:
         with _errors():
             self._consumer.reconsume_later(_message(message), delay_ms / 1000, properties)

@@ -170,6 +170,10 @@ class PythonConsumer:
     def nack(self, message: Received) -> None:
         self._consumer.negative_acknowledge(message.own)
 
+    def nack_twice(self, message: Received) -> None:
+        self.nack(message)
+        self.nack(message)
+
     def reconsume_later(self, message: Received, delay_ms: int, properties: Mapping[str, str]) -> None:
         raise CannotExpressError("reconsume later")
 

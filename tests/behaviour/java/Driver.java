@@ -144,6 +144,11 @@ public final class Driver {
             case "nack":
                 consumer.negativeAcknowledge(this.<Message<byte[]>>object(request, "message"));
                 break;
+            case "nack_twice":
+                Message<byte[]> refused = object(request, "message");
+                consumer.negativeAcknowledge(refused);
+                consumer.negativeAcknowledge(refused);
+                break;
             case "reconsume_later":
                 consumer.reconsumeLater(this.<Message<byte[]>>object(request, "message"), properties(request),
                         request.get("delay_ms").asLong(), TimeUnit.MILLISECONDS);
