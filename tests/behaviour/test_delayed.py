@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.behaviour.cell import Cell, take, take_all, take_values, values
+from tests.behaviour.cell import Cell, take, take_all, take_and_ack, take_values, values
 from tests.behaviour.interface import Outgoing, Received, SubscriptionType
 from tests.client.helpers import eventually
 
@@ -23,12 +23,19 @@ def test_a_delayed_message_comes_after_others_and_not_before_its_time(cell: Cell
     consumer = cell.consumer(topic, type=kind)
     producer = cell.producer(topic)
     sent_at = time.monotonic()
-    producer.send_together([Outgoing(value="late", key="k", deliver_after_ms=3000), Outgoing(value="now", key="other")])
-    assert take_values(consumer, 1) == ["now"]
-    late = take(consumer, 1)[0]
-    assert time.monotonic() - sent_at >= 3.0 - EARLY_S
-    assert (late.value, late.redelivery_count) == ("late", 0)
-    consumer.ack(late)
+    producer.send_together(
+        [
+            Outgoing(value="much later", key="k", deliver_after_ms=60_000),
+            Outgoing(value="late", key="l", deliver_after_ms=3000),
+            Outgoing(value="now", key="other"),
+        ]
+    )
+    came: list[Received] = []
+    for _ in range(2):
+        came += take_and_ack(consumer, 1)
+        assert came[-1].value == "now" or time.monotonic() - sent_at >= 3.0 - EARLY_S
+    # A server that is held up so long finds two of them due at once; the third shows that they were not waited for.
+    assert sorted((each.value, each.redelivery_count) for each in came) == [("late", 0), ("now", 0)]
     assert take_all(consumer) == []
 
 
@@ -47,7 +54,7 @@ def test_due_messages_come_in_the_order_of_their_times(cell: Cell) -> None:
     topic = cell.topic()
     consumer = cell.consumer(topic, type="Shared")
     cell.producer(topic).send_together(
-        [Outgoing(value="second", deliver_after_ms=3500), Outgoing(value="first", deliver_after_ms=500)]
+        [Outgoing(value="second", deliver_after_ms=5000), Outgoing(value="first", deliver_after_ms=500)]
     )
     assert take_values(consumer, 2) == ["first", "second"]
 

@@ -25,10 +25,10 @@ def test_deliver_after_and_deliver_at(client: pulsar.Client, topic: str, kind: p
     consumer = client.subscribe(topic, "s", consumer_type=kind)
     producer = client.create_producer(topic)
     begun = time.time()
-    producer.send(b"late", deliver_after=timedelta(seconds=4), partition_key="a")
-    producer.send(b"soon", deliver_at=round((begun + 2.5) * 1000), partition_key="b")
+    producer.send(b"late", deliver_after=timedelta(seconds=9), partition_key="a")
+    producer.send(b"soon", deliver_at=round((begun + 6.0) * 1000), partition_key="b")
     producer.send(b"now", partition_key="c")
-    for value, after_s in ((b"now", 0.0), (b"soon", 2.5), (b"late", 4.0)):
+    for value, after_s in ((b"now", 0.0), (b"soon", 6.0), (b"late", 9.0)):
         message = consumer.receive(PATIENCE_MS)
         consumer.acknowledge(message)
         assert message.data() == value
