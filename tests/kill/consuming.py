@@ -33,8 +33,9 @@ _RECEIVE_TIMEOUT_S: Final = 0.05
 _RETRY_PAUSE_S: Final = 0.01
 _ACK_AFTER: Final = 25
 _LATER_MAX_S: Final = 0.1
-_QUIET_S: Final = 5.0
-"""A consumer that got nothing for so long, while nobody sends, has drained its topic. Delays are half of it."""
+_QUIET_S: Final = 8.0
+"""A consumer that got nothing for so long, while nobody sends, has drained its topic. Delays are a third of it; a busy
+machine may hold up the broker or the consumer for the rest."""
 
 
 class Consumption:

@@ -33,7 +33,8 @@ from tests.kill.workload import decode
 
 Log = dict[Slot, Message | None]
 
-_NOTHING_LEFT_S: Final = 2.0
+_NOTHING_LEFT_S: Final = 6.0
+"""What was left unacknowledged and does not come counts as lost: a broker that is held up must not look like that."""
 _NO_MESSAGE_S: Final = 10.0
 """The last chunks of a topic may be no message, and then nothing comes though there is something."""
 
