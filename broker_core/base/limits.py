@@ -35,3 +35,6 @@ PROTOCOL_VERSION: Final = 21
 
 KEEP_ALIVE_SECONDS: Final = 30.0
 """Either end pings after this much silence and gives up after as much again, as the official clients do."""
+
+SENT_NUMBER_MAX: Final = 2**62
+"""Largest sequence id or time that a client sends: what is added to it on its way still fits in 64 bits."""

@@ -47,8 +47,10 @@ class AckTimeoutTracker:
         self._backoff = backoff
         self._expired = expired
         # Noise aside: 0.3 s in ticks of 0.1 s are three.
-        buckets = math.ceil(round(timeout_s / tick_s, 6)) + 1
-        self._wheel: deque[dict[Position, int]] = deque({} for _ in range(buckets))
+        self._ticks_to_expiry = math.ceil(round(timeout_s / tick_s, 6)) + 1
+        self._ticks = 0
+        # The tick with which it expires -> a bucket. Only those that are used are here: a long timeout costs nothing.
+        self._wheel: dict[int, dict[Position, int]] = {}
         self._bucket_of: dict[Position, dict[Position, int]] = {}
         self._waiting = DuePositions(1, clock, timers, expired)
         self._arrivals: deque[Taken] = deque()
@@ -77,7 +79,9 @@ class AckTimeoutTracker:
     def settle(self) -> None:
         """Track what was taken since the last look; what is tracked already keeps its time."""
         arrivals = self._arrivals
-        newest = self._wheel[-1]
+        if not arrivals:
+            return
+        newest = self._wheel.setdefault(self._ticks + self._ticks_to_expiry, {})
         while arrivals:
             position, redelivery_count = arrivals.popleft()
             if position not in self._bucket_of and position not in self._waiting and position not in self._elsewhere:
@@ -103,16 +107,15 @@ class AckTimeoutTracker:
     def clear(self) -> None:
         """Forget all."""
         self._arrivals.clear()
-        for bucket in self._wheel:
-            bucket.clear()
+        self._wheel.clear()
         self._bucket_of.clear()
         self._waiting.clear()
 
     def _tick(self) -> None:
         self._timer = self._timers.call_later(self._tick_s, self._tick)
         self.settle()
-        oldest = self._wheel.popleft()
-        self._wheel.append({})
+        self._ticks += 1
+        oldest = self._wheel.pop(self._ticks, {})
         for position in oldest:
             del self._bucket_of[position]
         if self._backoff is not None:

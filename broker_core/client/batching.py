@@ -18,7 +18,7 @@ from operator import index
 from typing import Final, NamedTuple, TypeAlias, TypedDict, cast
 
 from broker_core.base.errors import PulsarishError, UsageError
-from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT
+from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT, SENT_NUMBER_MAX
 from broker_core.base.positions import MessageId
 from broker_core.wire.compression import NONE, compress
 from broker_core.wire.entry import BytesLike, seal_entry
@@ -29,9 +29,6 @@ MESSAGE_OVERHEAD_BYTES: Final = 32
 
 OnSent: TypeAlias = Callable[[MessageId | None, PulsarishError | None], None]
 """Called once for each message: its id, or why it has none. OperationTimeoutError means that the outcome is unknown."""
-
-_NUMBER_MAX: Final = 2**62
-"""Of times and sequence ids: what is added to them on their way still fits in 64 bits."""
 
 _pack_size = struct.Struct(">I").pack
 
@@ -151,7 +148,7 @@ def _checked(
             raise UsageError("deliver_after_s is given beside deliver_at_ms", hint="give one of them")
     number = -1
     if sequence_id is not None and sequence_id >= 0:
-        number = _number("sequence_id", sequence_id, f"the highest one is {_NUMBER_MAX}")
+        number = _number("sequence_id", sequence_id, f"the highest one is {SENT_NUMBER_MAX}")
     size = MESSAGE_OVERHEAD_BYTES + (len(value) if value else 0)
     if text:
         size += len(text) if text.isascii() else _text_size("key", (text,))
@@ -189,7 +186,7 @@ def _number(what: str, value: int, hint: str) -> int:
         number = index(value)
     except TypeError as error:
         raise UsageError(f"{what} is a {type(value).__name__}", hint="give an int") from error
-    if not 0 <= number <= _NUMBER_MAX:
+    if not 0 <= number <= SENT_NUMBER_MAX:
         raise UsageError(f"{what} {value} is {'negative' if value < 0 else 'too large'}", hint=hint)
     return number
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from typing import Final, Literal, TypedDict, get_args
 
 from broker_core.base.errors import ConfigError
-from broker_core.base.limits import KEEP_ALIVE_SECONDS
+from broker_core.base.limits import KEEP_ALIVE_SECONDS, SENT_NUMBER_MAX
 from broker_core.client.callbacks import ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor
 from broker_core.client.dead_letter_policy import DeadLetterPolicy
 from broker_core.client.key_shared_policy import KeySharedPolicy
@@ -35,12 +36,24 @@ PENDING_BYTES_DEFAULT: Final = 64 * 1024 * 1024
 ACK_TIMEOUT_MIN_SECONDS: Final = 1.0
 ACK_TIMEOUT_TICK_MIN_SECONDS: Final = 0.1
 
+_INT32_MAX: Final = 2**31 - 1
+_SPAN_MAX_SECONDS: Final = 1e9
+_PRECISION_BITS_MAX: Final = 40
+"""Both are thirty years."""
+
 
 def _check_text(name: str, value: str) -> None:
     try:
         value.encode()
-    except UnicodeEncodeError as error:
+    except (AttributeError, UnicodeEncodeError) as error:
         raise ConfigError(f"{name} {value!r} is not possible", hint="give a text that UTF-8 can express") from error
+
+
+def _check_texts(name: str, texts: Mapping[str, str]) -> None:
+    try:
+        "".join((*texts, *texts.values())).encode()
+    except (AttributeError, TypeError, UnicodeEncodeError) as error:
+        raise ConfigError(f"{name} {texts!r} is not possible", hint="give a dict of texts in UTF-8") from error
 
 
 def _check_choice(name: str, value: object, choices: object) -> None:
@@ -55,6 +68,17 @@ def _check_least(least: float, **values: float) -> None:
             raise ConfigError(f"{name} {value!r} is not possible", hint=f"use a number, {least} or more")
         if value < least:
             raise ConfigError(f"{name} {value!r} is too small", hint=f"use {least} or more")
+
+
+def _check_whole(least: int, most: int, **values: int) -> None:
+    """For what is counted with, or travels as an integer: it would fail later, on the client's own thread."""
+    for name, value in values.items():
+        try:
+            is_within = least <= index(value) <= most
+        except TypeError:
+            is_within = False
+        if not is_within:
+            raise ConfigError(f"{name} {value!r} is not possible", hint=f"use a whole number from {least} to {most}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +159,11 @@ class ProducerConfig:
             max_pending_messages=self.max_pending_messages,
             auto_update_partitions_interval_s=self.auto_update_partitions_interval_s,
         )
-        _check_least(-1, initial_sequence_id=self.initial_sequence_id or 0)
+        _check_whole(-1, SENT_NUMBER_MAX, initial_sequence_id=self.initial_sequence_id or 0)
+        _check_whole(-1, _INT32_MAX, chunk_max_message_size=self.chunk_max_message_size)
         _check_text("name", self.name or "")
+        _check_text("initial_subscription_name", self.initial_subscription_name or "")
+        _check_texts("properties", self.properties)
         _check_least(0.001, send_timeout_s=self.send_timeout_s)
         if self.chunking_enabled and self.batching_enabled:
             raise ConfigError(
@@ -230,13 +257,18 @@ class ConsumerConfig:
             self.key_shared_policy.check_type(self.type)
         _check_choice("initial_position", self.initial_position, InitialPosition)
         _check_choice("regex_subscription_mode", self.regex_subscription_mode, RegexSubscriptionMode)
+        _check_text("consumer_name", self.consumer_name or "")
+        _check_texts("properties", self.properties)
+        _check_texts("subscription_properties", self.subscription_properties)
+        if self.dead_letter_policy is not None:
+            name = self.dead_letter_policy.initial_subscription_name
+            _check_text("initial_subscription_name of the dead_letter_policy", name or "")
+        _check_whole(0, _INT32_MAX, priority_level=self.priority_level, receiver_queue_size=self.receiver_queue_size)
+        _check_whole(0, _PRECISION_BITS_MAX, negative_ack_precision_bits=self.negative_ack_precision_bits)
         _check_least(
             0,
-            priority_level=self.priority_level,
-            receiver_queue_size=self.receiver_queue_size,
             acknowledgment_group_time_s=self.acknowledgment_group_time_s,
             negative_ack_redelivery_delay_s=self.negative_ack_redelivery_delay_s,
-            negative_ack_precision_bits=self.negative_ack_precision_bits,
             auto_update_partitions_interval_s=self.auto_update_partitions_interval_s,
             max_pending_chunked_message=self.max_pending_chunked_message,
             expire_time_of_incomplete_chunked_message_s=self.expire_time_of_incomplete_chunked_message_s,
@@ -250,6 +282,9 @@ class ConsumerConfig:
         if self.ack_timeout_s:
             _check_least(ACK_TIMEOUT_MIN_SECONDS, ack_timeout_s=self.ack_timeout_s)
             _check_least(ACK_TIMEOUT_TICK_MIN_SECONDS, ack_timeout_tick_s=self.ack_timeout_tick_s)
+            if self.ack_timeout_s > _SPAN_MAX_SECONDS:
+                hint = f"use {_SPAN_MAX_SECONDS:g} or less, or 0 for no timeout"
+                raise ConfigError(f"ack_timeout_s {self.ack_timeout_s!r} is too large", hint=hint)
             if self.ack_timeout_tick_s > self.ack_timeout_s:
                 raise ConfigError(
                     f"ack_timeout_tick_s {self.ack_timeout_tick_s!r} is longer than ack_timeout_s",

@@ -46,6 +46,14 @@ def test_a_message_expires_after_whole_ticks() -> None:
     assert tracked.expired == [(4000, 1)]
 
 
+def test_a_long_timeout_takes_no_memory() -> None:
+    """4.2.3 a bucket for each of thirty years' ticks filled the memory before the consumer was there."""
+    tracked = Tracked(1e9, 0.1)
+    tracked.tracker.taken(at(1), 0)
+    tracked.time.advance(10_000)
+    assert (len(tracked.tracker), tracked.expired) == (1, [])
+
+
 def test_acknowledged_messages_do_not_expire() -> None:
     """4.2.4 ack, nack and the like take it out, a cumulative ack all before it, also before the next tick."""
     tracked = Tracked(1, 0.1)
