@@ -91,7 +91,8 @@ def parse_offset_spec(text: str) -> OffsetSpec:
         if isinstance(found, str) and (word := _word(found)):
             topics[topic] = word
         elif isinstance(found, dict):
-            partitions |= once([(_partition(topic, key), _point(value)) for key, value in found.items()])
+            keys = [_partition(topic, key) for key in found]
+            partitions |= once([(key, _point(value, key)) for key, value in zip(keys, found.values(), strict=True)])
         else:
             raise ValueError(f"topic {topic} takes earliest, latest or an object of partitions")
     return OffsetSpec(None, topics, partitions)
@@ -125,25 +126,33 @@ def _partition(topic: str, key: str) -> TopicPartition:
     return TopicPartition(topic, int(key))
 
 
-def _point(value: Any) -> Point:
+def _point(value: Any, key: TopicPartition) -> Point:
     if isinstance(value, int) and not isinstance(value, bool) and -2 <= value <= LONG_MAX:
         return "latest" if value == -1 else "earliest" if value == -2 else AtIndex(value)
     if isinstance(value, str):
         if word := _word(value):
             return word
         try:
-            return _id(value)
+            return _id(value, key)
+        except _ForeignIdError:
+            raise
         except ValueError:
             pass
     raise ValueError(f"{json.dumps(value)} is no position; a partition takes {_FORMS}")
 
 
-def _id(text: str) -> Offset:
+class _ForeignIdError(ValueError):
+    """An id says that it is of another partition, where the same numbers mean another message."""
+
+
+def _id(text: str, key: TopicPartition) -> Offset:
     """An id as people and other clients write it, or the text of an offset out of a checkpoint."""
     if "@" in text:
         offset = Offset.parse(text)
     else:
         found = MessageId.parse(text)
+        if found.partition not in (-1, key.partition):
+            raise _ForeignIdError(f"{json.dumps(text)} is of partition {found.partition}, not of {key.partition}")
         offset = Offset(found.position, -1, max(found.batch_index, 0))
     if not all(0 <= number <= LONG_MAX for number in offset.position) or offset.batch > BATCH_MAX:
         raise ValueError("no broker has such an id")

@@ -134,7 +134,7 @@ class _Changes:
             raise UsageError(f"--set {text} has no value", hint="write --set POLICY=JSON")
         try:
             return self._checked(policy), json.loads(value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(
                 f"--set {policy}: {value} is not JSON ({error})", hint='write a number, true, false, "text" or {...}'
             ) from error

@@ -89,13 +89,15 @@ def delete(target: Target, topic: str, subscription: str, force: bool, yes: bool
     default="latest",
     show_default=True,
     metavar="WHERE",
-    help="Where it begins: earliest, latest, or right behind a message id.",
+    help="Where it begins: earliest, latest, or a message id, which is the first to come.",
 )
 @target_options
 def create(target: Target, topic: str, subscription: str, start: str) -> None:
     """Create a subscription, so that what is published from now on is kept for it."""
     name = TopicName.parse(topic)
     where = start if start in ("earliest", "latest") else _message_id("--from", start, "earliest, latest, or ")
+    if isinstance(where, MessageId):
+        _refuse_foreign(where, name)
     with target.admin() as admin:
         find_stats(admin, name)
         admin.create_subscription(name, subscription, where)
@@ -157,6 +159,8 @@ def expire(target: Target, topic: str, subscription: str, older_than_s: int, yes
 def reset(target: Target, topic: str, subscription: str, where: str, yes: bool) -> None:
     """Move a subscription, so that it goes on at a time or a message; its consumers reconnect."""
     place = _place(where)
+    if isinstance(place, MessageId):
+        _refuse_foreign(place, TopicName.parse(topic))
     with _moving(target, topic, subscription, f"reset to {where}, with", yes) as (admin, name):
         if place == "latest":
             admin.clear_backlog(name, subscription)
@@ -208,6 +212,15 @@ def _message_id(option: str, text: str, or_else: str = "") -> MessageId:
         return MessageId.parse(text)
     except ValueError as error:
         raise UsageError(f"{option} {error}", hint=f"write {or_else}a message id as consume prints it") from error
+
+
+def _refuse_foreign(message: MessageId, topic: TopicName) -> None:
+    """UsageError if ``message`` says that it is of another partition: here the same numbers mean another message."""
+    if message.partition not in (-1, topic.partition_index):
+        raise UsageError(
+            f"message id {message} is of partition {message.partition}, and {topic} is not",
+            hint="name that partition as the topic; an id without a partition fits everywhere",
+        )
 
 
 @contextmanager

@@ -178,7 +178,7 @@ class AdminApi:
     # -- subscriptions
 
     def create_subscription(self, topic: TopicName, subscription: str, start: str | MessageId) -> None:
-        """Create it on the topic (on every partition) at ``earliest``, ``latest`` or right behind a message."""
+        """Create it on the topic (on every partition) at ``earliest``, ``latest`` or right before a message."""
         body = start if isinstance(start, str) else _id_json(start)
         self._call("PUT", _subscription_path(topic, subscription), json.dumps(body))
 

@@ -7,6 +7,9 @@ that the broker's view of its backlog is true. Source: semantics 1.4.6, 1.9.2.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from broker_core.base.errors import UsageError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
@@ -16,6 +19,10 @@ from broker_core.client.message import Message
 from broker_core.client.network import Network
 from broker_core.client.start_point import StartPoint
 from broker_core.client.subscribing import reader_subscription
+from broker_core.client.topic_consumer import TopicConsumer
+
+_ROLLBACK_MAX_SECONDS: Final = 2**31 - 1
+"""What the protocol's field takes."""
 
 
 class AsyncReader:
@@ -41,6 +48,8 @@ class AsyncReader:
             raise UsageError(
                 f"a reader begins at message id {start} or {rollback_s} s ago, not both", hint="leave out one of them"
             )
+        if not 0 <= rollback_s <= _ROLLBACK_MAX_SECONDS:
+            raise UsageError(f"rollback_s {rollback_s} is not possible", hint=f"use 0 to {_ROLLBACK_MAX_SECONDS}")
         config = ConsumerConfig(receiver_queue_size=receiver_queue_size, read_compacted=read_compacted)
         consumer = await AsyncConsumer.create(
             network,
@@ -57,6 +66,7 @@ class AsyncReader:
                     f"{topic} has {len(consumer.children)} partitions, and message id {start} is in one of them",
                     hint="start at earliest or latest, or read that partition",
                 )
+            _refuse_foreign(start, consumer.children)
             if start == MESSAGE_ID_LATEST and inclusive:
                 await reader._step_back_to_last()
         except BaseException:
@@ -96,3 +106,14 @@ class AsyncReader:
     async def close(self) -> None:
         """Leave the broker. Harmless if closed."""
         await self.consumer.close()
+
+
+def _refuse_foreign(start: MessageId, parts: Sequence[TopicConsumer]) -> None:
+    """UsageError if ``start`` says that it is of another partition: there the same numbers mean another message."""
+    if start.partition < 0 or any(each.partition == start.partition for each in parts):
+        return
+    topic = parts[0].topic
+    raise UsageError(
+        f"message id {start} is of partition {start.partition}, and {topic} is not",
+        hint="read that partition; an id without a partition fits everywhere",
+    )

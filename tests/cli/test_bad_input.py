@@ -174,6 +174,41 @@ def test_an_id_that_no_broker_has(pulsarish: Pulsarish, topic: str, command: tup
     assert b"write earliest, latest, " in done.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("consume", "--exit", "--from"), ("sub", "create", "s", "--from"), ("sub", "reset", "s", "--yes", "--to")],
+    ids=" ".join,
+)
+def test_an_id_of_another_partition(pulsarish: Pulsarish, topic: str, command: tuple[str, ...]) -> None:
+    """Code 2: it was taken for that of another message."""
+    verbs = 2 if command[0] == "sub" else 1
+    assert pulsarish("produce", topic, "-m", "x").returncode == 0
+    if command[1] == "reset":
+        assert pulsarish("sub", "create", topic, "s").returncode == 0
+    done = pulsarish(*command[:verbs], topic, *command[verbs:], "1:0:5")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"message id 1:0:5 is of partition 5" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        (("produce", "t", "-m", "x", "--initial-sequence-id", "18446744073709551615"), b"initial_sequence_id"),
+        (("consume", "t", "-s", "s", "-t", "shared", "--priority", "99999999999"), b"priority_level"),
+        (("consume", "t", "-s", "s", "-t", "shared", "--name", "\udcff"), b"consumer_name"),
+        (("topic", "policies", "t", "--set", f"messageTTL={'[' * 100_000}"), b"is not JSON"),
+    ],
+    ids=["sequence id", "priority", "name", "policy"],
+)
+def test_what_no_broker_takes(pulsarish: Pulsarish, command: tuple[str, ...], what: bytes) -> None:
+    """Code 2 and a reason; not a traceback, and no waiting for ever."""
+    assert pulsarish("produce", "t", "-m", "x").returncode == 0
+    done = pulsarish(*command)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"error: ")
+    assert what in done.stderr
+
+
 @pytest.mark.parametrize("option", ["--url", "--http-url", "--data-dir"])
 @pytest.mark.parametrize("command", [("topic", "list"), ("produce", "t", "-m", "x")], ids=" ".join)
 def test_an_empty_address_is_not_the_default_one(pulsarish: Pulsarish, command: tuple[str, ...], option: str) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Seeking and readers, on both servers."""
 
+import json
 import time
 from collections.abc import Callable
 
@@ -199,6 +200,35 @@ def test_a_reader_of_partitions_reads_all(
     assert not reader.has_message_available()
     with pytest.raises(UsageError, match="3 partitions"):
         client.create_reader(topic, MessageId(1, 1, 0))
+
+
+def test_a_reader_takes_no_id_of_another_partition(service: Service, client: Client, topic: str) -> None:
+    """1.4.6: there the numbers mean another message; without a partition an id is taken as one of this topic."""
+    service.create_partitioned(topic, 2)
+    with client.create_producer(f"{topic}-partition-1") as producer:
+        first = producer.send("m0")
+    here = f"{topic}-partition-1"
+    for start in (first._replace(partition=0), first._replace(partition=5)):
+        with pytest.raises(UsageError, match=f"of partition {start.partition}"):
+            client.create_reader(here, start, inclusive=True)
+    for start in (first._replace(partition=1), first._replace(partition=-1)):
+        assert values(take(client.create_reader(here, start, inclusive=True), 1)) == ["m0"]
+
+
+@pytest.mark.parametrize("rollback_s", [-1, 2**31])
+def test_a_reader_goes_back_a_possible_time(client: Client, topic: str, rollback_s: int) -> None:
+    """What the protocol cannot express is told by name."""
+    with pytest.raises(UsageError, match="rollback_s"):
+        client.create_reader(topic, rollback_s=rollback_s)
+
+
+def test_a_subscription_made_at_an_id_begins_with_it(service: Service, client: Client, topic: str) -> None:
+    """Over the admin REST, which ``pulsarish sub create --from ID`` uses, on both servers: not right behind it."""
+    send(client, topic, 4, batched=False)
+    second = take(client.create_reader(topic), 2)[1].message_id
+    where = json.dumps({"ledgerId": second.ledger, "entryId": second.entry, "partitionIndex": -1})
+    service.admin("PUT", f"{admin_path(topic)}/subscription/s", where)
+    assert values(take(client.subscribe(topic, "s"), 3)) == numbered(1, 4)
 
 
 def test_a_reset_by_an_administrator_is_not_undone(service: Service, client: Client, topic: str) -> None:
