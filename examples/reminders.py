@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reminders that come when they are due, in the order of their times, after a restart too: delayed delivery at work.
+"""Reminders that come when they are due, each once, after a restart too: delayed delivery at work.
 
     python examples/reminders.py                                       # a broker is started for you
     python examples/reminders.py --service-url pulsar://127.0.0.1:6650 # or any Apache Pulsar
@@ -9,7 +9,8 @@ back, so nobody needs a timer, a table of jobs or a process that stays alive. He
 the reader is away for a moment, and all come: none before its time, each once.
 
 A broker may be told to be exact (isDelayedDeliveryDeliverAtTimeStrict). Otherwise it may deliver up to a tick, one
-second, early and so saves work; the example allows for that.
+second, early and so saves work; the example allows for that. Those that fall due within one tick come together, in no
+order.
 """
 
 from __future__ import annotations

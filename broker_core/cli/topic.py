@@ -82,7 +82,8 @@ def delete(target: Target, names: tuple[str, ...], force: bool, yes: bool, dry_r
             held = find_stats(admin, name)
             # Not how many messages: that counter begins anew whenever the topic is loaded.
             stored = human_bytes(held.get("storageSize", 0))
-            what = f"{name} with {stored} of messages and {len(_subscriptions(held))} subscriptions"
+            count = len(_subscriptions(held))
+            what = f"{name} with {stored} of messages and {count} {'subscription' if count == 1 else 'subscriptions'}"
             if dry_run:
                 say(f"would delete {what}")
                 continue

@@ -9,6 +9,7 @@ Messages one by one through producers, consumers and readers; whole entries and 
 ``read_entries`` and ``write_rows``. Errors are those of ``broker_core.base.errors``.
 """
 
+from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
 from broker_core.client.async_client import AsyncClient
 from broker_core.client.blocking import Client
 from broker_core.client.blocking_entries import CursorHandle, EntryReader, EntryWriter
@@ -41,6 +42,9 @@ __all__ = [
     "ConsumerInterceptor",
     "ConsumerEventListener",
     "Message",
+    "MessageId",
+    "MESSAGE_ID_EARLIEST",
+    "MESSAGE_ID_LATEST",
     "EntryReader",
     "EntryWriter",
     "CursorHandle",
