@@ -3,7 +3,7 @@
 
 import sys
 
-from broker_core.cli.main import main
+from broker_core.cli.entry import main
 
 if __name__ == "__main__":
     sys.exit(main())

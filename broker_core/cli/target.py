@@ -92,6 +92,10 @@ class _Directory(click.Path):
     ) -> str | bytes | os.PathLike[str]:
         if not value:
             self.fail("It is empty.", param, ctx)
+        try:
+            os.fsdecode(value).encode()
+        except UnicodeEncodeError:  # SQLite could not open the catalogue in it.
+            self.fail(f"{value!r} is not UTF-8.", param, ctx)
         return super().convert(value, param, ctx)
 
 
