@@ -38,11 +38,13 @@ def doctor(context: click.Context, data_dir: Path | None, output: Format | None)
         for file in report.files
     ]
     print_rows(rows, output)
-    say(f"examined {len(rows)} files, {report.records:,} records, {human_bytes(report.size_bytes)}")
+    records = "1 record" if report.records == 1 else f"{report.records:,} records"
+    say(f"examined {len(rows)} files, {records}, {human_bytes(report.size_bytes)}")
     if report.ok:
         say("no damage found")
         return
-    say(f"{MEANINGS[Exit.DAMAGE]}: {len(report.problems)} problems; nothing was changed")
+    problems = "1 problem" if len(report.problems) == 1 else f"{len(report.problems)} problems"
+    say(f"{MEANINGS[Exit.DAMAGE]}: {problems}; nothing was changed")
     if report.can_start:
         say("keep a copy of the directory; the broker can start on it and serves what is sound")
     else:

@@ -120,6 +120,8 @@ class _Examination:
         self._file(layout.format_path(self._directory), "format", _check_format)
         self._report.can_start = self._report.ok
         catalogue = FileReport(layout.metadata_path(self._directory), "catalogue")
+        # Looked at before SQLite has it open, whose lock would go with any other handle of the file that is closed.
+        catalogue.size_bytes = sum(map(self._size, (catalogue.path, f"{catalogue.path}-wal")))
         try:
             metadata = Metadata(self._disk, catalogue.path, create=False, migrate=False)
         except StorageError as e:
@@ -172,6 +174,14 @@ class _Examination:
                 self._done(FileReport(f"{folder}/{name}", "unknown", notes=["is no bucket; the next start removes it"]))
             else:
                 self._file(f"{folder}/{name}", "bucket", partial(_check_bucket, *parsed))
+
+    def _size(self, path: str) -> int:
+        """0 if it is not there; whoever opens it says what is wrong with it."""
+        try:
+            with closing(self._disk.open_read_only(path)) as file:
+                return file.size()
+        except OSError:
+            return 0
 
     def _file(self, path: str, kind: str, check: _Check) -> None:
         report = FileReport(path, kind)

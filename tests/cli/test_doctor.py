@@ -29,6 +29,8 @@ def test_a_sound_directory_has_no_problems(lonely: Pulsarish, tmp_path: Path) ->
     assert (done.returncode, b"no damage found" in done.stderr) == (0, True), done.stderr
     assert sum(file["records"] for file in files if file["kind"] == "ledger") >= 20
     assert not any(file["problems"] for file in files)
+    catalogue = [file["size"] for file in files if file["kind"] == "catalogue"]
+    assert sum(catalogue) >= sum(each.stat().st_size for each in (tmp_path / "d").glob("meta.db")) > 0
 
 
 def test_a_flipped_bit_is_found(lonely: Pulsarish, tmp_path: Path) -> None:
@@ -43,6 +45,7 @@ def test_a_flipped_bit_is_found(lonely: Pulsarish, tmp_path: Path) -> None:
     done = lonely("doctor", "--data-dir", "d")
     damaged = [file for file in map(json.loads, done.stdout.splitlines()) if file["problems"]]
     assert (done.returncode, [Path(file["file"]).name for file in damaged]) == (7, [largest.name])
+    assert b"stored data is damaged: 1 problem;" in done.stderr
     assert largest.read_bytes() == content
 
 
