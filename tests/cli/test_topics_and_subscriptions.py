@@ -89,6 +89,8 @@ def test_whoever_deletes_is_told_what_is_stored(pulsarish: Pulsarish, topic: str
     pulsarish("topic", "unload", topic)
     tried = pulsarish("topic", "delete", topic, "--dry-run")
     assert (tried.returncode, b" KiB of messages and 0 subscriptions" in tried.stderr) == (0, True), tried.stderr
+    pulsarish("sub", "create", topic, "s")
+    assert b"and 1 subscription\n" in pulsarish("topic", "delete", topic, "--dry-run").stderr
 
 
 def test_a_question_that_nobody_can_answer_stays_in_one_piece(pulsarish: Pulsarish, topic: str) -> None:
