@@ -40,24 +40,25 @@ def test_a_producer_loses_nothing_over_kills(broker: RunningBroker, client: Clie
     receipts: dict[int, MessageId] = {}
 
     def sender() -> None:
-        with client.create_producer("t", batching_max_messages=20, block_if_queue_full=True) as producer:
-            for number in range(6000):
+        for number in range(6000):
 
-                def on_sent(message_id: MessageId | None, failure: PulsarishError | None, number: int = number) -> None:
-                    assert message_id is not None, failure
-                    receipts[number] = message_id
+            def on_sent(message_id: MessageId | None, failure: PulsarishError | None, number: int = number) -> None:
+                assert message_id is not None, failure
+                receipts[number] = message_id
 
-                producer.send_async(f"m{number}", callback=on_sent)
-                if number % 100 == 0:
-                    pause.wait(0.01)
+            producer.send_async(f"m{number}", callback=on_sent)
+            if number % 100 == 0:
+                pause.wait(0.01)
 
     pause = threading.Event()
     sending = threading.Thread(target=sender)
-    sending.start()
-    for _ in range(3):
-        pause.wait(0.2)
-        kill_and_restart(broker)
-    sending.join(120)
+    # Attached before the first kill: to come back it has all the time that a broker takes to start.
+    with client.create_producer("t", batching_max_messages=20, block_if_queue_full=True) as producer:
+        sending.start()
+        for _ in range(3):
+            pause.wait(0.2)
+            kill_and_restart(broker)
+        sending.join(120)
     assert len(receipts) == 6000
     stored = take(client.create_reader("t"), 0)
     reader = client.create_reader("t")
