@@ -4,24 +4,21 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 
-import psutil
-
-from tests.spark.queries import eventually
+from tests.spark.queries import DEADLINE_S
 
 
 def end(pid: int, number: signal.Signals) -> None:
-    """Send a signal, and return when the process has ended.
+    """Send a signal, and return when the process has ended, with all its threads.
 
     That its ``broker.json`` is gone does not say so: a broker takes it away first, and then frees port and directory.
     """
-    os.kill(pid, number)
-    eventually(lambda: _has_ended(pid), "the broker has ended")
-
-
-def _has_ended(pid: int) -> bool:
+    process = os.pidfd_open(pid)
     try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
+        signal.pidfd_send_signal(process, number)
+        ended, _, _ = select.select([process], [], [], DEADLINE_S)
+        assert ended, f"broker {pid} did not end within {DEADLINE_S} s of {number!r}"
+    finally:
+        os.close(process)
