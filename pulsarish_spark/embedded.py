@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError, OperationTimeoutError, PulsarishError
-from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo, first_foreign
+from broker_core.base.runtime import DATA_LOCK_FILE, RUNTIME_FILE, RuntimeInfo, first_foreign
 
 IDLE_STOP_S: Final = 300
 LOG_FILE: Final = "embedded.log"
@@ -42,6 +42,7 @@ START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 20.0
 _CONNECT_TIMEOUT_S: Final = 1.0
 _POLL_S: Final = 0.02
+_PID_BYTES_MAX: Final = 32
 _GUARD_INTERVAL_S: Final = 0.5
 _LOG_TAIL_BYTES: Final = 600
 
@@ -89,6 +90,7 @@ def ensure(data_dir: Path) -> RuntimeInfo:
             return info
         _prepare(data_dir)
         with _only_starter(data_dir):
+            _await_predecessor(data_dir)
             return find(data_dir) or _start(data_dir)
 
 
@@ -185,6 +187,21 @@ def _only_starter(data_dir: Path) -> Iterator[None]:
     with (data_dir / LOCK_FILE).open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def _await_predecessor(data_dir: Path) -> None:
+    """Wait, though not for ever, while a broker has the directory that cannot be found: it is stopping, or starting."""
+    deadline = _clock.monotonic() + _STOP_TIMEOUT_S
+    with contextlib.suppress(FileNotFoundError), (data_dir / DATA_LOCK_FILE).open("rb") as lock:
+        owner = lock.read(_PID_BYTES_MAX).strip()
+        # Who is gone is not asked for: to ask is to have the lock for a moment, which somebody else may want just then.
+        if not owner.isdigit() or not _is_alive(int(owner)):
+            return
+        while find(data_dir) is None and _clock.monotonic() < deadline:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return
+            _pause.wait(_POLL_S)
 
 
 def _start(data_dir: Path) -> RuntimeInfo:

@@ -20,13 +20,17 @@ from broker_core.base.errors import ConfigError
 RUNTIME_FILE: Final = "broker.json"
 """Name of the file inside the data directory."""
 
+DATA_LOCK_FILE: Final = "LOCK"
+"""Name of the file that a broker keeps locked as long as it has the data directory, which is longer than it can be
+found there. Its text is the process id."""
+
 ENV_DATA_DIR: Final = "PULSARISH_DATA_DIR"
 ENV_SERVICE_URL: Final = "PULSARISH_SERVICE_URL"
 ENV_HTTP_URL: Final = "PULSARISH_HTTP_URL"
 DATA_SUBDIR: Final = "pulsarish"
 
 
-_OWN_BEFORE_THE_FIRST_START: Final = ("FORMAT", "LOCK", "embedded.")
+_OWN_BEFORE_THE_FIRST_START: Final = ("FORMAT", DATA_LOCK_FILE, "embedded.")
 """Beginnings of names. Whoever starts a broker for itself keeps its notes (``embedded.*``) there too."""
 
 

@@ -18,6 +18,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from broker_core.base.runtime import DATA_LOCK_FILE
+
 FORMAT_VERSION: Final = 1
 """Version of the whole directory. A broker opens this version only; another one is refused with a hint."""
 
@@ -50,7 +52,7 @@ def format_path(directory: str) -> str:
 
 
 def lock_path(directory: str) -> str:
-    return f"{directory}/LOCK"
+    return f"{directory}/{DATA_LOCK_FILE}"
 
 
 def metadata_path(directory: str) -> str:

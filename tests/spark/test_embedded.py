@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import msgspec
 import pyarrow as pa
 import pytest
@@ -19,6 +20,8 @@ import pytest
 from broker_core.base.errors import ConfigError
 from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.client import Client
+from broker_core.testing.raw_client import RawClient
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from pulsarish_spark import embedded, embedded_broker, local
 from pulsarish_spark.connection import Address
 from tests.spark.ending import end
@@ -77,6 +80,26 @@ def test_a_guard_starts_a_dead_broker_again(data_dir: Path) -> None:
             return now is not None and now.pid != first.pid
 
         eventually(replaced, "another broker serves the directory")
+
+
+def test_a_broker_that_is_stopping_is_waited_for(data_dir: Path) -> None:
+    """It cannot be found any more, but has the directory still: for seconds if a client does not read its answers."""
+    first = embedded_broker(data_dir)
+    many = f"{first.http_url}/admin/v2/persistent/public/default/many/partitions"
+    assert httpx.put(many, content="1000", timeout=60).status_code == 204
+    question = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE)
+    question.getTopicsOfNamespace.request_id = 1
+    question.getTopicsOfNamespace.namespace = "public/default"
+    with RawClient(first.service_url) as client:
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.tell(*[question] * 200)
+        client.next_command()
+        os.kill(first.pid, signal.SIGTERM)
+        eventually(lambda: not (data_dir / RUNTIME_FILE).exists(), "the broker cannot be found")
+        again = embedded_broker(data_dir)
+    assert again.pid != first.pid
+    with Client(again.service_url) as other:
+        assert other.partitions("many") == 1000
 
 
 def test_another_owner_of_the_port_does_not_matter(data_dir: Path) -> None:
