@@ -19,6 +19,7 @@ def test_seek_goes_behind_a_message(cell: Cell, kind: SubscriptionType) -> None:
     consumer = cell.consumer(topic, type=kind)
     ids = cell.send(topic, "abcd")
     take_and_ack(consumer, 4)
+    cell.service.until_acks_are_stored(topic)
     consumer.seek(ids[1])
     assert take_values(consumer, 2) == ["c", "d"]
     consumer.seek(EARLIEST)
@@ -34,6 +35,7 @@ def test_seek_goes_into_a_batch(cell: Cell) -> None:
     consumer = cell.consumer(topic)
     cell.send_batch(topic, "abcd")
     target = take_and_ack(consumer, 4)[1].message_id
+    cell.service.until_acks_are_stored(topic)
     consumer.seek(target)
     assert take_values(consumer, 2) == ["c", "d"]
 
@@ -48,6 +50,7 @@ def test_seek_by_time_is_inclusive(cell: Cell) -> None:
         pass
     cell.send(topic, "cd")
     take_and_ack(consumer, 2)
+    cell.service.until_acks_are_stored(topic)
     consumer.seek(middle)
     assert take_values(consumer, 2) == ["c", "d"]
     consumer.seek(1)
@@ -72,6 +75,8 @@ def test_seek_by_time_moves_all_partitions(cell: Cell) -> None:
     for partition in range(2):
         cell.send(f"{topic}-partition-{partition}", [f"{partition}"])
     take_and_ack(consumer, 2)
+    for partition in range(2):
+        cell.service.until_acks_are_stored(f"{topic}-partition-{partition}")
     consumer.seek(1)
     assert sorted(take_values(consumer, 2)) == ["0", "1"]
 

@@ -132,12 +132,15 @@ def test_a_lost_connection_does_not_lose_the_beginning(
         assert values(take(consumer, 1)) == [WHOLE]
 
 
-def test_a_seek_brings_everything_back(consumer: Consumer, raw: RawChunks, producer: Producer) -> None:
+def test_a_seek_brings_everything_back(
+    service: Service, topic: str, consumer: Consumer, raw: RawChunks, producer: Producer
+) -> None:
     """1.4.6, 3.1.11 what was acknowledged around chunks too."""
     raw.send("A0", 3)
     producer.send("b")
     (message,) = take(consumer, 1)
     consumer.acknowledge_cumulative(message, wait=True)
+    service.until_acks_are_stored(topic)
     consumer.seek(MESSAGE_ID_EARLIEST)
     for name in ("A1", "A2"):
         raw.send(name, 3)

@@ -18,13 +18,14 @@ from tests.client.helpers import assert_nothing_comes, numbered, send, take, val
 @pytest.mark.parametrize("batched", [True, False])
 @pytest.mark.parametrize("index_acks", [True, False])
 def test_seek_by_id_goes_behind_it_or_to_it(
-    client: Client, topic: str, batched: bool, inclusive: bool, index_acks: bool
+    service: Service, client: Client, topic: str, batched: bool, inclusive: bool, index_acks: bool
 ) -> None:
     """1.4.6 exclusive by default, also inside a batch, and after everything was acknowledged."""
     send(client, topic, 30, batched=batched)
     consumer = client.subscribe(topic, "s", initial_position="earliest", batch_index_ack_enabled=index_acks)
     messages = take(consumer, 30)
     consumer.acknowledge_cumulative(messages[-1], wait=True)
+    service.until_acks_are_stored(topic)
     for target in (14, 0, 29, 9, 10):
         consumer.seek(messages[target].message_id, inclusive=inclusive)
         first = target if inclusive else target + 1
@@ -104,18 +105,21 @@ def test_seek_by_time_is_inclusive(client: Client, topic: str) -> None:
     assert_nothing_comes(consumer)
 
 
-def test_seeking_forgets_acks_and_nacks_that_wait(client: Client, topic: str) -> None:
+def test_seeking_forgets_acks_and_nacks_that_wait(service: Service, client: Client, topic: str) -> None:
     """1.4.6 and 3.1.11 a seek clears the client's queue and trackers."""
-    send(client, topic, 10, batched=False)
     consumer = client.subscribe(
         topic, "s", type="shared", initial_position="earliest", negative_ack_redelivery_delay_s=0.2,
         acknowledgment_group_time_s=30,
     )  # fmt: skip
+    send(client, topic, 1)
+    consumer.acknowledge(take(consumer, 1)[0], wait=True)
+    service.until_acks_are_stored(topic)
+    send(client, topic, 10, batched=False, first=1)
     messages = take(consumer, 10)
     consumer.acknowledge(messages[0])
     consumer.negative_acknowledge(messages[9])
     consumer.seek(MESSAGE_ID_EARLIEST)
-    assert sorted(values(take(consumer, 10))) == sorted(numbered(0, 10))
+    assert sorted(values(take(consumer, 11))) == sorted(numbered(0, 11))
     assert_nothing_comes(consumer, 0.5)
 
 
@@ -237,6 +241,7 @@ def test_a_reset_by_an_administrator_is_not_undone(service: Service, client: Cli
     consumer = client.subscribe(topic, "s", type="failover", initial_position="earliest")
     messages = take(consumer, 10)
     consumer.acknowledge_cumulative(messages[-1], wait=True)
+    service.until_acks_are_stored(topic)
     for _ in range(2):
         before = messages[0].publish_time_ms - 1000
         service.admin("POST", f"{admin_path(topic)}/subscription/s/resetcursor/{before}")
