@@ -41,7 +41,8 @@ class Stalls:
     def __init__(self, seed: str, chance: float, log: str | None) -> None:
         self._draw = random.Random(f"{seed}-{os.getpid()}")
         self._chance = chance
-        self._log = log
+        # Open from the beginning: a test may leave the process no file to open.
+        self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if log is not None else -1
         self._counts: dict[tuple[CodeType, str], int] = {}
         self._ours: dict[CodeType, bool] = {}
         self._recount_at = time.monotonic() + RECOUNT_SECONDS
@@ -87,10 +88,9 @@ class Stalls:
     def _stall(self, code: CodeType, event: str, for_s: float) -> None:
         line = f"{threading.current_thread().name} {for_s} s at {event} of {code.co_qualname}"
         self._told.append(line)
-        if self._log is not None:
+        if self._log >= 0:
             who = os.environ.get("PYTEST_CURRENT_TEST", f"process {os.getpid()}")
-            with open(self._log, "a", encoding="utf-8") as log:
-                log.write(f"{who}: {line}\n")
+            os.write(self._log, f"{who}: {line}\n".encode())
         time.sleep(for_s)
 
 
