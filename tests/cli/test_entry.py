@@ -10,6 +10,8 @@ import pytest
 
 from tests.cli.conftest import environment
 
+pytestmark = pytest.mark.usefixtures("interruptible")  # Whether interrupts are ignored is inherited.
+
 _INTERRUPTED_AT_IMPORT = """
 import os, runpy, signal, sys
 
