@@ -10,6 +10,7 @@ import pytest
 
 from tests.behaviour.cell import Cell, take, take_all, take_and_ack, take_values, values
 from tests.behaviour.interface import EARLIEST, LATEST, SubscriptionType
+from tests.client.helpers import until_acks_are_stored
 
 
 @pytest.mark.parametrize("kind", ["Exclusive", "Shared"])
@@ -19,7 +20,7 @@ def test_seek_goes_behind_a_message(cell: Cell, kind: SubscriptionType) -> None:
     consumer = cell.consumer(topic, type=kind)
     ids = cell.send(topic, "abcd")
     take_and_ack(consumer, 4)
-    cell.service.until_acks_are_stored(topic)
+    until_acks_are_stored(cell.service, topic)
     consumer.seek(ids[1])
     assert take_values(consumer, 2) == ["c", "d"]
     consumer.seek(EARLIEST)
@@ -35,7 +36,7 @@ def test_seek_goes_into_a_batch(cell: Cell) -> None:
     consumer = cell.consumer(topic)
     cell.send_batch(topic, "abcd")
     target = take_and_ack(consumer, 4)[1].message_id
-    cell.service.until_acks_are_stored(topic)
+    until_acks_are_stored(cell.service, topic)
     consumer.seek(target)
     assert take_values(consumer, 2) == ["c", "d"]
 
@@ -50,7 +51,7 @@ def test_seek_by_time_is_inclusive(cell: Cell) -> None:
         pass
     cell.send(topic, "cd")
     take_and_ack(consumer, 2)
-    cell.service.until_acks_are_stored(topic)
+    until_acks_are_stored(cell.service, topic)
     consumer.seek(middle)
     assert take_values(consumer, 2) == ["c", "d"]
     consumer.seek(1)
@@ -76,7 +77,7 @@ def test_seek_by_time_moves_all_partitions(cell: Cell) -> None:
         cell.send(f"{topic}-partition-{partition}", [f"{partition}"])
     take_and_ack(consumer, 2)
     for partition in range(2):
-        cell.service.until_acks_are_stored(f"{topic}-partition-{partition}")
+        until_acks_are_stored(cell.service, f"{topic}-partition-{partition}")
     consumer.seek(1)
     assert sorted(take_values(consumer, 2)) == ["0", "1"]
 

@@ -3,8 +3,6 @@
 
 import http.client
 import itertools
-import json
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,9 +13,6 @@ import pytest
 from broker_core.base.names import TopicName
 from broker_core.client import Client
 from broker_core.testing.running_broker import RunningBroker
-
-STORED_SECONDS_MAX = 30.0
-"""How long a server may take to store an acknowledgement."""
 
 
 @dataclass(frozen=True)
@@ -45,20 +40,6 @@ class Service:
             return content
         finally:
             connection.close()
-
-    def until_acks_are_stored(self, topic: str, subscription: str = "s") -> None:
-        """Return when the first acknowledgements of a subscription are stored.
-
-        Apache Pulsar confirms them while it makes the ledger for them, and a seek that comes then is undone when the
-        ledger is there: one in 3,500 was lost, none after this.
-        """
-        deadline = time.monotonic() + STORED_SECONDS_MAX
-        while self.kind == "apache":
-            cursor = json.loads(self.admin("GET", f"{admin_path(topic)}/internalStats"))["cursors"][subscription]
-            if cursor["state"] == "Open" and cursor["cursorLedgerLastEntry"] > 0:
-                return
-            assert time.monotonic() < deadline, cursor
-            time.sleep(0.01)
 
     def create_partitioned(self, topic: str, partitions: int) -> None:
         self.admin("PUT", f"{admin_path(topic)}/partitions", str(partitions))

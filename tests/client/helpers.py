@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What several tests of the client do: send numbered messages, take messages, wait for something to become true."""
 
+import json
 import time
 from collections.abc import Callable
 
@@ -74,3 +75,18 @@ def unload_under(consumer: Consumer, service: Service, topic: str) -> None:
         lambda: part.attachments > attachments and part._attachment.connection is not None,
         "the consumer is attached again",
     )
+
+
+def until_acks_are_stored(service: Service, topic: str, subscription: str = "s") -> None:
+    """Return when the first acknowledgements of a subscription are stored.
+
+    Apache Pulsar confirms them while it makes the ledger for them, and a seek that comes then is undone when the ledger
+    is there: one in 3,500 was lost, none after this.
+    """
+
+    def stored() -> bool:
+        cursor = json.loads(service.admin("GET", f"{admin_path(topic)}/internalStats"))["cursors"][subscription]
+        return bool(cursor["state"] == "Open" and cursor["cursorLedgerLastEntry"] > 0)
+
+    if service.kind == "apache":
+        eventually(stored, "the first acknowledgements are stored")

@@ -16,7 +16,7 @@ from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.conftest import Service
-from tests.client.helpers import WAIT_S, assert_nothing_comes, take, unload_under, values
+from tests.client.helpers import WAIT_S, assert_nothing_comes, take, unload_under, until_acks_are_stored, values
 from tests.client.raw_chunks import RawChunks
 from tests.client.scenes import flows, run
 from tests.client.scripted_broker import Peer, ScriptedBroker, plain_entry
@@ -140,7 +140,7 @@ def test_a_seek_brings_everything_back(
     producer.send("b")
     (message,) = take(consumer, 1)
     consumer.acknowledge_cumulative(message, wait=True)
-    service.until_acks_are_stored(topic)
+    until_acks_are_stored(service, topic)
     consumer.seek(MESSAGE_ID_EARLIEST)
     for name in ("A1", "A2"):
         raw.send(name, 3)

@@ -11,7 +11,7 @@ from broker_core.base.errors import UsageError
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
 from broker_core.client import Client
 from tests.client.conftest import Service, admin_path
-from tests.client.helpers import assert_nothing_comes, numbered, send, take, values
+from tests.client.helpers import assert_nothing_comes, numbered, send, take, until_acks_are_stored, values
 
 
 @pytest.mark.parametrize("inclusive", [False, True])
@@ -25,7 +25,7 @@ def test_seek_by_id_goes_behind_it_or_to_it(
     consumer = client.subscribe(topic, "s", initial_position="earliest", batch_index_ack_enabled=index_acks)
     messages = take(consumer, 30)
     consumer.acknowledge_cumulative(messages[-1], wait=True)
-    service.until_acks_are_stored(topic)
+    until_acks_are_stored(service, topic)
     for target in (14, 0, 29, 9, 10):
         consumer.seek(messages[target].message_id, inclusive=inclusive)
         first = target if inclusive else target + 1
@@ -113,7 +113,7 @@ def test_seeking_forgets_acks_and_nacks_that_wait(service: Service, client: Clie
     )  # fmt: skip
     send(client, topic, 1)
     consumer.acknowledge(take(consumer, 1)[0], wait=True)
-    service.until_acks_are_stored(topic)
+    until_acks_are_stored(service, topic)
     send(client, topic, 10, batched=False, first=1)
     messages = take(consumer, 10)
     consumer.acknowledge(messages[0])
@@ -241,7 +241,7 @@ def test_a_reset_by_an_administrator_is_not_undone(service: Service, client: Cli
     consumer = client.subscribe(topic, "s", type="failover", initial_position="earliest")
     messages = take(consumer, 10)
     consumer.acknowledge_cumulative(messages[-1], wait=True)
-    service.until_acks_are_stored(topic)
+    until_acks_are_stored(service, topic)
     for _ in range(2):
         before = messages[0].publish_time_ms - 1000
         service.admin("POST", f"{admin_path(topic)}/subscription/s/resetcursor/{before}")

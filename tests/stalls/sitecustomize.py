@@ -91,7 +91,7 @@ class Stalls:
         if self._log >= 0:
             who = os.environ.get("PYTEST_CURRENT_TEST", f"process {os.getpid()}")
             os.write(self._log, f"{who}: {line}\n".encode())
-        time.sleep(for_s)
+        time.sleep(for_s)  # the stall itself: no waiting for anything
 
 
 def _of_environment() -> Stalls | None:
