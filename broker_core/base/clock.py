@@ -22,6 +22,10 @@ class Clock(Protocol):
         """Seconds from an arbitrary origin, never decreasing. Only differences mean anything."""
         ...
 
+    def uptime(self) -> float:
+        """As ``monotonic``, with another origin, and it goes on while the machine sleeps, where the system can tell."""
+        ...
+
 
 class SystemClock:
     """The machine's own clocks."""
@@ -31,6 +35,10 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def uptime(self) -> float:
+        # macOS and others have no such clock; there a sleep is taken for a jump of the wall clock.
+        return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class TimerHandle(Protocol):

@@ -305,6 +305,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "directory, MiB; of a disk smaller than ten times this, a tenth of it. 0 = a full disk stops the broker.",
         ),
     ] = 256
+    clock_jump_tolerance_seconds: Annotated[
+        int,
+        _Meta(
+            ge=1,
+            description="A wall clock that jumps ahead by more than this makes nothing older: expiry, retention by age "
+            "and quotas by age go on from the time before, until it comes back or the broker is restarted, seconds.",
+        ),
+    ] = 300
     write_buffer_high_bytes: Annotated[
         int, _Meta(ge=65_536, description="Unsent bytes to one client at which its dispatch pauses.")
     ] = 8 * 1024 * 1024

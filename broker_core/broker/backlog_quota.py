@@ -15,10 +15,10 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Protocol
 
-from broker_core.base.clock import Clock
 from broker_core.base.errors import ProducerBlockedQuotaError, ProducerBlockedQuotaException, ServerError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
+from broker_core.broker.age_clock import AgeClock
 from broker_core.broker.cursor import Cursor
 from broker_core.broker.expiry import publish_time_ms
 from broker_core.broker.policies import BacklogQuota, Quotas
@@ -40,7 +40,7 @@ class QuotaHost(Protocol):
     @property
     def log(self) -> TopicLog: ...
     @property
-    def clock(self) -> Clock: ...
+    def age_clock(self) -> AgeClock: ...
     @property
     def quotas(self) -> Quotas: ...
     @property
@@ -90,7 +90,7 @@ def enforce(topic: QuotaHost) -> None:
     if quotas.size.policy == _EVICTION and _too_large(topic, quotas.size):
         _evict_by_size(topic, quotas.size.limit_bytes)
     if quotas.age.policy == _EVICTION and _too_old(topic, quotas.age):
-        before_ms = topic.clock.now_ms() - quotas.age.limit_s * 1000
+        before_ms = topic.age_clock.now_ms() - quotas.age.limit_s * 1000
         for subscription in _durable(topic):
             subscription.expiry.pass_older(before_ms)
 
@@ -105,7 +105,7 @@ def _too_old(topic: QuotaHost, quota: BacklogQuota) -> bool:
     if quota.limit_s <= 0:
         return False
     oldest_ms = oldest_publish_ms(topic)
-    return oldest_ms is not None and oldest_ms + quota.limit_s * 1000 < topic.clock.now_ms()
+    return oldest_ms is not None and oldest_ms + quota.limit_s * 1000 < topic.age_clock.now_ms()
 
 
 def _refusal(topic: QuotaHost, quota: BacklogQuota, why: str) -> ServerError:

@@ -20,6 +20,7 @@ from broker_core.base.limits import PARTITIONS_MAX
 from broker_core.base.names import PARTITION_MARK, NamespaceName, TopicName
 from broker_core.base.settings import Settings
 from broker_core.base.suggest import did_you_mean
+from broker_core.broker.age_clock import AgeClock
 from broker_core.broker.disk_reserve import DiskReserve
 from broker_core.broker.namespaces import NamespaceFullError, Namespaces
 from broker_core.broker.non_persistent import NonPersistentTopic, NonPersistentTopics
@@ -79,6 +80,7 @@ class Broker:
         self._surroundings = Surroundings(
             store,
             clock,
+            AgeClock(clock, settings.clock_jump_tolerance_seconds),
             timers,
             settings,
             quotas_under(settings),

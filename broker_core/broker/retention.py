@@ -52,7 +52,7 @@ def trim(topic: Topic, *, retained: bool = True) -> None:
 def _deletable_through(topic: Topic, acked: Position, retained: bool) -> Position | None:
     """The last entry of the newest ledger that may go, all older ones included; None if not even the oldest may."""
     retention = retention_of(topic.settings)
-    now_ms = topic.clock.now_ms()
+    now_ms = topic.age_clock.now_ms()
     left_bytes = topic.log.size_bytes
     through: Position | None = None
     for ledger in topic.log.ledgers():

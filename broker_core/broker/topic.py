@@ -25,6 +25,7 @@ from broker_core.base.names import TopicName, check_not_reserved, check_subscrip
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker import deduplication_cursor
+from broker_core.broker.age_clock import AgeClock
 from broker_core.broker.backlog_quota import refusal_of_producers
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.cursor import Cursor
@@ -68,6 +69,7 @@ class Surroundings:
 
     store: Store
     clock: Clock
+    age_clock: AgeClock
     timers: Timers
     settings: Settings
     quotas: Quotas
@@ -93,6 +95,7 @@ class Topic:
         self.topic_id = topic_id
         self.log = log
         self.clock = surroundings.clock
+        self.age_clock = surroundings.age_clock
         self.timers = surroundings.timers
         self.settings = surroundings.settings
         self.quotas = surroundings.quotas

@@ -185,14 +185,14 @@ def expire_topic(topic: Topic, *, at_once: bool = False) -> None:
     ttl_s = topic.settings.ttl_duration_default_in_seconds
     if ttl_s:
         for subscription in topic.subscriptions.values():
-            subscription.expiry.pass_older(topic.clock.now_ms() - ttl_s * 1000, at_once=at_once)
+            subscription.expiry.pass_older(topic.age_clock.now_ms() - ttl_s * 1000, at_once=at_once)
 
 
 def end_unused_subscriptions(topic: Topic) -> None:
     """Delete the durable subscriptions of the topic that had no consumer for longer than it allows."""
     limit_ms = topic.settings.subscription_expiration_time_minutes * 60_000
     for subscription in list(topic.subscriptions.values()) if limit_ms else ():
-        unused_ms = topic.clock.now_ms() - subscription.last_active_ms
+        unused_ms = topic.age_clock.now_ms() - subscription.last_active_ms
         if subscription.durable and not subscription.consumers and unused_ms > limit_ms:
             logger.info("unused subscription deleted topic=%s subscription=%s", topic.name, subscription.name)
             topic.delete_subscription(subscription.name)

@@ -41,6 +41,9 @@ class VirtualTimers:
     def monotonic(self) -> float:
         return self._passed_ms / 1000
 
+    def uptime(self) -> float:
+        return self._passed_ms / 1000
+
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> _Handle:
         invariant(delay_s >= 0, "a timer of %s s", delay_s)
         handle = _Handle(callback)

@@ -189,7 +189,7 @@ async def expire_everywhere(request: Request) -> Response:
 
 def _expire(found: list[tuple[Topic, Subscription]], seconds: int) -> None:
     for topic, subscription in found:
-        if not subscription.expiry.pass_older(topic.clock.now_ms() - seconds * 1000, at_once=True):
+        if not subscription.expiry.pass_older(topic.age_clock.now_ms() - seconds * 1000, at_once=True):
             raise ConflictError(f"messages of subscription {subscription.name!r} are being expired already")
 
 
