@@ -8,13 +8,14 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.apache_pulsar.start import SHORT_LIVED, ApachePulsar, UnavailableError, running
+from tests.apache_pulsar.start import INDEXED, SHORT_LIVED, ApachePulsar, UnavailableError, running
 
 # How long an example takes says more about the machine's other work than about the code. The same code gets the same
 # examples, so that a run fails for what was changed; ``make soak`` and ``make sim`` look for what nobody has seen.
@@ -26,7 +27,7 @@ settings.load_profile("repeatable")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-LONGEST_FIRST: Final = ("spark-programs", "pulsar", "spark")
+LONGEST_FIRST: Final = ("spark-programs", "pulsar", "spark", "pulsar-indexed")
 """Groups of minutes. Those behind them fill the gaps; the slow ones of them begin too."""
 
 
@@ -41,7 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Everything on the shared Spark session runs in one worker, everything that starts a Spark of its own in another, so
     that there is one of these at a time; everything with a real Pulsar on one Pulsar, and there all that uses its Java
-    client, so that there is one of these too. Other tests stay with their file, whose fixtures then start once.
+    client, so that there is one of these too; a second Pulsar, which tells indexes, has a worker to itself. Other tests
+    stay with their file, whose fixtures then start once.
     """
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
@@ -57,7 +59,10 @@ def _group(item: pytest.Item) -> str:
     if item.get_closest_marker("spark"):
         return "spark" if "spark" in getattr(item, "fixturenames", ()) else "spark-programs"
     cell = getattr(item, "callspec", None)
-    with_java_client = cell is not None and cell.params.get("cell") == "java"
+    kind = None if cell is None else cell.params.get("cell")
+    if kind == "apache-indexed":
+        return "pulsar-indexed"
+    with_java_client = kind == "java"
     return "pulsar" if with_java_client or item.get_closest_marker("pulsar") else item.nodeid.partition("::")[0]
 
 
@@ -79,8 +84,18 @@ def interruptible() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def apache_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApachePulsar]:
     """A real Apache Pulsar; tests that use it have the marker ``pulsar``. Skips where there is no Java or Maven."""
+    yield from _pulsar(tmp_path_factory.mktemp("apache-pulsar"), {})
+
+
+@pytest.fixture(scope="session")
+def apache_pulsar_indexed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApachePulsar]:
+    """One that tells clients the index of each message, as ours does. Tests of it have a worker to themselves."""
+    yield from _pulsar(tmp_path_factory.mktemp("apache-pulsar-indexed"), INDEXED)
+
+
+def _pulsar(directory: Path, settings: Mapping[str, str]) -> Iterator[ApachePulsar]:
     try:
-        with running(tmp_path_factory.mktemp("apache-pulsar"), java_options=SHORT_LIVED) as pulsar:
+        with running(directory, settings, java_options=SHORT_LIVED) as pulsar:
             yield pulsar
     except UnavailableError as missing:
         pytest.skip(str(missing))

@@ -72,6 +72,14 @@ SETTINGS: Final = {
     "nettyMaxFrameSizeBytes": "5253120",
 }
 
+_INTERCEPT: Final = "org.apache.pulsar.common.intercept"
+INDEXED: Final = {
+    "brokerEntryMetadataInterceptors": f"{_INTERCEPT}.AppendBrokerTimestampMetadataInterceptor,"
+    f"{_INTERCEPT}.AppendIndexMetadataInterceptor",
+    "exposingBrokerEntryMetadataToClientEnabled": "true",
+}
+"""For ``settings``: each entry gets the broker's time and the index of its last message, and clients are told."""
+
 
 class UnavailableError(Exception):
     """This machine cannot run Apache Pulsar; the text says what is missing."""

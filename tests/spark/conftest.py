@@ -3,71 +3,20 @@
 
 from __future__ import annotations
 
-import json
 import os
-import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import pulsarish_spark
-from broker_core.client import Client
+from broker_core.testing.running_broker import RunningBroker
+from tests.spark.brokers import Broker
+from tests.spark.engine import Engine
 
 Load = Callable[..., DataFrame]
-
-
-@dataclass(frozen=True, slots=True)
-class Broker:
-    """A running broker and what tests do with it beside Spark."""
-
-    service_url: str
-    http_url: str
-
-    def admin(self, method: str, path: str, body: object = None) -> Any:
-        """One admin REST call."""
-        request = urllib.request.Request(
-            f"{self.http_url}/admin/v2/{path}",
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            text = answer.read()
-        return json.loads(text) if text else None
-
-    def create(self, topic: str, partitions: int) -> str:
-        """Make a partitioned topic."""
-        self.admin("PUT", f"persistent/public/default/{topic}/partitions", partitions)
-        return topic
-
-    def grow(self, topic: str, partitions: int) -> None:
-        """Give a topic more partitions."""
-        self.admin("POST", f"persistent/public/default/{topic}/partitions", partitions)
-
-    def backlog(self, topic: str, subscription: str = "pulsarish-spark") -> int:
-        """Messages that a subscription has not acknowledged, as tools see it."""
-        stats = self.admin("GET", f"persistent/public/default/{topic}/stats")
-        return int(stats["subscriptions"][subscription]["msgBacklog"])
-
-    def send(self, topic: str, values: list[str], **options: Any) -> None:
-        """Write rows with the bulk writer; ``options`` are its own."""
-        with Client(self.service_url) as client, client.write_rows(topic, **options) as writer:
-            writer.write(pa.record_batch({"key": pa.array(values), "value": pa.array(values)}))
-            writer.flush()
-
-    def send_one_by_one(self, topic: str, values: list[str]) -> None:
-        """Write every value as an entry of its own."""
-        self.send(topic, values, batching_max_messages=1)
-
-
-def numbers(start: int, end: int) -> list[str]:
-    """What most tests write: numbers as text."""
-    return [str(i) for i in range(start, end)]
+Start = Callable[..., Engine]
 
 
 def values(frame: DataFrame) -> list[int]:
@@ -87,6 +36,36 @@ def broker() -> Iterator[Broker]:
     """A broker of its own for this run."""
     with pulsarish_spark.local() as running:
         yield Broker(running.service_url, running.http_url)
+
+
+_PULSARS = {"apache": "apache_pulsar", "apache-indexed": "apache_pulsar_indexed"}
+
+
+@pytest.fixture(
+    scope="session", params=["pulsarish", *(pytest.param(kind, marks=pytest.mark.pulsar) for kind in _PULSARS)]
+)
+def cell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Each test runs on our broker, on an Apache Pulsar as it comes, and on one that tells message indexes."""
+    if request.param in _PULSARS:
+        pulsar = request.getfixturevalue(_PULSARS[request.param])
+        yield Broker(pulsar.service_url, pulsar.http_url, request.param)
+    else:
+        with RunningBroker(tmp_path_factory.mktemp("cell") / "data") as running:
+            yield Broker(running.service_url, running.http_url, request.param)
+
+
+@pytest.fixture
+def start(cell: Broker) -> Iterator[Start]:
+    """``start(topic=..., option=...)``: a query without a session on each kind of broker, stopped at the end."""
+    started: list[Engine] = []
+
+    def make(**options: str | int) -> Engine:
+        started.append(Engine(cell.service_url, **options))
+        return started[-1]
+
+    yield make
+    for engine in started:
+        engine.stop()
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from broker_core.client import Client
 from broker_core.client.message import Message
-from tests.spark.conftest import Broker, Load, failure, numbers, values
+from tests.spark.brokers import Broker, numbers
+from tests.spark.conftest import Load, failure, values
 
 pytestmark = pytest.mark.spark
 

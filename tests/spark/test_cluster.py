@@ -16,7 +16,7 @@ import pyspark
 import pytest
 
 from pulsarish_spark import use_this_python
-from tests.spark.conftest import Broker
+from tests.spark.brokers import Broker
 from tests.spark.queries import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]

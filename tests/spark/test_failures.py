@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pulsarish_spark import embedded, embedded_broker
-from tests.spark.conftest import Broker, numbers
+from tests.spark.brokers import Broker, numbers
 from tests.spark.queries import Collector, eventually, finish, follow
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]

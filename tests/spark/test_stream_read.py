@@ -11,7 +11,8 @@ import pytest
 
 from pulsarish_spark.progress import PartitionLag, lag
 from pulsarish_spark.topics import TopicPartition
-from tests.spark.conftest import Broker, Load, failure, numbers
+from tests.spark.brokers import Broker, numbers
+from tests.spark.conftest import Load, failure
 from tests.spark.queries import Collector, drain, eventually, finish, follow
 
 pytestmark = pytest.mark.spark

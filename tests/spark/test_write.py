@@ -11,7 +11,8 @@ from pyspark.sql.functions import window
 
 from broker_core.base.hashing import partition_of_key
 from broker_core.client import Client
-from tests.spark.conftest import Broker, Load, failure, numbers, values
+from tests.spark.brokers import Broker, numbers
+from tests.spark.conftest import Load, failure, values
 from tests.spark.queries import finish
 
 pytestmark = pytest.mark.spark

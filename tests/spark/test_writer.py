@@ -11,7 +11,7 @@ import pytest
 from broker_core.base.errors import RowsUnconfirmedError
 from pulsarish_spark.options import Side, write_options
 from pulsarish_spark.writer import write_rows
-from tests.spark.conftest import Broker
+from tests.spark.brokers import Broker
 
 pytestmark = pytest.mark.spark
 

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Broker``: a running broker, ours or a real Apache Pulsar, and what an administrator and writers do on it in tests.
+
+Topics have short names here and lie in public/default. Knows nothing of Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+
+from broker_core.base.names import TopicName
+from broker_core.base.positions import MessageId, Position
+from broker_core.client import Client
+from broker_core.client.admin import AdminApi
+
+Kind = Literal["pulsarish", "apache", "apache-indexed"]
+
+TIMEOUT_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A running broker and what tests do with it beside Spark."""
+
+    service_url: str
+    http_url: str
+    kind: Kind = "pulsarish"
+
+    @property
+    def tells_indexes(self) -> bool:
+        """Whether clients learn the index of a message. Apache Pulsar does so only if it is configured to."""
+        return self.kind != "apache"
+
+    def admin(self, method: str, path: str, body: object = None) -> Any:
+        """One admin REST call."""
+        request = urllib.request.Request(
+            f"{self.http_url}/admin/v2/{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    @contextmanager
+    def control(self) -> Iterator[AdminApi]:
+        """All other calls of an administrator."""
+        with AdminApi(self.http_url, timeout_s=TIMEOUT_S) as api:
+            yield api
+
+    # -- topics
+
+    def create(self, topic: str, partitions: int) -> str:
+        """Make a topic; 0 partitions: a plain one."""
+        with self.control() as api:
+            api.create_topic(TopicName.parse(topic), partitions)
+        return topic
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        with self.control() as api:
+            api.grow_partitions(TopicName.parse(topic), partitions)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic under whoever uses it."""
+        with self.control() as api:
+            api.delete_topic(TopicName.parse(topic), force=True)
+
+    def unload(self, topic: str) -> None:
+        """What a moved bundle and a restarted broker do to a topic. Apache Pulsar begins a new ledger then."""
+        with self.control() as api:
+            api.unload(TopicName.parse(topic))
+
+    def trim(self, topic: str) -> None:
+        """Delete the ledgers that nobody needs any more; Apache Pulsar answers before it has done so."""
+        self.admin("POST", f"persistent/public/default/{topic}/trim")
+
+    def ledgers(self, topic: str) -> list[int]:
+        """The ledgers of a plain topic or one partition, oldest first."""
+        with self.control() as api:
+            return [int(each["ledgerId"]) for each in api.internal_stats(TopicName.parse(topic), 0)["ledgers"]]
+
+    def drop_acknowledged(self, topic: str) -> None:
+        """Delete all that every subscription has acknowledged; return when it is gone. Others come back meanwhile."""
+        old = self.ledgers(topic)[:-1]
+        self.trim(topic)
+        eventually(lambda: not set(old) & set(self.ledgers(topic)), f"the ledgers {old} of {topic} are gone")
+
+    # -- subscriptions
+
+    def subscribe(self, topic: str, subscription: str, at: Literal["earliest", "latest"] = "earliest") -> None:
+        """Make a subscription."""
+        with self.control() as api:
+            api.create_subscription(TopicName.parse(topic), subscription, at)
+
+    def unsubscribe(self, topic: str, subscription: str) -> None:
+        """Delete a subscription under whoever uses it."""
+        with self.control() as api:
+            api.delete_subscription(TopicName.parse(topic), subscription, force=True)
+
+    def skip(self, topic: str, subscription: str, entries: int) -> None:
+        """Pass over the next entries; ``topic`` is a plain topic or one partition."""
+        with self.control() as api:
+            api.skip_messages(TopicName.parse(topic), subscription, entries)
+
+    def skip_all(self, topic: str, subscription: str) -> None:
+        """Pass over the whole backlog."""
+        with self.control() as api:
+            api.clear_backlog(TopicName.parse(topic), subscription)
+
+    def expire(self, topic: str, subscription: str, older_than_s: int) -> None:
+        """Pass over what is older; what the TTL does at its next check."""
+        with self.control() as api:
+            api.expire_messages(TopicName.parse(topic), subscription, older_than_s)
+
+    def reset(self, topic: str, subscription: str, to: Position) -> None:
+        """Put a subscription right before an entry of a plain topic or one partition."""
+        with self.control() as api:
+            api.reset_to_message(TopicName.parse(topic), subscription, MessageId(to.ledger, to.entry))
+
+    def subscriptions(self, topic: str) -> list[str]:
+        """Names of the durable subscriptions of a plain topic or one partition."""
+        return [str(name) for name in self.admin("GET", f"persistent/public/default/{topic}/subscriptions")]
+
+    def backlog(self, topic: str, subscription: str = "pulsarish-spark") -> int:
+        """Messages that a subscription has not acknowledged, as tools see it."""
+        stats = self.admin("GET", f"persistent/public/default/{topic}/stats")
+        return int(stats["subscriptions"][subscription]["msgBacklog"])
+
+    def mark_delete(self, topic: str, subscription: str) -> Position:
+        """The last entry up to which a subscription of a plain topic or one partition is acknowledged."""
+        with self.control() as api:
+            cursor = api.internal_stats(TopicName.parse(topic), 0)["cursors"][subscription]
+        return MessageId.parse(cursor["markDeletePosition"]).position
+
+    # -- messages
+
+    def send(self, topic: str, values: Sequence[str], **options: Any) -> None:
+        """Write rows with the bulk writer; ``options`` are its own."""
+        with Client(self.service_url) as client, client.write_rows(topic, **options) as writer:
+            writer.write(pa.record_batch({"key": pa.array(values), "value": pa.array(values)}))
+            writer.flush()
+
+    def send_one_by_one(self, topic: str, values: Sequence[str]) -> None:
+        """Write every value as an entry of its own."""
+        self.send(topic, values, batching_max_messages=1)
+
+
+def numbers(start: int, end: int) -> list[str]:
+    """What most tests write: numbers as text."""
+    return [str(i) for i in range(start, end)]
+
+
+def eventually(check: Callable[[], bool], what: str) -> None:
+    """Return when ``check`` holds."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not check():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"in {TIMEOUT_S:g} s it never became true that {what}")
+        time.sleep(0.02)
