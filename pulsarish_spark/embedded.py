@@ -29,6 +29,7 @@ from urllib.parse import urlsplit
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError, OperationTimeoutError, PulsarishError
+from broker_core.base.private_files import DIRECTORY_MODE, private_opener
 from broker_core.base.runtime import DATA_LOCK_FILE, RUNTIME_FILE, RuntimeInfo, first_foreign
 
 IDLE_STOP_S: Final = 300
@@ -72,7 +73,7 @@ class Ports(NamedTuple):
 def find(data_dir: Path) -> RuntimeInfo | None:
     """The broker that serves ``data_dir`` now, if there is one."""
     try:
-        with (data_dir / RUNTIME_FILE).open("rb") as file:
+        with open(data_dir / RUNTIME_FILE, "rb", opener=private_opener) as file:
             info = RuntimeInfo.read(file)
     except FileNotFoundError:
         return None
@@ -171,7 +172,7 @@ class Guard:
 
 def _prepare(data_dir: Path) -> None:
     """Make the directory if there is none. EmbeddedBrokerError, and nothing of ours in it, if it is somebody else's."""
-    data_dir.mkdir(parents=True, exist_ok=True)
+    data_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
     names = os.listdir(data_dir)
     has_been_ours = "FORMAT" in names or "meta.db" in names  # If they are damaged, the broker says how to mend them.
     if not has_been_ours and (foreign := first_foreign(names)):
@@ -184,7 +185,7 @@ def _prepare(data_dir: Path) -> None:
 @contextlib.contextmanager
 def _only_starter(data_dir: Path) -> Iterator[None]:
     """Wait until nobody else is starting a broker of ``data_dir``. The lock ends with the process that holds it."""
-    with (data_dir / LOCK_FILE).open("ab") as lock:
+    with open(data_dir / LOCK_FILE, "ab", opener=private_opener) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -192,7 +193,10 @@ def _only_starter(data_dir: Path) -> Iterator[None]:
 def _await_predecessor(data_dir: Path) -> None:
     """Wait, though not for ever, while a broker has the directory that cannot be found: it is stopping, or starting."""
     deadline = _clock.monotonic() + _STOP_TIMEOUT_S
-    with contextlib.suppress(FileNotFoundError), (data_dir / DATA_LOCK_FILE).open("rb") as lock:
+    with (
+        contextlib.suppress(FileNotFoundError),
+        open(data_dir / DATA_LOCK_FILE, "rb", opener=private_opener) as lock,
+    ):
         owner = lock.read(_PID_BYTES_MAX).strip()
         # Who is gone is not asked for: to ask is to have the lock for a moment, which somebody else may want just then.
         if not owner.isdigit() or not _is_alive(int(owner)):
@@ -227,7 +231,7 @@ def _launch(data_dir: Path, ports: Ports, *, idle_stop_s: int) -> subprocess.Pop
     """Start a broker in a session of its own: no signal meant for its starter reaches it."""
     command = [sys.executable, "-m", "broker_core", "serve", "--data-dir", str(data_dir.absolute())]
     command += ["--port", str(ports.service), "--http-port", str(ports.http), "--idle-stop", str(idle_stop_s)]
-    with (data_dir / LOG_FILE).open("ab") as log:
+    with open(data_dir / LOG_FILE, "ab", opener=private_opener) as log:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
 
@@ -281,7 +285,8 @@ def _accepts(service_url: str) -> bool:
 
 def _last_ports(data_dir: Path) -> Ports:
     try:
-        kept = json.loads((data_dir / PORTS_FILE).read_bytes())
+        with open(data_dir / PORTS_FILE, "rb", opener=private_opener) as file:
+            kept = json.load(file)
         return Ports(int(kept["service"]), int(kept["http"]))
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return Ports()
@@ -290,13 +295,16 @@ def _last_ports(data_dir: Path) -> Ports:
 def _keep_ports(data_dir: Path, info: RuntimeInfo) -> None:
     ports = Ports(urlsplit(info.service_url).port or 0, urlsplit(info.http_url).port or 0)
     draft = data_dir / f"{PORTS_FILE}.{os.getpid()}"
-    draft.write_text(json.dumps(ports._asdict()))
+    draft.unlink(missing_ok=True)
+    with open(draft, "x", opener=private_opener) as file:
+        json.dump(ports._asdict(), file)
     draft.replace(data_dir / PORTS_FILE)
 
 
 def _last_words(data_dir: Path) -> str:
     try:
-        lines = (data_dir / LOG_FILE).read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip().splitlines()
+        with open(data_dir / LOG_FILE, "rb", opener=private_opener) as log:
+            lines = log.read()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip().splitlines()
     except FileNotFoundError:
         return "it left no log"
     if not lines:

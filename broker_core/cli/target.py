@@ -137,10 +137,11 @@ def directory_or_default(data_dir: Path | None, env: Mapping[str, str]) -> Path:
 
 def running_broker(data_dir: Path) -> RuntimeInfo:
     """What the broker of ``data_dir`` left there; ConnectionLostError if none runs."""
+    from broker_core.base.private_files import private_opener
     from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 
     try:
-        with (data_dir / RUNTIME_FILE).open("rb") as file:
+        with open(data_dir / RUNTIME_FILE, "rb", opener=private_opener) as file:
             info = RuntimeInfo.read(file)
     except OSError:
         info = None

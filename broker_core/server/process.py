@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import resource
 import signal
@@ -26,11 +27,14 @@ import msgspec
 
 from broker_core import __version__
 from broker_core.base.errors import StorageError
+from broker_core.base.private_files import OTHERS, open_to_others, private_opener
 from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.base.settings import Settings
 from broker_core.server.broker_server import BrokerServer
 from broker_core.storage import layout
 from broker_core.storage.handles import HANDLES_MAX
+
+logger = logging.getLogger(__name__)
 
 EXIT_FAILURE: Final = 1
 """The broker could not start: data directory locked or damaged, port taken."""
@@ -68,6 +72,7 @@ def serve(
     Raises ConfigError, DataDirLockedError or another StorageError, or OSError for a port that cannot be had.
     """
     data_dir = data_dir.absolute()
+    os.umask(OTHERS)  # SQLite takes the usual permissions for its files
     try:
         data_dir.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -105,6 +110,7 @@ async def _serve(
     info = RuntimeInfo(
         pid=os.getpid(), service_url=server.node.service_url, http_url=server.node.http_url, version=__version__
     )
+    _tell_what_others_may_read(data_dir)
     runtime_file = data_dir / RUNTIME_FILE
     _write_runtime_file(runtime_file, info)
     _tune_garbage_collector()
@@ -187,10 +193,17 @@ def _tune_allocator() -> None:
     del lesson
 
 
+def _tell_what_others_may_read(data_dir: Path) -> None:
+    """What the broker makes is for its user alone; what it finds was perhaps made for others on purpose."""
+    if found := open_to_others(str(data_dir)):
+        logger.warning("others than the owner may use the data: %s; chmod -R go= %s", ", ".join(found), data_dir)
+
+
 def _write_runtime_file(path: Path, info: RuntimeInfo) -> None:
     """All at once, and with the number that the file keeps when it gets its name."""
     fresh = path.with_name(path.name + ".new")
-    with fresh.open("wb") as file:
+    fresh.unlink(missing_ok=True)
+    with open(fresh, "xb", opener=private_opener) as file:
         file.write(msgspec.structs.replace(info, file_number=os.fstat(file.fileno()).st_ino).encode())
     fresh.replace(path)
 
@@ -198,7 +211,7 @@ def _write_runtime_file(path: Path, info: RuntimeInfo) -> None:
 def _remove_runtime_file(path: Path) -> None:
     """Unless it is another broker's by now."""
     with contextlib.suppress(OSError):
-        with path.open("rb") as file:
+        with open(path, "rb", opener=private_opener) as file:
             info = RuntimeInfo.read(file)
         if info is not None and info.pid == os.getpid():
             path.unlink()

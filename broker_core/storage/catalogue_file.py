@@ -38,6 +38,13 @@ class Change(NamedTuple):
     rows: int
 
 
+def _refuse_what_is_no_file(disk: Disk, path: str) -> None:
+    """NotAFileError if a link or the like has the name of the catalogue or of its log: SQLite would follow it."""
+    for each in (path, path + "-wal"):
+        with suppress(FileNotFoundError):
+            disk.open_read_only(each).close()
+
+
 class CatalogueFile:
     """The file of one data directory. Used by one thread at a time: at start and end the loop's, between the worker."""
 
@@ -54,6 +61,7 @@ class CatalogueFile:
             raise DataFormatError(f"{path} is missing, so what the data directory holds is unknown", hint=_HINT_DAMAGED)
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
         with _translated():
+            _refuse_what_is_no_file(disk, path)
             self._db = apsw.Connection(path, flags=flags, vfs=self._vfs.vfs_name if self._vfs else None)
         try:
             with _translated():

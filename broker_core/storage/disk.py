@@ -14,11 +14,12 @@ import errno
 import fcntl
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 from broker_core.base.errors import DataDirLockedError, DiskFailedError
+from broker_core.base.private_files import DIRECTORY_MODE, private_opener
 
 _BUFFERS_PER_CALL: Final = 1024
 """IOV_MAX of Linux: more buffers in one ``pwritev`` are an error."""
@@ -78,7 +79,10 @@ class Disk(Protocol):
     """A tree of files. Paths are absolute strings with ``/`` between the parts."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing. With ``create`` the file must not exist, without it must."""
+        """Open for reading and writing. With ``create`` the file must not exist, without it must.
+
+        NotAFileError, as from ``open_read_only``: there is a link, a pipe or the like in its place.
+        """
         ...
 
     def open_read_only(self, path: str) -> File:
@@ -200,16 +204,16 @@ class RealDisk:
         weakref.finalize(self, _close_all, self._reserve, self._directories)
 
     def open(self, path: str, *, create: bool = False) -> File:
-        return RealFile(self._open(path, os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0)), path)
+        flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0)
+        return RealFile(self._from_reserve(private_opener, path, flags), path)
 
     def open_read_only(self, path: str) -> File:
-        return RealFile(self._open(path, os.O_RDONLY), path)
+        return RealFile(self._from_reserve(private_opener, path, os.O_RDONLY), path)
 
-    def _open(self, path: str, flags: int) -> int:
-        flags |= os.O_CLOEXEC
+    def _from_reserve(self, opener: Callable[[str, int], int], path: str, flags: int) -> int:
         while True:
             try:
-                fd = os.open(path, flags, 0o600)
+                fd = opener(path, flags)
             except OSError as e:
                 if e.errno not in TOO_MANY_FILES or not self._reserve:
                     raise
@@ -235,7 +239,7 @@ class RealDisk:
         parent = os.path.dirname(path)
         self.mkdir(parent)
         try:
-            os.mkdir(path, 0o700)
+            os.mkdir(path, DIRECTORY_MODE)
         except FileExistsError:
             if not os.path.isdir(path):
                 raise
@@ -249,7 +253,8 @@ class RealDisk:
 
     def sync_dir(self, directory: str) -> None:
         if directory not in self._directories:
-            self._directories[directory] = self._open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            self._directories[directory] = self._from_reserve(os.open, directory, flags)
         os.fsync(self._directories[directory])
 
     def space(self, directory: str) -> Space:
@@ -257,7 +262,7 @@ class RealDisk:
         return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
     def lock(self, path: str) -> Lock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = private_opener(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

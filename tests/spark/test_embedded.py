@@ -54,6 +54,29 @@ def test_two_starters_at_once_end_with_one_broker(data_dir: Path) -> None:
     assert {str(found.pid)} == pids
 
 
+def test_what_it_leaves_is_for_its_owner_alone(data_dir: Path) -> None:
+    """Whatever the umask of whoever starts it: the directory, the log, the lock and the ports."""
+    usual = os.umask(0)
+    try:
+        embedded_broker(data_dir)
+    finally:
+        os.umask(usual)
+    everything = [data_dir, *data_dir.rglob("*")]
+    assert {each.name for each in everything} >= {embedded.LOG_FILE, embedded.LOCK_FILE, embedded.PORTS_FILE}
+    assert {each: oct(each.stat().st_mode) for each in everything if each.stat().st_mode & 0o077} == {}
+
+
+@pytest.mark.parametrize("name", [embedded.LOG_FILE, embedded.LOCK_FILE, RUNTIME_FILE])
+def test_no_file_is_opened_through_a_link(name: str, data_dir: Path) -> None:
+    """Whoever could leave a link in the directory had us write into any file of the user."""
+    data_dir.mkdir()
+    (data_dir / name).symlink_to(data_dir.with_name("elsewhere"))
+    with pytest.raises(embedded.EmbeddedBrokerError, match=f"{name} is a symbolic link instead of a file"):
+        embedded_broker(data_dir)
+    (data_dir / name).unlink()
+    assert not data_dir.with_name("elsewhere").exists()
+
+
 def test_a_killed_broker_comes_back_at_the_same_address_with_its_data(data_dir: Path) -> None:
     """So that clients that were connected find it again."""
     first = embedded_broker(data_dir)
