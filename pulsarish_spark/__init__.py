@@ -5,8 +5,15 @@
 
 ``register(spark)`` is only needed where Spark's own discovery of the module ``pyspark_pulsarish`` does not work;
 ``local()`` runs a broker of its own for a test or a notebook; ``embedded_broker()`` finds or starts the one that is
-used where no address is given; ``use_this_python()`` saves one from the wrong interpreter in Spark's workers.
+used where no address is given; ``use_this_python()`` saves one from the wrong interpreter in Spark's workers;
+``progress`` tells how far a query is behind.
 """
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from pulsarish_spark.connection import embedded_broker
 from pulsarish_spark.embedded import LocalBroker, local
@@ -14,12 +21,23 @@ from pulsarish_spark.interpreter import use_this_python
 from pulsarish_spark.loss import DataLossError
 from pulsarish_spark.source import PulsarishSource, register
 
+if TYPE_CHECKING:
+    from pulsarish_spark import progress
+
 __all__ = [
     "DataLossError",
     "LocalBroker",
     "PulsarishSource",
     "embedded_broker",
     "local",
+    "progress",
     "register",
     "use_this_python",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """``pulsarish_spark.progress`` needs no import of its own, and costs those nothing who do not ask for it."""
+    if name == "progress":
+        return importlib.import_module("pulsarish_spark.progress")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,11 +16,9 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +29,7 @@ from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError, OperationTimeoutError, PulsarishError
 from broker_core.base.private_files import DIRECTORY_MODE, private_opener
 from broker_core.base.runtime import DATA_LOCK_FILE, RUNTIME_FILE, RuntimeInfo, first_foreign
+from pulsarish_spark.passing_folders import passing_folder
 
 IDLE_STOP_S: Final = 300
 LOG_FILE: Final = "embedded.log"
@@ -127,20 +126,23 @@ class LocalBroker(NamedTuple):
 def local(data_dir: str | os.PathLike[str] | None = None) -> Iterator[LocalBroker]:
     """Run a broker of its own on free ports for the length of the block, for tests and notebooks.
 
-    It is stopped at the end, and its data is deleted unless it lies in a ``data_dir`` that was named. Raises
-    EmbeddedBrokerError if it cannot start, as where another broker serves ``data_dir``.
+    It is stopped at the end, and its data is deleted unless it lies in a ``data_dir`` that was named; if owner and
+    broker are killed, the next call deletes it. Raises EmbeddedBrokerError if it cannot start, as where another broker
+    serves ``data_dir``.
     """
-    directory = Path(tempfile.mkdtemp(prefix="pulsarish-")) if data_dir is None else named_directory(data_dir)
-    with _usable(directory):
-        _prepare(directory)
-        process = _launch(directory, Ports(), idle_stop_s=LOCAL_IDLE_STOP_S)
-    try:
+    with contextlib.ExitStack() as stack:
+        if data_dir is None:
+            directory, lock = stack.enter_context(passing_folder())
+        else:
+            directory, lock = named_directory(data_dir), None
+        with _usable(directory):
+            _prepare(directory)
+            process = _launch(
+                directory, Ports(), idle_stop_s=LOCAL_IDLE_STOP_S, kept_open=() if lock is None else (lock,)
+            )
+        stack.callback(_end, process)
         info = _await_ready(directory, process, only=process.pid)
         yield LocalBroker(info.service_url, info.http_url, directory, process.pid)
-    finally:
-        _end(process)
-        if data_dir is None:
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 class Guard:
@@ -227,12 +229,16 @@ def _started(data_dir: Path, ports: Ports) -> RuntimeInfo:
     return _await_ready(data_dir, process)
 
 
-def _launch(data_dir: Path, ports: Ports, *, idle_stop_s: int) -> subprocess.Popen[bytes]:
-    """Start a broker in a session of its own: no signal meant for its starter reaches it."""
+def _launch(
+    data_dir: Path, ports: Ports, *, idle_stop_s: int, kept_open: tuple[int, ...] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a broker in a session of its own: no signal meant for its starter reaches it. It shares ``kept_open``."""
     command = [sys.executable, "-m", "broker_core", "serve", "--data-dir", str(data_dir.absolute())]
     command += ["--port", str(ports.service), "--http-port", str(ports.http), "--idle-stop", str(idle_stop_s)]
     with open(data_dir / LOG_FILE, "ab", opener=private_opener) as log:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=kept_open
+        )
 
 
 def _await_ready(data_dir: Path, process: subprocess.Popen[bytes], *, only: int | None = None) -> RuntimeInfo:

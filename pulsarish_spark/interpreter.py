@@ -9,6 +9,7 @@ that of ``pulsarish_python``'s command, the same interpreter that starts sooner,
 
 import os
 import sys
+import warnings
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Final
@@ -22,10 +23,26 @@ def use_this_python(environment: MutableMapping[str, str] | None = None) -> None
 
     Args:
         environment: What the driver is started with; by default this process's own. ``PYSPARK_PYTHON`` wins if set.
+
+    Warns if this process has started Spark already: its Java keeps the environment that it was started with, also when
+    the session is stopped and made again.
     """
+    own = environment is None
     environment = os.environ if environment is None else environment
     if "PYSPARK_PYTHON" in environment:
         return
+    if own and _spark_runs():
+        warnings.warn(
+            "use_this_python() comes too late: Spark was started before, with the first python3 on the PATH for its "
+            "workers; restart Python (or the notebook's kernel) and call it before the session is made",
+            stacklevel=2,
+        )
     python = Path(sys.executable)
     environment["PATH"] = os.pathsep.join([str(python.parent), *filter(None, [environment.get("PATH")])])
     environment["PYSPARK_PYTHON"] = QUICK_START if python.with_name(QUICK_START).exists() else python.name
+
+
+def _spark_runs() -> bool:
+    """Whether this process has a Java for Spark. Who never imported pyspark need not do it now."""
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    return getattr(context, "_gateway", None) is not None

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from broker_core.client.admin import AdminApi
 
 
+_NO_TYPE = "None"
+"""What the statistics call the type of a subscription without consumers."""
+
 subscription_argument = click.argument(
     "subscription", callback=lambda context, parameter, name: check_subscription_name(name)
 )
@@ -249,7 +252,7 @@ def find_subscription(admin: AdminApi, topic: TopicName, subscription: str) -> d
 def _row(subscription: str, stats: dict[str, Any]) -> Row:
     return {
         "subscription": subscription,
-        "type": stats.get("type") or None,
+        "type": None if stats.get("type") == _NO_TYPE else stats.get("type"),
         "msgBacklog": stats.get("msgBacklog", 0),
         "unackedMessages": stats.get("unackedMessages", 0),
         "consumers": len(stats.get("consumers") or ()),

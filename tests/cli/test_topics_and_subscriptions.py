@@ -130,7 +130,7 @@ def test_what_to_do_next_names_the_namespace(pulsarish: Pulsarish) -> None:
 
 
 def test_subscriptions_are_listed_and_deleted(broker: RunningBroker, pulsarish: Pulsarish, topic: str) -> None:
-    """Type, backlog and consumers; an unknown one is suggested; deleting needs --yes."""
+    """Type (none without a consumer), backlog, consumers; an unknown one is suggested; deleting needs --yes."""
     for text in ("1", "2", "3"):
         pulsarish("produce", topic, "-m", text)
     with (
@@ -145,6 +145,8 @@ def test_subscriptions_are_listed_and_deleted(broker: RunningBroker, pulsarish: 
         assert (row["consumers"], row["activeConsumerName"], row["durable"]) == (1, "c1", True)
         stats = json.loads(pulsarish("sub", "stats", topic, "billing", "-o", "json").stdout)
         assert [each["consumerName"] for each in stats["consumers"]] == ["c1"]
+    (row,) = _objects(pulsarish("sub", "list", topic).stdout)
+    assert (row["type"], row["consumers"]) == (None, 0)
     wrong = pulsarish("sub", "stats", topic, "biling")
     assert (wrong.returncode, b'did you mean "billing"?' in wrong.stderr) == (3, True)
     assert pulsarish("sub", "delete", topic, "billing").returncode == 2

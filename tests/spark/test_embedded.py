@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.client import Client
 from broker_core.testing.raw_client import RawClient
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
-from pulsarish_spark import embedded, embedded_broker, local
+from pulsarish_spark import embedded, embedded_broker, local, passing_folders
 from pulsarish_spark.connection import Address
 from tests.spark.ending import end
 from tests.spark.queries import eventually
@@ -227,6 +228,40 @@ def test_a_local_broker_leaves_nothing_behind() -> None:
     assert not directory.exists()
     with pytest.raises(ProcessLookupError):
         os.kill(broker.pid, 0)
+
+
+LOCAL = """
+import time
+from pulsarish_spark import local
+with local() as broker:
+    print(broker.data_dir, broker.pid, flush=True)
+    time.sleep(3600)
+"""
+
+
+def test_what_killed_owners_leave_is_swept_and_nothing_that_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder goes once its owner and its broker are both dead, in whichever order; what nobody made here stays."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    not_ours = tmp_path / "pulsarish-notes"
+    not_ours.mkdir()
+    command = [sys.executable, "-c", LOCAL]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with (
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as first,
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as second,
+    ):
+        said = [owner.stdout.readline().split() for owner in (first, second) if owner.stdout]
+        folders, brokers = [Path(words[0]) for words in said], [int(words[1]) for words in said]
+        end(first.pid, signal.SIGKILL)
+        end(brokers[1], signal.SIGKILL)
+        passing_folders.sweep()
+        assert [folder.exists() for folder in folders] == [True, True]
+        end(brokers[0], signal.SIGKILL)
+        end(second.pid, signal.SIGKILL)
+    with local() as broker:
+        assert sorted(tmp_path.iterdir()) == sorted([not_ours, broker.data_dir])
 
 
 def test_a_local_broker_is_never_somebody_else_s(data_dir: Path) -> None:

@@ -8,6 +8,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from pulsarish_spark import use_this_python
@@ -85,6 +86,16 @@ def test_workers_get_the_interpreter_of_the_driver() -> None:
     assert found is not None
     assert os.path.samefile(Path(found).parent, Path(sys.executable).parent)
     assert environment["PATH"].endswith(os.pathsep + "/usr/bin")
+
+
+def test_a_call_after_spark_has_started_says_that_it_is_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would change nothing, and the error about the format comes only later; a second call is none of that."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setenv("PATH", "/usr/bin")
+    monkeypatch.setattr(pyspark.SparkContext, "_gateway", object())
+    with pytest.warns(UserWarning, match=r"comes too late: Spark was started before, .*; restart Python"):
+        use_this_python()
+    use_this_python()
 
 
 def test_a_choice_of_the_user_stays() -> None:
