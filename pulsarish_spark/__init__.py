@@ -35,9 +35,10 @@ __all__ = [
     "use_this_python",
 ]
 
+if not TYPE_CHECKING:  # or a checker would believe in any name
 
-def __getattr__(name: str) -> ModuleType:
-    """``pulsarish_spark.progress`` needs no import of its own, and costs those nothing who do not ask for it."""
-    if name == "progress":
-        return importlib.import_module("pulsarish_spark.progress")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> ModuleType:
+        """``pulsarish_spark.progress`` needs no import of its own, and costs those nothing who do not ask for it."""
+        if name == "progress":
+            return importlib.import_module("pulsarish_spark.progress")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
