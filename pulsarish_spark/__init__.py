@@ -9,20 +9,12 @@ used where no address is given; ``use_this_python()`` saves one from the wrong i
 ``progress`` tells how far a query is behind.
 """
 
-from __future__ import annotations
-
-import importlib
-from types import ModuleType
-from typing import TYPE_CHECKING
-
+from pulsarish_spark import progress
 from pulsarish_spark.connection import embedded_broker
 from pulsarish_spark.embedded import LocalBroker, local
 from pulsarish_spark.interpreter import use_this_python
 from pulsarish_spark.loss import DataLossError
 from pulsarish_spark.source import PulsarishSource, register
-
-if TYPE_CHECKING:
-    from pulsarish_spark import progress
 
 __all__ = [
     "DataLossError",
@@ -34,11 +26,3 @@ __all__ = [
     "register",
     "use_this_python",
 ]
-
-if not TYPE_CHECKING:  # or a checker would believe in any name
-
-    def __getattr__(name: str) -> ModuleType:
-        """``pulsarish_spark.progress`` needs no import of its own, and costs those nothing who do not ask for it."""
-        if name == "progress":
-            return importlib.import_module("pulsarish_spark.progress")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
