@@ -235,6 +235,7 @@ def _launch(
     """Start a broker in a session of its own: no signal meant for its starter reaches it. It shares ``kept_open``."""
     command = [sys.executable, "-m", "broker_core", "serve", "--data-dir", str(data_dir.absolute())]
     command += ["--port", str(ports.service), "--http-port", str(ports.http), "--idle-stop", str(idle_stop_s)]
+    command += ["--set", f"logFile={(data_dir / LOG_FILE).absolute()}"]  # so that the broker keeps it short
     with open(data_dir / LOG_FILE, "ab", opener=private_opener) as log:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=kept_open

@@ -22,6 +22,8 @@ DelayedTracking = Literal[
     "org.apache.pulsar.broker.delayed.BucketDelayedDeliveryTrackerFactory",
     "org.apache.pulsar.broker.delayed.InMemoryDelayedDeliveryTrackerFactory",
 ]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
 SubscriptionTypeName = Literal["Exclusive", "Shared", "Failover", "Key_Shared"]
 
 
@@ -284,6 +286,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     force_delete_namespace_allowed: Annotated[
         bool, _Meta(description="Whether a namespace can be deleted together with its topics, by force.")
     ] = False
+
+    # -- the log
+    log_level: Annotated[
+        LogLevel, _Meta(description="What is logged: this level and all above. A refused request is info.")
+    ] = "info"
+    log_format: Annotated[
+        LogFormat, _Meta(description="How a line of the log looks; json: one object, with the values by name.")
+    ] = "text"
+    log_file: Annotated[
+        str,
+        _Meta(
+            description="Where the log goes instead of stderr, and stderr with it. At 8 MiB the file begins anew; the "
+            "one before it is kept as FILE.1."
+        ),
+    ] = ""
 
     # -- protection
     max_connections: Annotated[int, _Meta(ge=1, description="Client connections at a time; more are refused.")] = 10_000

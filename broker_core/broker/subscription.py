@@ -276,9 +276,10 @@ class Subscription:
             self._settle_acks((consumer,), on_done)
 
     def _refuse_ack(self, error: ServerError, on_done: OnDone | None) -> None:
-        logger.warning("ack refused topic=%s subscription=%s reason=%s", self._host.name, self.name, error)
         if on_done is not None:
-            on_done(error)
+            on_done(error)  # who asked for an answer gets it, and that is logged
+        else:
+            logger.info("ack refused topic=%s subscription=%s reason=%s", self._host.name, self.name, error)
 
     def ack_entries(self, ledger: int, acks: Sequence[EntryAcks], on_done: OnDone | None) -> None:
         """``ack`` of whole entries of one ledger, each by itself: the usual one, so those of many consumers at a time.

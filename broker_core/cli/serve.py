@@ -66,6 +66,12 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
     metavar="SECONDS",
     help="Stop after this long without a connection. [default: never]",
 )
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="What is said on stderr: this and all above. [default: info]",
+)
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Lines of text, or of JSON. [default: text]")
 @settings_options
 def serve(
     data_dir: Path | None,
@@ -73,6 +79,8 @@ def serve(
     http_port: int,
     durability: str | None,
     idle_stop: int | None,
+    log_level: str | None,
+    log_format: str | None,
     assignments: tuple[str, ...],
     config_file: Path | None,
 ) -> None:
@@ -83,7 +91,12 @@ def serve(
 
     if port == http_port != 0:
         raise UsageError(f"--port and --http-port are both {port}", hint="choose two, or 0 for any free one")
-    options = {"durability": durability, "idleStopSeconds": None if idle_stop is None else str(idle_stop)}
+    options = {
+        "durability": durability,
+        "idleStopSeconds": None if idle_stop is None else str(idle_stop),
+        "logLevel": log_level,
+        "logFormat": log_format,
+    }
     resolved = resolve(
         file=config_file,
         env=os.environ,

@@ -7,6 +7,8 @@ has open. Invariant: a command leaves only when all changes that it may speak of
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,6 +20,17 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 NO_REQUEST: Final = 2**64 - 1
 """The request id of what answers no request: -1 in an unsigned field, as Pulsar's broker sends it."""
+
+_log: Final = logging.getLogger(__name__)
+
+_REASONS: Final[dict[int, Callable[[BaseCommand], str]]] = {
+    BaseCommand.SEND_ERROR: lambda answer: answer.send_error.message,
+    BaseCommand.ACK_RESPONSE: lambda answer: answer.ackResponse.message,
+    BaseCommand.LOOKUP_RESPONSE: lambda answer: answer.lookupTopicResponse.message,
+    BaseCommand.PARTITIONED_METADATA_RESPONSE: lambda answer: answer.partitionMetadataResponse.message,
+    BaseCommand.ERROR: lambda answer: answer.error.message if answer.error.request_id != NO_REQUEST else "",
+}
+"""Where an answer says why a request is refused; "" if it is not. What ends the connection is logged as that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +52,10 @@ class Link:
     features: ClientFeatures = field(default_factory=ClientFeatures)
 
     def send(self, command: BaseCommand) -> None:
-        """Queue a command as one frame."""
+        """Queue a command as one frame; a refusal is logged."""
+        reason = _REASONS[command.type](command) if command.type in _REASONS else ""
+        if reason:
+            _log.info("request refused peer=%s client=%s reason=%s", self.peer_address, self.features.version, reason)
         if not self.commits.recorded:
             self.outbox.hold()
             self.commits.when_recorded(self._recorded)

@@ -18,7 +18,6 @@ import logging
 import os
 import resource
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
@@ -31,6 +30,7 @@ from broker_core.base.private_files import OTHERS, open_to_others, private_opene
 from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.base.settings import Settings
 from broker_core.server.broker_server import BrokerServer
+from broker_core.server.log import Log
 from broker_core.storage import layout
 from broker_core.storage.handles import HANDLES_MAX
 
@@ -69,6 +69,8 @@ def serve(
 ) -> None:
     """Serve until a signal or the idle stop. ``on_ready`` is called once, when both ports accept connections.
 
+    The logging of this process is the broker's from here on.
+
     Raises ConfigError, DataDirLockedError or another StorageError, or OSError for a port that cannot be had.
     """
     data_dir = data_dir.absolute()
@@ -80,8 +82,11 @@ def serve(
             f"the data directory {data_dir} cannot be made: {error.filename}: {error.strerror}",
             hint="choose another directory",
         ) from error
+    log = Log()
+    log.begin(settings.log_level, settings.log_format, settings.log_file)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(settings, data_dir, host, port, http_port, on_ready))
+        runner.run(_serve(settings, data_dir, host, port, http_port, on_ready, log))
+    log.tell_repeats(at_end=True)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -101,6 +106,7 @@ async def _serve(
     port: int,
     http_port: int,
     on_ready: Callable[[RuntimeInfo], None],
+    log: Log,
 ) -> None:
     stop = asyncio.Event()
     _handle_signals(stop)
@@ -117,10 +123,16 @@ async def _serve(
     _tune_allocator()
     try:
         on_ready(info)
-        await _until_time_to_stop(server, settings.idle_stop_seconds, data_dir, stop)
+        logger.info(
+            "broker started version=%s pid=%d data=%s service=%s http=%s durability=%s",
+            *(__version__, info.pid, data_dir, info.service_url, info.http_url, settings.durability),
+        )
+        reason = await _until_time_to_stop(server, settings.idle_stop_seconds, data_dir, stop, log)
+        logger.info("broker stops reason=%s connections=%d", reason, server.connections_open)
     finally:
         _remove_runtime_file(runtime_file)
         await server.stop()
+    logger.info("broker stopped pid=%d", info.pid)
 
 
 def _handle_signals(stop: asyncio.Event) -> None:
@@ -139,9 +151,9 @@ def _handle_signals(stop: asyncio.Event) -> None:
 
 
 async def _until_time_to_stop(
-    server: BrokerServer, idle_stop_seconds: int, data_dir: Path, stop: asyncio.Event
-) -> None:
-    """Return at a signal, or when nobody was connected for ``idle_stop_seconds`` (0: never) at a stretch."""
+    server: BrokerServer, idle_stop_seconds: int, data_dir: Path, stop: asyncio.Event, log: Log
+) -> str:
+    """Return why: a signal, or nobody was connected for ``idle_stop_seconds`` (0: never) at a stretch."""
     clock = asyncio.get_running_loop().time
     lock_path = Path(layout.lock_path(str(data_dir)))
     lock_number = _file_number(lock_path)
@@ -149,12 +161,14 @@ async def _until_time_to_stop(
     while not stop.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), min(_CHECK_SECONDS, idle_stop_seconds or _CHECK_SECONDS))
+        log.tell_repeats()
         if _file_number(lock_path) != lock_number:
             _die(StorageError(f"{data_dir} was removed or replaced under the broker, which cannot keep anything now"))
         if server.connections_open or server.connections_made != made:
             idle_since, made = clock(), server.connections_made
         elif idle_stop_seconds and clock() - idle_since >= idle_stop_seconds:
-            return
+            return f"nobody was connected for {idle_stop_seconds} s"
+    return "a signal"
 
 
 def _file_number(path: Path) -> int:
@@ -220,6 +234,5 @@ def _remove_runtime_file(path: Path) -> None:
 def _die(error: StorageError) -> NoReturn:
     """Stop on the spot. No clean-up: nothing may be written to a disk in an unknown state."""
     with contextlib.suppress(OSError):  # stderr may be a file on the very disk that failed
-        sys.stderr.write(f"pulsarish: {error}\n")
-        sys.stderr.flush()
+        logger.critical("broker stops at once reason=%s", error)
     os._exit(EXIT_DISK_FAILED)

@@ -52,7 +52,11 @@ def test_one_line_when_ready_and_exit_code_0_when_stopped(tmp_path: Path, number
         info = json.loads((tmp_path / "d" / RUNTIME_FILE).read_bytes())
         assert (info["pid"], ready.split()[1:]) == (process.pid, [info["service_url"], info["http_url"]])
         process.send_signal(number)
-        assert (_rest(process), process.returncode) == ((b"", b""), 0)
+        out, log = _rest(process)
+        assert (out, process.returncode) == (b"", 0)
+        assert [line.split()[2:4] for line in log.splitlines()] == [[b"broker", b"started"]] + [
+            [b"broker", word] for word in (b"stops", b"stopped")
+        ]
     assert not (tmp_path / "d" / RUNTIME_FILE).exists()
 
 

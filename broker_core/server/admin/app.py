@@ -28,6 +28,7 @@ from broker_core.server.admin import (
 from broker_core.server.admin.answers import RefusedError, refusal, status_of
 from broker_core.server.admin.durable_answers import DurableAnswers
 from broker_core.server.admin.guard import Guard, TooLargeError
+from broker_core.server.admin.refusal_log import RefusalLog
 from broker_core.server.admin.requests import when_recovered
 from broker_core.server.session import Node
 
@@ -62,7 +63,7 @@ def build_app(node: Node) -> ASGIApp:
         },
     )
     app.state.node = node
-    return Guard(DurableAnswers(app, node.commits))
+    return RefusalLog(Guard(DurableAnswers(app, node.commits)))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
