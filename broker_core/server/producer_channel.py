@@ -85,6 +85,7 @@ class ProducerChannel:
         answer.producer_success.producer_name = producer.name
         answer.producer_success.last_sequence_id = producer.last_sequence_id
         answer.producer_success.producer_ready = producer.accepting
+        answer.producer_success.schema_version = b""  # Java clients up to 4.0 read it unasked, and reconnect for ever
         if producer.topic_epoch is not None:
             answer.producer_success.topic_epoch = producer.topic_epoch
         self._link.send(answer)

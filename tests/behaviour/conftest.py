@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,7 +12,7 @@ from tests.apache_pulsar.start import UnavailableError
 from tests.behaviour.cell import Cell
 from tests.behaviour.exceptions import EXCEPTIONS
 from tests.behaviour.interface import AnyClient
-from tests.behaviour.java_client import Driver, JavaClient
+from tests.behaviour.java_client import VERSION, Driver, JavaClient
 from tests.behaviour.our_client import OurClient
 from tests.behaviour.python_client import PythonClient
 from tests.client.conftest import Service, service  # noqa: F401 - a fixture
@@ -23,7 +24,7 @@ CLIENTS = ("ours", "python", "java")
 def java_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """The process of the Java client; skips where Java, javac or Maven is missing."""
     try:
-        driver = Driver(tmp_path_factory.mktemp("java-client") / "log")
+        driver = Driver(tmp_path_factory.mktemp("java-client") / "log", os.environ.get(VERSION))
     except UnavailableError as missing:
         pytest.skip(str(missing))
     yield driver

@@ -22,9 +22,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from broker_core.wire.commands import read_position
+from broker_core.wire.proto.pulsar_api_pb2 import MessageIdData
 from tests.apache_pulsar.start import SHORT_LIVED, UnavailableError, class_path, java
 from tests.behaviour.interface import (
     PATIENCE_MS,
+    CannotExpressError,
     ConsumerChoice,
     Id,
     Outgoing,
@@ -39,10 +42,17 @@ ANSWER_S: Final = 60.0
 """Longer than any wait that is asked for."""
 
 
+VERSION: Final = "PULSARISH_TEST_JAVA_CLIENT"
+"""The environment's name for the version of the client, where it is not that of ``pom.xml``."""
+
+
 def compiled() -> tuple[Path, str]:
-    """The folder of the driver's classes and the class path that they need; built when the source has changed."""
+    """The folder of the driver's classes and the class path that they need; built when the source has changed.
+
+    It is built once, with the client of ``pom.xml``; the class path may be that of an older or a newer client.
+    """
     jars = class_path(HERE / "pom.xml")
-    folder = (Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")) / "pulsarish"
+    folder = _cache()
     mark = hashlib.sha256(SOURCE.read_bytes() + jars.encode()).hexdigest()[:16]
     classes = folder / f"java-driver-{mark}"
     if not classes.is_dir():
@@ -56,11 +66,26 @@ def compiled() -> tuple[Path, str]:
     return classes, jars
 
 
+def jars_of(version: str) -> str:
+    """The class path of the client of a version."""
+    pom = _cache() / f"java-client-{version}.xml"
+    pom.parent.mkdir(parents=True, exist_ok=True)
+    pom.write_text((HERE / "any_version.xml").read_text().replace("VERSION", version))
+    return class_path(pom)
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pulsarish"
+
+
 class Driver:
     """The process. Any thread may ask; each waits for its own answer."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, version: str | None = None) -> None:
+        """``version`` of the client; that of ``pom.xml`` if nobody says another."""
         classes, jars = compiled()
+        if version:
+            jars = jars_of(version)
         command = [java(), "-Xmx512m", *SHORT_LIVED]
         command += ["--add-opens", "java.base/java.nio=ALL-UNNAMED", "--add-opens", "java.base/sun.net=ALL-UNNAMED"]
         command += ["-cp", os.pathsep.join([str(classes), jars]), "Driver"]
@@ -73,7 +98,7 @@ class Driver:
         self._reader.start()
 
     def ask(self, op: str, **request: object) -> Any:
-        """The result of one operation; RefusedError if Java threw."""
+        """The result of one operation; RefusedError if Java threw, CannotExpressError if the client is too old for it."""
         number = next(self._numbers)
         answers = self._waiting[number] = queue.SimpleQueue()
         line = json.dumps({"id": number, "op": op, **request}).encode() + b"\n"
@@ -83,6 +108,8 @@ class Driver:
             self._process.stdin.flush()
         answer = answers.get(timeout=ANSWER_S)
         assert answer is not None, f"the Java driver ended during {op}; its log is {self._log.name}"
+        if answer.get("error") == "CannotExpress":
+            raise CannotExpressError(answer["text"])
         if "error" in answer:
             raise RefusedError(answer["error"], answer["text"])
         return answer["result"]
@@ -246,8 +273,9 @@ def _fields(message: Outgoing) -> dict[str, object]:
     return {**asdict(message), "value": base64.b64encode(message.value.encode()).decode()}
 
 
-def _id(shown: dict[str, Any]) -> Id:
-    return Id(shown["ledger"], shown["entry"], shown["partition"], shown["batch_index"], shown["bytes"])
+def _id(own: str) -> Id:
+    parts = MessageIdData.FromString(base64.b64decode(own))
+    return Id(*read_position(parts), parts.partition, parts.batch_index, own)
 
 
 def _received(seen: dict[str, Any] | None) -> Received | None:
@@ -256,10 +284,10 @@ def _received(seen: dict[str, Any] | None) -> Received | None:
     return Received(
         value=base64.b64decode(seen["value"]).decode(),
         key=seen["key"],
-        ordering_key=seen["ordering_key"],
+        ordering_key=seen.get("ordering_key"),
         properties=seen["properties"],
         message_id=_id(seen["message_id"]),
-        redelivery_count=seen["redelivery_count"],
+        redelivery_count=seen.get("redelivery_count", 0),
         publish_time_ms=seen["publish_time_ms"],
         event_time_ms=seen["event_time_ms"],
         topic=seen["topic"],

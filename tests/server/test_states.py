@@ -171,6 +171,14 @@ def test_the_same_producer_and_consumer_id_again_is_confirmed_not_doubled(broker
         must_succeed(client.subscribe(topic, "s", 3))
 
 
+def test_a_producer_is_told_an_empty_schema_version(broker: RunningBroker, topic: str) -> None:
+    """Java clients up to 4.0 read it without asking whether it is there, fail, and connect again for ever."""
+    with RawClient(broker.service_url) as client:
+        made = must_succeed(client.open_producer(topic)).producer_success
+    assert made.HasField("schema_version")
+    assert made.schema_version == b""
+
+
 def test_a_producer_may_come_back_over_the_connection_that_it_was_taken_from(broker: RunningBroker, topic: str) -> None:
     """1.7.1: each of its connections is newer than the one before, whichever it is; the last one has it."""
     body = seal_entry(MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString(), b"x")

@@ -28,7 +28,6 @@ import org.apache.pulsar.client.api.DeadLetterPolicy;
 import org.apache.pulsar.client.api.KeySharedPolicy;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.MessageId;
-import org.apache.pulsar.client.api.MessageIdAdv;
 import org.apache.pulsar.client.api.MessageRoutingMode;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.ProducerAccessMode;
@@ -50,6 +49,9 @@ import org.apache.pulsar.client.api.TypedMessageBuilder;
  * <p>A request is {@code {"id": n, "op": name, ...}}; its answer {@code {"id": n, "result": ...}} or {@code {"id": n,
  * "error": kind, "text": ...}}. Objects stay here and are named by numbers. Each request runs on a thread of its own, so
  * one that waits holds up nobody; answers come in any order. It ends with its stdin.
+ *
+ * <p>Compiled once, it runs with older clients too: what a request does not ask for is not said to the builders, and a
+ * method that the client does not have is answered with the error {@code CannotExpress}.
  */
 public final class Driver {
     private final ObjectMapper json = new ObjectMapper();
@@ -84,7 +86,8 @@ public final class Driver {
             answer.set("result", perform(request));
         } catch (Throwable thrown) {
             Throwable failure = unwrapped(thrown);
-            answer.put("error", failure.getClass().getSimpleName()).put("text", String.valueOf(failure.getMessage()));
+            String kind = failure instanceof LinkageError ? "CannotExpress" : failure.getClass().getSimpleName();
+            answer.put("error", kind).put("text", String.valueOf(failure.getMessage()));
         }
         synchronized (answers) {
             answers.println(answer);
@@ -174,7 +177,11 @@ public final class Driver {
                 consumer.resume();
                 break;
             case "unsubscribe":
-                consumer.unsubscribe(request.get("force").asBoolean());
+                if (request.get("force").asBoolean()) {
+                    consumer.unsubscribe(true);
+                } else {
+                    consumer.unsubscribe();
+                }
                 break;
             case "last_message_id":
                 return idOf(consumer.getLastMessageIds().get(0));
@@ -213,9 +220,13 @@ public final class Driver {
                 .batchingMaxPublishDelay(60, TimeUnit.SECONDS)
                 .batchingMaxMessages(1000)
                 .messageRoutingMode(MessageRoutingMode.RoundRobinPartition)
-                .enableChunking(request.get("chunking").asBoolean())
-                .compressionType(CompressionType.valueOf(text(request, "compression").toUpperCase()))
-                .accessMode(ProducerAccessMode.valueOf(text(request, "access_mode")));
+                .compressionType(CompressionType.valueOf(text(request, "compression").toUpperCase()));
+        if (request.get("chunking").asBoolean()) {
+            builder.enableChunking(true);
+        }
+        if (!text(request, "access_mode").equals("Shared")) {
+            builder.accessMode(ProducerAccessMode.valueOf(text(request, "access_mode")));
+        }
         if (request.get("batching_by_key").asBoolean()) {
             builder.batcherBuilder(BatcherBuilder.KEY_BASED);
         }
@@ -273,9 +284,10 @@ public final class Driver {
                 .subscriptionInitialPosition(SubscriptionInitialPosition.valueOf(text(request, "initial_position")))
                 .receiverQueueSize(request.get("queue_size").asInt())
                 .priorityLevel(request.get("priority").asInt())
-                .negativeAckRedeliveryDelay(request.get("nack_delay_ms").asLong(), TimeUnit.MILLISECONDS)
-                .enableBatchIndexAcknowledgment(request.get("batch_index_acks").asBoolean())
                 .acknowledgmentGroupTime(0, TimeUnit.MILLISECONDS);
+        long nackDelayMillis = request.get("nack_delay_ms").asLong();
+        orWithout(() -> builder.negativeAckRedeliveryDelay(nackDelayMillis, TimeUnit.MILLISECONDS));
+        orWithout(() -> builder.enableBatchIndexAcknowledgment(request.get("batch_index_acks").asBoolean()));
         if (request.hasNonNull("pattern")) {
             builder.topicsPattern(text(request, "pattern"));
             boolean looks = request.get("looks").asBoolean();
@@ -306,10 +318,20 @@ public final class Driver {
             }
             builder.deadLetterPolicy(policy.build());
         }
-        if (text(request, "type").equals("Key_Shared")) {
+        boolean plain = !request.hasNonNull("ranges") && !request.get("relaxed_order").asBoolean();
+        if (text(request, "type").equals("Key_Shared") && !plain) {
             builder.keySharedPolicy(keySharedPolicy(request));
         }
         return builder.subscribe();
+    }
+
+    /** Say what a client that is too old to hear it need not do: no behaviour can tell the difference by this alone. */
+    private static void orWithout(Runnable wish) {
+        try {
+            wish.run();
+        } catch (LinkageError unknown) {
+            System.err.println("without " + unknown.getMessage());
+        }
     }
 
     private static KeySharedPolicy keySharedPolicy(JsonNode request) {
@@ -353,9 +375,9 @@ public final class Driver {
         seen.put("value", Base64.getEncoder().encodeToString(message.getValue()));
         seen.put("key", message.getKey());
         seen.put("topic", message.getTopicName());
-        seen.put("ordering_key",
-                message.hasOrderingKey() ? new String(message.getOrderingKey(), StandardCharsets.UTF_8) : null);
-        seen.put("redelivery_count", message.getRedeliveryCount());
+        orWithout(() -> seen.put("ordering_key",
+                message.hasOrderingKey() ? new String(message.getOrderingKey(), StandardCharsets.UTF_8) : null));
+        orWithout(() -> seen.put("redelivery_count", message.getRedeliveryCount()));
         seen.put("publish_time_ms", message.getPublishTime());
         seen.put("event_time_ms", message.getEventTime());
         seen.put("producer_name", message.getProducerName());
@@ -364,11 +386,7 @@ public final class Driver {
     }
 
     private JsonNode idOf(MessageId id) {
-        MessageIdAdv parts = (MessageIdAdv) id;
-        ObjectNode shown = json.createObjectNode();
-        shown.put("ledger", parts.getLedgerId()).put("entry", parts.getEntryId());
-        shown.put("partition", parts.getPartitionIndex()).put("batch_index", parts.getBatchIndex());
-        return shown.put("bytes", Base64.getEncoder().encodeToString(id.toByteArray()));
+        return json.getNodeFactory().textNode(Base64.getEncoder().encodeToString(id.toByteArray()));
     }
 
     private static MessageId id(String bytes) throws Exception {
