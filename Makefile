@@ -55,6 +55,9 @@ kill: setup  ## kill the real broker under load, 500 times, and compare with wha
 sim: setup  ## crash the storage on the simulated disk, thousands of images (SIM_ARGS="--images N --seed S")
 	@$(RUN) .venv/bin/python -m tests.storage.sim $(SIM_ARGS)
 
+clients: setup  ## the behaviours with older and newer official clients, and the table (CLIENTS_ARGS="--only java-4.0.8")
+	@$(RUN) .venv/bin/python -m tests.behaviour.versions $(CLIENTS_ARGS)
+
 stalls: setup  ## run tests while threads are held up at random places (STALLS_SEED=1 TEST_ARGS="tests/client")
 	@STALLS_SEED=$${STALLS_SEED:-1} PYTHONPATH="$$PWD/tests/stalls" $(PYTEST) -p sitecustomize -n 10 $(TEST_ARGS)
 
@@ -71,4 +74,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test setup lint format type proto docs bench bench-peers kill sim stalls soak rules clean help
+.PHONY: demo test setup lint format type proto docs bench bench-peers kill sim clients stalls soak rules clean help

@@ -98,7 +98,7 @@ class Driver:
         self._reader.start()
 
     def ask(self, op: str, **request: object) -> Any:
-        """The result of one operation; RefusedError if Java threw, CannotExpressError if the client is too old for it."""
+        """The result of one operation; RefusedError if Java threw, CannotExpressError if the client is too old."""
         number = next(self._numbers)
         answers = self._waiting[number] = queue.SimpleQueue()
         line = json.dumps({"id": number, "op": op, **request}).encode() + b"\n"
@@ -290,7 +290,7 @@ def _received(seen: dict[str, Any] | None) -> Received | None:
         redelivery_count=seen.get("redelivery_count", 0),
         publish_time_ms=seen["publish_time_ms"],
         event_time_ms=seen["event_time_ms"],
-        topic=seen["topic"],
+        topic=seen.get("topic", ""),
         producer_name=seen["producer_name"],
         own=seen["object"],
     )

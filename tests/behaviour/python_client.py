@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The official Python client behind the words of ``interface``."""
+"""The official Python client behind the words of ``interface``.
+
+Older ones too: what a behaviour does not ask for is not said to the client, and what the client does not have is a
+CannotExpressError.
+"""
 
 from __future__ import annotations
 
 import datetime
+import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,6 +52,10 @@ def _errors() -> Iterator[None]:
         yield
     except (pulsar.PulsarException, ValueError) as refused:
         raise RefusedError(type(refused).__name__, str(refused)) from refused
+    except (AttributeError, TypeError) as unknown:
+        if "module 'pulsar'" in str(unknown) or "unexpected keyword" in str(unknown):
+            raise CannotExpressError(str(unknown)) from unknown
+        raise
 
 
 class PythonClient:
@@ -59,7 +68,10 @@ class PythonClient:
         if choice.chunk_bytes is not None:
             raise CannotExpressError("a size of chunks")
         batching_type = pulsar.BatchingType.KeyBased if choice.batching_by_key else pulsar.BatchingType.Default
+        options: dict[str, object] = {}
         with _errors():
+            if choice.access_mode != "Shared":
+                options["access_mode"] = getattr(pulsar.ProducerAccessMode, choice.access_mode)
             producer = self._client.create_producer(
                 topic,
                 producer_name=choice.name,
@@ -68,7 +80,7 @@ class PythonClient:
                 batching_max_publish_delay_ms=60_000,
                 chunking_enabled=choice.chunking,
                 compression_type=COMPRESSIONS[choice.compression],
-                access_mode=getattr(pulsar.ProducerAccessMode, choice.access_mode),
+                **options,
             )
         return PythonProducer(producer)
 
@@ -77,8 +89,29 @@ class PythonClient:
             raise CannotExpressError("priority levels")
         if choice.retry:
             raise CannotExpressError("retry topics")
+        if choice.ack_timeout_ms is not None and choice.ack_timeout_ms < 10_000:
+            raise CannotExpressError("an ack timeout below 10 s")
+        with _errors():
+            options = self._options(choice)
+            consumer = self._client.subscribe(
+                re.compile(choice.pattern) if choice.pattern else topics[0] if len(topics) == 1 else list(topics),
+                subscription,
+                TYPES[choice.type],
+                consumer_name=choice.name,
+                receiver_queue_size=choice.queue_size,
+                negative_ack_redelivery_delay_ms=choice.nack_delay_ms,
+                pattern_auto_discovery_period=1 if choice.looks else 3600,
+                initial_position=getattr(pulsar.InitialPosition, choice.initial_position),
+                **options,
+            )
+        return PythonConsumer(consumer, choice.queue_size)
+
+    def _options(self, choice: ConsumerChoice) -> dict[str, object]:
+        """What not every consumer asks for, or not every client has: without batch index acks it can do."""
         options: dict[str, object] = {}
-        if choice.type == "Key_Shared":
+        if "batch_index_ack_enabled" in inspect.signature(self._client.subscribe).parameters:
+            options["batch_index_ack_enabled"] = choice.batch_index_acks
+        if choice.ranges is not None or choice.relaxed_order:
             ranges = None if choice.ranges is None else [tuple(each) for each in choice.ranges]
             mode = pulsar.KeySharedMode.AutoSplit if ranges is None else pulsar.KeySharedMode.Sticky
             options["key_shared_policy"] = pulsar.ConsumerKeySharedPolicy(
@@ -89,29 +122,15 @@ class PythonClient:
                 choice.max_redeliver_count, choice.dead_letter_topic, choice.dead_letter_subscription
             )
         if choice.ack_timeout_ms is not None:
-            if choice.ack_timeout_ms < 10_000:
-                raise CannotExpressError("an ack timeout below 10 s")
             options["unacked_messages_timeout_ms"] = choice.ack_timeout_ms
-        with _errors():
-            consumer = self._client.subscribe(
-                re.compile(choice.pattern) if choice.pattern else topics[0] if len(topics) == 1 else list(topics),
-                subscription,
-                TYPES[choice.type],
-                consumer_name=choice.name,
-                receiver_queue_size=choice.queue_size,
-                negative_ack_redelivery_delay_ms=choice.nack_delay_ms,
-                pattern_auto_discovery_period=1 if choice.looks else 3600,
-                initial_position=getattr(pulsar.InitialPosition, choice.initial_position),
-                batch_index_ack_enabled=choice.batch_index_acks,
-                **options,
-            )
-        return PythonConsumer(consumer, choice.queue_size)
+        return options
 
     def reader(self, topic: str, start: Id | str, *, inclusive: bool, rollback_s: int) -> PythonReader:
         if rollback_s:
             raise CannotExpressError("a reader that begins so long ago")
         with _errors():
-            return PythonReader(self._client.create_reader(topic, _own(start), start_message_id_inclusive=inclusive))
+            wish = {"start_message_id_inclusive": True} if inclusive else {}
+            return PythonReader(self._client.create_reader(topic, _own(start), **wish))
 
     def table_view(self, topic: str) -> PythonTableView:
         with _errors():
@@ -250,7 +269,7 @@ def _fields(message: Outgoing) -> dict[str, object]:
     }
     if message.deliver_after_ms is not None:
         fields["deliver_after"] = datetime.timedelta(milliseconds=message.deliver_after_ms)
-    return fields
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _own(target: Id | str) -> object:
@@ -269,7 +288,7 @@ def _received(receive: Callable[[], pulsar.Message]) -> Received | None:
     return Received(
         value=message.data().decode(),
         key=message.partition_key() or None,
-        ordering_key=message.ordering_key() or None,
+        ordering_key=message.ordering_key() or None if hasattr(message, "ordering_key") else None,
         properties=message.properties(),
         message_id=_id(message.message_id()),
         redelivery_count=message.redelivery_count(),
