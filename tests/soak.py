@@ -28,6 +28,9 @@ Queue, Redelivery                         I4.1 to I4.5 at the client
 What needs no history is a property of one function, in the tests of its file: I1.3, I1.4, I1.6, I2.8, I2.9, I3.5, I3.6,
 I5.1 to I5.7, I6.2, I6.4, I6.9. Real clients and brokers show I4.7 to I4.10. I7.4 and I7.5 are not built.
 
+Three more run on real brokers, where a step takes milliseconds, so only when ``--only`` names them: PulsarishCell,
+ApacheCell and ApacheIndexedCell (``tests/spark/cell_machine.py``).
+
 Owns: finding the machines, sharing them out over processes, counting steps, telling how to see a failure again. Every
 piece of work is one machine with one seed, some thousand steps long, and always does the same; a failure prints the
 shrunk case and the command that repeats it. Exit code 1 if there was any; an interrupt prints the sum so far. ``dice``
@@ -51,17 +54,23 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, run_state_machine_as_test
 
 from tests import dice
 
+if TYPE_CHECKING:
+    from tests.spark.cell_machine import CellMachine
+
 TESTS: Final = Path(__file__).resolve().parent
 STEPS_DEFAULT: Final = 5_000_000
 STEPS_OF_A_PIECE: Final = 20_000
 """Some seconds of work, so that all processes are busy until the end."""
+
+STEPS_OF_A_PIECE_ON_A_BROKER: Final = 500
+"""Some minutes of work."""
 
 _TELL_EVERY_S: Final = 10.0
 _INTERRUPTED: Final = 130
@@ -98,9 +107,25 @@ def machines() -> dict[str, type[RuleBasedStateMachine]]:
     return found
 
 
+@cache
+def machines_on_brokers() -> dict[str, type[CellMachine]]:
+    """Machines that start a real broker for each piece, by name."""
+    from tests.spark.cell_machine import CELL_MACHINES  # Spark takes a second, and most runs do without it.
+
+    return {each.__name__: each for each in CELL_MACHINES.values()}
+
+
 def run_piece(piece: Piece) -> Outcome:
     """Run one piece in this process."""
-    machine = machines()[piece.machine]
+    if piece.machine in machines():
+        return run_machine(piece, machines()[piece.machine])
+    on_broker = machines_on_brokers()[piece.machine]
+    with on_broker.surroundings():
+        return run_machine(piece, on_broker)
+
+
+def run_machine(piece: Piece, machine: type[RuleBasedStateMachine]) -> Outcome:
+    """Run one piece of ``machine``."""
     length = machine.TestCase.settings.stateful_step_count
     if not dice.can_be_played(machine):
         return run_by_hypothesis(piece, machine, length)
@@ -206,17 +231,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="seed of the first piece of each machine")
     parser.add_argument("--only", metavar="MACHINE", help="this machine alone")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--piece", type=int, default=STEPS_OF_A_PIECE, help="steps of one piece; part of its identity")
+    parser.add_argument("--piece", type=int, help="steps of one piece; part of its identity")
     options = parser.parse_args(arguments)
     names = sorted(machines())
+    piece_steps = STEPS_OF_A_PIECE
     if options.only:
+        if options.only not in names:
+            names += sorted(machines_on_brokers())
+            piece_steps = STEPS_OF_A_PIECE_ON_A_BROKER
         if options.only not in names:
             parser.error(f"there is no machine {options.only!r}; there are {', '.join(names)}")
         names = [options.only]
     tally = Tally()
     code = 0
     try:
-        for outcome in soak(names, options.seed, options.steps, options.processes, options.piece):
+        for outcome in soak(names, options.seed, options.steps, options.processes, options.piece or piece_steps):
             tally.add(outcome)
     except KeyboardInterrupt:
         code = _INTERRUPTED

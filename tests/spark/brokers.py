@@ -10,7 +10,7 @@ import json
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -33,6 +33,8 @@ class Broker:
     service_url: str
     http_url: str
     kind: Kind = "pulsarish"
+    restart: Callable[[], None] | None = None
+    """Stop it and start it again on its data; None where that takes too long."""
 
     @property
     def tells_indexes(self) -> bool:
@@ -64,6 +66,12 @@ class Broker:
         with self.control() as api:
             api.create_topic(TopicName.parse(topic), partitions)
         return topic
+
+    def topic_exists(self, topic: str) -> bool:
+        """Whether there is a topic, a partitioned one, or a partition of that name."""
+        base = "persistent/public/default"
+        found = {str(name) for path in (base, f"{base}/partitioned") for name in self.admin("GET", path)}
+        return any(name.partition("-partition-")[0] == str(TopicName.parse(topic)) for name in found)
 
     def grow(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""
@@ -122,6 +130,11 @@ class Broker:
         with self.control() as api:
             api.expire_messages(TopicName.parse(topic), subscription, older_than_s)
 
+    def rewind(self, topic: str, subscription: str) -> None:
+        """Put a subscription before the first message that is there."""
+        with self.control() as api:
+            api.reset_to_time(TopicName.parse(topic), subscription, 0)
+
     def reset(self, topic: str, subscription: str, to: Position) -> None:
         """Put a subscription right before an entry of a plain topic or one partition."""
         with self.control() as api:
@@ -144,9 +157,10 @@ class Broker:
 
     # -- messages
 
-    def send(self, topic: str, values: Sequence[str], **options: Any) -> None:
-        """Write rows with the bulk writer; ``options`` are its own."""
-        with Client(self.service_url) as client, client.write_rows(topic, **options) as writer:
+    def send(self, topic: str, values: Sequence[str], client: Client | None = None, **options: Any) -> None:
+        """Write rows with the bulk writer of ``client`` or a new one; ``options`` are the writer's own."""
+        opened = nullcontext(client) if client is not None else Client(self.service_url)
+        with opened as client, client.write_rows(topic, **options) as writer:
             writer.write(pa.record_batch({"key": pa.array(values), "value": pa.array(values)}))
             writer.flush()
 

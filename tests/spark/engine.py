@@ -20,6 +20,8 @@ class Engine:
         self._options: dict[str, str | int] = {"service.url": service_url, "startingOffsets": "earliest", **options}
         self.end: dict[str, Any] | None = None
         """The end of the last batch that succeeded: what the checkpoint would say."""
+        self._begun: dict[str, Any] | None = None
+        """The end of a batch that the checkpoint has noted, and that has not succeeded."""
         self._reader = self._new_reader()
 
     def restart(self, **options: str | int) -> None:
@@ -29,13 +31,23 @@ class Engine:
         self._reader = self._new_reader()
 
     def trigger(self) -> list[int] | None:
-        """Run one batch if there is something new; returns its values."""
+        """Run one batch if there is something new, or the one that was begun and not committed; returns its values."""
+        values = self.attempt()
+        if values is not None:
+            self.end, self._begun = self._begun, None
+        return values
+
+    def attempt(self) -> list[int] | None:
+        """The same, but the query dies before the batch is committed: the next attempt replays its range."""
         start = _json(self._reader.initialOffset() if self.end is None else self.end)
-        end = _json(self._reader.latestOffset(start, self._reader.getDefaultReadLimit()))
-        if end == start:
-            return None
-        batches = [batch for task in self._reader.partitions(start, end) for batch in self._reader.read(task)]
-        self.end = end
+        if self._begun is None:
+            end = _json(self._reader.latestOffset(start, self._reader.getDefaultReadLimit()))
+            if end == start:
+                return None
+            if self.end is not None:
+                self._reader.commit(self.end)
+            self._begun = end
+        batches = [batch for task in self._reader.partitions(start, self._begun) for batch in self._reader.read(task)]
         return [int(value) for batch in batches for value in batch.column("value").to_pylist()]
 
     def drain(self) -> list[int]:
