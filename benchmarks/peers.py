@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``make bench-peers``: Spark with our connector on our broker, beside Spark with its Kafka connector on Kafka.
 
-    python -m benchmarks.peers [--quick] [--only reads,writes,latency,etl]
+    python -m benchmarks.peers [--quick] [--only reads,writes,latency,idle,etl]
 
 Both brokers run at the same time, each at its defaults: ours confirms a message when fdatasync has returned, Kafka
 when it is in the page cache. Cases are run in turn on all sides. ``kafka tuned`` is the same broker read with settings
@@ -33,6 +33,7 @@ from benchmarks.connectors import (
     KafkaConnector,
     PulsarishConnector,
 )
+from benchmarks.idle import idle_figures
 from benchmarks.kafka import recipe as kafka
 from benchmarks.measure import Figure
 from benchmarks.parts import add_only
@@ -44,7 +45,8 @@ from examples.flights.source import load_flights
 
 _REPOSITORY: Final = Path(__file__).resolve().parent.parent
 ETL: Final = "etl"
-PARTS: Final = (*SUITE_PARTS, ETL)
+IDLE: Final = "idle"
+PARTS: Final = (*SUITE_PARTS, IDLE, ETL)
 _SIDES: Final = ("pulsarish", "kafka", "kafka tuned", NARROW_SIDE, LIMIT_SIDE)
 
 
@@ -81,6 +83,8 @@ def measure(folder: Path, scale: Scale, parts: Collection[str]) -> list[Figure]:
         cases = SparkCases(spark, folder / "spark")
         cases.scratch.mkdir()
         figures = run_suite(cases, [pulsarish, default, tuned, narrow], [pulsarish, default], scale, parts)
+        if IDLE in parts:
+            figures += idle_figures(spark, cases.scratch, [pulsarish, default], scale.idle_s, scale.runs)
         spark.stop()
         return figures + (etl_twins([pulsarish, default], folder, scale.runs) if ETL in parts else [])
 

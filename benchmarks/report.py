@@ -104,7 +104,7 @@ def amount(value: float) -> str:
 
 
 def _ratio(ours: Figure | None, theirs: Figure | None) -> str:
-    if ours is None or theirs is None:
+    if ours is None or theirs is None or not (ours.median and theirs.median):
         return ""
     ratio = ours.median / theirs.median
     return f"{ratio if ours.better == 'higher' else 1 / ratio:.2f}"

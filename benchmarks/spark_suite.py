@@ -28,6 +28,7 @@ class Scale:
     write_1kib: int
     latency_runs: int
     latency_s: float
+    idle_s: float
     trigger_rows: int
 
     def reads(self) -> list[Rows]:
@@ -49,6 +50,7 @@ FULL: Final = Scale(
     write_1kib=500_000,
     latency_runs=4,  # as many forwards as backwards: who is measured later finds a warmer JVM
     latency_s=10.0,
+    idle_s=60.0,
     trigger_rows=500_000,
 )
 QUICK: Final = Scale(
@@ -59,6 +61,7 @@ QUICK: Final = Scale(
     write_1kib=100_000,
     latency_runs=1,
     latency_s=5.0,
+    idle_s=10.0,
     trigger_rows=100_000,
 )
 

@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, Position
-from broker_core.client import Client, LastEntry
+from broker_core.client import Client
 from broker_core.client.index_search import IndexedEntry, IndexSearch
-from pulsarish_spark.entries import behind, messages_of, offset_of
+from broker_core.wire.entry import messages_of
+from pulsarish_spark.entries import behind, behind_last, offset_of
 from pulsarish_spark.loss import LossPolicy, lost_start
 from pulsarish_spark.offsets import Offset
 from pulsarish_spark.planning import EntryRange, cut_indexes
@@ -31,10 +32,6 @@ class _Shown(NamedTuple):
     at: Offset
     behind: Offset
     messages: int
-
-
-def _behind_last(last: LastEntry) -> Offset:
-    return Offset(Position(last.position.ledger, last.position.entry + 1), last.index + 1 if last.index >= 0 else -1)
 
 
 class BrokerView:
@@ -55,7 +52,7 @@ class BrokerView:
         entry = self._client.first_entry_at(name, position)
         if entry is None:
             return None
-        shown = _Shown(offset_of(entry), behind(entry), messages_of(entry))
+        shown = _Shown(offset_of(entry), behind(entry), messages_of(entry.body))
         if len(self._shown) >= _SHOWN_MAX:
             del self._shown[next(iter(self._shown))]
         self._shown[key] = shown
@@ -68,7 +65,7 @@ class BrokerView:
     def latest_of(self, names: Collection[str]) -> dict[str, Offset]:
         """The same for several partitions, which are asked all at once."""
         asked = list(names)
-        return {name: _behind_last(last) for name, last in zip(asked, self._client.last_entries(asked), strict=True)}
+        return {name: behind_last(last) for name, last in zip(asked, self._client.last_entries(asked), strict=True)}
 
     def earliest(self, name: str) -> Offset:
         """The first message that is still there; of an empty partition its end."""

@@ -58,6 +58,15 @@ class Cursors:
             else:
                 return
 
+    def handle(self, name: str) -> CursorHandle:
+        """The open cursor on partition ``name``."""
+        return self._cursors[name]
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing that was begun waits for ``finish_acks``."""
+        return not self._pending
+
     def start_acks(self, before: Mapping[str, Offset]) -> None:
         """Begin to acknowledge everything before an offset on each partition. Cheap if that was begun already."""
         for name, offset in before.items():

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from broker_core.base.positions import Position
-from broker_core.wire.entry import EntryRef, read_metadata
+from broker_core.client import LastEntry
+from broker_core.wire.entry import EntryRef, messages_of
 from pulsarish_spark.offsets import Offset
 
 
@@ -13,15 +14,14 @@ def offset_of(entry: EntryRef) -> Offset:
     position = Position(entry.ledger, entry.entry)
     if entry.index < 0:
         return Offset(position)
-    return Offset(position, entry.index - messages_of(entry) + 1)
-
-
-def messages_of(entry: EntryRef) -> int:
-    """How many messages an entry holds."""
-    metadata = read_metadata(entry.body)
-    return metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 1
+    return Offset(position, entry.index - messages_of(entry.body) + 1)
 
 
 def behind(entry: EntryRef) -> Offset:
     """The offset of the first message that comes after an entry."""
     return Offset(Position(entry.ledger, entry.entry + 1), entry.index + 1 if entry.index >= 0 else -1)
+
+
+def behind_last(last: LastEntry) -> Offset:
+    """The offset of the first message that comes after a partition's last entry."""
+    return Offset(Position(last.position.ledger, last.position.entry + 1), last.index + 1 if last.index >= 0 else -1)

@@ -10,7 +10,6 @@ does, or Spark would run empty batches for ever.
 
 from __future__ import annotations
 
-import threading
 from typing import Final
 
 from broker_core.base.clock import Clock, SystemClock
@@ -20,6 +19,7 @@ from pulsarish_spark.admission import admit
 from pulsarish_spark.broker_view import BrokerView
 from pulsarish_spark.cursors import Cursors
 from pulsarish_spark.loss import LossPolicy, lost_end, lost_partition
+from pulsarish_spark.news import News
 from pulsarish_spark.offsets import Offset, Offsets, SourceOffset
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.planning import EntryRange, TaskWish
@@ -31,9 +31,8 @@ DISCOVERY_S: Final = 5.0
 """How often new partitions are looked for."""
 
 NEWS_WAIT_S: Final = 0.1
-"""How long ``latest`` waits for a first new message: Spark would ask again at once, at ten times the cost."""
-
-_NEWS_POLL_S: Final = 0.003
+"""How long ``latest`` waits for a first new message: Spark would ask again at once. No longer, for other sources of the
+same query wait meanwhile."""
 
 
 class StreamDriver:
@@ -47,6 +46,7 @@ class StreamDriver:
         self._view = BrokerView(client)
         self._policy = LossPolicy(options.fail_on_data_loss)
         self._cursors = Cursors(client, options.subscription)
+        self._news = News(self._cursors, self._clock)
         self._layout = discover(options.selection, client, missing_ok=True)
         self._layout_at = self._clock.monotonic()
         self._initial: SourceOffset | None = None
@@ -54,7 +54,6 @@ class StreamDriver:
         self._bounded = False
         self._target: Offsets | None = None
         self._newest: Offsets = {}
-        self._pause = threading.Event()  # never set: its wait() is a sleep
 
     # -- what Spark asks, in its order
 
@@ -176,13 +175,12 @@ class StreamDriver:
         """The ends of all partitions, after waiting a moment for news if there are none; never past the target."""
         if self._target is not None:
             return {key: self._target[key] for key in begin}
-        deadline = self._clock.monotonic() + (NEWS_WAIT_S if wait and not self._bounded else 0)
-        while True:
-            latest = self._view.latest_of(self._layout.names.values())
-            self._newest = {key: latest[name] for key, name in self._layout.names.items()}
-            if any(self._newest[key].key != begin[key].key for key in begin) or self._clock.monotonic() >= deadline:
-                break
-            self._pause.wait(_NEWS_POLL_S)
+        names = self._layout.names
+        if wait and not self._bounded and self._cursors.is_settled:
+            ends = self._news.ends_after({names[key]: begin[key] for key in begin}, NEWS_WAIT_S)
+        else:
+            ends = self._news.ends(names.values())
+        self._newest = {key: ends[name] for key, name in names.items()}
         if self._bounded:
             self._target = self._newest
         return self._newest

@@ -17,10 +17,11 @@ from broker_core.client.blocking_handles import Consumer, Producer, Reader, Tabl
 from broker_core.client.callbacks import ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor
 from broker_core.client.client_stats import ConsumerStats, ProducerStats
 from broker_core.client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from broker_core.client.cursor_handle import CursorLook
 from broker_core.client.dead_letter_policy import DeadLetterPolicy
 from broker_core.client.key_shared_policy import KeySharedPolicy
 from broker_core.client.message import Message
-from broker_core.client.probes import LastEntry
+from broker_core.client.probes import Bounds, LastEntry
 from broker_core.client.redelivery_backoff import RedeliveryBackoff
 
 __all__ = [
@@ -48,5 +49,7 @@ __all__ = [
     "EntryReader",
     "EntryWriter",
     "CursorHandle",
+    "CursorLook",
+    "Bounds",
     "LastEntry",
 ]

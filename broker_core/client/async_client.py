@@ -27,7 +27,7 @@ from broker_core.client.consumer import AsyncConsumer
 from broker_core.client.cursor_handle import AsyncCursor
 from broker_core.client.entry_reader import BUFFER_BYTES_DEFAULT, AsyncEntryReader
 from broker_core.client.network import Closable, Network
-from broker_core.client.probes import LastEntry, Probes
+from broker_core.client.probes import Bounds, LastEntry, Probes
 from broker_core.client.producer import AsyncProducer
 from broker_core.client.reader import AsyncReader
 from broker_core.client.retrying import retrying
@@ -192,6 +192,10 @@ class AsyncClient:
         """The first entry at or after ``position``; None if there is none."""
         return await self._probes.first_entry_at(TopicName.parse(topic), position)
 
+    async def bounds_at(self, topic: str, position: Position) -> Bounds:
+        """The last entry before ``position`` and the first one at or after it, in whatever ledgers they are."""
+        return await self._probes.bounds_at(TopicName.parse(topic), position)
+
     async def position_of_index(self, topic: str, index: int, low: Position, high: Position) -> Position:
         """The entry that holds message ``index``, among the entries from ``low`` to ``high`` or to the topic's end."""
         return await self._probes.position_of_index(TopicName.parse(topic), index, low, high)
@@ -206,8 +210,8 @@ class AsyncClient:
         """
         name = TopicName.parse(topic)
         cursor = AsyncCursor(
-            self._network, name, subscription, "earliest" if isinstance(start, Position) else start
-        )  # fmt: skip
+            self._network, self._probes, name, subscription, "earliest" if isinstance(start, Position) else start
+        )
         await cursor.open()
         self._keep(cursor)
         try:

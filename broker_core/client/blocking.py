@@ -28,7 +28,7 @@ from broker_core.client.config import (
 )
 from broker_core.client.entry_reader import BUFFER_BYTES_DEFAULT
 from broker_core.client.loop_thread import LoopThread, shared_loop_thread
-from broker_core.client.probes import LastEntry
+from broker_core.client.probes import Bounds, LastEntry
 from broker_core.client.service_url import parse_service_url
 from broker_core.wire.entry import EntryRef
 
@@ -170,6 +170,10 @@ class Client:
     def first_entry_at(self, topic: str, position: Position) -> EntryRef | None:
         """The first entry at or after ``position``; None if there is none."""
         return self._thread.run(self._client.first_entry_at(topic, position))
+
+    def bounds_at(self, topic: str, position: Position) -> Bounds:
+        """The last entry before ``position`` and the first one at or after it, in whatever ledgers they are."""
+        return self._thread.run(self._client.bounds_at(topic, position))
 
     def position_of_index(self, topic: str, index: int, low: Position, high: Position) -> Position:
         """The entry that holds message ``index``, among the entries from ``low`` to ``high`` or to the topic's end.

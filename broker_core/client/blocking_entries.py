@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from broker_core.base.positions import Position
 from broker_core.client.blocking_handles import Handle, take_room
-from broker_core.client.cursor_handle import AsyncCursor
+from broker_core.client.cursor_handle import AsyncCursor, CursorLook, OnNews
 from broker_core.client.entry_reader import AsyncEntryReader
 from broker_core.wire.entry import EntryRef
 
@@ -99,3 +99,11 @@ class CursorHandle(Handle[AsyncCursor]):
     def mark_delete(self) -> Position | None:
         """How far the subscription is acknowledged, None if the broker does not tell."""
         return self._thread.run(self._inner.mark_delete())
+
+    def start_look(self) -> Future[CursorLook]:
+        """What the broker tells of the topic's end and of this subscription."""
+        return self._thread.start(self._inner.look())
+
+    def expect(self, on_news: OnNews) -> None:
+        """Tell ``on_news``, once and on the client's thread, of the first entry that is not acknowledged."""
+        self._thread.post(self._inner.expect, on_news)

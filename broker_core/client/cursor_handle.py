@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """A durable subscription that is only acknowledged, never read through: the cursor of a bulk reader.
 
-The consumer is Exclusive and grants no permits. An ack is repeated over reconnects until the broker confirms it,
-which is safe because a cumulative ack says the same however often it is sent.
+The consumer is Exclusive. An ack is repeated over reconnects until the broker confirms it, which is safe because a
+cumulative ack says the same however often it is sent.
+
+Who reads through other means learns here that there is something new: ``expect`` grants one permit, so that the broker
+pushes the first entry that is not acknowledged, and nothing behind it. An ack takes the broker over what it covers, so
+a reader that has acknowledged everything is pushed what is new. Invariant: each ``expect`` is answered once, by an
+entry or by the loss of the broker, and an entry that was pushed before is paid for by the next ``expect``.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 from broker_core.base.errors import ConsumerBusyError, PulsarishError
 from broker_core.base.names import TopicName, check_subscription_name
@@ -14,26 +22,46 @@ from broker_core.client.attachment import Attachment
 from broker_core.client.config import InitialPosition
 from broker_core.client.connection import Connection
 from broker_core.client.network import Network
+from broker_core.client.probes import LastEntry, Probes, last_of
 from broker_core.client.retrying import retrying
-from broker_core.client.subscribing import Subscribing, last_message_id, leave, register
+from broker_core.client.subscribing import Subscribing, flow, last_message_id, leave, register
 from broker_core.wire.commands import message_id, read_position
+from broker_core.wire.entry import messages_of, split_broker_entry
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+OnNews = Callable[[Position | None], None]
+"""Called on the loop's thread with the position of an entry that came, or with None: the broker was lost."""
+
+
+class CursorLook(NamedTuple):
+    """What the broker tells a cursor: the newest entry, and how far it is acknowledged (None: it does not tell)."""
+
+    last: LastEntry
+    mark_delete: Position | None
+
+
+def _mark_delete(answer: pb.CommandGetLastMessageIdResponse) -> Position | None:
+    known = answer.HasField("consumer_mark_delete_position")
+    return read_position(answer.consumer_mark_delete_position) if known else None
 
 
 class AsyncCursor:
     """Holds a subscription of one topic or partition. Made by ``AsyncClient.open_cursor``."""
 
     def __init__(
-        self, network: Network, topic: TopicName, subscription: str, initial_position: InitialPosition
+        self, network: Network, probes: Probes, topic: TopicName, subscription: str, initial_position: InitialPosition
     ) -> None:
         self.topic = topic
         self.subscription = check_subscription_name(subscription)
         self._network = network
+        self._probes = probes
         self._initial_position = initial_position
         self._id = network.next_consumer_id()
         self._acked: Position | None = None
+        self._permits = 0  # That the broker has; below 0 after a batch.
+        self._expecting: OnNews | None = None
         self._attachment = Attachment(network, topic, self, f"subscription {subscription!r} of {topic}")
 
     async def open(self) -> None:
@@ -51,16 +79,24 @@ class AsyncCursor:
 
     async def mark_delete(self) -> Position | None:
         """How far the subscription is acknowledged, None if the broker does not tell."""
+        return _mark_delete(await self._last_message_id())
 
-        async def attempt() -> Position | None:
-            connection = await self._attachment.attached(self._network.config.operation_timeout_s)
-            answer = await last_message_id(connection, self._id)
-            known = answer.HasField("consumer_mark_delete_position")
-            return read_position(answer.consumer_mark_delete_position) if known else None
+    async def look(self) -> CursorLook:
+        """The newest entry and how far the subscription is acknowledged, in one round trip if the entry is known."""
+        answer = await self._last_message_id()
+        position, messages = last_of(answer)
+        return CursorLook(await self._probes.with_index(self.topic, position, messages), _mark_delete(answer))
 
-        timeout_s = self._network.config.operation_timeout_s
-        what = f"position of subscription {self.subscription!r} of {self.topic}"
-        return await retrying(attempt, what, timeout_s, self._network.new_backoff())
+    def expect(self, on_news: OnNews) -> None:
+        """Tell ``on_news``, once, of the first entry that is there, or comes, and is not acknowledged."""
+        connection = self._attachment.connection
+        if connection is None:
+            on_news(None)
+            return
+        self._expecting = on_news
+        if self._permits < 1:
+            connection.send(flow(self._id, 1 - self._permits))
+            self._permits = 1
 
     async def close(self) -> None:
         """Leave the subscription, which stays. Harmless if closed."""
@@ -72,6 +108,20 @@ class AsyncCursor:
         if connection is not None:
             await leave(connection, self._id)
         await self._attachment.close()
+
+    async def _last_message_id(self) -> pb.CommandGetLastMessageIdResponse:
+        async def attempt() -> pb.CommandGetLastMessageIdResponse:
+            connection = await self._attachment.attached(self._network.config.operation_timeout_s)
+            return await last_message_id(connection, self._id)
+
+        timeout_s = self._network.config.operation_timeout_s
+        what = f"position of subscription {self.subscription!r} of {self.topic}"
+        return await retrying(attempt, what, timeout_s, self._network.new_backoff())
+
+    def _tell(self, position: Position | None) -> None:
+        on_news, self._expecting = self._expecting, None
+        if on_news is not None:
+            on_news(position)
 
     async def _ack_once(self, position: Position) -> None:
         connection = await self._attachment.attached(self._network.config.operation_timeout_s)
@@ -87,6 +137,7 @@ class AsyncCursor:
     # ------------------------------------------------------------------------------------------ the broker's side
 
     async def attach(self, connection: Connection) -> None:
+        self._permits = 0
         request = Subscribing(
             topic=self.topic, subscription=self.subscription, initial_position=self._initial_position
         )  # fmt: skip
@@ -99,7 +150,12 @@ class AsyncCursor:
             ) from busy
 
     def message(self, head: MessageHead, body: bytes) -> None:
-        """No permits were granted; what comes anyway stays unacknowledged."""
+        """It stays unacknowledged: who reads the topic acknowledges it with all that it has read."""
+        try:
+            self._permits -= messages_of(split_broker_entry(body)[1])
+        except PulsarishError:
+            self._permits -= 1  # Who reads it is told of the damage.
+        self._tell(Position(head.ledger, head.entry))
 
     def end_of_topic(self) -> None:
         """Says nothing about acknowledging."""
@@ -109,6 +165,8 @@ class AsyncCursor:
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
         self._attachment.detached(connection, reason, address)
+        self._tell(None)
 
     def given_up(self, failure: PulsarishError) -> None:
         """The attachment raises ``failure`` to whoever asks next."""
+        self._tell(None)

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Questions about a topic's log that the protocol has no command for, answered by short-lived readers.
 
-Last entry, first entry at a position, entry of a message index. Owns one waiting reader for each topic that was asked
-for its end, and a small memory of the last answers. Source: architecture decision 1 (what the protocol lacks is done
-on the client's side); PIP-70 for the message index.
+Last entry, first entry at a position and the one before, entry of a message index. Owns a waiting reader for each topic
+that was asked for its end a moment ago, and a small memory of the last answers. A reader is a subscription that tools
+show, with a backlog that grows, so none stays longer than ``LINGER_SECONDS``. Source: architecture decision 1 (what the
+protocol lacks is done on the client's side); PIP-70 for the message index.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, TypeVar
 
 from broker_core.base.errors import (
     ConnectionLostError,
@@ -36,6 +38,12 @@ from broker_core.client.subscribing import (
 from broker_core.wire.commands import read_message_id, read_position
 from broker_core.wire.entry import EntryRef, read_metadata, split_broker_entry, verify_entry
 from broker_core.wire.heads import MessageHead
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+
+T = TypeVar("T")
+
+LINGER_SECONDS: Final = 1.0
+"""How long a reader waits for the next question about its topic's end: who plans a read has several in a row."""
 
 
 class LastEntry(NamedTuple):
@@ -44,6 +52,20 @@ class LastEntry(NamedTuple):
     position: Position
     index: int  # type: ignore[assignment] # hides tuple.index, which a record has no use for
     messages: int
+
+
+class Bounds(NamedTuple):
+    """What lies around a position: the last entry before it, its number -1 if there is none, and the first one at or
+    behind it."""
+
+    before: Position
+    first: EntryRef | None
+
+
+def last_of(answer: pb.CommandGetLastMessageIdResponse) -> tuple[Position, int]:
+    """Position of a topic's last entry, and how many messages it has (0 if the topic is empty)."""
+    last = read_message_id(answer.last_message_id)
+    return last.position, 0 if last.entry < 0 else max(last.batch_index, 0) + 1
 
 
 class Probe:
@@ -56,11 +78,12 @@ class Probe:
         self._id = network.next_consumer_id()
         self._connection: Connection | None = None
         self._lost: PulsarishError | None = None
+        self._left = False
         self._arrival: asyncio.Future[EntryRef] = network.loop.create_future()
 
     @property
     def is_attached(self) -> bool:
-        return self._connection is not None and self._lost is None and self._connection.is_open
+        return not self._left and self._connection is not None and self._lost is None and self._connection.is_open
 
     async def attach(self, *, permits: int = 0) -> None:
         """Subscribe at the start; with a permit the first entry may be on its way before ``first_entry``."""
@@ -76,9 +99,7 @@ class Probe:
 
     async def last(self) -> tuple[Position, int]:
         """Position of the topic's last entry, and how many messages it has (0 if the topic is empty)."""
-        connection = self._attached()
-        last = read_message_id((await last_message_id(connection, self._id)).last_message_id)
-        return last.position, 0 if last.entry < 0 else max(last.batch_index, 0) + 1
+        return last_of(await last_message_id(self._attached(), self._id))
 
     async def first_entry(self) -> EntryRef | None:
         """The entry at or after the start, None if there is none."""
@@ -99,8 +120,16 @@ class Probe:
                 f"{self._topic} has entries up to {last}, but none at or after {self._start} came in {limit_s:g} s"
             ) from None
 
+    async def bounds(self) -> Bounds:
+        """What lies before and behind the start, in whatever ledgers."""
+        first = await self.first_entry()
+        answer = await last_message_id(self._attached(), self._id)
+        # A subscription has acknowledged everything before its start, and the broker names the last entry of that.
+        return Bounds(read_position(answer.consumer_mark_delete_position), first)
+
     def leave(self) -> None:
         """Tell the broker that the reader is gone."""
+        self._left = True
         if self._connection is not None:
             leave_silently(self._connection, self._id)
         if not self._arrival.done():
@@ -139,28 +168,58 @@ class Probe:
             self._arrival.exception()  # Whoever waits gets it; if nobody does, it is no news.
 
 
+class _Waiting:
+    """A reader at a topic's end, which is left when nobody has asked it for a while."""
+
+    def __init__(self, probe: Probe, loop: asyncio.AbstractEventLoop) -> None:
+        self.probe = probe
+        self._loop = loop
+        self._asking = 0
+        self._leaving: asyncio.TimerHandle | None = None
+
+    async def last(self) -> tuple[Position, int]:
+        """As the reader's."""
+        self._stay()
+        self._asking += 1
+        try:
+            return await self.probe.last()
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                self._leaving = self._loop.call_later(LINGER_SECONDS, self.probe.leave)
+
+    def leave(self) -> None:
+        """At once."""
+        self._stay()
+        self.probe.leave()
+
+    def _stay(self) -> None:
+        if self._leaving is not None:
+            self._leaving.cancel()
+            self._leaving = None
+
+
 class Probes:
     """All questions of one client. ``topic`` is always a plain topic or one partition."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        self._waiting: dict[TopicName, Probe] = {}
+        self._waiting: dict[TopicName, _Waiting] = {}
         self._last: dict[TopicName, LastEntry] = {}
         self._without_index: set[TopicName] = set()
         self._locks: defaultdict[TopicName, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def last_entry(self, topic: TopicName) -> LastEntry:
         """The newest entry; one round trip, and one small read if it is a new one."""
-        timeout_s = self._network.config.operation_timeout_s
-        backoff = self._network.new_backoff()
-        return await retrying(lambda: self._last_entry(topic), f"last entry of {topic}", timeout_s, backoff)
+        return await self._retried(lambda: self._last_entry(topic), f"last entry of {topic}")
 
     async def first_entry_at(self, topic: TopicName, position: Position) -> EntryRef | None:
         """The first entry at or after ``position``, in whatever ledger; None if there is none."""
-        timeout_s = self._network.config.operation_timeout_s
-        backoff = self._network.new_backoff()
-        what = f"entry at {position} of {topic}"
-        return await retrying(lambda: self._first_entry_at(topic, position), what, timeout_s, backoff)
+        return await self._retried(lambda: self._first_entry_at(topic, position), f"entry at {position} of {topic}")
+
+    async def bounds_at(self, topic: TopicName, position: Position) -> Bounds:
+        """The same, and the last entry before ``position``, in whatever ledger: how long the one before it became."""
+        return await self._retried(lambda: self._bounds_at(topic, position), f"entries around {position} of {topic}")
 
     async def position_of_index(self, topic: TopicName, index: int, low: Position, high: Position) -> Position:
         """The entry that holds message ``index``, searched from ``low`` to ``high`` or to the topic's end.
@@ -184,18 +243,12 @@ class Probes:
 
     def close(self) -> None:
         """Leave the brokers."""
-        for probe in self._waiting.values():
-            probe.leave()
+        for waiting in self._waiting.values():
+            waiting.leave()
         self._waiting.clear()
 
-    async def _last_entry(self, topic: TopicName) -> LastEntry:
-        async with self._locks[topic]:
-            probe = self._waiting.get(topic)
-            if probe is None or not probe.is_attached:
-                probe = Probe(self._network, topic, POSITION_LATEST)
-                await probe.attach()
-                self._waiting[topic] = probe
-        position, messages = await probe.last()
+    async def with_index(self, topic: TopicName, position: Position, messages: int) -> LastEntry:
+        """What is known of the last entry, and its index; ``messages`` 0: the topic is empty."""
         known = self._last.get(topic)
         if known is not None and known.position == position:
             return known
@@ -209,6 +262,16 @@ class Probes:
         self._last[topic] = LastEntry(position, index, messages)
         return self._last[topic]
 
+    async def _last_entry(self, topic: TopicName) -> LastEntry:
+        async with self._locks[topic]:
+            waiting = self._waiting.get(topic)
+            if waiting is None or not waiting.probe.is_attached:
+                probe = Probe(self._network, topic, POSITION_LATEST)
+                await probe.attach()
+                waiting = self._waiting[topic] = _Waiting(probe, self._network.loop)
+        position, messages = await waiting.last()
+        return await self.with_index(topic, position, messages)
+
     async def _first_entry_at(self, topic: TopicName, position: Position) -> EntryRef | None:
         probe = Probe(self._network, topic, position)
         try:
@@ -216,6 +279,17 @@ class Probes:
             return await probe.first_entry()
         finally:
             probe.leave()
+
+    async def _bounds_at(self, topic: TopicName, position: Position) -> Bounds:
+        probe = Probe(self._network, topic, position)
+        try:
+            await probe.attach(permits=1)
+            return await probe.bounds()
+        finally:
+            probe.leave()
+
+    async def _retried(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
+        return await retrying(attempt, what, self._network.config.operation_timeout_s, self._network.new_backoff())
 
     async def _indexed(self, topic: TopicName, position: Position) -> IndexedEntry | None:
         entry = await self.first_entry_at(topic, position)

@@ -120,6 +120,12 @@ def read_metadata(body: BytesLike) -> MessageMetadata:
     return metadata
 
 
+def messages_of(body: BytesLike) -> int:
+    """How many messages an entry says that it holds, at least one."""
+    metadata = read_metadata(body)
+    return max(metadata.num_messages_in_batch, 1) if metadata.HasField("num_messages_in_batch") else 1
+
+
 def text_of(field: str | bytes) -> str:
     """A text field of the metadata of an entry, of which nobody has checked that it is UTF-8.
 

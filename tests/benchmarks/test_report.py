@@ -75,3 +75,9 @@ def test_percentiles_are_taken_from_the_sorted_values() -> None:
     """The 99th of a hundred values is the largest."""
     assert percentile(range(100, 0, -1), 0.5) == 51
     assert percentile(range(1, 101), 0.99) == 100
+
+
+def test_there_is_no_ratio_to_nothing() -> None:
+    """An idle process may use no CPU that the system counts."""
+    figures = [Figure("idle", "%", (0.0,), side="ours", better="lower"), Figure("idle", "%", (2.0,), side="theirs")]
+    assert ratio_table(figures, ["ours", "theirs"]).splitlines()[2].split("|")[-2].strip() == ""

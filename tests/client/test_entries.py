@@ -20,7 +20,7 @@ from broker_core.client.entry_reader import EARLY_PERMITS
 from broker_core.wire.batch import decode_entries
 from broker_core.wire.entry import EntryRef
 from tests.client.conftest import Service
-from tests.client.helpers import assert_nothing_comes, numbered, send, take, values
+from tests.client.helpers import assert_nothing_comes, eventually, numbered, send, take, values
 
 
 def read_all(reader: EntryReader) -> list[EntryRef]:
@@ -137,6 +137,38 @@ def test_the_first_entry_at_a_position_may_be_in_a_later_ledger(service: Service
     if service.tells_indexes:
         places = {index: client.position_of_index(topic, index, at(first), new.position) for index in range(50)}
         assert places == {index: at(whole[index // 10]) for index in range(50)}
+
+
+def test_what_lies_before_and_behind_a_position_is_told_over_ledgers(
+    service: Service, client: Client, topic: str
+) -> None:
+    """How long a ledger became that is not written any more; -1 where nothing was ever before."""
+    send(client, topic, 30)
+    service.admin("PUT", f"{topic.replace('://', '/')}/unload")
+    send(client, topic, 20, first=30)
+    first = client.first_entry_at(topic, POSITION_EARLIEST)
+    last = client.last_entry(topic).position
+    assert first is not None
+    end_of_first = Position(first.ledger, 2)
+    for position in (Position(first.ledger, 3), Position(first.ledger, 2**62), Position(last.ledger, 0)):
+        before, behind_it = client.bounds_at(topic, position)
+        assert behind_it is not None
+        assert (before, at(behind_it)) == (end_of_first, Position(last.ledger, 0))
+    assert client.bounds_at(topic, Position(last.ledger, last.entry + 1)) == (last, None)
+    assert client.bounds_at(topic, POSITION_EARLIEST).before.entry == -1
+
+
+def test_who_asked_for_the_end_is_soon_gone(service: Service, client: Client, topic: str) -> None:
+    """The reader that asks is a subscription that tools show, and its backlog would grow."""
+    send(client, topic, 1)
+
+    def subscriptions() -> dict[str, object]:
+        stats = json.loads(service.admin("GET", f"{topic.replace('://', '/')}/stats"))
+        return dict(stats["subscriptions"])
+
+    for _ in range(2):
+        assert client.last_entry(topic).messages == 1
+        eventually(lambda: not subscriptions(), "the reader that asked for the end has left")
 
 
 def test_the_last_entry_tells_position_index_and_messages(service: Service, client: Client, topic: str) -> None:

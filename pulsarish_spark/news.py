@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ends of the partitions of a stream, and waiting for them to move without asking again and again.
+
+Each partition is looked at through the query's own cursor, which is one round trip. Once all ends are known and nothing
+is new, every cursor expects one push, and a partition is looked at again when its push has come. So an idle query costs
+the broker nothing, and its planner a few calls a second, which are Spark's. Every ``LOOK_S`` all are looked at without
+a push, for what no push tells: a topic that was emptied, or made anew.
+
+The broker pushes what is not acknowledged. Where something before the query's place is not, the push tells nothing of
+the end, so that partition is looked at in each call until the query has moved on. Must not know what ends mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from broker_core.base.clock import Clock
+from broker_core.base.positions import Position
+from broker_core.client import CursorHandle, CursorLook
+from pulsarish_spark.cursors import Cursors
+from pulsarish_spark.entries import behind_last
+from pulsarish_spark.offsets import Offset
+
+LOOK_S: Final = 5.0
+"""How often ends are looked at although no push came."""
+
+
+class News:
+    """Used by one thread; pushes come on the client's. ``names`` are those that the cursors are open under."""
+
+    def __init__(self, cursors: Cursors, clock: Clock, look_s: float = LOOK_S) -> None:
+        self.looks: dict[str, CursorLook] = {}
+        """What was seen last of each partition."""
+        self._cursors = cursors
+        self._clock = clock
+        self._look_s = look_s
+        self._looked_at = clock.monotonic()
+        self._expecting: dict[str, CursorHandle] = {}
+        self._pushed_old: dict[str, Offset] = {}
+        self._came: SimpleQueue[tuple[str, Position | None]] = SimpleQueue()
+
+    def ends(self, names: Collection[str]) -> dict[str, Offset]:
+        """Behind the last message that is durable now."""
+        self._look(names)
+        return {name: behind_last(self.looks[name].last) for name in names}
+
+    def ends_after(self, begin: Mapping[str, Offset], wait_s: float) -> dict[str, Offset]:
+        """The same, as soon as one of them differs from ``begin``, at the latest after ``wait_s``.
+
+        Everything before ``begin`` should be acknowledged.
+        """
+        deadline = self._clock.monotonic() + wait_s
+        while True:
+            self._look(self._unsure(begin))
+            ends = {name: behind_last(self.looks[name].last) for name in begin}
+            if any(ends[name].key != begin[name].key for name in begin):
+                return ends
+            self._expect(begin)
+            if not self._take_news(begin, max(deadline - self._clock.monotonic(), 0.0)):
+                return ends
+
+    def _look(self, names: Collection[str]) -> None:
+        asked = [(name, self._cursors.handle(name).start_look()) for name in names]
+        self.looks |= {name: look.result() for name, look in asked}
+
+    def _unsure(self, begin: Mapping[str, Offset]) -> list[str]:
+        """The partitions of which something may be new."""
+        self._take_news(begin)
+        now = self._clock.monotonic()
+        if now - self._looked_at >= self._look_s:
+            self._looked_at = now
+            return list(begin)
+        return [name for name in begin if not self._is_expecting(name)]
+
+    def _is_expecting(self, name: str) -> bool:
+        return self._expecting.get(name) is self._cursors.handle(name)
+
+    def _expect(self, begin: Mapping[str, Offset]) -> None:
+        for name, offset in begin.items():
+            if not self._is_expecting(name) and self._pushed_old.get(name) != offset:
+                self._expecting[name] = handle = self._cursors.handle(name)
+                handle.expect(lambda position, name=name: self._came.put((name, position)))  # type: ignore[misc]
+
+    def _take_news(self, begin: Mapping[str, Offset], wait_s: float = 0.0) -> bool:
+        """Note what came, or comes within ``wait_s``; false if that is nothing."""
+        taken = False
+        try:
+            while True:
+                name, position = self._came.get(timeout=0.0 if taken else wait_s)
+                taken = True
+                self._expecting.pop(name, None)
+                if position is not None and name in begin and position < begin[name].position:
+                    self._pushed_old[name] = begin[name]
+        except Empty:
+            return taken
