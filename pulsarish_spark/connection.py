@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from broker_core.base.limits import CONNECTION_TIMEOUT_SECONDS, OPERATION_TIMEOUT_SECONDS
 from broker_core.base.runtime import RuntimeInfo, default_data_dir
 from pulsarish_spark import embedded
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 _lock = threading.Lock()
-_clients: dict[tuple[int, str], Client] = {}
+_clients: dict[tuple[int, str, float, float], Client] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class Address:
     data_dir: str = ""
     seen: str = ""
     machine: str = ""
+    operation_timeout_s: float = OPERATION_TIMEOUT_SECONDS
+    connection_timeout_s: float = CONNECTION_TIMEOUT_SECONDS
 
     @property
     def embedded_here(self) -> Path | None:
@@ -78,20 +81,22 @@ def this_machine() -> str:
 @contextlib.contextmanager
 def connected(address: Address) -> Iterator[Client]:
     """A client for ``address`` for the length of the block, during which an embedded broker is kept running."""
-    client = client_at(address.resolve())
+    client = client_at(address.resolve(), address.operation_timeout_s, address.connection_timeout_s)
     directory = address.embedded_here
     with contextlib.nullcontext() if directory is None else embedded.Guard(directory):
         yield client
 
 
-def client_at(service_url: str) -> Client:
-    """This process's client for ``service_url``; it stays open for later callers."""
+def client_at(service_url: str, operation_timeout_s: float, connection_timeout_s: float) -> Client:
+    """This process's client for ``service_url`` with this patience; it stays open for later callers."""
     from broker_core.client import Client
 
-    key = (os.getpid(), service_url)
+    key = (os.getpid(), service_url, operation_timeout_s, connection_timeout_s)
     with _lock:
         if key not in _clients:
-            _clients[key] = Client(service_url)
+            _clients[key] = Client(
+                service_url, operation_timeout_s=operation_timeout_s, connection_timeout_s=connection_timeout_s
+            )
         return _clients[key]
 
 

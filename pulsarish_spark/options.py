@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from broker_core.base.errors import ConfigError, PulsarishError
+from broker_core.base.limits import CONNECTION_TIMEOUT_SECONDS, OPERATION_TIMEOUT_SECONDS
 from broker_core.base.names import check_subscription_name
 from broker_core.base.runtime import ENV_SERVICE_URL, default_data_dir
 from broker_core.base.suggest import closest
@@ -75,6 +76,10 @@ def _count(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise ValueError("it takes a whole number from 1 up")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    return _count(text) / 1000
 
 
 def _one_of(*words: str) -> Callable[[str], str]:
@@ -141,7 +146,8 @@ OPTIONS: Final = (
         Side.ANY,
         _service_url,
         "pulsar://host:6650",
-        "Address of the broker; where nobody answers it is an error after 30 s. Without it: $PULSARISH_SERVICE_URL, "
+        "Address of the broker; where nobody answers it is an error after "
+        "operationTimeoutMs. Without it: $PULSARISH_SERVICE_URL, "
         "else the embedded broker of data.dir.",
         ("serviceUrl", "service_url"),
     ),
@@ -152,6 +158,23 @@ OPTIONS: Final = (
         "/var/lib/pulsarish",
         "Directory of the embedded broker. Default $PULSARISH_DATA_DIR, else ~/.local/share/pulsarish.",
         ("dataDir", "data_dir"),
+    ),
+    Option(
+        "operationTimeoutMs",
+        Side.ANY,
+        _seconds,
+        "120000",
+        "How long to try again while brokers do not answer, or are not ready, before the query or the task fails. "
+        f"Default {OPERATION_TIMEOUT_SECONDS * 1000:.0f}: an Apache Pulsar cluster that loses a broker needs less.",
+        ("pulsar.client.operationTimeoutMs",),
+    ),
+    Option(
+        "connectionTimeoutMs",
+        Side.ANY,
+        _seconds,
+        "5000",
+        f"How long one attempt to connect to a broker may take. Default {CONNECTION_TIMEOUT_SECONDS * 1000:.0f}.",
+        ("pulsar.client.connectionTimeoutMs",),
     ),
     Option(
         "topic",
@@ -457,14 +480,18 @@ def _address(given: Mapping[str, Any], environment: Mapping[str, str]) -> Addres
         raise ConfigError(
             "options service.url and data.dir were both given", hint="data.dir is for the embedded broker; give one"
         )
+    patience = {
+        "operation_timeout_s": given.get("operationTimeoutMs", OPERATION_TIMEOUT_SECONDS),
+        "connection_timeout_s": given.get("connectionTimeoutMs", CONNECTION_TIMEOUT_SECONDS),
+    }
     if url or directory:
-        return Address(url, directory)
+        return Address(url, directory, **patience)
     if url := environment.get(ENV_SERVICE_URL, ""):
         try:
-            return Address(_service_url(url))
+            return Address(_service_url(url), **patience)
         except ValueError as error:
             raise ConfigError(f'{ENV_SERVICE_URL}="{url}" in the environment is not valid: {error}') from error
-    return Address("", _directory(str(default_data_dir(environment))))
+    return Address("", _directory(str(default_data_dir(environment))), **patience)
 
 
 def _selection(given: Mapping[str, Any]) -> Selection:

@@ -38,3 +38,10 @@ KEEP_ALIVE_SECONDS: Final = 30.0
 
 SENT_NUMBER_MAX: Final = 2**62
 """Largest sequence id or time that a client sends: what is added to it on its way still fits in 64 bits."""
+
+OPERATION_TIMEOUT_SECONDS: Final = 60.0
+"""A client's patience where nothing else is said. A cluster that has lost a broker needs less: what that one served is
+nobody's for 30 s, until its session in the cluster's metadata has ended, and is then loaded by another. With the 30 s
+of the Java client one would give up in the moment before."""
+
+CONNECTION_TIMEOUT_SECONDS: Final = 10.0

@@ -149,8 +149,7 @@ class Attachment:
         if target is None:
             lookup = self._network.lookup
             target = await (lookup.known_broker_of if self._dedicated else lookup.broker_of)(self._topic)
-        pool = self._network.pool
-        connection = await (pool.dedicated(target) if self._dedicated else pool.shared(target))
+        connection = await self._network.lookup.connect(target, dedicated=self._dedicated)
         self._detached_meanwhile = False
         try:
             await self._owner.attach(connection)

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from broker_core.base.errors import AlreadyClosedError
+from broker_core.base.limits import CONNECTION_TIMEOUT_SECONDS, OPERATION_TIMEOUT_SECONDS
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MessageId, Position
 from broker_core.client.async_client import AsyncClient
 from broker_core.client.blocking_entries import CursorHandle, EntryReader, EntryWriter
@@ -40,8 +41,8 @@ class Client:
         self,
         service_url: str,
         *,
-        operation_timeout_s: float = 30.0,
-        connection_timeout_s: float = 10.0,
+        operation_timeout_s: float = OPERATION_TIMEOUT_SECONDS,
+        connection_timeout_s: float = CONNECTION_TIMEOUT_SECONDS,
         keep_alive_interval_s: float = 30.0,
         memory_limit_bytes: int = PENDING_BYTES_DEFAULT,
     ) -> None:

@@ -15,7 +15,12 @@ from operator import index
 from typing import Final, Literal, TypedDict, get_args
 
 from broker_core.base.errors import ConfigError
-from broker_core.base.limits import KEEP_ALIVE_SECONDS, SENT_NUMBER_MAX
+from broker_core.base.limits import (
+    CONNECTION_TIMEOUT_SECONDS,
+    KEEP_ALIVE_SECONDS,
+    OPERATION_TIMEOUT_SECONDS,
+    SENT_NUMBER_MAX,
+)
 from broker_core.client.callbacks import ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor
 from broker_core.client.dead_letter_policy import DeadLetterPolicy
 from broker_core.client.key_shared_policy import KeySharedPolicy
@@ -90,8 +95,8 @@ class ClientConfig:
     """
 
     service_url: str
-    operation_timeout_s: float = 30.0
-    connection_timeout_s: float = 10.0
+    operation_timeout_s: float = OPERATION_TIMEOUT_SECONDS
+    connection_timeout_s: float = CONNECTION_TIMEOUT_SECONDS
     keep_alive_interval_s: float = KEEP_ALIVE_SECONDS
     backoff_first_s: float = 0.1
     backoff_max_s: float = 3.0
@@ -334,11 +339,14 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 class WriterOptions(TypedDict, total=False):
-    """How a columnar writer sends: codec, size of entries, bytes in flight, patience, producer name."""
+    """How a columnar writer sends: codec, size of entries, bytes in flight, patience, producer name.
+
+    ``send_timeout_s`` None: as long as the client's operation timeout.
+    """
 
     compression: CompressionName
     batching_max_messages: int
     batching_max_bytes: int
     window_bytes_max: int
-    send_timeout_s: float
+    send_timeout_s: float | None
     name: str | None

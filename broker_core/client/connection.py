@@ -47,6 +47,11 @@ CLIENT_VERSION: Final = f"Pulsarish-Python-v{__version__}"
 LINGER_SECONDS: Final = 5.0
 """What is not sent when a connection is closed may take this long to leave; a broker that is stuck never takes it."""
 
+_HINT_LED: Final = (
+    "if that broker has just ended, try for longer: the cluster gives its topics to another once it is sure; "
+    "else the address that it advertises cannot be reached from here"
+)
+
 _live: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 _ANSWERS: Final = {
@@ -465,13 +470,14 @@ def disown_sockets() -> None:
     _live.clear()
 
 
-async def open_connection(address: BrokerAddress, config: ClientConfig) -> Connection:
-    """Connect to ``address`` and shake hands.
+async def open_connection(address: BrokerAddress, config: ClientConfig, led: str = "") -> Connection:
+    """Connect to ``address`` and shake hands. ``led``: who named it, in words for errors; "" if the service URL did.
 
     Raises ConnectionLostError if nobody answers there, OperationTimeoutError, or what the broker says.
     """
     loop = asyncio.get_running_loop()
     connection: Connection | None = None
+    what = f"broker {address}, {led}," if led else f"{address}"
     try:
         async with asyncio.timeout(config.connection_timeout_s):
             _, connection = await loop.create_connection(
@@ -480,7 +486,7 @@ async def open_connection(address: BrokerAddress, config: ClientConfig) -> Conne
             await connection.handshake()
             return connection
     except TimeoutError:
-        failure = OperationTimeoutError(f"{address} did not complete a handshake in {config.connection_timeout_s:g} s")
+        failure = OperationTimeoutError(f"{what} did not complete a handshake in {config.connection_timeout_s:g} s")
         if connection is not None:
             connection.close(failure)
         raise failure from None
@@ -490,6 +496,5 @@ async def open_connection(address: BrokerAddress, config: ClientConfig) -> Conne
         raise
     except OSError as refused:
         why = refused.strerror or str(refused)
-        raise ConnectionLostError(
-            f"cannot connect to {address}: {why}", hint="is a broker running there, and is the service URL right?"
-        ) from refused
+        hint = _HINT_LED if led else "is a broker running there, and is the service URL right?"
+        raise ConnectionLostError(f"cannot connect to {what.rstrip(',')}: {why}", hint=hint) from refused

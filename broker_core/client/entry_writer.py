@@ -58,7 +58,7 @@ class AsyncEntryWriter:
         batching_max_messages: int = MESSAGES_MAX_DEFAULT,
         batching_max_bytes: int = BYTES_MAX_DEFAULT,
         window_bytes_max: int = WINDOW_BYTES_DEFAULT,
-        send_timeout_s: float = 30.0,
+        send_timeout_s: float | None = None,
         name: str | None = None,
     ) -> None:
         self.topic = topic
@@ -67,12 +67,12 @@ class AsyncEntryWriter:
         """Rows given to ``encode`` so far."""
         self.rows_confirmed = 0
         """Rows that the broker has stored."""
-        self.timeout_s = send_timeout_s
+        self.timeout_s = network.config.operation_timeout_s if send_timeout_s is None else send_timeout_s
         self._network = network
         self._messages_max = batching_max_messages
         self._bytes_max = batching_max_bytes
         self._codec = codec_of_name(compression)
-        config = ProducerConfig(name=name, compression=compression, send_timeout_s=send_timeout_s)
+        config = ProducerConfig(name=name, compression=compression, send_timeout_s=self.timeout_s)
         names = [topic.partition(index) for index in range(partitions)] or [topic]
         self._lanes = [SendLane(network, each, config) for each in names]
         self._next_sequence_ids = [0] * len(names)

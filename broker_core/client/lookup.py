@@ -39,6 +39,8 @@ class Lookup:
         self._hosts = parse_service_url(config.service_url)
         self._turn = 0
         self._served: dict[TopicName, BrokerAddress] = {}
+        self._named_by: dict[BrokerAddress, BrokerAddress] = {}
+        """Brokers that a lookup has named, and who answered it: for whoever cannot connect there."""
 
     async def service_connection(self) -> Connection:
         """A connection to some host of the service URL; another one is tried next time if this fails."""
@@ -48,6 +50,12 @@ class Lookup:
         except PulsarishError:
             self._turn += 1
             raise
+
+    async def connect(self, broker: BrokerAddress, *, dedicated: bool = False) -> Connection:
+        """A connection to ``broker``, which a lookup or another broker has named; its errors say so."""
+        asked = self._named_by.get(broker)
+        led = "to which a broker has sent us" if asked is None else f"to which a lookup at {asked} led"
+        return await (self._pool.dedicated if dedicated else self._pool.shared)(broker, led)
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
         """The number of partitions, 0 if ``topic`` has none.
@@ -88,9 +96,10 @@ class Lookup:
             target = parse_service_url(answer.brokerServiceUrl)[0]
             if answer.proxy_through_service_url:
                 target = connection.address._replace(proxied_for=f"{target.host}:{target.port}")
+            self._named_by[target] = connection.address
             if answer.response == _LookupAnswer.Connect:
                 return target
-            connection = await self._pool.shared(target)
+            connection = await self.connect(target)
             authoritative = answer.authoritative
         raise RemoteProtocolError(f"the lookup of {topic} was redirected {REDIRECTS_MAX} times")
 

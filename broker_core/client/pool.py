@@ -37,24 +37,24 @@ class ConnectionPool:
         self._kept: dict[Connection, asyncio.TimerHandle] = {}
         self._closed = False
 
-    async def shared(self, address: BrokerAddress) -> Connection:
-        """The connection to ``address`` that everybody uses."""
+    async def shared(self, address: BrokerAddress, led: str = "") -> Connection:
+        """The connection to ``address`` that everybody uses; ``led``: who named it, "" for the service URL."""
         self._check_open()
         task = self._shared.get(address)
         if task is None or (task.done() and not _is_usable(task)):
-            task = asyncio.create_task(open_connection(address, self._config))
+            task = asyncio.create_task(open_connection(address, self._config, led))
             self._shared[address] = task
         # Shielded, because others may wait for the same connection when one gives up.
         return await asyncio.shield(task)
 
-    async def dedicated(self, address: BrokerAddress) -> Connection:
+    async def dedicated(self, address: BrokerAddress, led: str = "") -> Connection:
         """A connection for one user alone, who may pause it, and closes it or gives it back."""
         self._check_open()
         for connection in [each for each in self._kept if each.address == address]:
             self._kept.pop(connection).cancel()
             if connection.is_open:
                 return connection
-        connection = await open_connection(address, self._config)
+        connection = await open_connection(address, self._config, led)
         if self._closed:
             connection.close()
             self._check_open()

@@ -89,7 +89,7 @@ class Probe:
         """Subscribe at the start; with a permit the first entry may be on its way before ``first_entry``."""
         lookup = self._network.lookup
         target = await lookup.known_broker_of(self._topic)
-        connection = await self._network.pool.shared(target)
+        connection = await lookup.connect(target)
         request = Subscribing(
             topic=self._topic, subscription=reader_subscription("probe"), durable=False, start=self._start
         )

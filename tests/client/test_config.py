@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker_core.base.errors import ConfigError
+from broker_core.client import Client
 from broker_core.client.config import (
     ClientConfig,
     ConsumerConfig,
@@ -78,6 +79,14 @@ def test_defaults_are_those_of_pulsar() -> None:
     assert consumer.max_total_receiver_queue_size_across_partitions == 50_000
     assert (consumer.acknowledgment_group_time_s, consumer.max_acknowledgment_group_size) == (0.1, 1000)
     assert consumer.negative_ack_redelivery_delay_s == 60
+
+
+def test_a_client_is_more_patient_than_a_cluster_needs_that_has_lost_a_broker() -> None:
+    """For 30 s nobody serves what it served, and another has to load it then. Both kinds of client."""
+    config, client = ClientConfig(service_url="pulsar://x"), Client("pulsar://x")
+    assert config.operation_timeout_s >= 60
+    assert client.config == config
+    assert config.connection_timeout_s == 10
 
 
 def test_a_dead_letter_policy_sets_no_timeout() -> None:

@@ -2,6 +2,7 @@
 """Connections and lookups against a broker that does what the test says."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,12 +19,21 @@ from broker_core.base.errors import (
 )
 from broker_core.base.positions import Position
 from broker_core.client import AsyncClient, ClientConfig, connection
+from broker_core.testing.held_port import HeldPort
 from broker_core.wire.commands import close_consumer, error, ping, success
 from broker_core.wire.frames import encode_command
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.helpers import WAIT_S
 from tests.client.scenes import run, subscribes
 from tests.client.scripted_broker import Peer, ScriptedBroker, answer, lookup_answer, scripted_broker
+
+
+@pytest.fixture
+def held_port() -> Iterator[HeldPort]:
+    """Nobody listens there, and nobody else will."""
+    held = HeldPort()
+    yield held
+    held.release()
 
 
 def test_a_client_whose_close_is_cut_off_leaves_no_connection() -> None:
@@ -81,6 +91,26 @@ def test_an_address_where_nobody_listens_is_named() -> None:
                 await client.partitions("t")
 
     asyncio.run(whole())
+
+
+@pytest.mark.parametrize("redirect", [False, True])
+def test_an_address_that_a_lookup_named_is_not_blamed_on_the_service_url(held_port: HeldPort, redirect: bool) -> None:
+    """Who asked whom is said, and that another broker will take over; for all that attaches, and for a redirect."""
+    dead = f"pulsar://127.0.0.1:{held_port.number}"
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.handlers[BaseCommand.LOOKUP] = lambda peer, command: peer.send(
+            lookup_answer(command, dead, redirect=redirect)
+        )
+        for use in (client.create_producer, client.last_entry, client.create_reader):
+            with pytest.raises(ConnectionLostError) as caught:
+                await use("t")
+            assert f"cannot connect to broker {dead}, to which a lookup at {broker.service_url} led: " in str(
+                caught.value
+            )
+            assert "is the service URL right" not in str(caught.value)
+
+    run(play, operation_timeout_s=1)
 
 
 def test_a_silent_broker_is_a_timeout() -> None:

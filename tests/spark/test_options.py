@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from broker_core.base.errors import ConfigError, UsageError
 from broker_core.base.positions import Position
+from pulsarish_spark.connection import connected
 from pulsarish_spark.offsets import Offset
 from pulsarish_spark.options import OPTIONS, ReadOptions, Side, WriteOptions, read_options, write_options
 from pulsarish_spark.topics import TopicPartition
@@ -52,6 +54,18 @@ def test_only_a_topic_is_needed() -> None:
 def test_topics_are_found_under_every_name_that_people_use(given: dict[str, str], names: tuple[str, ...]) -> None:
     """Kafka's subscribe and assign, pulsar-spark's topics, and load("flights")."""
     assert reading(**given).selection.names == names
+
+
+def test_patience_has_one_default_and_one_option_for_every_way_to_use_the_format() -> None:
+    """In the words of the Java client too, which pulsar-spark passes on; the client of driver and tasks gets it."""
+    for address in (reading(topic="t").address, writing(topic="t").address):
+        assert (address.operation_timeout_s, address.connection_timeout_s) == (60, 10)
+    given = {"operationTimeoutMs": "90500", "pulsar__client__connectionTimeoutMs": "2000"}
+    for address in (reading(topic="t", **given).address, writing(topic="t", **given).address):
+        with connected(replace(address, service_url="pulsar://nowhere:1").for_executors()) as client:
+            assert (client.config.operation_timeout_s, client.config.connection_timeout_s) == (90.5, 2)
+    with pytest.raises(ConfigError, match='option operationTimeoutMs="0" is not valid: it takes a whole number'):
+        reading(topic="t", operationTimeoutMs="0")
 
 
 def test_the_environment_gives_the_session_defaults() -> None:
@@ -326,7 +340,7 @@ def test_what_pulsar_spark_calls_a_time_is_understood() -> None:
         ("maxBytesPerTrigger", '.option("maxOffsetsPerTrigger", "500000")'),
         ("subscriptionPrefix", '.option("subscriptionName", "my-query")'),
         ("kafkaConsumer__pollTimeoutMs", "is not needed here; remove it"),
-        ("pulsar__client__operationTimeoutMs", "is a setting of the Java client of Pulsar, which is not used here"),
+        ("pulsar__client__statsIntervalSeconds", "is a setting of the Java client of Pulsar, which is not used here"),
         ("owner", "CREATE TEMPORARY VIEW flights USING pulsarish OPTIONS (topic 'flights')"),
         ("provider", "CREATE TEMPORARY VIEW flights USING pulsarish OPTIONS (topic 'flights')"),
         ("paths", '.option("topics", "a,b").load()'),
@@ -378,8 +392,8 @@ def test_an_unknown_option_is_answered_with_what_there_is_on_its_side() -> None:
     with pytest.raises(ConfigError) as caught:
         writing(topic="t", acks="all")
     assert str(caught.value) == (
-        'option "acks" is unknown; the options are service.url, data.dir, topic, includeHeaders, compression, '
-        "batchingMaxMessages, batchingMaxBytes"
+        'option "acks" is unknown; the options are service.url, data.dir, operationTimeoutMs, connectionTimeoutMs, '
+        "topic, includeHeaders, compression, batchingMaxMessages, batchingMaxBytes"
     )
     with pytest.raises(ConfigError, match="did you mean startingOffsets"):
         writing(topic="t", startingOffset="earliest")
