@@ -19,6 +19,8 @@ CASES = (
     ("ours_failed[{}-java-1]", '<failure message="late"/>', ""),
     ("too_old[{}-java]", "<failure>CannotExpressError</failure>", "<failure>CannotExpressError</failure>"),
     ("theirs_failed[{}-java]", "", '<error message="gone"/>'),
+    ("theirs_is_listed[{}-java]", "", '<skipped type="pytest.xfail"/>'),
+    ("too_old_where_theirs_is_listed[{}-java]", '<failure message="0"/>', '<skipped type="pytest.xfail"/>'),
 )
 """Names of tests, and what pytest reports of each on our broker and on Apache Pulsar."""
 
@@ -59,5 +61,7 @@ def test_only_what_apache_pulsar_alone_shows_counts_against_us(tmp_path: Path) -
         "test_ours_failed[java-1]": "only on Apache Pulsar",
         "test_too_old[java]": "cannot be said",
         "test_theirs_failed[java]": "only on ours",
+        "test_theirs_is_listed[java]": "as listed",
+        "test_too_old_where_theirs_is_listed[java]": "on neither",
     }
     assert list(differing(found)) == ["tests.a::test_ours_failed[java-1]"]
