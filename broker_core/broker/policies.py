@@ -81,6 +81,11 @@ class AutoTopicCreation(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         """NotAllowedError unless the partitions are named exactly where they mean something."""
         if self.topic_type == "partitioned" and self.default_num_partitions is None:
             raise NotAllowedError("partitioned topics were asked for without a number", hint="set defaultNumPartitions")
+        if self.topic_type == "non-partitioned" and self.default_num_partitions is not None:
+            raise NotAllowedError(
+                f"topics without partitions were asked for with {self.default_num_partitions} of them",
+                hint="leave out defaultNumPartitions, or set topicType to partitioned",
+            )
 
 
 class AutoSubscriptionCreation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -89,7 +94,7 @@ class AutoSubscriptionCreation(msgspec.Struct, frozen=True, forbid_unknown_field
     allow_auto_subscription_creation: bool
 
 
-class DelayedDelivery(msgspec.Struct, frozen=True):
+class DelayedDelivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether messages may be delayed, how exact that is, and how far; milliseconds, 0 = as far as one likes."""
 
     active: bool = False

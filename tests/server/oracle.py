@@ -24,6 +24,7 @@ class Ask(NamedTuple):
     body: str | None = None
     same: bool = True
     fields: tuple[str, ...] = ()
+    media_type: str = "application/json"
 
 
 class Both(NamedTuple):
@@ -37,7 +38,7 @@ class Both(NamedTuple):
 
 def answer_to(broker: httpx.Client, ask: Ask, namespace: str) -> tuple[int, Any]:
     """What one broker says: status, and the JSON, or the text if it is none."""
-    headers = {} if ask.body is None else {"Content-Type": "application/json"}
+    headers = {} if ask.body is None else {"Content-Type": ask.media_type}
     answer = broker.request(ask.method, ask.path.format(namespace), content=ask.body, headers=headers)
     try:
         return answer.status_code, answer.json()

@@ -169,7 +169,7 @@ def test_backlog_quotas_have_two_types_and_two_forms(http: httpx.Client, namespa
         '{"limitSize":1,"policy":"nope"}',
         '{"policy":"producer_exception"}',
         '{"limitSize":-2,"policy":"producer_exception"}',
-        '{"limitSize":"1","policy":"producer_exception"}',
+        '{"limitSize":"1 MB","policy":"producer_exception"}',
     ],
 )
 def test_impossible_quotas_are_refused(http: httpx.Client, namespace: str, body: str) -> None:

@@ -108,7 +108,7 @@ def test_properties_of_a_subscription(http: httpx.Client, path: str) -> None:
     assert http.put(f"{path}/subscription/s/properties", json={"l": "w"}).status_code == 204
     http.put(f"{path}/unload")
     assert http.get(f"{path}/subscription/s/properties").json() == {"l": "w"}
-    assert http.put(f"{path}/subscription/s/properties", json={"l": 1}).status_code == 400
+    assert http.put(f"{path}/subscription/s/properties", json={"l": [1]}).status_code == 400
     assert http.get(f"{path}/subscription/nope/properties").status_code == 404
 
 

@@ -35,6 +35,7 @@ from broker_core.broker.policies import (
     retention_of,
 )
 from broker_core.server.admin.answers import BadRequestError, MissingError, RefusedError, done, json_answer
+from broker_core.server.admin.bodies import decoded
 from broker_core.server.admin.requests import broker_of, existing_topic, flag, namespace_name, topic_name
 
 _UNSET: Final = object()
@@ -229,9 +230,11 @@ def _check_stored(request: Request, unstored: bool = False) -> None:
 def _value(content: bytes, policy: PolicyPath) -> object:
     """The body as a value of the policy; 400 if it is of another kind, ``bad_value`` if it is out of bounds."""
     try:
-        loose = msgspec.json.decode(content, type=policy.kind)
+        loose = decoded(content, policy.kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadRequestError(f"the request body cannot be read: {error}") from error
+    if isinstance(loose, list):
+        loose = list(dict.fromkeys(loose))  # a set, to Pulsar
     try:
         return _as_field(policy.field, loose)
     except msgspec.ValidationError as error:
@@ -356,7 +359,7 @@ async def remove_quota(request: Request) -> Response:
 
 def _quota(content: bytes) -> BacklogQuota:
     try:
-        wish = msgspec.json.decode(content, type=_QuotaBody)
+        wish: _QuotaBody = decoded(content, _QuotaBody)
         size = wish.limit if wish.limit_size is None else wish.limit_size
         if size is None and wish.limit_time is None:
             raise BadRequestError("a backlog quota needs limitSize or limitTime")

@@ -22,6 +22,7 @@ from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Posit
 from broker_core.broker.broker import Broker
 from broker_core.broker.topic import Topic
 from broker_core.server.admin.answers import BadRequestError, Outcome, RefusedError, all_done
+from broker_core.server.admin.bodies import decoded
 from broker_core.server.session import Node
 
 T = TypeVar("T")
@@ -206,7 +207,8 @@ async def body(request: Request, kind: type[T], empty: T) -> T:
     if not content.strip():
         return empty
     try:
-        return msgspec.json.decode(content, type=kind)
+        read: T = decoded(content, kind)
+        return read
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadRequestError(f"the request body cannot be read: {error}") from error
 

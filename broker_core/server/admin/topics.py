@@ -139,11 +139,12 @@ async def delete_partitions(request: Request) -> Response:
     return done()
 
 
-class _Partitions(msgspec.Struct, frozen=True):
-    """A number of partitions as the admin library sends it."""
+class _Partitions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A number of partitions as admin libraries send it; ``deleted`` they send only because they also read it."""
 
     partitions: int = 0
     properties: dict[str, str] = msgspec.field(default_factory=dict)
+    deleted: bool = False
 
 
 async def _partitions_body(request: Request) -> _Partitions:

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading JSON as leniently as Pulsar's brokers read it, which is what its admin clients count on.
+
+Owns what may stand for what: null for a field of an object that has a default, text for a number or a yes or no and the
+other way round, 4.0 for 4. Stricter than Pulsar where it would guess: 4.7 is not 4, 7 is not true, and neither null nor
+empty text is 0. Unknown fields and bounds are msgspec's and the types' own. Knows no requests.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from functools import cache
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+T = TypeVar("T")
+
+
+class _Written(str):
+    """A number with a fraction or an exponent, as it was written."""
+
+    __slots__ = ()
+
+
+_JSON: Final = msgspec.json.Decoder(float_hook=_Written)
+
+_DIGITS_MAX: Final = 20
+"""Of a whole number of 64 bits; more of them are not one."""
+
+_TRUTHS: Final = {
+    **dict.fromkeys((1, "true", "True", "TRUE"), True),
+    **dict.fromkeys((0, "false", "False", "FALSE"), False),
+}
+
+
+def decoded(content: bytes, kind: Any) -> Any:
+    """``content`` as ``kind``; msgspec.DecodeError or RecursionError if it cannot be read as that."""
+    return msgspec.convert(_read(_JSON.decode(content), _known(kind)), kind)
+
+
+@cache
+def _known(kind: Any) -> inspect.Type:
+    return inspect.type_info(kind)
+
+
+def _read(value: Any, kind: inspect.Type) -> Any:
+    """``value`` with what only looks different put as ``kind`` has it; anything else stays, for msgspec to refuse."""
+    match kind:
+        case inspect.StructType() if isinstance(value, dict):
+            return _object(value, kind)
+        case inspect.DictType() if isinstance(value, dict):
+            return {name: _read(each, kind.value_type) for name, each in value.items()}
+        case inspect.ListType() if isinstance(value, list):
+            return [_read(each, kind.item_type) for each in value]
+        case inspect.UnionType():
+            return _one_of(value, kind)
+        case inspect.StrType() if isinstance(value, bool):
+            return str(value).lower()
+        case inspect.StrType() if isinstance(value, int | _Written):
+            return str(value)
+        case inspect.IntType():
+            return _whole(value)
+        case inspect.BoolType():
+            return _TRUTHS.get(value, value) if type(value) in (int, str) else value
+    return value
+
+
+def _object(value: dict[str, Any], kind: inspect.StructType) -> dict[str, Any]:
+    """Null is what a client says that has nothing to say: the field's default holds."""
+    fields = {field.encode_name: field.type for field in kind.fields}
+    given = {name: each for name, each in value.items() if each is not None or name not in fields}
+    return {name: _read(each, fields[name]) if name in fields else each for name, each in given.items()}
+
+
+def _one_of(value: Any, kind: inspect.UnionType) -> Any:
+    """Read as the first of the types that something comes of; a text where text is one of them stays one."""
+    if any(isinstance(each, inspect.StrType) for each in kind.types) and type(value) is str:
+        return value
+    for each in kind.types:
+        if (read := _read(value, each)) is not value:
+            return read
+    return value
+
+
+def _whole(value: Any) -> Any:
+    if not isinstance(value, str) or len(value) > _DIGITS_MAX:
+        return value
+    text = value.strip()
+    if text.isascii() and text.removeprefix("-").isdigit():
+        return int(text)
+    if (
+        isinstance(value, _Written)
+        and (number := Decimal(value)) == number.to_integral_value()
+        and number.adjusted() < 19
+    ):
+        return int(number)
+    return value
