@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of several folders share: how they are spread over processes, what those may keep, a real Apache Pulsar.
+"""What tests of several folders share: how they are spread over processes, what those may keep, real Apache Pulsars.
 
 Owns the order in which groups start: the long ones first, so that no worker is left with one at the end.
 """
 
+from __future__ import annotations
+
+import contextlib
 import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.apache_pulsar.start import INDEXED, SHORT_LIVED, ApachePulsar, UnavailableError, running
+from tests.apache_pulsar.shared import Asking, Host, Listening, Pulsars
+from tests.apache_pulsar.start import SHORT_LIVED, ApachePulsar, UnavailableError
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
 
 # How long an example takes says more about the machine's other work than about the code. The same code gets the same
 # examples, so that a run fails for what was changed; ``make soak`` and ``make sim`` look for what nobody has seen.
@@ -27,8 +33,20 @@ settings.load_profile("repeatable")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-LONGEST_FIRST: Final = ("spark-programs", "pulsar", "spark", "pulsar-indexed")
-"""Groups of minutes. Those behind them fill the gaps; the slow ones of them begin too."""
+LONGEST_FIRST: Final = (
+    "spark-programs",
+    "spark",
+    "java",
+    "tests/kill/",
+    "tests/test_dice.py",
+    "tests/storage/test_crash",
+)
+"""Beginnings of the names of groups that take longest. Those behind them fill the gaps; the slow ones of them begin."""
+
+FIXTURES: Final = {"apache": "apache_pulsar", "apache-indexed": "apache_pulsar_indexed"}
+"""Kind of Apache Pulsar -> the fixture that has it. Parameters of other fixtures name the kind."""
+
+_LISTENING: Final = pytest.StashKey[Listening]()
 
 
 def pytest_configure() -> None:
@@ -36,14 +54,28 @@ def pytest_configure() -> None:
     os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(SHORT_LIVED))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Tell a worker where to ask for what all workers share."""
+    if _LISTENING not in node.config.stash:
+        node.config.stash[_LISTENING] = Listening()
+    node.workerinput["pulsars"] = node.config.stash[_LISTENING].path
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """What was started for the workers ends after them."""
+    if (listening := config.stash.get(_LISTENING, None)) is not None:
+        listening.close()
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep together what shares something expensive, for ``--dist loadgroup --no-loadscope-reorder``.
 
     Everything on the shared Spark session runs in one worker, everything that starts a Spark of its own in another, so
-    that there is one of these at a time; everything with a real Pulsar on one Pulsar, and there all that uses its Java
-    client, so that there is one of these too; a second Pulsar, which tells indexes, has a worker to itself. Other tests
-    stay with their file, whose fixtures then start once.
+    that there is one of these at a time, and everything that uses the Java client in one too. Other tests stay with
+    their file, whose fixtures then start once; those of a file that need a real Pulsar are a group of their own, as
+    there is one Pulsar for all workers. Tests with the marker ``apart`` share nothing and need not stay together.
     """
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
@@ -55,22 +87,31 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def _kinds(item: pytest.Item) -> list[str]:
+    """The kinds of the shared Apache Pulsars that a test runs on."""
+    call = getattr(item, "callspec", None)
+    chosen = () if call is None else call.params.values()
+    fixtures = getattr(item, "fixturenames", ())
+    return [kind for kind, fixture in FIXTURES.items() if kind in chosen or fixture in fixtures]
+
+
 def _group(item: pytest.Item) -> str:
     if item.get_closest_marker("spark"):
         return "spark" if "spark" in getattr(item, "fixturenames", ()) else "spark-programs"
-    cell = getattr(item, "callspec", None)
-    kind = None if cell is None else cell.params.get("cell")
-    if kind == "apache-indexed":
-        return "pulsar-indexed"
-    with_java_client = kind == "java"
-    return "pulsar" if with_java_client or item.get_closest_marker("pulsar") else item.nodeid.partition("::")[0]
+    call = getattr(item, "callspec", None)
+    if call is not None and call.params.get("cell") == "java":
+        return "java"
+    if item.get_closest_marker("apart"):
+        return item.nodeid
+    return " on ".join([item.nodeid.partition("::")[0], *_kinds(item)])
 
 
 def _turn(item: pytest.Item) -> int:
     group = _group(item)
-    if group in LONGEST_FIRST:
-        return LONGEST_FIRST.index(group)
-    return len(LONGEST_FIRST) + (item.get_closest_marker("slow") is None)
+    for turn, beginning in enumerate(LONGEST_FIRST):
+        if group.startswith(beginning):
+            return turn
+    return len(LONGEST_FIRST) + (0 if _kinds(item) else 1 if item.get_closest_marker("slow") else 2)
 
 
 @pytest.fixture
@@ -81,21 +122,39 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, usual)
 
 
-@pytest.fixture(scope="session")
-def apache_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApachePulsar]:
-    """A real Apache Pulsar; tests that use it have the marker ``pulsar``. Skips where there is no Java or Maven."""
-    yield from _pulsar(tmp_path_factory.mktemp("apache-pulsar"), {})
+@pytest.fixture(scope="session", autouse=True)
+def pulsars(request: pytest.FixtureRequest) -> Iterator[Pulsars]:
+    """Where an Apache Pulsar is had from. Its start takes half a minute, so it begins with the first test of all."""
+    path = getattr(request.config, "workerinput", {}).get("pulsars")
+    with contextlib.ExitStack() as stack:
+        shared: Pulsars
+        if path is None:
+            shared = host = Host()
+            stack.callback(host.close)
+        else:
+            shared = Asking(path)
+        for kind in sorted({kind for item in request.session.items for kind in _kinds(item)}):
+            shared.begin(kind)
+        yield shared
 
 
 @pytest.fixture(scope="session")
-def apache_pulsar_indexed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApachePulsar]:
-    """One that tells clients the index of each message, as ours does. Tests of it have a worker to themselves."""
-    yield from _pulsar(tmp_path_factory.mktemp("apache-pulsar-indexed"), INDEXED)
+def apache_pulsar(pulsars: Pulsars) -> ApachePulsar:
+    """A real Apache Pulsar; tests that use it have the marker ``pulsar``. Skips where there is no Java or Maven.
+
+    All workers share it: whoever stops it, or changes what is not a topic's or a namespace's own, starts another one.
+    """
+    return _got(pulsars, "apache")
 
 
-def _pulsar(directory: Path, settings: Mapping[str, str]) -> Iterator[ApachePulsar]:
+@pytest.fixture(scope="session")
+def apache_pulsar_indexed(pulsars: Pulsars) -> ApachePulsar:
+    """One that tells clients the index of each message, as ours does. All workers share it too."""
+    return _got(pulsars, "apache-indexed")
+
+
+def _got(pulsars: Pulsars, kind: str) -> ApachePulsar:
     try:
-        with running(directory, settings, java_options=SHORT_LIVED) as pulsar:
-            yield pulsar
+        return pulsars.get(kind)
     except UnavailableError as missing:
         pytest.skip(str(missing))

@@ -79,6 +79,7 @@ def test_machines_that_draw_inside_of_rules_are_left_to_hypothesis() -> None:
     assert (outcome.steps > 50, outcome.failure) == (True, "")
 
 
+@pytest.mark.apart
 @pytest.mark.parametrize("name", [name for name, each in soak.machines().items() if dice.can_be_played(each)])
 def test_no_history_of_our_machines_fails(name: str) -> None:
     """I1 to I7: what Hypothesis plays too, in longer runs of consumers that stay."""

@@ -31,6 +31,7 @@ def run_rig(folder: Path, *options: str) -> tuple[int, dict[str, Any], str]:
 
 
 @pytest.mark.slow
+@pytest.mark.apart
 def test_nothing_confirmed_is_lost_over_twenty_kills(tmp_path: Path) -> None:
     """`make kill` does the same with 500 kills."""
     code, found, talk = run_rig(tmp_path, "--kills", "20")
@@ -41,6 +42,7 @@ def test_nothing_confirmed_is_lost_over_twenty_kills(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.apart
 def test_a_broker_that_confirms_before_it_writes_is_found_out(tmp_path: Path) -> None:
     """Who never saw the rig complain cannot trust its silence."""
     code, found, talk = run_rig(tmp_path, "--kills", "8", "--liar", "tests.kill.liar", "--no-calm")
@@ -49,6 +51,7 @@ def test_a_broker_that_confirms_before_it_writes_is_found_out(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.apart
 def test_every_broken_promise_about_delivery_is_found_out(tmp_path: Path) -> None:
     """Each rule about delivery is broken once on purpose, and the rig names it."""
     code, found, talk = run_rig(tmp_path, "--kills", "8", "--liar", "tests.kill.delivery_liar")

@@ -21,7 +21,7 @@ from broker_core.testing.sim_disk import SimDisk
 from tests.storage.entries import entry
 from tests.storage.model import SMALL_LEDGERS, Account, Workload, discard, open_store, verify
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.apart]
 
 IMAGES: Final = int(os.environ.get("PULSARISH_CRASH_IMAGES", "20000"))
 FIRST_SEED: Final = int(os.environ.get("PULSARISH_CRASH_SEED", "1"))
