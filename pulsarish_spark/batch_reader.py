@@ -20,6 +20,7 @@ from broker_core.base.errors import ConfigError
 from pulsarish_spark.connection import connected
 from pulsarish_spark.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions, Side, read_options
+from pulsarish_spark.plain_errors import plain_errors, with_plain_errors
 from pulsarish_spark.planning import EntryRange
 from pulsarish_spark.schema import check_user_schema
 from pulsarish_spark.spark_worker import SentToWorkers
@@ -39,12 +40,13 @@ class PulsarishBatchReader(SentToWorkers, DataSourceReader):
         self._options = read_options(raw, Side.BATCH_READ, os.environ)
         check_user_schema(schema, self._options.columns)
 
+    @plain_errors
     def partitions(self) -> list[InputPartition]:
         with connected(self._options.address) as client:
             return [*make_tasks(plan_batch(client, self._options), self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_task(cast("ReadTask", partition))
+        return with_plain_errors(read_task(cast("ReadTask", partition)))
 
 
 def plan_batch(client: Client, options: ReadOptions) -> list[list[EntryRange]]:

@@ -287,6 +287,7 @@ _SHOWN_MAX: Final = 200
 """Characters of a wrong value that an error repeats."""
 
 _BY_KEY: Final = {key.lower(): option for option in OPTIONS for key in (option.name, *option.aliases)}
+_SPELLED: Final = {key.lower(): key for option in OPTIONS for key in (option.name, *option.aliases)}
 _LIKENESS_MIN: Final = 0.7
 _SELECTORS: Final = ("topic", "topics", "assign")
 
@@ -304,30 +305,31 @@ _OF_A_QUERY: Final = "is Spark's own, of a query that is written as a stream; gi
 _REFUSED: Final = {
     "kafka.bootstrap.servers": "names a Kafka cluster and this format speaks Pulsar; "
     'give .option("service.url", "pulsar://host:6650"), or no address at all to use the embedded broker',
-    "subscribepattern": _NAME_THEM,
-    "topicspattern": _NAME_THEM,
+    "subscribePattern": _NAME_THEM,
+    "topicsPattern": _NAME_THEM,
     "paths": 'was given by load([...]); name the topics: .option("topics", "a,b").load()',
     "owner": _OF_A_TABLE,
     "provider": _OF_A_TABLE,
-    "checkpointlocation": _OF_A_QUERY,
-    "queryname": _OF_A_QUERY,
-    "startingoffsetsbytimestamp": _BY_WORD_OR_ID,
-    "endingoffsetsbytimestamp": _BY_WORD_OR_ID,
-    "minoffsetspertrigger": _NO_MINIMUM,
-    "maxtriggerdelay": _NO_MINIMUM,
-    "maxbytespertrigger": 'is not supported; limit messages: .option("maxOffsetsPerTrigger", "500000")',
-    "groupidprefix": _NAME_IT,
-    "subscriptionprefix": _NAME_IT,
+    "checkpointLocation": _OF_A_QUERY,
+    "queryName": _OF_A_QUERY,
+    "startingOffsetsByTimestamp": _BY_WORD_OR_ID,
+    "endingOffsetsByTimestamp": _BY_WORD_OR_ID,
+    "minOffsetsPerTrigger": _NO_MINIMUM,
+    "maxTriggerDelay": _NO_MINIMUM,
+    "maxBytesPerTrigger": 'is not supported; limit messages: .option("maxOffsetsPerTrigger", "500000")',
+    "groupIdPrefix": _NAME_IT,
+    "subscriptionPrefix": _NAME_IT,
     "admin.url": "is not needed: limits work over the binary protocol; remove it",
-    "waitingfornonexistedtopic": "is not needed: a stream creates its topic; remove it",
-    "allowdifferenttopicschemas": "is not needed: values are read as bytes; remove it",
-    "polltimeoutms": _NOT_NEEDED,
-    "kafkaconsumer.polltimeoutms": _NOT_NEEDED,
-    "fetchoffset.numretries": _NOT_NEEDED,
-    "fetchoffset.retryintervalms": _NOT_NEEDED,
+    "waitingForNonExistedTopic": "is not needed: a stream creates its topic; remove it",
+    "allowDifferentTopicSchemas": "is not needed: values are read as bytes; remove it",
+    "pollTimeoutMs": _NOT_NEEDED,
+    "kafkaConsumer.pollTimeoutMs": _NOT_NEEDED,
+    "fetchOffset.numRetries": _NOT_NEEDED,
+    "fetchOffset.retryIntervalMs": _NOT_NEEDED,
 }
 """Options of Spark's Kafka source and of pulsar-spark that mean nothing here, or something that cannot be had."""
 
+_REFUSED_BY_KEY: Final = {name.lower(): (name, why) for name, why in _REFUSED.items()}
 _FOREIGN: Final = {"kafka.": "the Kafka client", "pulsar.": "the Java client of Pulsar"}
 
 
@@ -419,7 +421,8 @@ def _parse_all(raw: Mapping[str, str], side: Side) -> dict[str, Any]:
         _check_side(option, side)
         if option.name in given:
             raise ConfigError(
-                f'options "{spelled[option.name]}" and "{key}" mean the same', hint=f"give only {option.name}"
+                f'options "{spelled[option.name]}" and "{_SPELLED[key.lower()]}" mean the same',
+                hint=f"give only {option.name}",
             )
         try:
             given[option.name] = option.parse(text)
@@ -427,7 +430,7 @@ def _parse_all(raw: Mapping[str, str], side: Side) -> dict[str, Any]:
             raise ConfigError(
                 f'option {option.name}="{_shown(text)}" is not valid: {error}', hint=_example(option)
             ) from error
-        spelled[option.name] = key
+        spelled[option.name] = _SPELLED[key.lower()]
     return given
 
 
@@ -441,8 +444,9 @@ def _find(key: str, side: Side) -> Option:
     option = _BY_KEY.get(key.lower())
     if option is not None:
         return option
-    if why := _REFUSED.get(key.lower()):
-        raise ConfigError(f'option "{key}" {why}')
+    if refused := _REFUSED_BY_KEY.get(key.lower()):
+        name, why = refused
+        raise ConfigError(f'option "{name}" {why}')
     here = [name for name, option in _BY_KEY.items() if option.sides & side]
     if near := _nearest(key, here) or _nearest(key, _BY_KEY):
         option = _BY_KEY[near]

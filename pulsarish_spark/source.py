@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from broker_core.base.errors import ConfigError
+from pulsarish_spark.plain_errors import plain_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,22 +33,26 @@ class PulsarishSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
+    @plain_errors
     def schema(self) -> StructType:
         from pulsarish_spark.options import Side, read_options
         from pulsarish_spark.schema import spark_schema
 
         return spark_schema(read_options(dict(self.options), Side.READ, os.environ).columns)
 
+    @plain_errors
     def reader(self, schema: StructType) -> PulsarishBatchReader:
         from pulsarish_spark.batch_reader import PulsarishBatchReader
 
         return PulsarishBatchReader(dict(self.options), schema)
 
+    @plain_errors
     def streamReader(self, schema: StructType) -> PulsarishStreamReader:  # noqa: N802 - Spark's name
         from pulsarish_spark.stream_reader import PulsarishStreamReader
 
         return PulsarishStreamReader(dict(self.options), schema)
 
+    @plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> PulsarishBatchWriter:
         from pulsarish_spark.options import Side, write_options
         from pulsarish_spark.sink_columns import check_columns
@@ -59,6 +64,7 @@ class PulsarishSource(DataSource):
         check_columns(schema, options.topic)
         return PulsarishBatchWriter(options)
 
+    @plain_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> PulsarishStreamWriter:  # noqa: N802 - Spark's name
         from pulsarish_spark.options import Side, write_options
         from pulsarish_spark.sink_columns import check_columns

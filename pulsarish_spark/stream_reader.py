@@ -26,6 +26,7 @@ from broker_core.base.errors import AlreadyClosedError
 from pulsarish_spark.connection import connected
 from pulsarish_spark.offsets import OffsetJson, SourceOffset
 from pulsarish_spark.options import ReadOptions, Side, read_options
+from pulsarish_spark.plain_errors import plain_errors, with_plain_errors
 from pulsarish_spark.planning import TaskWish
 from pulsarish_spark.schema import check_user_schema
 from pulsarish_spark.spark_worker import SentToWorkers
@@ -59,31 +60,38 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
 
     # -- on the driver
 
+    @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         self._bounded = True
         if self._driver_state is not None:
             self._driver_state.bound_to_now()
 
+    @plain_errors
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         limit = self._options().max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
+    @plain_errors
     def initialOffset(self) -> OffsetJson:  # noqa: N802 - Spark's name
         return self._driver().initial().to_json()
 
+    @plain_errors
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> OffsetJson:  # noqa: N802 - Spark's name
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return self._driver().latest(SourceOffset.from_json(start), most).to_json()
 
+    @plain_errors
     def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802 - Spark's name
         newest = self._driver().newest()
         return None if newest is None else newest.to_json()
 
+    @plain_errors
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
         driver = self._driver()
         planned = driver.plan(SourceOffset.from_json(start), SourceOffset.from_json(end))
         return [*make_tasks(planned, driver.options)]
 
+    @plain_errors
     def commit(self, end: Mapping[str, Any]) -> None:
         self._driver().commit(SourceOffset.from_json(end))
 
@@ -117,4 +125,4 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
     # -- on an executor
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_task(cast("ReadTask", partition))
+        return with_plain_errors(read_task(cast("ReadTask", partition)))

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from broker_core.base.errors import ConfigError
 from pulsarish_spark.connection import connected
 from pulsarish_spark.options import WriteOptions
+from pulsarish_spark.plain_errors import plain_errors
 from pulsarish_spark.sink_columns import message_rows, split_by_target
 from pulsarish_spark.spark_worker import SentToWorkers, freeze_imports
 
@@ -108,6 +109,7 @@ class PulsarishBatchWriter(SentToWorkers, DataSourceArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self._options = replace(options, address=options.address.for_executors())
 
+    @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_rows(iterator, self._options)
 
@@ -124,6 +126,7 @@ class PulsarishStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self._options = replace(options, address=options.address.for_executors())
 
+    @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_rows(iterator, self._options)
 

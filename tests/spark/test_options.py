@@ -182,6 +182,16 @@ READ_ERRORS = [
     ),
     (
         Side.READ,
+        {"topic": "t", "serviceUrl": "pulsar://h:1", "service__url": "pulsar://h:1"},
+        'options "serviceUrl" and "service.url" mean the same; give only service.url',
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "subscribePattern": "t.*"},
+        'option "subscribePattern" is not supported; name the topics: .option("topics", "a,b")',
+    ),
+    (
+        Side.READ,
         {"topic": "t", "service__url": "localhost:6650"},
         (
             'option service.url="localhost:6650" is not valid: it takes the address of a broker that starts with '
@@ -215,7 +225,7 @@ READ_ERRORS = [
         Side.READ,
         {"topic": "t", "checkpointLocation": "/c"},
         (
-            'option "checkpointlocation" is Spark\'s own, of a query that is written as a stream; '
+            'option "checkpointLocation" is Spark\'s own, of a query that is written as a stream; '
             "give it after writeStream"
         ),
     ),
