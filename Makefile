@@ -64,6 +64,9 @@ stalls: setup  ## run tests while threads are held up at random places (STALLS_S
 soak: setup  ## random histories of all state machines, millions of steps (SOAK_ARGS="--steps N --seed S --only NAME")
 	@$(RUN) .venv/bin/python -m tests.soak $(SOAK_ARGS)
 
+routing: setup  ## where the official Java, Python and Go clients send keys, and we (ROUTING_ARGS=--write stores it)
+	@$(RUN) .venv/bin/python -m tests.routing.rig $(ROUTING_ARGS)
+
 rules: setup  ## list the rules of docs/semantics.md that no test cites (RULES_ARGS="--of 2.6.2" for a rule's tests)
 	@.venv/bin/python -m tests.rules $(RULES_ARGS)
 
@@ -74,4 +77,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test setup lint format type proto docs bench bench-peers kill sim clients stalls soak rules clean help
+.PHONY: demo test setup lint format type proto docs bench bench-peers kill sim clients stalls soak routing rules clean help

@@ -69,7 +69,7 @@ def run(*, quick: bool) -> list[Result]:
             f"zstd: encode {label}": partial(_encode, text, ZSTD),
         }
         if size == 100:
-            cases["route by key"] = partial(route_rows, rows["key"], 4, rows=_MESSAGES)
+            cases["route by key"] = partial(route_rows, rows, 4)
         results += [_rate(case, work, _MESSAGES, "msgs/s", runs, seconds) for case, work in cases.items()]
     results += _heads(runs, seconds)
     results.append(_first_use())

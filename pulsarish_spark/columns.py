@@ -39,6 +39,8 @@ class ColumnMaker:
             "publish_time": lambda rows: _microseconds(rows.column("publish_time")),
             "event_time": lambda rows: _microseconds(rows.column("event_time")),
             "properties": self._properties,
+            "ordering_key": lambda rows: rows.column("ordering_key"),
+            "key_is_bytes": lambda rows: rows.column("key_is_bytes"),
             "headers": self._headers,
         }
         self._makers = [makers[name] for name in names]

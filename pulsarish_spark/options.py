@@ -12,9 +12,10 @@ import enum
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from broker_core.base.errors import ConfigError, PulsarishError
+from broker_core.base.hashing import HASHING_SCHEME_DEFAULT, HashingScheme
 from broker_core.base.limits import CONNECTION_TIMEOUT_SECONDS, OPERATION_TIMEOUT_SECONDS
 from broker_core.base.names import check_subscription_name
 from broker_core.base.runtime import ENV_SERVICE_URL, default_data_dir
@@ -25,6 +26,15 @@ from pulsarish_spark.start_spec import OffsetSpec, parse_offset_spec, parse_time
 from pulsarish_spark.topics import Selection, parse_assign, parse_topic, parse_topics
 
 SUBSCRIPTION_DEFAULT: Final = "pulsarish-spark"
+KeyForm = Literal["auto", "text", "bytes"]
+KEY_FORMS: Final[tuple[KeyForm, ...]] = ("auto", "text", "bytes")
+HASHING_SCHEMES: Final[dict[str, HashingScheme]] = {
+    "JavaStringHash": "java",
+    "Murmur3_32Hash": "murmur3",
+    "BoostHash": "boost",
+    "GoStringHash": "go",
+}
+"""Pulsar's names of what the client calls otherwise."""
 COMPRESSIONS: Final = ("none", "lz4", "zlib", "zstd", "snappy")
 NO_MATCH_STRATEGIES: Final = ("error", "latest")
 
@@ -90,6 +100,13 @@ def _one_of(*words: str) -> Callable[[str], str]:
         return word
 
     return parse
+
+
+def _hashing_scheme(text: str) -> HashingScheme:
+    by_word = {name.lower(): scheme for name, scheme in HASHING_SCHEMES.items()}
+    if (scheme := by_word.get(text.strip().lower())) is None:
+        raise ValueError(f"it takes one of {', '.join(HASHING_SCHEMES)}")
+    return scheme
 
 
 def _text(text: str) -> str:
@@ -269,6 +286,23 @@ OPTIONS: Final = (
         ("predefinedSubscription", "kafka.group.id"),
         wrong_side="a batch read leaves no trace on the broker; remove it",
     ),
+    Option(
+        "hashingScheme",
+        Side.WRITE,
+        _hashing_scheme,
+        "BoostHash",
+        "How the key chooses the partition. Default JavaStringHash, as in the Java client; the default of the C++ and "
+        "Python clients is BoostHash, that of the Go client GoStringHash (Go calls it JavaStringHash); those of Java, "
+        "Go and C++ also have Murmur3_32Hash.",
+    ),
+    Option(
+        "keyForm",
+        Side.WRITE,
+        _one_of(*KEY_FORMS),
+        "bytes",
+        "How keys go out: text, or bytes (base64-encoded on their way, with a flag). Default auto: as the column "
+        "key_is_bytes says, else as text where they are UTF-8. The forms of one key may go to different partitions.",
+    ),
     Option("compression", Side.WRITE, _one_of(*COMPRESSIONS), "lz4", "Codec of the entries written. Default none."),
     Option(
         "batchingMaxMessages",
@@ -363,13 +397,16 @@ class WriteOptions:
     address: Address
     topic: str
     compression: str
+    hashing_scheme: HashingScheme
+    key_form: KeyForm
     messages_max: int
     bytes_max: int
 
-    def batching(self) -> dict[str, Any]:
+    def writing(self) -> dict[str, Any]:
         """The arguments of the client's ``write_rows``."""
+        chosen = {"compression": self.compression, "hashing_scheme": self.hashing_scheme}
         limits = {"batching_max_messages": self.messages_max, "batching_max_bytes": self.bytes_max}
-        return {"compression": self.compression} | {name: limit for name, limit in limits.items() if limit}
+        return chosen | {name: limit for name, limit in limits.items() if limit}
 
 
 def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, str]) -> ReadOptions:
@@ -407,6 +444,8 @@ def write_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, 
         address=_address(given, environment),
         topic=given.get("topic", ""),
         compression=given.get("compression", "none"),
+        hashing_scheme=given.get("hashingScheme", HASHING_SCHEME_DEFAULT),
+        key_form=given.get("keyForm", "auto"),
         messages_max=given.get("batchingMaxMessages", 0),
         bytes_max=given.get("batchingMaxBytes", 0),
     )

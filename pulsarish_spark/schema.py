@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     IntegerType,
     LongType,
@@ -61,6 +62,13 @@ COLUMNS: Final = (
         MapType(StringType(), StringType()),
         ("properties",),
         "properties; empty where there are none; of several with one name the last",
+    ),
+    Column("ordering_key", BinaryType(), ("ordering_key",), "ordering key; null where the message has none"),
+    Column(
+        "key_is_bytes",
+        BooleanType(),
+        ("key_is_bytes",),
+        "true where the producer gave the key as bytes, false where as text; null where the message has no key",
     ),
     Column(
         HEADERS_COLUMN,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns that the sink takes, checked before anything is written, and how a batch of rows is split by topic.
+"""The columns that the sink takes, checked before anything is written.
 
 Names are those of the source, so a topic can be copied as it is; columns of the source that a broker makes itself
 (offset, timestamp, ...) are left out. Any other column is an error: a misspelt ``event_time`` must not vanish.
@@ -7,12 +7,12 @@ Names are those of the source, so a topic can be copied as it is; columns of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     IntegerType,
     LongType,
@@ -26,9 +26,6 @@ from pyspark.sql.types import (
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.suggest import did_you_mean
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _TEXT_OR_BYTES: Final = "string or binary"
 _HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
@@ -44,6 +41,11 @@ class SinkColumn(NamedTuple):
 
 SINK_COLUMNS: Final = {
     "key": SinkColumn(_TEXT_OR_BYTES, "key; decides the partition"),
+    "key_is_bytes": SinkColumn(
+        "boolean",
+        "true: the key goes out as bytes, base64-encoded on its way; false: as text; null, or no such column: as text "
+        "where it is UTF-8. The option keyForm beats it",
+    ),
     "value": SinkColumn(_TEXT_OR_BYTES, "payload; null is sent as an explicit null"),
     "topic": SinkColumn("string", "where the row goes, unless the option topic says so"),
     "partition": SinkColumn("int", "partition number; beats the key"),
@@ -56,7 +58,7 @@ SINK_COLUMNS: Final = {
 
 _LEFT_OUT: Final = frozenset({"offset", "timestamp", "timestampType", "message_id", "publish_time"})
 
-MESSAGE_COLUMNS: Final = ("key", "value", "ordering_key", "properties", "event_time", "deliver_at")
+MESSAGE_COLUMNS: Final = ("key", "key_is_bytes", "value", "ordering_key", "properties", "event_time", "deliver_at")
 """What an entry is made from; ``headers`` come as ``properties``."""
 
 
@@ -103,6 +105,8 @@ def _fits(name: str, found: DataType) -> bool:
         return isinstance(found, StringType)
     if name == "partition":
         return isinstance(found, ShortType | IntegerType | LongType)
+    if name == "key_is_bytes":
+        return isinstance(found, BooleanType)
     if name in ("event_time", "deliver_at"):
         return isinstance(found, TimestampType)
     if name == "properties":
@@ -133,72 +137,3 @@ def _conversion(name: str, found: DataType) -> str:
     if name == "headers" and isinstance(found, MapType):
         made = f"map_entries({name})"
     return f'example: df.withColumn("{name}", expr("CAST({made} AS {wanted})"))'
-
-
-# ------------------------------------------------------------------------------------------ rows on an executor
-
-
-def message_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of ``rows`` that make messages, headers as properties."""
-    import pyarrow as pa
-
-    columns, names = [], []
-    for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        if name in MESSAGE_COLUMNS:
-            columns.append(column)
-            names.append(name)
-        elif name == "headers":
-            columns.append(_as_properties(column))
-            names.append("properties")
-    return pa.RecordBatch.from_arrays(columns, names=names)
-
-
-def _as_properties(headers: pa.ListArray) -> pa.ListArray:
-    """Kafka's headers with their values as text; order and duplicates are kept."""
-    import pyarrow as pa
-
-    entries = headers.values
-    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
-    try:
-        pairs = pa.StructArray.from_arrays(
-            [entries.field(name).cast(pa.string()) for name in ("key", "value")], fields=list(kind.value_type.fields)
-        )
-    except pa.ArrowInvalid as error:
-        raise ConfigError(
-            "a header holds bytes that are not UTF-8, and properties of messages are text", hint="encode it, say base64"
-        ) from error
-    return pa.ListArray.from_arrays(headers.offsets, pairs, type=kind, mask=headers.is_null())
-
-
-def split_by_target(rows: pa.RecordBatch, topic_option: str) -> Iterator[tuple[str, int | None, pa.RecordBatch]]:
-    """Topic, partition (None: by key) and rows of each target in ``rows``; the option topic beats the column."""
-    names = rows.schema.names
-    if topic_option or "topic" not in names:
-        topics = [(topic_option, rows)]
-    else:
-        if rows.column("topic").null_count:
-            raise ConfigError(
-                "column topic is null in a row, so it has nowhere to go",
-                hint='fill it, or send all rows to one topic: .option("topic", "flights")',
-            )
-        topics = list(_split_by(rows, "topic"))
-    for topic, of_topic in topics:
-        if "partition" not in names:
-            yield topic, None, of_topic
-        else:
-            for partition, chosen in _split_by(of_topic, "partition"):
-                yield topic, partition, chosen
-
-
-def _split_by(rows: pa.RecordBatch, name: str) -> Iterator[tuple[Any, pa.RecordBatch]]:
-    """Each value of a column, null among them, and its rows in their order.
-
-    Arrow's ``group_by`` and its conversions from Python values would be shorter, but import pandas.
-    """
-    import pyarrow.compute as pc
-
-    column = rows.column(name)
-    values = column.unique()
-    for number, value in enumerate(values.to_pylist()):
-        only = len(values) == 1
-        yield value, rows if only else rows.filter(pc.is_in(column, value_set=values.slice(number, 1)))

@@ -20,7 +20,6 @@ from broker_core.base.errors import ConfigError
 from pulsarish_spark.connection import connected
 from pulsarish_spark.options import WriteOptions
 from pulsarish_spark.plain_errors import plain_errors
-from pulsarish_spark.sink_columns import message_rows, split_by_target
 from pulsarish_spark.spark_worker import SentToWorkers, freeze_imports
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ class _Targets:
         key = (topic, partition)
         if key not in self._writers:
             name = topic if partition is None else self._partition_name(topic, partition)
-            self._writers[key] = self._client.write_rows(name, **self._options.batching())
+            self._writers[key] = self._client.write_rows(name, **self._options.writing())
         self._writers[key].write(rows)
 
     def flush(self) -> None:
@@ -79,13 +78,15 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Writ
     first = next(batches, None)
     if first is None:
         return Written(0)
+    from pulsarish_spark.sink_rows import message_rows, split_by_target
+
     written = 0
     with connected(options.address) as client:
         targets = _Targets(client, options)
         try:
             for rows in _chain(first, batches):
                 for topic, partition, chosen in split_by_target(rows, options.topic):
-                    targets.write(topic, partition, message_rows(chosen))
+                    targets.write(topic, partition, message_rows(chosen, options.key_form))
                 written += rows.num_rows
             targets.flush()
         finally:

@@ -15,6 +15,7 @@ from operator import index
 from typing import Final, Literal, TypedDict, get_args
 
 from broker_core.base.errors import ConfigError
+from broker_core.base.hashing import HASHING_SCHEME_DEFAULT, HashingScheme
 from broker_core.base.limits import (
     CONNECTION_TIMEOUT_SECONDS,
     KEEP_ALIVE_SECONDS,
@@ -29,7 +30,6 @@ from broker_core.client.redelivery_backoff import RedeliveryBackoff
 CompressionName = Literal["none", "lz4", "zlib", "zstd", "snappy"]
 BatchingType = Literal["default", "key_based"]
 RoutingMode = Literal["round_robin", "single_partition"]
-HashingScheme = Literal["murmur3", "java"]
 AccessMode = Literal["shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"]
 SubscriptionType = Literal["exclusive", "failover", "shared", "key_shared"]
 InitialPosition = Literal["latest", "earliest"]
@@ -121,6 +121,8 @@ class ProducerConfig:
 
     ``chunking_enabled``: a message that is larger than the broker takes at once is sent in parts, of at most
     ``chunk_max_message_size`` bytes if that is above 0. It needs ``batching_enabled`` off.
+    ``hashing_scheme``: how a key chooses its partition, as by default in the Java client (java), the Go client (go), or
+    the C++ and Python clients (boost), or as all but the last do it on request (murmur3).
     ``auto_update_partitions_interval_s`` 0: partitions that are added later get no messages from this producer.
     """
 
@@ -136,7 +138,7 @@ class ProducerConfig:
     chunking_enabled: bool = False
     chunk_max_message_size: int = -1
     message_routing_mode: RoutingMode = "round_robin"
-    hashing_scheme: HashingScheme = "murmur3"
+    hashing_scheme: HashingScheme = HASHING_SCHEME_DEFAULT
     send_timeout_s: float = 30.0
     max_pending_messages: int = 0
     max_pending_bytes: int = PENDING_BYTES_DEFAULT
@@ -339,12 +341,13 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 class WriterOptions(TypedDict, total=False):
-    """How a columnar writer sends: codec, size of entries, bytes in flight, patience, producer name.
+    """How a columnar writer sends: codec, the way of keys to partitions, sizes of entries, bytes in flight, patience.
 
     ``send_timeout_s`` None: as long as the client's operation timeout.
     """
 
     compression: CompressionName
+    hashing_scheme: HashingScheme
     batching_max_messages: int
     batching_max_bytes: int
     window_bytes_max: int

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from broker_core.base.errors import AlreadyClosedError, OperationTimeoutError, PulsarishError, RowsUnconfirmedError
+from broker_core.base.hashing import HASHING_SCHEME_DEFAULT, HashingScheme
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.client.config import CompressionName, ProducerConfig, WriterOptions
@@ -55,6 +56,7 @@ class AsyncEntryWriter:
         partitions: int,
         *,
         compression: CompressionName = "none",
+        hashing_scheme: HashingScheme = HASHING_SCHEME_DEFAULT,
         batching_max_messages: int = MESSAGES_MAX_DEFAULT,
         batching_max_bytes: int = BYTES_MAX_DEFAULT,
         window_bytes_max: int = WINDOW_BYTES_DEFAULT,
@@ -72,7 +74,10 @@ class AsyncEntryWriter:
         self._messages_max = batching_max_messages
         self._bytes_max = batching_max_bytes
         self._codec = codec_of_name(compression)
-        config = ProducerConfig(name=name, compression=compression, send_timeout_s=self.timeout_s)
+        config = ProducerConfig(
+            name=name, compression=compression, hashing_scheme=hashing_scheme, send_timeout_s=self.timeout_s
+        )
+        self._hashing_scheme = config.hashing_scheme
         names = [topic.partition(index) for index in range(partitions)] or [topic]
         self._lanes = [SendLane(network, each, config) for each in names]
         self._next_sequence_ids = [0] * len(names)
@@ -97,7 +102,8 @@ class AsyncEntryWriter:
     def encode(self, rows: pa.RecordBatch) -> list[EncodedRows]:
         """The entries that carry ``rows``. UsageError for what cannot be sent; nothing of ``rows`` is sent then.
 
-        Columns: key, value, ordering_key, properties, event_time, deliver_at; see ``wire.batch.encode_entries``.
+        Columns: key, key_is_bytes, value, ordering_key, properties, event_time, deliver_at; see
+        ``wire.batch.encode_entries``.
         """
         self.check()
         first_row = self.rows_written
@@ -186,8 +192,7 @@ class AsyncEntryWriter:
         count = rows.num_rows
         if len(self._lanes) == 1:
             return [np.arange(count)]
-        keys = rows.column("key") if "key" in rows.schema.names else None
-        routed = route_rows(keys, len(self._lanes), rows=count, keyless_first=self._keyless_turn)
+        routed = route_rows(rows, len(self._lanes), keyless_first=self._keyless_turn, scheme=self._hashing_scheme)
         return [columns.values_of(part) for part in routed]
 
     def _encode_part(self, rows: pa.RecordBatch, lane: int, first_sequence_id: int) -> list[EncodedEntry]:

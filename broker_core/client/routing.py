@@ -7,20 +7,14 @@ stays on a partition for one window, so that batches fill, and then steps. Sourc
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from broker_core.base.clock import Clock
-from broker_core.base.hashing import java_string_hash_31, murmur3_31
-from broker_core.client.config import HashingScheme, ProducerConfig
+from broker_core.base.hashing import KEY_HASHES
+from broker_core.client.config import ProducerConfig
 
 BATCHES_PER_WINDOW: Final = 10
 """A round-robin window lasts this many publish delays: some batches fill, and no partition starves."""
-
-_HASHES: Final[dict[HashingScheme, Callable[[str], int]]] = {
-    "murmur3": lambda key: murmur3_31(key.encode()),
-    "java": java_string_hash_31,
-}
 
 
 class Router:
@@ -28,7 +22,7 @@ class Router:
 
     def __init__(self, config: ProducerConfig, partitions: int, first: int, clock: Clock) -> None:
         self.partitions = partitions
-        self._hash = _HASHES[config.hashing_scheme]
+        self._hash = KEY_HASHES[config.hashing_scheme]
         self._clock = clock
         self._turn = first % partitions
         self._stays = config.message_routing_mode == "single_partition"

@@ -4,7 +4,7 @@
 Order matters. A watermark drops rows that come later than it allows, silently. So ``write_flights`` writes with one
 task, from rows ordered by scheduled departure: parallel writers would interleave January and July. The four partitions
 still run apart while they are read (each trigger takes the same share of each, and carriers fly more in some months
-than in others), by less than four days; ``WATERMARK_DAYS`` allows seven.
+than in others), by less than five days; ``WATERMARK_DAYS`` allows ten.
 
 A window comes out when the watermark has passed its end, so the last days of a finished topic would never come out.
 ``write_end_of_data`` sends one more message, with no flight in it and an event time far enough ahead, once everything
@@ -32,7 +32,7 @@ from pulsarish_spark import use_this_python
 
 PARTITIONS: Final = 4
 TRIGGER_ROWS: Final = 50_000
-WATERMARK_DAYS: Final = 7
+WATERMARK_DAYS: Final = 10
 _END_OF_DATA: Final = "end-of-data"
 _DAY_SCHEMA: Final = "day date, carrier string, airline string, flights long, mean_delay double"
 

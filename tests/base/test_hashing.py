@@ -46,5 +46,11 @@ def test_java_hash_counts_utf16_units() -> None:
 
 @pytest.mark.parametrize(("key", "partition"), [("hello", 3), ("key-0", 3), ("key-1", 0), ("Order-3459134", 3)])
 def test_a_key_goes_to_the_published_partition(key: str, partition: int) -> None:
-    """1.2.3: murmur3 mod 4."""
+    """1.2.3: murmur3 mod 4, where it is asked for."""
+    assert partition_of_key(key, 4, "murmur3") == partition
+
+
+@pytest.mark.parametrize(("key", "partition"), [("hello", 2), ("key-0", 2), ("key-1", 3), ("Order-3459134", 2)])
+def test_the_default_is_that_of_the_java_client(key: str, partition: int) -> None:
+    """1.2.3: String.hashCode mod 4."""
     assert partition_of_key(key, 4) == partition

@@ -41,7 +41,7 @@ def test_single_messages_and_rows_with_a_key_go_to_the_same_partition(keys: list
     """A topic written by messages and by record batches keeps its keys together; also keys of bytes."""
     by_message = router(ProducerConfig())
     for form in (pa.array(keys, pa.string()), pa.array([k and k.encode() for k in keys], pa.binary())):
-        routed = route_rows(form, 4, rows=len(keys))
+        routed = route_rows(pa.record_batch({"key": form}), 4)
         for partition, rows in enumerate(routed):
             for row in rows.to_pylist():
                 if keys[row] is not None:
@@ -70,4 +70,4 @@ def test_single_partition_stays() -> None:
     """1.2.3 single partition: one for each producer, for all keyless messages."""
     chosen = router(ProducerConfig(message_routing_mode="single_partition", batching_enabled=False), first=6)
     assert {chosen.partition_of(None) for _ in range(10)} == {2}
-    assert chosen.partition_of("key-1") == 0
+    assert chosen.partition_of("key-1") == 3

@@ -49,6 +49,7 @@ def test_every_column_has_the_type_and_the_value_that_users_expect() -> None:
             "value": pa.array([b"v", None]),
             "properties": pa.array([[("a", "1"), ("b", "2")], []], pa.map_(pa.string(), pa.string())),
             "event_time": pa.array([1_600_000_000_001, 0]),
+            "ordering_key": pa.array([b"o", None]),
         }
     )
     batch = made(rows)
@@ -69,11 +70,14 @@ def test_every_column_has_the_type_and_the_value_that_users_expect() -> None:
             "publish_time": published,
             "event_time": happened,
             "properties": [("a", "1"), ("b", "2")],
+            "ordering_key": b"o",
+            "key_is_bytes": False,
             "headers": [{"key": "a", "value": b"1"}, {"key": "b", "value": b"2"}],
         }
     ]
     second = batch.slice(1, 1).to_pylist()[0]
-    assert [second[name] for name in ("key", "value", "event_time", "properties", "headers")] == [
+    assert [second[name] for name in ("key", "key_is_bytes", "value", "event_time", "properties", "headers")] == [
+        None,
         None,
         None,
         None,

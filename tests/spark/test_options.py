@@ -209,7 +209,8 @@ READ_ERRORS = [
         {"topic": "t", "columns": "key,vlaue"},
         (
             'option columns="key,vlaue" is not valid: there is no column vlaue; there are key, value, topic, '
-            "partition, offset, timestamp, timestampType, message_id, publish_time, event_time, properties, headers; "
+            "partition, offset, timestamp, timestampType, message_id, publish_time, event_time, properties, "
+            "ordering_key, key_is_bytes, headers; "
             'example: .option("columns", "key,value,timestamp")'
         ),
     ),
@@ -388,7 +389,10 @@ def test_the_sink_takes_its_own_options_and_what_spark_adds() -> None:
     """Spark adds the checkpoint folder to the options of a streaming sink; to a batch it means nothing."""
     options = writing(topic="flights", compression="LZ4", batchingMaxMessages="10")
     assert options.topic == FLIGHTS
-    assert options.batching() == {"compression": "lz4", "batching_max_messages": 10}
+    assert options.writing() == {"compression": "lz4", "hashing_scheme": "java", "batching_max_messages": 10}
+    assert writing(topic="t", hashingScheme="boosthash", keyForm="Text").writing()["hashing_scheme"] == "boost"
+    with pytest.raises(ConfigError, match="it takes one of JavaStringHash, Murmur3_32Hash, BoostHash, GoStringHash; "):
+        writing(topic="t", hashingScheme="md5")
     with pytest.raises(ConfigError) as caught:
         writing(topic="t", startingOffsets="earliest")
     assert str(caught.value) == 'option "startingOffsets" belongs to the source, not to the sink; remove it'
@@ -403,7 +407,7 @@ def test_an_unknown_option_is_answered_with_what_there_is_on_its_side() -> None:
         writing(topic="t", acks="all")
     assert str(caught.value) == (
         'option "acks" is unknown; the options are service.url, data.dir, operationTimeoutMs, connectionTimeoutMs, '
-        "topic, includeHeaders, compression, batchingMaxMessages, batchingMaxBytes"
+        "topic, includeHeaders, hashingScheme, keyForm, compression, batchingMaxMessages, batchingMaxBytes"
     )
     with pytest.raises(ConfigError, match="did you mean startingOffsets"):
         writing(topic="t", startingOffset="earliest")

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     IntegerType,
     LongType,
@@ -23,7 +24,8 @@ from pyspark.sql.types import (
 )
 
 from broker_core.base.errors import ConfigError
-from pulsarish_spark.sink_columns import check_columns, message_rows, split_by_target
+from pulsarish_spark.sink_columns import check_columns
+from pulsarish_spark.sink_rows import message_rows, split_by_target
 
 
 def columns(ddl: str) -> StructType:
@@ -36,6 +38,7 @@ def columns(ddl: str) -> StructType:
 TYPES: Final[dict[str, DataType]] = {
     "string": StringType(),
     "binary": BinaryType(),
+    "boolean": BooleanType(),
     "int": IntegerType(),
     "long": LongType(),
     "timestamp": TimestampType(),
@@ -50,8 +53,8 @@ ERRORS = [
     (
         "k string",
         (
-            "the sink takes no column k; it takes key, value, topic, partition, properties, headers, event_time, "
-            "deliver_at, ordering_key; drop or rename it"
+            "the sink takes no column k; it takes key, key_is_bytes, value, topic, partition, properties, headers, "
+            "event_time, deliver_at, ordering_key; drop or rename it"
         ),
     ),
     ("value string, eventtime timestamp", 'the sink takes no column eventtime; did you mean "event_time"?'),
@@ -115,7 +118,8 @@ def test_rows_of_the_source_can_be_written_as_they_are() -> None:
     """A topic is copied without a select."""
     source = (
         "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int, "
-        "message_id string, publish_time timestamp, event_time timestamp, properties map<string,string>"
+        "message_id string, publish_time timestamp, event_time timestamp, properties map<string,string>, "
+        "ordering_key binary, key_is_bytes boolean"
     )
     check_columns(columns(source), "t")
 
@@ -146,11 +150,11 @@ def test_rows_go_to_the_topic_and_partition_that_they_name() -> None:
 WITHOUT_PANDAS = """
 import sys
 import pyarrow as pa
-from pulsarish_spark.sink_columns import message_rows, split_by_target
+from pulsarish_spark.sink_rows import message_rows, split_by_target
 
 for rows in pa.ipc.open_stream(sys.stdin.buffer.read()):
     for topic, partition, chosen in split_by_target(rows, ""):
-        print(topic, partition, message_rows(chosen).num_rows)
+        print(topic, partition, message_rows(chosen, "auto").num_rows)
 print("pandas" in sys.modules)
 """
 
@@ -160,6 +164,7 @@ def test_rows_are_split_without_pandas() -> None:
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     rows = batch(
         value=pa.array(["a", "b", "c"]),
+        key=pa.array([b"text", b"\xff", None], pa.binary()),
         topic=pa.array(["x", "y", "x"]),
         partition=pa.array([None, 0, None], pa.int32()),
         headers=pa.array([[{"key": "a", "value": b"1"}], None, []], kind),
@@ -183,7 +188,7 @@ def test_headers_become_properties_with_order_and_duplicates() -> None:
     """Kafka's headers may repeat a name; so may properties on the wire. Spark may be set to give large Arrow types."""
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     headers = pa.array([[{"key": "a", "value": b"1"}, {"key": "a", "value": b"2"}], None, []], kind)
-    rows = message_rows(batch(value=pa.array(["x", "y", "z"]), headers=headers, offset=pa.array([1, 2, 3])))
+    rows = message_rows(batch(value=pa.array(["x", "y", "z"]), headers=headers, offset=pa.array([1, 2, 3])), "auto")
     assert rows.schema.names == ["value", "properties"]
     assert rows.column("properties").to_pylist() == [
         [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}],
@@ -191,7 +196,7 @@ def test_headers_become_properties_with_order_and_duplicates() -> None:
         [],
     ]
     large = pa.list_(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
-    rows = message_rows(batch(value=pa.array(["x", "y", "z"]), headers=headers.cast(large)))
+    rows = message_rows(batch(value=pa.array(["x", "y", "z"]), headers=headers.cast(large)), "auto")
     assert rows.column("properties").to_pylist()[0] == [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}]
     with pytest.raises(ConfigError, match="not UTF-8"):
-        message_rows(batch(value=pa.array(["x"]), headers=pa.array([[{"key": "a", "value": b"\xff"}]], kind)))
+        message_rows(batch(value=pa.array(["x"]), headers=pa.array([[{"key": "a", "value": b"\xff"}]], kind)), "auto")

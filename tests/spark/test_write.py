@@ -66,22 +66,47 @@ def test_rows_with_a_delivery_time_are_delivered_to_queues_not_before_it(
 def test_a_text_key_travels_as_text_and_a_binary_key_as_bytes(
     spark: SparkSession, broker: Broker, source: Load, topic: str
 ) -> None:
-    """Other clients see the text of a string key; bytes that are no text come back as they were."""
+    """Other clients see text as text, though Spark has it as bytes; bytes that are no text come back as they were."""
     from tests.spark.test_batch_read import received
 
-    save(spark.sql("SELECT 'text' AS key, 'a' AS value"), broker, topic=topic)
-    save(spark.sql("SELECT X'FF00' AS key, 'b' AS value"), broker, topic=topic)
-    assert next(m.key for m in received(broker, topic)) == "text"
-    assert [row.key for row in source(topic).collect()] == [b"text", b"\xff\x00"]
+    keys = spark.sql("SELECT key, 'v' AS value FROM VALUES (cast('text' AS binary)), (X'FF00'), (null) AS t(key)")
+    save(keys.coalesce(1), broker, topic=topic)
+    assert [m.key for m in received(broker, topic)] == ["text", b"\xff\x00", None]
+    found = [(row.key, row.key_is_bytes) for row in source(topic).collect()]
+    assert found == [(b"text", False), (b"\xff\x00", True), (None, None)]
+
+
+def test_a_copied_topic_has_the_keys_of_the_first_one(
+    spark: SparkSession, broker: Broker, source: Load, topic: str
+) -> None:
+    """The text of a text, the bytes of bytes even where they could be text, and the ordering key, each where it was."""
+    from tests.spark.test_batch_read import received
+
+    broker.create(topic, 4)
+    broker.create(f"{topic}-copy", 4)
+    with Client(broker.service_url) as client, client.create_producer(topic) as producer:
+        for number in range(20):
+            producer.send(b"v", key=f"user-{number}" if number % 2 else f"user-{number}".encode(), ordering_key=b"o")
+    save(source(topic, columns="key,key_is_bytes,ordering_key,value"), broker, topic=f"{topic}-copy")
+    first, second = (
+        {(m.key, m.ordering_key, m.message_id.partition) for m in received(broker, each)}
+        for each in (topic, f"{topic}-copy")
+    )
+    assert len(first) == 20
+    assert first == second
 
 
 def test_keys_choose_partitions_and_the_partition_column_beats_them(
     spark: SparkSession, broker: Broker, source: Load, topic: str
 ) -> None:
-    """1.2.3: a keyed message goes to murmur3 of its key; an explicit partition wins, a null one does not count."""
+    """1.2.3: the hash of the key, as an option says; an explicit partition wins, a null one does not count."""
     broker.create(topic, 4)
     save(rows(spark, 100), broker, topic=topic)
     assert all(row.partition == partition_of_key(row.key.decode(), 4) for row in source(topic).collect())
+    broker.create(f"{topic}-boost", 4)
+    save(rows(spark, 100), broker, topic=f"{topic}-boost", hashingScheme="BoostHash")
+    found = source(f"{topic}-boost").collect()
+    assert all(row.partition == partition_of_key(row.key.decode(), 4, "boost") for row in found)
     chosen = rows(spark, 100).selectExpr("key", "value", "if(key < '5', 3, null) AS partition")
     other = broker.create(f"{topic}-chosen", 4)
     save(chosen, broker, topic=other)

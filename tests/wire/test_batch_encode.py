@@ -43,15 +43,33 @@ rows_with_keys: dict[str, st.SearchStrategy[list[dict[str, Any]]]] = {
         ),
         max_size=12,
     )
-    for kind, keys in (("text", texts), ("bytes", st.binary(max_size=12)))
+    for kind, keys in (
+        ("text", texts),
+        ("bytes", st.binary(max_size=12)),
+        ("both", st.one_of(texts, st.binary(max_size=12))),
+    )
 }
 anything = st.one_of(
-    st.tuples(st.just(pa.string()), rows_with_keys["text"]), st.tuples(st.just(pa.binary()), rows_with_keys["bytes"])
+    st.tuples(st.just(pa.string()), rows_with_keys["text"]),
+    st.tuples(st.just(pa.binary()), rows_with_keys["bytes"]),
+    st.tuples(st.none(), rows_with_keys["both"]),
 )
 
 
-def to_batch(rows: list[dict[str, Any]], key_type: pa.DataType = pa.string(), **types: pa.DataType) -> pa.RecordBatch:  # noqa: B008 - a value
-    """Rows as a record batch, in the plain types or in those given for some columns."""
+def to_batch(
+    rows: list[dict[str, Any]],
+    key_type: pa.DataType | None = pa.string(),  # noqa: B008 - a value
+    **types: pa.DataType,
+) -> pa.RecordBatch:
+    """Rows as a record batch, in the plain types or in those given for some columns; without a type of keys, as bytes
+    and with a column that says what each is."""
+    if key_type is None:
+        forms = [None if row["key"] is None else isinstance(row["key"], bytes) for row in rows]
+        with_bytes = [
+            row | {"key": row["key"].encode() if form is False else row["key"]}
+            for row, form in zip(rows, forms, strict=True)
+        ]
+        return to_batch(with_bytes, pa.binary(), **types).append_column("key_is_bytes", pa.array(forms, pa.bool_()))
     plain = {
         "key": key_type,
         "value": pa.binary(),
@@ -103,10 +121,11 @@ def test_entries_are_byte_for_byte_those_of_protobuf(
 ) -> None:
     """Whole batches and single messages, compiled or not; every row is in exactly one entry, in order."""
     key_type, rows = given_rows
+    batch = to_batch(rows, key_type)
     head: dict[str, Any] = {"producer_name": "prödücer", "publish_time_ms": 1_700_000_000_000}
     for module in (compiled_batch, plain_batch):
         entries = module.encode_entries(
-            to_batch(rows, key_type),
+            batch,
             first_sequence_id=sequence_id,
             messages_max=messages_max,
             bytes_max=bytes_max,
@@ -125,6 +144,32 @@ def test_entries_are_byte_for_byte_those_of_protobuf(
             assert (entry.sequence_id, entry.highest_sequence_id) == (first, first + entry.messages - 1)
             at += entry.messages
         assert at == len(rows)
+
+
+@SETTINGS
+@given(rows=rows_with_keys["both"], codec=st.sampled_from([NONE, ZSTD]))
+def test_keys_keep_their_form(rows: list[dict[str, Any]], codec: int) -> None:
+    """A reader sees of each key whether it was text or bytes, and what it is written from is as it was."""
+    batch = to_batch(rows, None)
+    entries = encode_entries(batch, compression=codec, **HEAD)
+    source = [EntryRef(1, number, entry.body) for number, entry in enumerate(entries)]
+    found = decode_entries(source, ["key", "key_is_bytes"])
+    assert found["key"].to_pylist() == batch["key"].to_pylist()
+    assert found["key_is_bytes"].to_pylist() == batch["key_is_bytes"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("key", "is_bytes"),
+    [(pa.array([b"a", None, b"\xff"]), False), (pa.array([b"a", None, b"\xed\xa0\x80"]), False), ("string", None)],
+)
+def test_a_text_key_that_is_not_utf8_is_refused_by_its_row(key: Any, is_bytes: bool | None) -> None:
+    """Protobuf's string must be UTF-8, and other clients would see another key. Spark's strings need not be."""
+    if key == "string":
+        offsets = pa.py_buffer(np.array([0, 1, 1, 2], np.int32))
+        key = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"a\xff")])
+    rows = pa.record_batch({"key": key, "key_is_bytes": pa.array([is_bytes] * 3, pa.bool_())})
+    with pytest.raises(UsageError, match=r"row 2 has the key b'\\x.*', which is to be sent as text and is not UTF-8"):
+        encode_entries(rows, **HEAD)
 
 
 @SETTINGS

@@ -41,9 +41,9 @@ def test_without_numba_the_codec_works_uncompiled(plain_batch: ModuleType) -> No
 def test_warming_up_loads_every_kernel() -> None:
     """After it no first use pays for compilation or loading."""
     compiled_batch.warm_up()
-    from broker_core.wire.batch import keys, repeats, route, walk, write
+    from broker_core.wire.batch import hashes, keys, repeats, route, walk, write
 
-    for module in (keys, repeats, route, walk, write):
+    for module in (hashes, keys, repeats, route, walk, write):
         kernels = {name: part for name, part in vars(module).items() if isinstance(part, Kernel)}
         assert kernels
         assert all(kernel.is_loaded for kernel in kernels.values()), kernels
@@ -66,7 +66,7 @@ times = pa.Array.from_buffers(pa.int64(), 2, [pa.py_buffer(b"\\x01"), pa.py_buff
 lists = pa.Array.from_buffers(pa.int32(), 3, [None, pa.py_buffer(np.array([0, 1, 2], np.int32))])
 properties = pa.MapArray.from_arrays(lists, text, text)
 rows = pa.RecordBatch.from_arrays([text, text, properties, times], ["key", "value", "properties", "event_time"])
-for part in route_rows(text, 2, rows=2):
+for part in route_rows(rows, 2):
     rows.take(part)
 entries = encode_entries(rows, producer_name="p", first_sequence_id=0, publish_time_ms=1)
 needed = decoded_columns(ALL_COLUMNS)

@@ -55,9 +55,11 @@ def values_of(array: pa.Array) -> NDArray[Any]:
     return values[array.offset : array.offset + len(array)]
 
 
-def booleans(values: NDArray[np.bool_]) -> pa.Array:
+def booleans(values: NDArray[np.bool_], valid: NDArray[np.bool_] | None = None) -> pa.Array:
     """A boolean array."""
-    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little"))])
+    bitmap = None if valid is None else validity(valid)
+    bits = pa.py_buffer(np.packbits(values, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(values), [bitmap, bits])
 
 
 def text(values: pa.Array) -> pa.Array:
@@ -66,6 +68,12 @@ def text(values: pa.Array) -> pa.Array:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
         return pa.array([None if v is None else v.decode(errors="replace") for v in values.to_pylist()], pa.string())
+
+
+def flags_of(array: pa.Array) -> NDArray[np.bool_]:
+    """The values of a boolean array; what a null holds is not defined."""
+    bits = np.unpackbits(np.frombuffer(array.buffers()[1], np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].view(np.bool_)
 
 
 def properties(keys: pa.Array, values: pa.Array, offsets: NDArray[np.int32], *, repeated: bool) -> pa.Array:

@@ -303,6 +303,7 @@ _BUILDERS: Final[dict[str, Callable[[_Joined, _Rows], pa.Array]]] = {
     "batch_index": lambda _, rows: cols.numbers(rows.batch_index),
     "index": _indexes,
     "key": _keys,
+    "key_is_bytes": lambda _, rows: cols.booleans(rows.has(walk.FLAG_KEY_IS_BASE64), rows.has(walk.FLAG_KEY)),
     "value": lambda joined, rows: _binary(joined, rows, walk.SPAN_VALUE, walk.FLAG_VALUE),
     "ordering_key": lambda joined, rows: _binary(joined, rows, walk.SPAN_ORDERING_KEY, walk.FLAG_ORDERING_KEY),
     "properties": _properties,

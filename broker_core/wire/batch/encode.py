@@ -60,9 +60,10 @@ def encode_entries(
 ) -> list[EncodedEntry]:
     """The entries that carry ``rows``, in order; row i has sequence id ``first_sequence_id + i``.
 
-    Columns, each optional: key (string, or binary), value (binary or string), ordering_key (the same), properties (map
-    or list of pairs of strings), event_time (timestamp, or integer milliseconds; 0 means none), deliver_at (the same:
-    when the broker may deliver it; such a row is never in a batch). ``compression`` is a codec of ``wire.compression``;
+    Columns, each optional: key (string, or binary), key_is_bytes (boolean, see ``sent_keys``), value (binary, or
+    string), ordering_key (the same), properties (map or list of pairs of strings), event_time (timestamp, or integer
+    milliseconds; 0 means none), deliver_at (the same: when the broker may deliver it; such a row is never in a batch).
+    ``compression`` is a codec of ``wire.compression``;
     a payload that it would not shrink travels plain. ``message_bytes_max``: what the broker accepts as the payload of
     an entry.
 
@@ -229,7 +230,7 @@ class _Author:
         key, ordering_key = rows.keys.get(row), rows.ordering_keys.get(row)
         if key is not None:
             metadata.partition_key = key.decode()
-            if rows.keys_are_base64:
+            if rows.keys_are_base64[row]:
                 metadata.partition_key_b64_encoded = True
         if ordering_key is not None:
             metadata.ordering_key = ordering_key

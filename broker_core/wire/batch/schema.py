@@ -39,12 +39,15 @@ PROPERTY_PAIRS: Final = pa.field(
 """The properties as they were sent: a map keeps the last of those with one name, this keeps them all, in their order.
 Given only where it is asked for by name."""
 
+KEY_IS_BYTES: Final = pa.field("key_is_bytes", pa.bool_())
+"""Whether the producer gave the key as bytes or as text, null where there is none; only where it is asked for too."""
+
 
 def select_columns(columns: Collection[str] | None) -> pa.Schema:
     """The columns that were asked for, None: DECODED_SCHEMA, in its order; UsageError for one that there is not."""
     if columns is None:
         return DECODED_SCHEMA
-    fields = [*DECODED_SCHEMA, PROPERTY_PAIRS]
+    fields = [*DECODED_SCHEMA, PROPERTY_PAIRS, KEY_IS_BYTES]
     names = [field.name for field in fields]
     unknown = sorted(set(columns) - set(names))
     if unknown:

@@ -56,7 +56,7 @@ def _length(offsets: Int32s, present: Bytes, row: int) -> Any:
 def size_rows(
     key_offsets: Int32s,
     key_present: Bytes,
-    keys_are_base64: bool,
+    keys_are_base64: Bytes,
     value_offsets: Int32s,
     value_present: Bytes,
     ordering_offsets: Int32s,
@@ -81,7 +81,7 @@ def size_rows(
         keys = ZERO
         if key_present[row]:
             keys += _bytes_size(_length(key_offsets, key_present, row))
-            if keys_are_base64:
+            if keys_are_base64[row]:
                 size += 2
         if ordering_present[row]:
             keys += _bytes_size(_length(ordering_offsets, ordering_present, row))
@@ -172,7 +172,7 @@ def write_rows(
     key_data: Bytes,
     key_offsets: Int32s,
     key_present: Bytes,
-    keys_are_base64: bool,
+    keys_are_base64: Bytes,
     value_data: Bytes,
     value_offsets: Int32s,
     value_present: Bytes,
@@ -218,7 +218,7 @@ def write_rows(
         if event_times[row] != 0:
             out[at] = _TAG_EVENT_TIME
             at = _put_varint(out, at + 1, event_times[row])
-        if keys_are_base64 and key_present[row]:
+        if keys_are_base64[row]:
             out[at] = _TAG_KEY_IS_BASE64
             out[at + 1] = 1
             at += 2

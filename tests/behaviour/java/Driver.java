@@ -25,6 +25,7 @@ import org.apache.pulsar.client.api.CompressionType;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.ConsumerBuilder;
 import org.apache.pulsar.client.api.DeadLetterPolicy;
+import org.apache.pulsar.client.api.HashingScheme;
 import org.apache.pulsar.client.api.KeySharedPolicy;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.MessageId;
@@ -234,6 +235,9 @@ public final class Driver {
         if (request.hasNonNull("name")) {
             builder.producerName(text(request, "name"));
         }
+        if (request.hasNonNull("hashing_scheme")) {
+            builder.hashingScheme(HashingScheme.valueOf(text(request, "hashing_scheme")));
+        }
         if (request.hasNonNull("chunk_bytes")) {
             builder.chunkMaxMessageSize(request.get("chunk_bytes").asInt());
         }
@@ -248,6 +252,9 @@ public final class Driver {
         message.value(Base64.getDecoder().decode(text(fields, "value")));
         if (fields.hasNonNull("key")) {
             message.key(text(fields, "key"));
+        }
+        if (fields.hasNonNull("key_bytes")) {
+            message.keyBytes(Base64.getDecoder().decode(text(fields, "key_bytes")));
         }
         if (fields.hasNonNull("ordering_key")) {
             message.orderingKey(text(fields, "ordering_key").getBytes(StandardCharsets.UTF_8));

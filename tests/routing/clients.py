@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The official clients, asked where they send keys.
+
+Each key goes to each of the partitioned topics, by producers as they come, but for the hashing scheme where one is
+named. What is read is the partition in the id that the broker confirmed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+import pulsar
+
+from broker_core.base.hashing import HashingScheme
+from tests.apache_pulsar.start import UnavailableError
+from tests.behaviour.java_client import Driver
+
+GO_PROGRAM: Final = Path(__file__).resolve().parent / "go"
+DEADLINE_S: Final = 600
+
+Routes: TypeAlias = "dict[str | bytes, list[int]]"
+"""For each key its partitions, in the order of the topics."""
+
+
+class Client(NamedTuple):
+    """An official client with the option that it was given ("": none), and the scheme that is to be the same here."""
+
+    name: str
+    option: str
+    scheme: HashingScheme
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.option}".strip()
+
+
+CLIENTS: Final = (
+    Client("java", "", "java"),
+    Client("java", "Murmur3_32Hash", "murmur3"),
+    Client("python", "", "boost"),
+    Client("go", "", "go"),
+    Client("go", "Murmur3_32Hash", "murmur3"),
+)
+
+
+def java_routes(driver: Driver, url: str, topics: Sequence[str], keys: Sequence[str | bytes], option: str) -> Routes:
+    """The Java client, in the process that the behaviour suite has for it."""
+    client = driver.ask("client", url=url)
+    messages = [
+        {"value": ""} | ({"key": k} if isinstance(k, str) else {"key_bytes": base64.b64encode(k).decode()})
+        for k in keys
+    ]
+    routes: Routes = {key: [] for key in keys}
+    for topic in topics:
+        wish = {"batching": True, "chunking": False, "compression": "none", "access_mode": "Shared"}
+        made = driver.ask(
+            "producer", client=client, topic=topic, batching_by_key=False, hashing_scheme=option or None, **wish
+        )
+        sent = driver.ask("send_together", producer=made["object"], messages=messages)
+        for key, message_id in zip(keys, sent, strict=True):
+            routes[key].append(message_id["partition"])
+        driver.ask("close", objects=[made["object"]])
+    return routes
+
+
+def python_routes(url: str, topics: Sequence[str], keys: Sequence[str]) -> Routes:
+    """The Python client, which is the C++ client and offers no choice of the hash."""
+    routes: Routes = {key: [] for key in keys}
+    client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    try:
+        for topic in topics:
+            producer = client.create_producer(topic, batching_enabled=False)
+            for key in keys:
+                routes[key].append(producer.send(b"", partition_key=key).partition())
+    finally:
+        client.close()
+    return routes
+
+
+def go_routes(url: str, topics: Sequence[str], keys: Sequence[str], option: str) -> Routes:
+    """The Go client, in ``go/main.go``; UnavailableError where there is no Go."""
+    if (go := shutil.which("go")) is None:
+        raise UnavailableError("go is not on the PATH")
+    request = json.dumps({"url": url, "topics": list(topics), "keys": list(keys), "scheme": option})
+    command = [go, "run", "."]
+    done = subprocess.run(command, cwd=GO_PROGRAM, input=request, capture_output=True, text=True, timeout=DEADLINE_S)
+    if done.returncode:
+        raise RuntimeError(f"the Go client failed: {done.stderr}")
+    return dict(zip(keys, json.loads(done.stdout), strict=True))
+
+
+def versions() -> dict[str, str]:
+    """Which releases of the clients the programs here ask for."""
+    pom = (GO_PROGRAM.parents[1] / "behaviour" / "java" / "pom.xml").read_text()
+    requirement = next(line for line in (GO_PROGRAM / "go.mod").read_text().splitlines() if "pulsar-client-go" in line)
+    return {
+        "java": pom.partition("<pulsar.version>")[2].partition("<")[0],
+        "python": pulsar.__version__,
+        "go": requirement.split()[-1],
+    }

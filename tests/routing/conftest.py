@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The servers of the client's tests, the Java client of the behaviour suite, and the codec as plain Python."""
+
+from tests.behaviour.conftest import java_driver  # noqa: F401 - a fixture
+from tests.client.conftest import service  # noqa: F401 - a fixture
+from tests.wire.conftest import plain_batch  # noqa: F401 - a fixture
