@@ -66,6 +66,8 @@ soak: setup  ## random histories of all state machines, millions of steps (SOAK_
 
 routing: setup  ## where the official Java, Python and Go clients send keys, and we (ROUTING_ARGS=--write stores it)
 	@$(RUN) .venv/bin/python -m tests.routing.rig $(ROUTING_ARGS)
+cluster: setup  ## Spark on a cluster of two Apache Pulsar brokers: moved bundles, killed brokers (CLUSTER_ARGS=...)
+	@$(RUN) .venv/bin/python -m tests.spark.takeover $(CLUSTER_ARGS)
 
 rules: setup  ## list the rules of docs/semantics.md that no test cites (RULES_ARGS="--of 2.6.2" for a rule's tests)
 	@.venv/bin/python -m tests.rules $(RULES_ARGS)
@@ -77,4 +79,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test setup lint format type proto docs bench bench-peers kill sim clients stalls soak routing rules clean help
+.PHONY: demo test setup lint format type proto docs bench bench-peers kill sim clients stalls soak routing rules clean help cluster

@@ -130,7 +130,7 @@ def java() -> str:
 
 
 @contextlib.contextmanager
-def _held_ports(count: int) -> Iterator[list[int]]:
+def held_ports(count: int) -> Iterator[list[int]]:
     """Ports that nobody else is given until Pulsar listens there, a minute later on a busy machine.
 
     Linux lets a program listen where a socket is bound that does not listen, if both allow it.
@@ -146,7 +146,8 @@ def _held_ports(count: int) -> Iterator[list[int]]:
         yield numbers
 
 
-def _command(directory: Path, bookie_port: int, java_options: Sequence[str]) -> list[str]:
+def jvm(options: Sequence[str]) -> list[str]:
+    """A Java that can run a part of Apache Pulsar; the name of a class and its arguments come behind it."""
     opened = [flag for module in OPENED for flag in ("--add-opens", f"{module}=ALL-UNNAMED")]
     properties = {
         "log4j.configurationFile": str(HERE / "log4j2.xml"),
@@ -155,9 +156,13 @@ def _command(directory: Path, bookie_port: int, java_options: Sequence[str]) -> 
         "pulsar.allocator.exit_on_oom": "true",
         **METADATA_DRIVERS,
     }
+    given = [f"-D{name}={value}" for name, value in properties.items()]
+    return [java(), *options, *opened, *given, "-cp", class_path()]
+
+
+def _command(directory: Path, bookie_port: int, java_options: Sequence[str]) -> list[str]:
     return [
-        java(), *MEMORY, *java_options, *opened, *(f"-D{name}={value}" for name, value in properties.items()),
-        "-cp", class_path(), "org.apache.pulsar.PulsarStandaloneStarter",
+        *jvm((*MEMORY, *java_options)), "org.apache.pulsar.PulsarStandaloneStarter",
         "--config", str(directory / "broker.conf"), "--no-functions-worker", "--no-stream-storage", "-a", "127.0.0.1",
         "--metadata-dir", str(directory / "metadata"), "--bookkeeper-dir", str(directory / "bookkeeper"),
         "--bookkeeper-port", str(bookie_port),
@@ -177,7 +182,7 @@ def _answers(port: int, path: str, text: str) -> bool:
         connection.close()
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], web_port: int, log: Path) -> None:
+def wait_until_ready(process: subprocess.Popen[bytes], web_port: int, log: Path) -> None:
     """The web port answers seconds before ``public/default`` exists, so ask for that, then for the health check."""
     deadline = time.monotonic() + START_SECONDS_MAX
     while time.monotonic() < deadline:
@@ -198,7 +203,7 @@ def running(
 ) -> Iterator[ApachePulsar]:
     """Run one in ``directory`` on free ports; UnavailableError where this machine cannot, RuntimeError if it fails."""
     directory.mkdir(parents=True, exist_ok=True)
-    with _held_ports(3) as (broker_port, web_port, bookie_port):
+    with held_ports(3) as (broker_port, web_port, bookie_port):
         values = {
             **SETTINGS,
             "brokerServicePort": str(broker_port),
@@ -208,9 +213,9 @@ def running(
             **(settings or {}),
         }
         (directory / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in values.items()))
-        process = _started(directory, _command(directory, bookie_port, java_options))
+        process = started(directory, _command(directory, bookie_port, java_options), directory / "log")
         try:
-            _wait_until_ready(process, web_port, directory / "log")
+            wait_until_ready(process, web_port, directory / "log")
             yield ApachePulsar(f"pulsar://127.0.0.1:{broker_port}", f"http://127.0.0.1:{web_port}", process.pid)
         finally:
             # Nothing of it is kept, so there is nothing to wait for.
@@ -218,8 +223,9 @@ def running(
             process.wait()
 
 
-def _started(directory: Path, command: list[str]) -> subprocess.Popen[bytes]:
-    with (directory / "log").open("wb") as output:
+def started(directory: Path, command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """A process in a session of its own, which writes to the end of ``log``."""
+    with log.open("ab") as output:
         return subprocess.Popen(
             command,
             cwd=directory,
