@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """``maxOffsetsPerTrigger``: where each partition stops so that a batch has no more messages than that.
 
-Messages are counted by index. A batch ends at the boundary of an entry, the last one that keeps within the partition's
-share; an entry larger than its share is taken whole, or the query would stand still. Where a broker exposes no indexes,
-counts are estimated from the size of the next entry.
+A batch ends at the boundary of an entry, the last one that keeps within the partition's share; an entry larger than its
+share is taken whole, or the query would stand still. Messages are counted by index. Where the broker tells none, the
+driver reads the entries of the batch to count them, up to a budget (``counting``). A batch goes on behind what was
+counted only so far as it may if all entries there are as large as the largest one that was seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker_core.base.positions import Position
 from pulsarish_spark.broker_view import BrokerView
+from pulsarish_spark.counting import EntryCounts, Stretched
+from pulsarish_spark.entry_profile import Profile
 from pulsarish_spark.limits import share_out
 from pulsarish_spark.offsets import Offset, Offsets
 from pulsarish_spark.topics import TopicPartition
@@ -20,40 +22,67 @@ from pulsarish_spark.topics import TopicPartition
 def admit(
     view: BrokerView, names: Mapping[TopicPartition, str], begin: Offsets, end: Offsets, limit: int
 ) -> dict[TopicPartition, Offset]:
-    """The stops of a batch of at most about ``limit`` messages in [begin, end)."""
+    """The stops of a batch of at most ``limit`` messages in [begin, end)."""
     starts = {
-        key: view.with_index(names[key], begin[key]) if begin[key].key < end[key].key else begin[key] for key in end
+        key: begin[key] if to.message_index < 0 else view.with_index(names[key], begin[key])
+        for key, to in end.items()
+        if begin[key].key < to.key
     }
-    backlogs = {key: _backlog(view, names[key], starts[key], end[key], limit) for key in end}
+    uncounted = {
+        key: Stretched(names[key], start.position, end[key].position)
+        for key, start in starts.items()
+        if min(start.message_index, end[key].message_index) < 0
+    }
+    backlogs = {
+        key: end[key].message_index - start.message_index for key, start in starts.items() if key not in uncounted
+    }
+    backlogs |= _estimates(view.counts, uncounted)
     shares = share_out(backlogs, limit)
-    return {
-        key: end[key] if share >= backlogs[key] else _advance(view, names[key], starts[key], end[key], share)
-        for key, share in shares.items()
-    }
-
-
-def _counted(start: Offset, end: Offset) -> bool:
-    return start.message_index >= 0 and end.message_index >= 0
-
-
-def _backlog(view: BrokerView, name: str, start: Offset, end: Offset, unknown: int) -> int:
-    """Messages in [start, end), estimated where indexes are missing; ``unknown`` where not even that is possible."""
-    if start.key >= end.key:
-        return 0
-    if _counted(start, end):
-        return end.message_index - start.message_index
-    if start.position.ledger != end.position.ledger:
-        return unknown
-    return (end.position.entry - start.position.entry) * view.messages_at(name, start)
+    # An estimate may be far too low, so each partition is counted against its part of the whole limit.
+    rooms = {key: max(shares[key], limit * backlogs[key] // sum(backlogs.values())) for key in uncounted if shares[key]}
+    stops = _counted_stops(view.counts, uncounted, rooms)
+    for key, start in starts.items():
+        if key not in uncounted and shares[key] < backlogs[key]:
+            stops[key] = _advance(view, names[key], start, end[key], shares[key])
+    return {**end, **stops}
 
 
 def _advance(view: BrokerView, name: str, start: Offset, end: Offset, share: int) -> Offset:
     """The boundary that is about ``share`` messages behind ``start``, at least one entry, at most ``end``."""
-    if _counted(start, end):
-        stop = view.entry_of_index(name, start.message_index + share, start, end)
-    else:
-        entries = max(1, share // view.messages_at(name, start))
-        stop = view.offset_at(name, Position(start.position.ledger, start.position.entry + entries)) or end
+    stop = view.entry_of_index(name, start.message_index + share, start, end)
     if stop.key <= start.key:
         stop = view.behind_entry(name, start.position) or end
     return min(stop, end, key=lambda offset: offset.key)
+
+
+# ------------------------------------------------------------------------------------------ without indexes
+
+
+def _estimates(counts: EntryCounts, ranges: Mapping[TopicPartition, Stretched]) -> dict[TopicPartition, int]:
+    """Backlogs in messages, for shares: as many entries as there are, each of a likely size."""
+    entries = [counts.entries(range_).entries for range_ in ranges.values()]
+    sizes = counts.per_entry([*ranges.values()])
+    return {key: round(count * size) for key, count, size in zip(ranges, entries, sizes, strict=True)}
+
+
+def _counted_stops(
+    counts: EntryCounts, ranges: Mapping[TopicPartition, Stretched], rooms: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, Offset]:
+    """Where the batch stops in each range that has more than its room. What was counted is kept for the tasks."""
+    stops: dict[TopicPartition, Offset] = {}
+    admitted: dict[Stretched, Profile] = {}
+    counted = counts.count([(ranges[key], room) for key, room in rooms.items()])
+    for (key, room), profile in zip(rooms.items(), counted, strict=True):
+        if not profile.entries:
+            continue  # Nothing is there any more. Who reads the range says so.
+        found = profile.within(room)
+        if found.entries == profile.entries:
+            found += counts.fitting(ranges[key].behind(profile), profile.largest, room - profile.messages)
+        rest = ranges[key].behind(found)
+        if counts.entries(rest).entries:
+            stops[key] = Offset(rest.start)
+            admitted[ranges[key]._replace(end=rest.start)] = found
+        else:
+            admitted[ranges[key]] = found
+    counts.keep(admitted)
+    return stops

@@ -52,6 +52,7 @@ class PulsarishBatchReader(SentToWorkers, DataSourceReader):
 def plan_batch(client: Client, options: ReadOptions) -> list[list[EntryRange]]:
     """The tasks of a batch read, each with its ranges."""
     from pulsarish_spark.broker_view import BrokerView
+    from pulsarish_spark.cutting import plan_tasks
     from pulsarish_spark.starting import resolve_end, resolve_start, start_point
     from pulsarish_spark.topics import discover
 
@@ -72,11 +73,8 @@ def plan_batch(client: Client, options: ReadOptions) -> list[list[EntryRange]]:
                 hint="swap the starting and the ending option",
             )
         ranges.append(EntryRange(key, name, name != key.topic, start, end or view.latest(name), exact))
-    wish = task_wish(options)
-    counts = wish.pieces([whole.messages for whole in ranges])
-    pieces: list[EntryRange] = []
-    for whole, count in zip(ranges, counts, strict=True):
-        cut = view.cut(whole, count)
-        pieces += cut[:-1]
-        pieces.append(replace(cut[-1], end=None) if is_open[whole.key] else cut[-1])
-    return wish.tasks(ranges, pieces)
+    tasks = plan_tasks(view, ranges, task_wish(options))
+    ends = {whole.key: whole.end for whole in ranges if is_open[whole.key]}
+    return [
+        [replace(piece, end=None) if piece.end == ends.get(piece.key) else piece for piece in task] for task in tasks
+    ]

@@ -15,10 +15,11 @@ from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, P
 from broker_core.client import Client
 from broker_core.client.index_search import IndexedEntry, IndexSearch
 from broker_core.wire.entry import messages_of
+from pulsarish_spark.counting import EntryCounts
 from pulsarish_spark.entries import behind, behind_last, offset_of
+from pulsarish_spark.index_notice import HOW_TO_GET_INDEXES
 from pulsarish_spark.loss import LossPolicy, lost_start
 from pulsarish_spark.offsets import Offset
-from pulsarish_spark.planning import EntryRange, cut_indexes
 from pulsarish_spark.start_spec import AtIndex, Point
 
 _TIME_SEARCH_TIMEOUT_S: Final = 30.0
@@ -41,6 +42,8 @@ class BrokerView:
     """
 
     def __init__(self, client: Client) -> None:
+        self.counts = EntryCounts(client)
+        """How many messages lie where, for those ranges that have no indexes."""
         self._client = client
         self._shown: dict[tuple[str, Position], _Shown] = {}
 
@@ -94,11 +97,6 @@ class BrokerView:
         found = self._first_at(name, position)
         return None if found is None else found.behind
 
-    def messages_at(self, name: str, offset: Offset) -> int:
-        """How many messages the first entry at or behind ``offset`` holds; 1 if there is none."""
-        found = self._first_at(name, offset.position)
-        return 1 if found is None else max(found.messages, 1)
-
     def find(self, name: str, point: Point, what: str, policy: LossPolicy) -> Offset:
         """The offset of what a user said. ``what`` names option and partition in errors."""
         if point == "latest":
@@ -113,10 +111,15 @@ class BrokerView:
     def at_index(self, name: str, index: int, what: str, policy: LossPolicy) -> Offset:
         """The message with this index, or the end if it is the next to come."""
         first, end = self.earliest(name), self.latest(name)
-        if end.message_index < 0 and first != end:
+        if first != end and min(first.message_index, end.message_index) < 0:
+            which = (
+                "message indexes"
+                if end.message_index < 0
+                else f"that of the first message still there, {first.text(0)}"
+            )
             raise ConfigError(
-                f"{what} is message index {index}, but this broker does not tell indexes",
-                hint="give an id ledger:entry",
+                f"{what} is message index {index}, but the broker does not tell {which}",
+                hint=f"give an id ledger:entry; {HOW_TO_GET_INDEXES}",
             )
         if index > max(end.message_index, 0):
             raise ConfigError(
@@ -183,10 +186,3 @@ class BrokerView:
                 return None
             found = reader.read_next(_TIME_SEARCH_TIMEOUT_S).message_id
         return self.offset_at(name, found.position)
-
-    def cut(self, whole: EntryRange, pieces: int) -> list[EntryRange]:
-        """Cut a range with known indexes and end into about so many pieces of whole entries."""
-        if pieces <= 1 or whole.end is None or whole.messages < 0:
-            return [whole]
-        indexes = cut_indexes(whole.start.message_index, whole.messages, pieces)
-        return whole.cut([self.entry_of_index(whole.name, index, whole.start, whole.end) for index in indexes])

@@ -250,7 +250,9 @@ OPTIONS: Final = (
         Side.STREAM_READ,
         _count,
         "500000",
-        "Messages of one micro-batch at most, shared out by backlog; never less than one entry of each partition.",
+        "Messages of one micro-batch at most, to within one entry, shared out by backlog; never less than one entry of "
+        "each partition. A broker without message indexes is read twice for that, up to 64 MiB or 20,000 entries a "
+        "trigger; beyond these only larger entries than all of those seen can make a batch larger.",
         wrong_side=_NO_TRIGGER,
     ),
     Option("minPartitions", Side.READ, _count, "8", "At least about so many tasks: long ranges are split."),
@@ -261,7 +263,14 @@ OPTIONS: Final = (
         "4",
         "Exactly so many tasks, if there are as many topic partitions: partition p is read by task p mod n.",
     ),
-    Option("maxRecordsPerPartition", Side.READ, _count, "100000", "Messages of one task at most, in whole entries."),
+    Option(
+        "maxRecordsPerPartition",
+        Side.READ,
+        _count,
+        "100000",
+        "Messages of one task at most, to within one entry. Without message indexes: within the first 64 MiB or 20,000 "
+        "entries that are read; behind them to within a factor of two where batches of all sizes are mixed evenly.",
+    ),
     Option(
         "failOnDataLoss",
         Side.READ,

@@ -26,7 +26,8 @@ class EntryRange:
     """The messages of one partition from ``start`` up to ``end`` (exclusive). It travels to the executors.
 
     ``name`` is what the broker calls the partition. ``end`` None: up to the last message when it is read.
-    ``exact``: the message at ``start`` must be there, else data is lost.
+    ``exact``: the message at ``start`` must be there, else data is lost. ``about``: how many messages it holds, as far
+    as the driver could find out; -1 where it did not try.
     """
 
     key: TopicPartition
@@ -35,6 +36,7 @@ class EntryRange:
     start: Offset
     end: Offset | None
     exact: bool = True
+    about: int = -1
 
     @property
     def messages(self) -> int:
@@ -43,13 +45,21 @@ class EntryRange:
             return -1
         return max(self.end.message_index - self.start.message_index, 0)
 
+    @property
+    def size(self) -> int:
+        """How many messages lie in the range, known or estimated; -1 where nobody knows."""
+        return self.messages if self.messages >= 0 else self.about
+
     def cut(self, at: Sequence[Offset]) -> list[EntryRange]:
         """The same messages as consecutive ranges; ``at`` is sorted. Empty ranges are left out."""
         inside = [
             offset for offset in at if self.start.key < offset.key and (self.end is None or offset.key < self.end.key)
         ]
         starts, ends = [self.start, *inside], [*inside, self.end]
-        pieces = [replace(self, start=start, end=end) for start, end in zip(starts, ends, strict=True)]
+        pieces = [
+            replace(self, start=start, end=end, about=-1 if inside else self.about)
+            for start, end in zip(starts, ends, strict=True)
+        ]
         return [piece for piece in pieces if piece.end is None or piece.start.key < piece.end.key]
 
 
@@ -87,9 +97,9 @@ class TaskWish:
             return [[piece] for piece in pieces]
         if self.input_partitions is not None:
             return assign(pieces, lambda piece: piece.key.partition, self.input_partitions)
-        if any(piece.messages < 0 for piece in pieces):
+        if any(piece.size < 0 for piece in pieces):
             return [[piece] for piece in pieces]
-        worth = math.ceil(sum(piece.messages for piece in pieces) / PIECE_MESSAGES_MIN)
+        worth = math.ceil(sum(piece.size for piece in pieces) / PIECE_MESSAGES_MIN)
         return assign(pieces, lambda piece: piece.key.partition, max(1, min(worth, len(pieces))))
 
 

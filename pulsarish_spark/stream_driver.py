@@ -18,6 +18,8 @@ from broker_core.client import Client
 from pulsarish_spark.admission import admit
 from pulsarish_spark.broker_view import BrokerView
 from pulsarish_spark.cursors import Cursors
+from pulsarish_spark.cutting import plan_tasks
+from pulsarish_spark.index_notice import IndexNotice
 from pulsarish_spark.loss import LossPolicy, lost_end, lost_partition
 from pulsarish_spark.news import News
 from pulsarish_spark.offsets import Offset, Offsets, SourceOffset
@@ -47,6 +49,7 @@ class StreamDriver:
         self._policy = LossPolicy(options.fail_on_data_loss)
         self._cursors = Cursors(client, options.subscription)
         self._news = News(self._cursors, self._clock)
+        self._notice = IndexNotice()
         self._layout = discover(options.selection, client, missing_ok=True)
         self._layout_at = self._clock.monotonic()
         self._initial: SourceOffset | None = None
@@ -109,9 +112,7 @@ class StreamDriver:
         for name in self._layout.names.values():
             self._cursors.open(name)
         ranges = [found for key, to in end.offsets.items() if (found := self._range(key, begin.get(key), to))]
-        pieces = self._wish.pieces([whole.messages for whole in ranges])
-        cut = [piece for whole, count in zip(ranges, pieces, strict=True) for piece in self._view.cut(whole, count)]
-        return self._wish.tasks(ranges, cut)
+        return plan_tasks(self._view, ranges, self._wish)
 
     def commit(self, end: SourceOffset) -> None:
         """Spark will never ask for anything before ``end`` again."""
@@ -180,6 +181,7 @@ class StreamDriver:
             ends = self._news.ends_after({names[key]: begin[key] for key in begin}, NEWS_WAIT_S)
         else:
             ends = self._news.ends(names.values())
+        self._notice.see(ends)
         self._newest = {key: ends[name] for key, name in names.items()}
         if self._bounded:
             self._target = self._newest
@@ -206,5 +208,5 @@ class StreamDriver:
         if begin is None or replaced:
             start, exact = self._view.earliest(name), False
         else:
-            start, exact = self._view.with_index(name, begin), True
+            start, exact = begin if end.message_index < 0 else self._view.with_index(name, begin), True
         return EntryRange(key, name, name != key.topic, start, end, exact) if start.key < end.key else None

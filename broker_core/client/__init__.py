@@ -19,6 +19,7 @@ from broker_core.client.client_stats import ConsumerStats, ProducerStats
 from broker_core.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from broker_core.client.cursor_handle import CursorLook
 from broker_core.client.dead_letter_policy import DeadLetterPolicy
+from broker_core.client.entry_counting import Counted, Span
 from broker_core.client.key_shared_policy import KeySharedPolicy
 from broker_core.client.message import Message
 from broker_core.client.probes import Bounds, LastEntry
@@ -51,5 +52,7 @@ __all__ = [
     "CursorHandle",
     "CursorLook",
     "Bounds",
+    "Counted",
+    "Span",
     "LastEntry",
 ]

@@ -25,6 +25,7 @@ from broker_core.client.config import (
 )
 from broker_core.client.consumer import AsyncConsumer
 from broker_core.client.cursor_handle import AsyncCursor
+from broker_core.client.entry_counting import Counted, EntryCount, Span
 from broker_core.client.entry_reader import BUFFER_BYTES_DEFAULT, AsyncEntryReader
 from broker_core.client.network import Closable, Network
 from broker_core.client.probes import Bounds, LastEntry, Probes
@@ -195,6 +196,10 @@ class AsyncClient:
     async def bounds_at(self, topic: str, position: Position) -> Bounds:
         """The last entry before ``position`` and the first one at or after it, in whatever ledgers they are."""
         return await self._probes.bounds_at(TopicName.parse(topic), position)
+
+    async def count_entries(self, spans: Sequence[Span]) -> list[Counted]:
+        """How many messages entries hold, found by reading them; all of ``spans`` at once."""
+        return list(await asyncio.gather(*(EntryCount(self._network, span).run() for span in spans)))
 
     async def position_of_index(self, topic: str, index: int, low: Position, high: Position) -> Position:
         """The entry that holds message ``index``, among the entries from ``low`` to ``high`` or to the topic's end."""

@@ -27,6 +27,7 @@ from broker_core.client.config import (
     ProducerOptions,
     WriterOptions,
 )
+from broker_core.client.entry_counting import Counted, Span
 from broker_core.client.entry_reader import BUFFER_BYTES_DEFAULT
 from broker_core.client.loop_thread import LoopThread, shared_loop_thread
 from broker_core.client.probes import Bounds, LastEntry
@@ -175,6 +176,10 @@ class Client:
     def bounds_at(self, topic: str, position: Position) -> Bounds:
         """The last entry before ``position`` and the first one at or after it, in whatever ledgers they are."""
         return self._thread.run(self._client.bounds_at(topic, position))
+
+    def count_entries(self, spans: Sequence[Span]) -> list[Counted]:
+        """How many messages entries hold, found by reading them; all of ``spans`` at once."""
+        return self._thread.run(self._client.count_entries(spans))
 
     def position_of_index(self, topic: str, index: int, low: Position, high: Position) -> Position:
         """The entry that holds message ``index``, among the entries from ``low`` to ``high`` or to the topic's end.

@@ -15,7 +15,7 @@ from broker_core.base.errors import (
 )
 from broker_core.base.hashing import partition_of_key
 from broker_core.base.positions import POSITION_EARLIEST, Position
-from broker_core.client import Client, EntryReader
+from broker_core.client import Client, EntryReader, Span
 from broker_core.client.entry_reader import EARLY_PERMITS
 from broker_core.wire.batch import decode_entries
 from broker_core.wire.entry import EntryRef
@@ -299,3 +299,53 @@ def test_topics_and_partitions_are_told(service: Service, client: Client, new_to
     assert topics == sorted(topics)
     assert {plain, f"{parted}-partition-0", f"{parted}-partition-1"} <= set(topics)
     assert missing not in topics
+
+
+def spans(client: Client, topic: str, **bounds: int) -> Span:
+    """All that a topic holds, with these bounds and no others."""
+    free = {"messages_max": 2**62, "entries_max": 2**62, "bytes_max": 2**62} | bounds
+    first = client.first_entry_at(topic, POSITION_EARLIEST)
+    assert first is not None
+    return Span(topic, at(first), behind(client, topic), **free)
+
+
+def test_messages_are_counted_entry_by_entry_over_ledgers(service: Service, client: Client, topic: str) -> None:
+    """Single messages and batches; the positions are those of the entries."""
+    send(client, topic, 25)
+    service.admin("PUT", f"{topic.replace('://', '/')}/unload")
+    send(client, topic, 3, batched=False)
+    (whole,) = client.count_entries([spans(client, topic)])
+    assert list(whole.sums) == [10, 20, 25, 26, 27, 28]
+    assert list(whole.positions) == [
+        at(entry) for entry in read_all(client.read_entries(topic, POSITION_EARLIEST, behind(client, topic)))
+    ]
+    assert whole.is_whole
+    assert client.count_entries([]) == []
+
+
+def test_a_count_ends_with_the_entry_that_reaches_a_bound(service: Service, client: Client, topic: str) -> None:
+    """So that the driver of a query reads no more than it may; several counts run at once."""
+    send(client, topic, 300)
+    send(client, topic, 300, batched=False)
+    asked = [
+        spans(client, topic, messages_max=15),
+        spans(client, topic, entries_max=40),
+        spans(client, topic, bytes_max=1),
+        spans(client, topic, messages_max=450),
+    ]
+    found = client.count_entries(asked)
+    assert [(counted.messages, len(counted.sums)) for counted in found] == [(20, 2), (310, 40), (10, 1), (450, 180)]
+    assert not any(counted.is_whole for counted in found)
+
+
+def test_a_count_sends_hardly_more_than_it_counts(service: Service, client: Client, topic: str) -> None:
+    """Permits follow the sizes that are seen."""
+    send(client, topic, 5000, batched=False)
+
+    def sent() -> int:
+        return int(json.loads(service.admin("GET", f"{topic.replace('://', '/')}/stats"))["msgOutCounter"])
+
+    asked = spans(client, topic, messages_max=100)
+    before = sent()
+    assert client.count_entries([asked])[0].messages == 100
+    assert sent() - before <= 200
