@@ -50,7 +50,11 @@ SINK_COLUMNS: Final = {
     "topic": SinkColumn("string", "where the row goes, unless the option topic says so"),
     "partition": SinkColumn("int", "partition number; beats the key"),
     "properties": SinkColumn(_PROPERTIES_TYPE, "properties of the message"),
-    "headers": SinkColumn(_HEADERS_TYPE, "the same in the form of Kafka's headers; order and duplicates are kept"),
+    "headers": SinkColumn(
+        _HEADERS_TYPE,
+        "the same in the form of Kafka's headers; order and duplicates are kept, values must be UTF-8. A row may have "
+        "both if they say the same",
+    ),
     "event_time": SinkColumn("timestamp", "event time, cut to milliseconds"),
     "deliver_at": SinkColumn("timestamp", "not before this time, for Shared and Key_Shared consumers; null: at once"),
     "ordering_key": SinkColumn(_TEXT_OR_BYTES, "decides the consumer of a Key_Shared subscription, instead of the key"),
@@ -89,8 +93,6 @@ def check_columns(schema: StructType, topic_option: str) -> None:
             f"there is no column value among {', '.join(fields) or 'no columns'}",
             hint='example: df.selectExpr("to_json(struct(*)) AS value")',
         )
-    if "headers" in fields and "properties" in fields:
-        raise ConfigError("the columns headers and properties both give properties", hint="drop one of them")
     if not topic_option and "topic" not in fields:
         raise ConfigError(
             "there is neither an option topic nor a column topic", hint='example: .option("topic", "flights")'

@@ -13,34 +13,16 @@ from broker_core.base.errors import ConfigError
 from pulsarish_spark.options import KeyForm
 from pulsarish_spark.sink_columns import MESSAGE_COLUMNS
 from pulsarish_spark.sink_keys import with_key_forms
+from pulsarish_spark.sink_properties import properties_of
 
 
 def message_rows(rows: pa.RecordBatch, key_form: KeyForm) -> pa.RecordBatch:
-    """The columns of ``rows`` that make messages, keys in their form, headers as properties."""
-    columns, names = [], []
-    for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        if name in MESSAGE_COLUMNS:
-            columns.append(column)
-            names.append(name)
-        elif name == "headers":
-            columns.append(_as_properties(column))
-            names.append("properties")
-    return with_key_forms(pa.RecordBatch.from_arrays(columns, names=names), key_form)
-
-
-def _as_properties(headers: pa.ListArray) -> pa.ListArray:
-    """Kafka's headers with their values as text; order and duplicates are kept."""
-    entries = headers.values
-    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
-    try:
-        pairs = pa.StructArray.from_arrays(
-            [entries.field(name).cast(pa.string()) for name in ("key", "value")], fields=list(kind.value_type.fields)
-        )
-    except pa.ArrowInvalid as error:
-        raise ConfigError(
-            "a header holds bytes that are not UTF-8, and properties of messages are text", hint="encode it, say base64"
-        ) from error
-    return pa.ListArray.from_arrays(headers.offsets, pairs, type=kind, mask=headers.is_null())
+    """What ``encode_entries`` takes of ``rows``: keys in their form, headers as properties."""
+    columns = {name: rows.column(name) for name in rows.schema.names if name in MESSAGE_COLUMNS}
+    properties = properties_of(rows)
+    if properties is not None:
+        columns["properties"] = properties
+    return with_key_forms(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)), key_form)
 
 
 def split_by_target(rows: pa.RecordBatch, topic_option: str) -> Iterator[tuple[str, int | None, pa.RecordBatch]]:

@@ -43,14 +43,21 @@ class _Targets:
     def __init__(self, client: Client, options: WriteOptions) -> None:
         self._client = client
         self._options = options
-        self._writers: dict[tuple[str, int | None], EntryWriter] = {}
+        self._writers: dict[str, EntryWriter] = {}
+        self._partitions: dict[str, Sequence[str]] = {}
 
-    def write(self, topic: str, partition: int | None, rows: pa.RecordBatch) -> None:
-        key = (topic, partition)
-        if key not in self._writers:
-            name = topic if partition is None else self._partition_name(topic, partition)
-            self._writers[key] = self._client.write_rows(name, **self._options.writing())
-        self._writers[key].write(rows)
+    def write(self, rows: pa.RecordBatch) -> None:
+        """All that can be wrong with ``rows`` is found before one of them is sent."""
+        from pulsarish_spark.sink_rows import message_rows, split_by_target
+
+        parts = [
+            (topic if partition is None else self._partition_name(topic, partition), chosen)
+            for topic, partition, chosen in split_by_target(rows, self._options.topic)
+        ]
+        for name, ready in [(name, message_rows(chosen, self._options.key_form)) for name, chosen in parts]:
+            if name not in self._writers:
+                self._writers[name] = self._client.write_rows(name, **self._options.writing())
+            self._writers[name].write(ready)
 
     def flush(self) -> None:
         """Return when everything written is confirmed."""
@@ -64,7 +71,9 @@ class _Targets:
                 leaving.callback(writer.close)
 
     def _partition_name(self, topic: str, partition: int) -> str:
-        names = self._client.partition_names(topic)
+        names = self._partitions.get(topic)
+        if names is None:
+            names = self._partitions[topic] = self._client.partition_names(topic)
         if not 0 <= partition < len(names):
             raise ConfigError(
                 f"column partition is {partition} in a row, but topic {topic} has {len(names)}",
@@ -78,15 +87,12 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Writ
     first = next(batches, None)
     if first is None:
         return Written(0)
-    from pulsarish_spark.sink_rows import message_rows, split_by_target
-
     written = 0
     with connected(options.address) as client:
         targets = _Targets(client, options)
         try:
             for rows in _chain(first, batches):
-                for topic, partition, chosen in split_by_target(rows, options.topic):
-                    targets.write(topic, partition, message_rows(chosen, options.key_form))
+                targets.write(rows)
                 written += rows.num_rows
             targets.flush()
         finally:

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from broker_core.base.errors import ConfigError
 from pulsarish_spark.sink_columns import check_columns
-from pulsarish_spark.sink_rows import message_rows, split_by_target
+from pulsarish_spark.sink_rows import split_by_target
 
 
 def columns(ddl: str) -> StructType:
@@ -89,10 +89,6 @@ ERRORS = [
             'array<struct<key:string,value:binary>>)"))'
         ),
     ),
-    (
-        "value string, headers array<struct<key:string,value:binary>>, properties map<string,string>",
-        "the columns headers and properties both give properties; drop one of them",
-    ),
 ]
 
 
@@ -119,7 +115,7 @@ def test_rows_of_the_source_can_be_written_as_they_are() -> None:
     source = (
         "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int, "
         "message_id string, publish_time timestamp, event_time timestamp, properties map<string,string>, "
-        "ordering_key binary, key_is_bytes boolean"
+        "ordering_key binary, key_is_bytes boolean, headers array<struct<key:string,value:binary>>"
     )
     check_columns(columns(source), "t")
 
@@ -168,6 +164,7 @@ def test_rows_are_split_without_pandas() -> None:
         topic=pa.array(["x", "y", "x"]),
         partition=pa.array([None, 0, None], pa.int32()),
         headers=pa.array([[{"key": "a", "value": b"1"}], None, []], kind),
+        properties=pa.array([[("a", "1")], [("b", "2")], None], pa.map_(pa.string(), pa.string())),
     )
     stream = pa.BufferOutputStream()
     with pa.ipc.new_stream(stream, rows.schema) as writer:
@@ -182,21 +179,3 @@ def test_a_null_topic_is_an_error() -> None:
     """Dropping the row would be worse."""
     with pytest.raises(ConfigError, match="column topic is null in a row"):
         list(split_by_target(batch(value=pa.array(["a", "b"]), topic=pa.array(["x", None])), ""))
-
-
-def test_headers_become_properties_with_order_and_duplicates() -> None:
-    """Kafka's headers may repeat a name; so may properties on the wire. Spark may be set to give large Arrow types."""
-    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    headers = pa.array([[{"key": "a", "value": b"1"}, {"key": "a", "value": b"2"}], None, []], kind)
-    rows = message_rows(batch(value=pa.array(["x", "y", "z"]), headers=headers, offset=pa.array([1, 2, 3])), "auto")
-    assert rows.schema.names == ["value", "properties"]
-    assert rows.column("properties").to_pylist() == [
-        [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}],
-        None,
-        [],
-    ]
-    large = pa.list_(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
-    rows = message_rows(batch(value=pa.array(["x", "y", "z"]), headers=headers.cast(large)), "auto")
-    assert rows.column("properties").to_pylist()[0] == [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}]
-    with pytest.raises(ConfigError, match="not UTF-8"):
-        message_rows(batch(value=pa.array(["x"]), headers=pa.array([[{"key": "a", "value": b"\xff"}]], kind)), "auto")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import window
+from pyspark.sql.functions import expr, window
 
 from broker_core.base.hashing import partition_of_key
 from broker_core.client import Client
@@ -128,17 +128,48 @@ def test_the_topic_column_is_used_and_the_option_beats_it(
 
 
 def test_a_topic_is_copied_without_a_select(spark: SparkSession, broker: Broker, source: Load, topic: str) -> None:
-    """The columns of the source are columns of the sink, headers included; compressed here."""
+    """The columns of the source are columns of the sink, headers beside properties included; compressed here."""
     with_headers = rows(spark, 100).selectExpr(
         "key", "value", "array(named_struct('key', 'h', 'value', cast(key AS binary))) AS headers"
     )
     save(with_headers, broker, topic=topic, includeHeaders="true")
-    copied = source(topic, columns="key,value,offset,timestamp,headers")
+    copied = source(topic, includeHeaders="true")
+    assert {"headers", "properties"} < {*copied.columns}
     save(copied, broker, topic=f"{topic}-copy", compression="zstd")
     found = source(f"{topic}-copy", includeHeaders="true").collect()
     assert sorted((row.key, row.headers[0]) for row in found) == sorted(
         (n.encode(), ("h", n.encode())) for n in numbers(0, 100)
     )
+
+
+def test_headers_that_are_no_text_are_refused_with_an_expression_that_encodes_them(
+    spark: SparkSession, broker: Broker, source: Load, topic: str
+) -> None:
+    """What the error advises is SQL that works: values in base64 come back as the bytes they were."""
+    frame = spark.sql("SELECT 'k' AS key, 'v' AS value, array(named_struct('key', 'h', 'value', X'FF00')) AS headers")
+    told = failure(lambda: save(frame, broker, topic=topic))
+    assert "the header 'h' of the row with the key 'k' has the value b'\\xff\\x00', which is not UTF-8" in told
+    encode = told.partition("for example: ")[2].partition("AS binary)))")[0] + "AS binary)))"
+    save(frame.withColumn("headers", expr(encode)), broker, topic=topic)
+    decode = (
+        "transform(headers, h -> named_struct('key', h.key, 'value', unbase64(cast(h.value AS string)))) AS headers"
+    )
+    assert source(topic, includeHeaders="true").selectExpr(decode).collect() == frame.select("headers").collect()
+
+
+def test_wrong_columns_of_a_stream_stop_the_query_before_a_row_is_written(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """Spark calls nothing of a Python sink in start(), but for the first micro-batch: the query ends in our words."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("1\n")
+    wrong = spark.readStream.text(str(tmp_path / "in")).selectExpr("value", "value AS eventtime")
+    writer = wrong.writeStream.format("pulsarish").option("service.url", broker.service_url).option("topic", topic)
+    query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+    told = failure(lambda: finish(query))
+    assert 'the sink takes no column eventtime; did you mean "event_time"?' in told
+    with Client(broker.service_url) as client:
+        assert not [name for name in client.topics_of("public/default") if name.endswith(topic)]
 
 
 def test_empty_partitions_and_empty_frames_write_nothing(

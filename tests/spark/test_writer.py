@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from broker_core.base.errors import RowsUnconfirmedError
+from broker_core.base.errors import ConfigError, RowsUnconfirmedError
+from broker_core.client import Client
 from pulsarish_spark.options import Side, write_options
 from pulsarish_spark.writer import write_rows
 from tests.spark.brokers import Broker
@@ -31,3 +33,28 @@ def test_a_task_that_failed_on_one_topic_leaves_the_others_too(broker: Broker, t
     with pytest.raises(RowsUnconfirmedError):
         write_rows(batches(), options)
     assert [broker.admin("GET", f"{path}/stats")["publishers"] for path in paths] == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"partition": pa.array([0, 1, 7], pa.int32())}, "column partition is 7 in a row"),
+        ({"topic": ["a", "b", None]}, "column topic is null in a row"),
+        ({"partition": [0, 1, 1], "key_is_bytes": [False] * 3, "key": [b"a", b"b", b"\xff"]}, "is to be sent as text"),
+    ],
+)
+def test_nothing_of_a_batch_is_written_that_has_a_wrong_row(
+    broker: Broker, topic: str, wrong: dict[str, Any], text: str
+) -> None:
+    """The rows of other partitions and topics came first, and stayed there when the write had failed."""
+    broker.create(topic, 2)
+    named = {name: [each and f"{topic}-{each}" for each in given] for name, given in wrong.items() if name == "topic"}
+    rows = pa.record_batch({"value": pa.array(["x", "y", "z"])} | wrong | named)
+    given = {"service.url": broker.service_url} | ({} if named else {"topic": topic})
+    with pytest.raises(ConfigError, match=text):
+        write_rows(iter([rows]), write_options(given, Side.BATCH_WRITE, {}))
+    assert broker.admin("GET", f"persistent/public/default/{topic}/partitioned-stats")["msgInCounter"] == 0
+    with Client(broker.service_url) as client:
+        assert not {f"persistent://public/default/{topic}-{each}" for each in "ab"} & {
+            *client.topics_of("public/default")
+        }

@@ -74,8 +74,8 @@ def _properties(array: pa.Array | None, rows: int) -> tuple[NDArray[np.int32], B
     if not is_text_type(names.type) or not is_text_type(values.type):
         raise bad_type("properties", kind, wanted)
     offsets = values_of(array.offsets)
-    if array.null_count:
-        # A null list may own elements; Arrow's own flatten leaves them out, and so the offsets must be made anew.
+    if array.null_count and np.diff(offsets)[presence(array) == 0].any():
+        # A null list owns elements; Arrow's own flatten leaves them out, and so the offsets must be made anew.
         return _properties(_without_nulls(array), rows)
     first, last = int(offsets[0]), int(offsets[-1])
     for part, what in ((names, "name"), (values, "value")):
