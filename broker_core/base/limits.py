@@ -24,11 +24,26 @@ SUBSCRIPTION_NAME_BYTES_MAX: Final = 512
 PRODUCER_NAME_BYTES_MAX: Final = 512
 """A producer name in UTF-8; it travels in every entry."""
 
+CONSUMER_NAME_BYTES_MAX: Final = 512
+"""A consumer name in UTF-8; statistics show it, and rings of keys are made of it."""
+
 PARTITIONS_MAX: Final = 10_000
 """Partitions of one topic. Each is a topic of its own with files and cursors."""
 
 BATCH_MESSAGES_MAX: Final = 1_000_000
 """Messages that one entry may claim. The smallest possible member takes 6 bytes, so a 5 MiB entry cannot hold more."""
+
+COMMAND_BYTES_MAX: Final = 512 * 1024
+"""A command that is no list of message ids: it is read in one go. Those with schemas are the largest."""
+
+COMMAND_PARTS_MAX: Final = 4096
+"""Properties, key ranges and the like in one command, as each is an object of its own."""
+
+PROPERTIES_BYTES_MAX: Final = 64 * 1024
+"""Properties of one subscription or topic, names and values in UTF-8: they are kept in memory and in the catalogue."""
+
+PRODUCER_METADATA_BYTES_MAX: Final = 16 * 1024
+"""Properties of one producer, which statistics show. Of consumers Pulsar has a setting."""
 
 PROTOCOL_VERSION: Final = 21
 """Pulsar wire protocol version that we speak at most; a connection uses the lower of both ends."""

@@ -9,11 +9,12 @@ Source: Pulsar docs, "Topics"; semantics 1.1 and 1.2.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from broker_core.base.errors import InvalidTopicNameError, NotAllowedError
-from broker_core.base.limits import SUBSCRIPTION_NAME_BYTES_MAX, TOPIC_NAME_BYTES_MAX
+from broker_core.base.limits import PROPERTIES_BYTES_MAX, SUBSCRIPTION_NAME_BYTES_MAX, TOPIC_NAME_BYTES_MAX
 
 DEFAULT_TENANT: Final = "public"
 DEFAULT_NAMESPACE: Final = "default"
@@ -151,6 +152,16 @@ def check_subscription_name(name: str) -> str:
             hint=f"use 1 to {SUBSCRIPTION_NAME_BYTES_MAX} bytes of UTF-8 without control characters",
         )
     return name
+
+
+def check_properties(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the ``properties`` of a subscription or topic if they are few enough to be kept, else NotAllowedError."""
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in properties.items())
+    if size > PROPERTIES_BYTES_MAX:
+        raise NotAllowedError(
+            f"properties of {size} bytes, more than the {PROPERTIES_BYTES_MAX} that are kept", hint="shorten them"
+        )
+    return properties
 
 
 def _size_bytes(name: str) -> int:

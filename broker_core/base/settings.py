@@ -314,6 +314,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_message_publish_buffer_size_in_mb: Annotated[
         int, _Meta(ge=1, description="Published bytes that may wait for the disk, MiB; beyond it clients are slowed.")
     ] = msgspec.field(default=64, name="maxMessagePublishBufferSizeInMB")
+    max_unfinished_input_size_in_mb: Annotated[
+        int,
+        _Meta(
+            ge=1,
+            description="Memory for the input of all clients that is not whole yet, MiB, at least one frame: larger "
+            "frames wait for room in it. Who holds it too long while others wait is hung up.",
+        ),
+    ] = msgspec.field(default=64, name="maxUnfinishedInputSizeInMB")
+    max_consumer_metadata_size: Annotated[
+        int, _Meta(ge=0, description="Properties of one consumer, names and values, characters.")
+    ] = 1024
+    subscription_pattern_max_length: Annotated[
+        int, _Meta(ge=1, description="Characters of a pattern of topics that the broker matches for a client.")
+    ] = 50
     disk_reserve_mbytes: Annotated[
         int,
         _Meta(

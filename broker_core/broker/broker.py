@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from broker_core.base.clock import Clock, Timers
 from broker_core.base.errors import NotAllowedError, ServerError, TopicNotFoundError
 from broker_core.base.limits import PARTITIONS_MAX
-from broker_core.base.names import PARTITION_MARK, NamespaceName, TopicName
+from broker_core.base.names import PARTITION_MARK, NamespaceName, TopicName, check_properties
 from broker_core.base.settings import Settings
 from broker_core.base.suggest import did_you_mean
 from broker_core.broker.age_clock import AgeClock
@@ -137,6 +137,7 @@ class Broker:
 
     def set_topic_properties(self, name: TopicName, properties: Mapping[str, str]) -> None:
         """Replace the properties that users gave an existing topic."""
+        check_properties(properties)
         row = self._row(name)
         if row is None and properties and name.persistent and self._is_partition(name):
             row = self._create(name)  # which nobody has used yet
@@ -267,6 +268,7 @@ class Broker:
     def set_namespace_policies(self, name: NamespaceName, policies: Policies) -> None:
         """Replace what is set for a namespace; it holds at once for its topics."""
         self.namespaces.require(name)
+        check_properties(policies.properties or {})
         self.policies.set_namespace(name, policies)
         self._apply_policies(lambda topic: topic.namespace_name == name)
 

@@ -260,7 +260,7 @@ class Subscription:
 
     def ack(self, consumer: Consumer, kind: AckKind, ids: Sequence[AckId], on_done: OnDone | None) -> None:
         """Apply all of ``ids`` or, if one of them cannot be right, none (semantics 3.3)."""
-        error = self._ack_problem(kind, ids)
+        error = self.ack_problem(kind, ids)
         if error is not None:
             self._refuse_ack(error, on_done)
             return
@@ -319,7 +319,7 @@ class Subscription:
             self._mark_delete_seen = cursor.mark_delete
             self.mark_deleted_ms = now_ms
 
-    def _ack_problem(self, kind: AckKind, ids: Sequence[AckId]) -> ServerError | None:
+    def ack_problem(self, kind: AckKind, ids: Sequence[AckId]) -> ServerError | None:
         if kind is AckKind.CUMULATIVE:
             served = self.dispatcher.kind if self.dispatcher is not None else SubscriptionType.EXCLUSIVE
             if served in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):

@@ -21,7 +21,7 @@ from broker_core.base.errors import (
     SubscriptionNotFoundError,
     TopicTerminatedError,
 )
-from broker_core.base.names import TopicName, check_not_reserved, check_subscription_name
+from broker_core.base.names import TopicName, check_not_reserved, check_properties, check_subscription_name
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker import deduplication_cursor
@@ -253,6 +253,7 @@ class Topic:
             raise NotAllowedError(f"subscription {name!r} of {self.name} exists already")
         self._check_room_for(name)
         start = self._initial(initial_position)
+        check_properties(properties or {})
         row = self._store.metadata.create_subscription(self.topic_id, name, start, self.clock.now_ms(), properties)
         return self._add_durable(row, Cursor(self.log, start))
 
@@ -279,6 +280,7 @@ class Topic:
 
     def set_subscription_properties(self, name: str, properties: Mapping[str, str]) -> None:
         """Replace all properties of a subscription."""
+        check_properties(properties)
         subscription = self.subscriptions[name]
         if subscription.durable:
             self._store.metadata.set_subscription_properties(self._subscription_ids[name], properties)

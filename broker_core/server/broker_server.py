@@ -18,18 +18,22 @@ from typing import Any, Final
 
 from broker_core.base.clock import Clock, SystemClock
 from broker_core.base.errors import ConfigError, DiskFailedError, StorageError
+from broker_core.base.limits import FRAME_SLACK_BYTES
 from broker_core.base.settings import Settings
 from broker_core.broker.broker import Broker
 from broker_core.server.admin.app import build_app
 from broker_core.server.admin.http_endpoint import HttpEndpoint
 from broker_core.server.commit_driver import CommitDriver
 from broker_core.server.endpoint import Endpoint
+from broker_core.server.input_budget import InputBudget
 from broker_core.server.loop_timers import LoopTimers
 from broker_core.server.publish_budget import PublishBudget
 from broker_core.server.recoveries import Recoveries
 from broker_core.server.session import Node
+from broker_core.server.turns import Turns
 from broker_core.storage.disk import Disk, RealDisk
 from broker_core.storage.store import Store
+from broker_core.wire.frames import SIZE_BYTES
 
 _log: Final = logging.getLogger(__name__)
 
@@ -81,8 +85,18 @@ class BrokerServer:
         settings = self._settings
         self._store.commits.on_failure = self._on_disk_failure
         budget = PublishBudget(settings.max_message_publish_buffer_size_in_mb * _MIB)
-        broker = Broker(self._store, self._clock, LoopTimers(loop), settings)
-        self.node = Node(broker, settings, self._clock, budget, self._store.commits, Recoveries(broker, loop))
+        timers = LoopTimers(loop)
+        broker = Broker(self._store, self._clock, timers, settings)
+        unfinished = InputBudget(
+            settings.max_unfinished_input_size_in_mb * _MIB,
+            settings.max_message_size + FRAME_SLACK_BYTES + SIZE_BYTES,
+            self._clock,
+            timers,
+        )
+        turns = Turns(loop.call_soon, self._clock)
+        self.node = Node(
+            *(broker, settings, self._clock, budget, self._store.commits, Recoveries(broker, loop), turns, unfinished)
+        )
         self.endpoint = Endpoint(self.node)
         self.http = HttpEndpoint(build_app(self.node))
 
@@ -108,6 +122,11 @@ class BrokerServer:
     def connections_made(self) -> int:
         """Clients of either port so far."""
         return self.endpoint.connections_made + self.http.connections_made
+
+    @property
+    def at_ease(self) -> bool:
+        """Whether little is under way."""
+        return not self.node.input_budget.waiting and self.node.publish_budget.in_flight_bytes < _MIB
 
     async def stop(self) -> None:
         """Stop gracefully. StorageError if the disk fails now; what was never confirmed may then be lost."""

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol, cast
 
 from broker_core.base.errors import DiskFailedError, NotAllowedError, RemoteProtocolError
 from broker_core.base.limits import FRAME_SLACK_BYTES
 from broker_core.server import conversation
 from broker_core.server.handlers.handshake import PING_FRAME
+from broker_core.server.input_budget import InputAccount, allocate
 from broker_core.server.link import NO_REQUEST, Link
 from broker_core.server.outbox import Outbox
 from broker_core.server.publish_budget import PublishAccount
 from broker_core.server.session import Node, Session, SessionState
 from broker_core.wire import commands
-from broker_core.wire.frames import Frame, FrameReader
+from broker_core.wire.frames import BUFFER_BYTES_FIRST, Frame, FrameReader
 
 _log: Final = logging.getLogger(__name__)
 
@@ -31,11 +33,16 @@ _STALLED_TICKS_MAX: Final = 2
 """Keep-alive intervals of silence, or without a byte taken by a client that has too many unsent."""
 
 
-_MANY_FRAMES: Final = 64
-"""After a read with so many frames the next one takes at most ``_SHORT_READ_BYTES``."""
+_SLICE_FRAMES: Final = 256
+_SLICE_COMMAND_BYTES: Final = 32 * 1024
+"""Cut out and acted on at a time. So many of the smallest entries take a millisecond, so many bytes of message ids
+five; entries of one producer and acknowledgements are cheaper together."""
 
-_SHORT_READ_BYTES: Final = 128 * 1024
-"""About a thousand of the smallest entries, five milliseconds of work, until other clients have their turn."""
+
+_READ_BYTES: Final = 512 * 1024
+_LATE_READ_BYTES: Final = 16 * 1024
+"""Read at a time, the latter of those whose turn comes when this turn of the loop has had its time. Only what they do
+with it can be put off: the loop calls whoever can be read."""
 
 
 class ConnectionOwner(Protocol):
@@ -54,24 +61,26 @@ class Connection(asyncio.BufferedProtocol):
     """The event loop's view of one client."""
 
     def __init__(self, node: Node, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
-        settings = node.settings
         self._node = node
         self._owner = owner
         self._loop = loop
-        self._reader = FrameReader(settings.max_message_size + FRAME_SLACK_BYTES)
+        self.reader = self._new_reader()
         self._outbox = Outbox(loop.call_soon, self._writable_again)
         self._session = Session(node, Link(self._outbox, node.commits))
-        self._account = PublishAccount(self._session.in_flight_bytes, self._pause_reading, self._resume_reading)
+        self._account = PublishAccount(self._session.in_flight_bytes, self.pause_reading, self.resume_reading)
+        self._input = InputAccount(self)
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._unsent_bytes_seen = 0
         self._waiting_frames: list[Frame] = []
         self._ending = False
         self._heard = False
-        self._many_frames = False
         self._silent_ticks = 0
         self._stalled_ticks = 0
         self._pauses = 0
+        self._queued = False
+        self._flooded = False
+        self._reading = True
 
     # -- called by the event loop
 
@@ -89,19 +98,15 @@ class Connection(asyncio.BufferedProtocol):
             self._timer = self._loop.call_later(settings.connection_handshake_seconds, self._handshake_is_due)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        room = self._reader.get_buffer(sizehint)
-        return room[:_SHORT_READ_BYTES] if self._many_frames else room
+        most = _LATE_READ_BYTES if self._node.turns.turn_is_over else _READ_BYTES
+        return self.reader.get_buffer(sizehint)[:most]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._heard = True
-        if self._session.state is SessionState.CLOSED:
+        if self._is_closed:
             return
-        try:
-            frames = self._reader.buffer_updated(nbytes)
-            self._many_frames = len(frames) >= _MANY_FRAMES
-            self._act(frames)
-        except RemoteProtocolError as error:
-            self.hang_up(str(error))
+        self.reader.filled(nbytes)
+        self._node.turns.came(self)
 
     def eof_received(self) -> bool:
         self.close()  # A half-closed connection is of no use: close the other half too, in bounded time.
@@ -111,6 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         self._stop_timer()
         self._outbox.detach()
         self._session.close()
+        self._let_go_of_input()
         self._node.publish_budget.forget(self._account)
         self._owner.lost(self)
 
@@ -120,30 +126,89 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._outbox.resume()
 
-    def _act(self, frames: list[Frame]) -> None:
-        """Act on frames as far as the client reads its answers; the rest waits until it does."""
-        if self._waiting_frames:
-            self._waiting_frames += frames
-            return
+    # -- acting on what was read: a worker of ``turns``, a holder of ``input_budget``
+
+    def work(self, is_over: Callable[[], bool]) -> bool:
+        """Act on what there is; whether there is more that can be acted on now."""
         try:
-            handled = conversation.receive(self._session, frames)
-        except (RemoteProtocolError, DiskFailedError):
+            while not self._pauses and not self._is_closed:
+                if not self._act(is_over):
+                    self._node.input_budget.settle(self._input)
+                    return False
+                if is_over():
+                    return self._has_work
+        except RemoteProtocolError as error:
+            self.hang_up(str(error))
+        except DiskFailedError:
             raise
         except Exception:  # noqa: BLE001 - root of a task: a bug in one command must not take the broker along
             _log.exception("connection ended by a bug peer=%s", self._session.link.peer_address)
             self.hang_up("the broker failed on a command; its log says more")
-            return
-        if handled < len(frames):
-            self._waiting_frames = frames[handled:]
-            self._pause_reading()
-        if self._session.producers or self._session.leaving:
+        return False
+
+    def _act(self, is_over: Callable[[], bool]) -> bool:
+        """Some of it; False if there was nothing."""
+        session = self._session
+        if session.steps is not None:
+            self._go_on_with(session.steps, is_over)
+            return True
+        frames, self._waiting_frames = self._waiting_frames, []
+        if not frames:
+            frames = self.reader.take(_SLICE_FRAMES, _SLICE_COMMAND_BYTES)
+            if not frames:
+                return False
+            self._node.input_budget.frames_taken(self._input)
+        handled = conversation.receive(session, frames, is_over)
+        if self._is_closed:
+            return True
+        self._waiting_frames = frames[handled:]
+        if self._waiting_frames and self._session.steps is None and self._outbox.flooded:
+            self._flooded = True  # the rest waits until the client has read its answers
+            self.pause_reading()
+        if session.producers or session.leaving:
             self._node.publish_budget.published(self._account)
+        return True
+
+    def _go_on_with(self, steps: Iterator[None], is_over: Callable[[], bool]) -> None:
+        for _ in steps:
+            if self._session.steps is not steps or is_over():
+                return
+        if self._session.steps is steps:
+            self._session.steps = None
+
+    @property
+    def _is_closed(self) -> bool:
+        return self._session.state is SessionState.CLOSED
+
+    @property
+    def _has_work(self) -> bool:
+        """Whether there is something to act on, now or when nothing is in the way any more."""
+        return self._session.steps is not None or bool(self._waiting_frames) or self.reader.has_frame
+
+    @property
+    def is_waiting_for_us(self) -> bool:
+        return self._has_work
+
+    def set_queued(self, queued: bool) -> None:
+        self._queued = queued
+        self._read_or_not()
+        if not queued and not self._pauses and not self._is_closed and self._has_work:
+            self._node.turns.later(self)
+
+    def _new_reader(self) -> FrameReader:
+        size = self._node.settings.max_message_size + FRAME_SLACK_BYTES
+        return FrameReader(size, allowed_bytes=BUFFER_BYTES_FIRST, allocate=allocate)
+
+    def _let_go_of_input(self) -> None:
+        self._waiting_frames = []
+        self.reader = self._new_reader()
+        self._node.input_budget.forget(self._input)
 
     # -- the end
 
     def hang_up(self, reason: str) -> None:
         """Tell the client why, send what is queued, close."""
-        if self._session.state is SessionState.CLOSED:
+        if self._is_closed:
             return
         _log.info("connection closed peer=%s reason=%s", self._session.link.peer_address, reason)
         self._session.send(commands.error(NO_REQUEST, NotAllowedError(reason)))
@@ -152,6 +217,7 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Send what is queued and close; nothing that arrives from now on is read. Harmless if that has begun."""
         self._session.close()
+        self._let_go_of_input()
         if self._transport is not None and not self._ending:
             self._ending = True
             self._stop_timer()
@@ -171,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def stop_reading(self) -> None:
         """Take nothing more from the client; what it has sent is still answered."""
-        self._pause_reading()
+        self.pause_reading()
 
     # -- signs of life
 
@@ -183,7 +249,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _keep_alive(self) -> None:
         """Once in each interval: ping after the first silent one, give up after the second."""
-        self._silent_ticks = 0 if self._heard or self._pauses else self._silent_ticks + 1
+        self._silent_ticks = 0 if self._heard or not self._reading else self._silent_ticks + 1
+        if not self._heard:
+            self._node.input_budget.release(self._input)
         self._heard = False
         unsent_bytes = self._outbox.unsent_bytes
         stalled = not self._outbox.writable and unsent_bytes >= self._unsent_bytes_seen
@@ -207,21 +275,32 @@ class Connection(asyncio.BufferedProtocol):
     # -- flow control
 
     def _writable_again(self) -> None:
-        if self._waiting_frames:
-            frames, self._waiting_frames = self._waiting_frames, []
-            self._resume_reading()
-            try:
-                self._act(frames)
-            except RemoteProtocolError as error:
-                self.hang_up(str(error))
+        if self._flooded:
+            self._flooded = False
+            self.resume_reading()
         self._session.writable_again()
 
-    def _pause_reading(self) -> None:
+    def pause_reading(self) -> None:
+        """Read and act on nothing until ``resume_reading`` was called as often as this."""
         self._pauses += 1
-        if self._pauses == 1 and self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        self._read_or_not()
 
-    def _resume_reading(self) -> None:
+    def resume_reading(self) -> None:
         self._pauses -= 1
-        if not self._pauses and self._transport is not None and not self._transport.is_closing():
+        if self._pauses or self._queued or self._is_closed:
+            return
+        if self._has_work:
+            self._node.turns.later(self)
+        else:
+            self._node.input_budget.settle(self._input)
+            self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        wanted = not self._pauses and not self._queued
+        if wanted == self._reading or self._transport is None or self._transport.is_closing():
+            return
+        self._reading = wanted
+        if wanted:
             self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()

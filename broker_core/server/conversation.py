@@ -3,21 +3,23 @@
 
 Rules. Before CONNECT only CONNECT and keep-alive are allowed, after it no second CONNECT; whatever else comes in the
 wrong state, or is no command of a client at all, ends the connection (RemoteProtocolError). A request that a handler
-refuses with a ServerError is answered with ERROR under its request id. Only SEND has a body. Source: Pulsar docs,
-"Binary protocol".
+refuses with a ServerError is answered with ERROR under its request id. Only SEND has a body. What takes longer than a
+turn should is done in steps, and what the same client has sent behind it waits. Source: Pulsar docs, "Binary protocol".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from broker_core.base.errors import RemoteProtocolError, ServerError
+from broker_core.base.limits import COMMAND_BYTES_MAX, COMMAND_PARTS_MAX
 from broker_core.server.handlers import consuming, handshake, lookup, producing, watching
 from broker_core.server.session import Session, SessionState
 from broker_core.wire import commands
 from broker_core.wire.frames import Frame
 from broker_core.wire.heads import SendHead, parse_acks, parse_sends
+from broker_core.wire.long_lists import LongList
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 _START = frozenset({SessionState.START})
@@ -26,10 +28,13 @@ _ANY = _START | _CONNECTED
 
 
 class Rule(NamedTuple):
-    """How one command is treated. ``field`` is where BaseCommand holds it; "" if it has no request id to answer to."""
+    """How one command is treated. ``field`` is where BaseCommand holds it; "" if it has no request id to answer to.
+
+    ``handle`` returns what is left to do, in steps, if that is much.
+    """
 
     states: frozenset[SessionState]
-    handle: Callable[[Session, BaseCommand], None]
+    handle: Callable[[Session, BaseCommand], Iterator[None] | None]
     request_field: str = ""
 
 
@@ -61,10 +66,11 @@ RULES: Final[dict[int, Rule]] = {
 """Every command that a client may send, except SEND, which has a path of its own."""
 
 
-def receive(session: Session, frames: list[Frame]) -> int:
+def receive(session: Session, frames: list[Frame], is_over: Callable[[], bool]) -> int:
     """Act on ``frames``; how many were acted on. RemoteProtocolError: the connection must end.
 
-    Stops early while the client has far too many answers unread, for one small request can have a large answer.
+    Stops early when ``is_over``, when something is to be done in steps (``session.steps``), and while the client has
+    far too many answers unread, for one small request can have a large answer.
     """
     serialised = [command for command, _body in frames]
     sends: list[SendHead] = []  # of one producer, the last ones before ``number``: not acted on yet
@@ -81,6 +87,8 @@ def receive(session: Session, frames: list[Frame]) -> int:
         if session.link.outbox.flooded:
             return number
         number += _receive_others(session, serialised, frames, number)
+        if session.steps is not None or is_over():
+            return number
     if sends:
         _receive_sends(session, sends, frames[number - len(sends) :])
     return number
@@ -99,15 +107,28 @@ def _receive_sends(session: Session, heads: list[SendHead], frames: list[Frame])
 
 def _receive_others(session: Session, serialised: list[bytes], frames: list[Frame], start: int) -> int:
     """Act on the ACKs that begin at ``start``, or on one command of any kind but SEND; how many were acted on."""
-    acks = parse_acks(serialised, start) if session.state is SessionState.CONNECTED else []
+    connected = session.state is SessionState.CONNECTED
+    long = LongList.of(serialised[start]) if connected else None
+    acks = parse_acks(serialised, start) if connected and long is None else []
     count = max(len(acks), 1)
     if any(body for _command, body in frames[start : start + count]):
         raise RemoteProtocolError("a command that takes no message came with one")
     if acks:
         consuming.handle_acks(session, acks)
+    elif long is not None:
+        session.steps = consuming.handle_long_list(session, long)
     else:
-        _handle(session, commands.parse_command(serialised[start]))
+        _handle(session, _parsed(serialised[start]))
     return count
+
+
+def _parsed(command: bytes) -> BaseCommand:
+    if len(command) > COMMAND_BYTES_MAX:
+        raise RemoteProtocolError(
+            f"a command of {len(command)} bytes came, more than the {COMMAND_BYTES_MAX} allowed",
+            hint="fewer or shorter properties, or a smaller schema",
+        )
+    return commands.parse_command(command, COMMAND_PARTS_MAX)
 
 
 def _handle(session: Session, command: BaseCommand) -> None:
@@ -117,8 +138,22 @@ def _handle(session: Session, command: BaseCommand) -> None:
     if session.state not in rule.states:
         raise RemoteProtocolError(f"{commands.command_name(command)} is not allowed in state {session.state.value}")
     try:
-        rule.handle(session, command)
+        steps = rule.handle(session, command)
+        if steps is not None:
+            session.steps = _answered(session, command, rule, steps)
     except ServerError as error:
-        if not rule.request_field:
-            raise RemoteProtocolError(f"{commands.command_name(command)} failed: {error}") from error
-        session.send(commands.error(getattr(command, rule.request_field).request_id, error))
+        _refuse(session, command, rule, error)
+
+
+def _answered(session: Session, command: BaseCommand, rule: Rule, steps: Iterator[None]) -> Iterator[None]:
+    """``steps``, of which a refusal is answered as that of a handler without any."""
+    try:
+        yield from steps
+    except ServerError as error:
+        _refuse(session, command, rule, error)
+
+
+def _refuse(session: Session, command: BaseCommand, rule: Rule, error: ServerError) -> None:
+    if not rule.request_field:
+        raise RemoteProtocolError(f"{commands.command_name(command)} failed: {error}") from error
+    session.send(commands.error(getattr(command, rule.request_field).request_id, error))

@@ -31,6 +31,7 @@ from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.base.settings import Settings
 from broker_core.server.broker_server import BrokerServer
 from broker_core.server.log import Log
+from broker_core.server.memory import Trimmer, keep_some
 from broker_core.storage import layout
 from broker_core.storage.handles import HANDLES_MAX
 
@@ -53,9 +54,6 @@ _OTHER_FILES: Final = 512
 
 _GC_YOUNG_OBJECTS: Final = 50_000
 """Allocations between two looks of the garbage collector; a look at so many takes about 3 ms."""
-
-_ALLOCATOR_LESSON_BYTES: Final = 16 * 1024 * 1024
-"""The allocator keeps up to twice this: four reads of the largest size, each with its entries cut out of it."""
 
 
 def serve(
@@ -120,7 +118,7 @@ async def _serve(
     runtime_file = data_dir / RUNTIME_FILE
     _write_runtime_file(runtime_file, info)
     _tune_garbage_collector()
-    _tune_allocator()
+    keep_some()
     try:
         on_ready(info)
         logger.info(
@@ -158,10 +156,12 @@ async def _until_time_to_stop(
     lock_path = Path(layout.lock_path(str(data_dir)))
     lock_number = _file_number(lock_path)
     idle_since, made = clock(), server.connections_made
+    trimmer = Trimmer()
     while not stop.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), min(_CHECK_SECONDS, idle_stop_seconds or _CHECK_SECONDS))
         log.tell_repeats()
+        await trimmer.look(at_ease=server.at_ease)
         if _file_number(lock_path) != lock_number:
             _die(StorageError(f"{data_dir} was removed or replaced under the broker, which cannot keep anything now"))
         if server.connections_open or server.connections_made != made:
@@ -197,14 +197,6 @@ def _tune_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_YOUNG_OBJECTS, 20, 50)
-
-
-def _tune_allocator() -> None:
-    """A reader of large entries takes and leaves the same few MiB over and over. Left alone, glibc returns them to the
-    system each time, and half of the broker's time goes into getting them back page by page. It learns how much to keep
-    from the largest block that was ever freed (mallopt(3), M_MMAP_THRESHOLD). This one is never touched: it is free."""
-    lesson = bytes(_ALLOCATOR_LESSON_BYTES)
-    del lesson
 
 
 def _tell_what_others_may_read(data_dir: Path) -> None:

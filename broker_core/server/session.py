@@ -6,6 +6,7 @@ A session is the shared state of the handlers; it decides nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
@@ -16,10 +17,12 @@ from broker_core.broker.broker import Broker
 from broker_core.broker.consumer import close_together
 from broker_core.broker.topic_watches import TopicWatch
 from broker_core.server.consumer_channel import ConsumerChannel
+from broker_core.server.input_budget import InputBudget
 from broker_core.server.link import Link
 from broker_core.server.producer_channel import ProducerChannel
 from broker_core.server.publish_budget import PublishBudget
 from broker_core.server.recoveries import Recoveries
+from broker_core.server.turns import Turns
 from broker_core.storage.commit import GroupCommit
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
@@ -42,6 +45,8 @@ class Node:
     publish_budget: PublishBudget
     commits: GroupCommit
     recoveries: Recoveries
+    turns: Turns
+    input_budget: InputBudget
     service_url: str = ""
     http_url: str = ""
 
@@ -58,6 +63,8 @@ class Session:
     """Producers that the client has closed, with sends that are not answered; their ids are free again."""
     consumers: dict[int, ConsumerChannel] = field(default_factory=dict)
     watches: dict[int, TopicWatch] = field(default_factory=dict)
+    steps: Iterator[None] | None = None
+    """What is left to do of the command that came last; nothing else is acted on before."""
 
     def send(self, command: BaseCommand) -> None:
         """Answer the client."""
@@ -83,6 +90,7 @@ class Session:
     def close(self) -> None:
         """The connection is gone: let go of all producers, consumers and watches."""
         self.state = SessionState.CLOSED
+        self.steps = None
         producers, self.producers = self.producers, {}
         consumers, self.consumers = self.consumers, {}
         watches, self.watches = self.watches, {}

@@ -7,6 +7,7 @@ Knows the protocol's traps (signed ids, answers that must name their outcome), n
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Final, cast
 
@@ -29,10 +30,11 @@ _WITHOUT_TEXT: Final = frozenset(
 """Frequent commands that hold no text, so that none needs to be checked."""
 
 
-def parse_command(command: bytes) -> BaseCommand:
+def parse_command(command: bytes, parts_max: int = sys.maxsize) -> BaseCommand:
     """Read a serialised command: the field that its type names is there, required fields too, all text is UTF-8.
 
-    Raises RemoteProtocolError otherwise, also for a command type that this version does not know.
+    Raises RemoteProtocolError otherwise, also for a command type that this version does not know, and for one with more
+    parts (properties and the like) than ``parts_max``.
     """
     try:
         parsed = BaseCommand.FromString(command)
@@ -44,7 +46,7 @@ def parse_command(command: bytes) -> BaseCommand:
     if not parsed.HasField(field) or not parsed.IsInitialized():
         raise RemoteProtocolError(f"command {command_name(parsed)} lacks required fields")
     if parsed.type not in _WITHOUT_TEXT:
-        _check_text(parsed)
+        _check_text(parsed, parts_max)
     return parsed
 
 
@@ -53,11 +55,13 @@ def command_name(command: BaseCommand) -> str:
     return BaseCommand.Type.Name(command.type)
 
 
-def _check_text(message: Message) -> None:
+def _check_text(message: Message, parts_max: int) -> None:
     for field, value in message.ListFields():
+        if field.is_repeated and len(value) > parts_max:
+            raise RemoteProtocolError(f"a command has {len(value)} {field.name}, more than the {parts_max} allowed")
         if field.type == FieldDescriptor.TYPE_MESSAGE:
             for part in value if field.is_repeated else (value,):
-                _check_text(part)
+                _check_text(part, parts_max)
         elif field.type == FieldDescriptor.TYPE_STRING:
             for text in value if field.is_repeated else (value,):
                 # The runtime hands out bytes where a string field does not hold UTF-8.

@@ -6,15 +6,17 @@ Payload frame: the same, then the body, which is an entry (``entry.py``). A fram
 what follows the command is the body, empty for a simple frame.
 
 Owns the read buffer of one connection. Knows neither sockets nor what a command means. Invariants: a view handed out
-by ``get_buffer`` is never empty; memory never exceeds one frame of ``frame_bytes_max`` by more than the size fields;
-a size that is not allowed is refused as soon as it is read, before anything is allocated for it.
+by ``get_buffer`` is never empty; memory never exceeds one frame of ``frame_bytes_max`` by more than the size fields,
+nor what its owner allows; a size that is not allowed is refused as soon as it is read, before anything is allocated.
 Source: Pulsar docs, "Binary protocol - Framing".
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Final, TypeAlias
+import sys
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 from google.protobuf.message import EncodeError
 
@@ -25,7 +27,7 @@ SIZE_BYTES: Final = 4
 """One size field."""
 
 _HEAD_BYTES: Final = 2 * SIZE_BYTES
-_BUFFER_BYTES_FIRST: Final = 2 * 1024
+BUFFER_BYTES_FIRST: Final = 2 * 1024
 """What a connection starts with: ten thousand idle ones must not hold much."""
 _BUFFER_BYTES_BUSY: Final = (64 * 1024, 1024 * 1024)
 """What it grows to as soon as a read fills it: large enough that frames are rarely cut by its end."""
@@ -44,25 +46,68 @@ make one with names takes a third of what cutting it out takes."""
 class FrameReader:
     """Cuts frames out of a byte stream; made for ``asyncio.BufferedProtocol``.
 
-    Call ``get_buffer``, fill some of the view, then ``buffer_updated`` with the number of bytes filled. After a
-    RemoteProtocolError the stream has no boundaries any more: close the connection.
+    Call ``get_buffer``, fill some of the view, then ``buffer_updated`` with the number of bytes filled; or ``filled``
+    and, as often as there is time, ``take``, before anything more is read. After a RemoteProtocolError the stream has
+    no boundaries any more: close the connection.
     """
 
-    __slots__ = ("_buffer", "_capacity_max", "_end", "_frame_bytes_max", "_start", "_view")
+    __slots__ = (
+        "_allocate", "_buffer", "_capacity_max", "_end", "_frame_bytes_max", "_start", "_view", "allowed_bytes",
+    )  # fmt: skip
 
-    def __init__(self, frame_bytes_max: int) -> None:
-        """``frame_bytes_max``: largest frame accepted, without its total size field."""
+    def __init__(
+        self, frame_bytes_max: int, *, allowed_bytes: int | None = None, allocate: Callable[[int], Any] = bytearray
+    ) -> None:
+        """``frame_bytes_max``: largest frame accepted, without its total size field.
+
+        ``allowed_bytes`` (None: what it takes) is how large the buffer may be. Its owner sees to it that nothing is
+        read while ``needed_bytes`` is more. ``allocate`` makes a buffer; unless it is ``bytearray``, one whose memory
+        is taken as it is written, so that all that is allowed may be had at once.
+        """
         self._frame_bytes_max = frame_bytes_max
         self._capacity_max = frame_bytes_max + _HEAD_BYTES + _SPARE_BYTES
-        self._buffer = bytearray(_BUFFER_BYTES_FIRST)
+        self._allocate = allocate
+        self.allowed_bytes = self._capacity_max if allowed_bytes is None else allowed_bytes
+        self._buffer: Any = bytearray(BUFFER_BYTES_FIRST)
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of a frame that has not arrived completely."""
+        """Bytes of frames that were not taken, or have not arrived completely."""
         return self._end - self._start
+
+    @property
+    def capacity_bytes(self) -> int:
+        """How large the buffer is."""
+        return len(self._view)
+
+    @property
+    def has_frame(self) -> bool:
+        """Whether ``take`` would find one, or an impossible size."""
+        pending = self._end - self._start
+        if pending < _HEAD_BYTES:
+            return False
+        front = self._front_bytes()
+        return pending >= front or front > self._frame_bytes_max + SIZE_BYTES
+
+    @property
+    def needed_bytes(self) -> int:
+        """How large the buffer must be for the frame at the front; not more than the first one if that is not known."""
+        if self._end - self._start < _HEAD_BYTES:
+            return BUFFER_BYTES_FIRST
+        return max(BUFFER_BYTES_FIRST, min(self._front_bytes(), self._capacity_max))
+
+    @property
+    def busy_bytes(self) -> int:
+        """How large the buffer should be: more than it is if the last read has filled it."""
+        capacity = len(self._view)
+        if self._end == capacity:
+            for busy in _BUFFER_BYTES_BUSY:
+                if capacity < min(busy, self._capacity_max):
+                    return min(busy, self._capacity_max)
+        return capacity
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
         """The free room, never empty. ``sizehint`` is ignored: how much is read is up to the socket."""
@@ -77,10 +122,23 @@ class FrameReader:
 
         Raises RemoteProtocolError when a size field is impossible or above the limit.
         """
-        view, buffer, start = self._view, self._buffer, self._start
-        end = self._end = self._end + count
+        self.filled(count)
+        frames = self.take()
+        self.grow_if_busy()
+        return frames
+
+    def filled(self, count: int) -> None:
+        """Take note of ``count`` new bytes."""
+        self._end += count
+
+    def take(self, frames_max: int = sys.maxsize, command_bytes_max: int = sys.maxsize) -> list[Frame]:
+        """The next frames that are complete, in order; no more than one behind ``command_bytes_max`` of commands.
+
+        RemoteProtocolError as ``buffer_updated``.
+        """
+        view, buffer, start, end = self._view, self._buffer, self._start, self._end
         frames: list[Frame] = []
-        while end - start >= _HEAD_BYTES:
+        while end - start >= _HEAD_BYTES and len(frames) < frames_max and command_bytes_max > 0:
             total, command_size = _sizes_from(buffer, start)
             command_start = start + _HEAD_BYTES
             if total > self._frame_bytes_max or not 0 < command_size <= total - SIZE_BYTES:
@@ -91,33 +149,48 @@ class FrameReader:
             body_start = command_start + command_size
             body = view[body_start:frame_end].tobytes() if body_start != frame_end else b""
             frames.append((view[command_start:body_start].tobytes(), body))
+            command_bytes_max -= command_size
             start = frame_end
         self._start = start
-        if end == len(view):
-            self._grow_if_busy(end)
         return frames
 
-    def _grow_if_busy(self, capacity: int) -> None:
-        for busy in _BUFFER_BYTES_BUSY:
-            if capacity < min(busy, self._capacity_max):
-                self._grow(busy)
-                return
+    def grow_if_busy(self) -> None:
+        """Have a larger buffer if the last read has filled this one, as far as that is allowed."""
+        wanted = self.busy_bytes
+        if wanted > len(self._view):
+            self._grow(wanted)
+
+    def shrink(self) -> None:
+        """Have the smallest buffer that holds what was not taken."""
+        capacity = max(BUFFER_BYTES_FIRST, self._end - self._start)
+        if capacity < len(self._view):
+            self._replace(bytearray(capacity))
+
+    def _front_bytes(self) -> int:
+        total, _command_size = _sizes_from(self._buffer, self._start)
+        return int(total) + SIZE_BYTES
 
     def _make_room(self) -> None:
         """Move what is unread to the front, or grow if that is most of the buffer."""
         unread, capacity = self._end - self._start, len(self._view)
-        if 2 * unread > capacity and capacity < self._capacity_max:
+        if 2 * unread > capacity and capacity < min(self._capacity_max, self.allowed_bytes):
             # Doubling as bytes arrive, rather than trusting the size announced, makes a peer pay for our memory.
             self._grow(2 * capacity)
-        else:
+        elif self._start:
             self._view[:unread] = self._view[self._start : self._end]
             self._start, self._end = 0, unread
 
     def _grow(self, capacity: int) -> None:
-        buffer = bytearray(min(capacity, self._capacity_max))
+        most = min(self._capacity_max, self.allowed_bytes)
+        capacity = min(capacity, most) if self._allocate is bytearray else most
+        if capacity > len(self._view):
+            self._replace(self._allocate(capacity))
+
+    def _replace(self, buffer: Any) -> None:
         unread = self._end - self._start
-        buffer[:unread] = self._view[self._start : self._end]
-        self._buffer, self._view = buffer, memoryview(buffer)
+        view = memoryview(buffer)
+        view[:unread] = self._view[self._start : self._end]
+        self._buffer, self._view = buffer, view
         self._start, self._end = 0, unread
 
     def _bad_sizes(self, total: int, command_size: int) -> RemoteProtocolError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from broker_core.base.clock import Clock
-from broker_core.base.errors import NotAllowedError
+from broker_core.base.errors import NotAllowedError, ServerError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
@@ -97,6 +97,9 @@ class NonPersistentSubscription:
         consumer.acked_ms = self._clock.now_ms()
         if on_done is not None:
             on_done(None)
+
+    def ack_problem(self, kind: AckKind, ids: Sequence[AckId]) -> ServerError | None:
+        return None  # nothing is kept, so nothing can be wrong
 
     def ack_entries(self, ledger: int, acks: Sequence[EntryAcks], on_done: OnDone | None) -> None:
         for consumer, _entries in acks:

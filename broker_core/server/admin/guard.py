@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from broker_core.server.admin.answers import refusal
 
-BODY_BYTES_MAX: Final = 1024 * 1024
+BODY_BYTES_MAX: Final = 256 * 1024
 """Largest request body. Policies and subscription properties are far smaller."""
 
 

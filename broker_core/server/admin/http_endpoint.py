@@ -8,6 +8,7 @@ listening and closing, is here.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, Final
 
 from starlette.types import ASGIApp
@@ -17,44 +18,121 @@ from uvicorn.server import ServerState
 
 from broker_core.server.listening_port import ListeningPort
 
-_CONCURRENT_REQUESTS_MAX: Final = 128
-"""Connections that HTTP clients may hold; further ones are told to come back (503)."""
+logger = logging.getLogger(__name__)
 
-_IDLE_SECONDS: Final = 15
-"""An HTTP connection that owes a request, or the rest of one, is closed when nothing has come for so long."""
+_CONCURRENT_REQUESTS_MAX: Final = 128
+"""Connections that HTTP clients may hold. Who comes when all are taken gets the place of the one that has kept the
+broker waiting longest; only where all of them are being answered it is told to come back (503)."""
+
+_CLIENT_SECONDS: Final = 15
+"""A client has so long for its whole request, for its next one, and for taking any part of an answer."""
 
 _CLOSE_SECONDS: Final = 1.0
 """Requests in progress get this long when the broker stops."""
 
+_BYTES_A_TURN: Final = 2048
+"""Of one connection. Cut into the smallest chunks there are, so many bytes take ten milliseconds to read."""
+
 
 class _Connection(H11Protocol):
-    """uvicorn's, which gives up waiting for a further request only: for the first one, and for the rest of one that has
-    begun, it would wait for ever, and so few connections would be all that the broker has for HTTP."""
+    """uvicorn's, which gives up waiting for a further request only. This one gives up waiting for anything that a
+    client owes, takes much input in several turns of the loop, and makes room for those who come later."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
+        self._unread = b""
+        self._deadline: asyncio.TimerHandle | None = None
+        self._idle = True
+        self.waiting_since: float | None = None
         self._wait_for_client()
+        while len(self.connections) >= _CONCURRENT_REQUESTS_MAX and self._make_room():
+            pass
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unread = b""
+        self._client_came()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)  # which ends the wait
+        if self._idle:
+            self._client_came()  # it begins its request, for which it has all the time again
+        self._idle = False
+        waits = bool(self._unread)
+        self._unread += data
+        if not waits:
+            self._read_on()
+
+    def on_response_complete(self) -> None:
+        self._idle = True
+        super().on_response_complete()
+        if not self.transport.is_closing():
+            self._client_came()
+            self._wait_for_client()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
         self._wait_for_client()
 
-    def timeout_keep_alive_handler(self) -> None:
-        self.transport.close()
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._client_came()
+        self._wait_for_client()
+
+    def _read_on(self) -> None:
+        piece, self._unread = self._unread[:_BYTES_A_TURN], self._unread[_BYTES_A_TURN:]
+        if self.transport.is_closing() or not piece:
+            return
+        super().data_received(piece)
+        self._wait_for_client()
+        if self._unread:
+            self.transport.pause_reading()
+            self.loop.call_soon(self._read_on)
+        elif not self.flow.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def _wait_for_client(self) -> None:
+        """Have a deadline exactly while it is the client who has to do something."""
         cycle: RequestResponseCycle | None = self.cycle  # None until the first request, whatever its type says
         answering = cycle is not None and not cycle.response_complete and not cycle.more_body
-        if self.timeout_keep_alive_task is None and not answering and not self.flow.read_paused:
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+        if (answering and not self.flow.write_paused) or self._unread:
+            self._client_came()
+        elif self._deadline is None:
+            self.waiting_since = self.loop.time()
+            self._deadline = self.loop.call_later(self.timeout_keep_alive, self._give_up)
+
+    def _client_came(self) -> None:
+        self.waiting_since = None
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        if self.flow.write_paused:
+            self.transport.abort()  # what is written would never be taken
+        else:
+            self.transport.close()
+
+    def _make_room(self) -> bool:
+        """End the connection that has kept us waiting longest; False if there is none but this."""
+        others = [each for each in self.connections if isinstance(each, _Connection) and each is not self]
+        waiting = [each for each in others if each.waiting_since is not None]
+        if not waiting:
+            return False
+        longest = min(waiting, key=lambda each: each.waiting_since or 0.0)
+        self.connections.discard(longest)
+        longest._give_up()
+        logger.info(
+            "connection closed for another one peer=%s reason=%s",
+            longest.client,
+            f"{_CONCURRENT_REQUESTS_MAX} HTTP connections are open, and this one kept the broker waiting longest",
+        )
+        return True
 
 
 class HttpEndpoint:
     """The HTTP port of a broker."""
 
-    def __init__(self, app: ASGIApp, *, idle_s: int = _IDLE_SECONDS) -> None:
+    def __init__(self, app: ASGIApp, *, idle_s: int = _CLIENT_SECONDS) -> None:
         self._config = Config(
             app,
             http=H11Protocol,

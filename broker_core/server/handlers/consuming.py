@@ -8,7 +8,7 @@ Source: Pulsar docs, "Binary protocol - Consumer".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from broker_core.base.errors import (
@@ -19,7 +19,8 @@ from broker_core.base.errors import (
     ProducerBusyError,
     ServerError,
 )
-from broker_core.base.names import TopicName, check_subscription_name
+from broker_core.base.limits import CONSUMER_NAME_BYTES_MAX
+from broker_core.base.names import TopicName, check_properties, check_subscription_name
 from broker_core.base.positions import Position, to_signed64
 from broker_core.broker.consumer import ConsumerHost, EntryAcks
 from broker_core.broker.requests import (
@@ -34,12 +35,13 @@ from broker_core.broker.requests import (
 )
 from broker_core.broker.stats import consumer_stats
 from broker_core.server.consumer_channel import ConsumerChannel
-from broker_core.server.link import Link
 from broker_core.server.session import Session
 from broker_core.wire import commands
 from broker_core.wire.heads import AckHead
+from broker_core.wire.long_lists import LongList
 from broker_core.wire.proto.pulsar_api_pb2 import (
     BaseCommand,
+    CommandAck,
     CommandSubscribe,
     KeySharedMeta,
     MessageIdData,
@@ -52,15 +54,22 @@ def handle_subscribe(session: Session, command: BaseCommand) -> None:
     """Join a subscription, or confirm the consumer that this connection already has under the id."""
     wish = command.subscribe
     if wish.consumer_id not in session.consumers:
-        request = _subscribe_request(session.link, command)
+        request = _subscribe_request(session, command)
         topic = session.node.broker.any_topic(TopicName.parse(wish.topic), create=wish.force_topic_creation)
         forget = partial(session.forget_consumer, wish.consumer_id)
         session.consumers[wish.consumer_id] = ConsumerChannel(session.link, wish.consumer_id, topic, request, forget)
     session.send(commands.success(wish.request_id))
 
 
-def _subscribe_request(link: Link, command: BaseCommand) -> SubscribeRequest:
-    wish = command.subscribe
+def _subscribe_request(session: Session, command: BaseCommand) -> SubscribeRequest:
+    wish, link = command.subscribe, session.link
+    metadata = {pair.key: pair.value for pair in wish.metadata}
+    most = session.node.settings.max_consumer_metadata_size
+    if sum(len(key) + len(value) for key, value in metadata.items()) > most:
+        raise MetadataServerError(
+            f"metadata has a max size of {most} bytes",
+            hint="shorten the consumer's properties (maxConsumerMetadataSize)",
+        )
     if wish.start_message_rollback_duration_sec and wish.durable:
         raise NotAllowedError("a start by duration is for readers only", hint="seek to a time after subscribing")
     if wish.read_compacted and wish.subType not in (CommandSubscribe.Exclusive, CommandSubscribe.Failover):
@@ -68,17 +77,23 @@ def _subscribe_request(link: Link, command: BaseCommand) -> SubscribeRequest:
     return SubscribeRequest(
         subscription=_subscription_name(wish.subscription),
         kind=SubscriptionType(wish.subType),
-        consumer_name=wish.consumer_name,
+        consumer_name=_consumer_name(wish.consumer_name),
         priority=wish.priority_level,
         durable=wish.durable,
         start=commands.read_position(wish.start_message_id) if wish.HasField("start_message_id") else None,
         rollback_s=wish.start_message_rollback_duration_sec,
         initial_position=InitialPosition(wish.initialPosition),
-        properties={pair.key: pair.value for pair in wish.subscription_properties},
+        properties=check_properties({pair.key: pair.value for pair in wish.subscription_properties}),
         epoch=to_signed64(wish.consumer_epoch) if wish.HasField("consumer_epoch") else -1,
         key_shared=_key_shared_policy(wish.keySharedMeta),
-        peer=Peer(link.peer_address, link.features.version, {pair.key: pair.value for pair in wish.metadata}),
+        peer=Peer(link.peer_address, link.features.version, metadata),
     )
+
+
+def _consumer_name(name: str) -> str:
+    if len(name.encode()) > CONSUMER_NAME_BYTES_MAX:
+        raise NotAllowedError(f"a consumer name of more than {CONSUMER_NAME_BYTES_MAX} bytes")
+    return name
 
 
 def _subscription_name(name: str) -> str:
@@ -196,6 +211,37 @@ def _ack_receipt(session: Session, consumer_id: int, request_id: int) -> Callabl
         session.send(answer)
 
     return done
+
+
+def handle_long_list(session: Session, long: LongList) -> Iterator[None]:
+    """An ACK or a redelivery of very many messages, in steps; of an ACK all is checked before any of it is done."""
+    yield from long.find()
+    if long.is_ack:
+        for serialised, _is_last in long.commands():
+            command = commands.parse_command(serialised)
+            if _ack_problem(session, command.ack, long.ids) is not None:
+                handle_ack(session, command)  # which says so
+                return
+            yield
+    for serialised, is_last in long.commands():
+        command = commands.parse_command(serialised)
+        if long.is_ack:
+            if not is_last:
+                command.ack.ClearField("request_id")
+            handle_ack(session, command)
+        else:
+            handle_redeliver(session, command)
+        yield
+
+
+def _ack_problem(session: Session, wish: CommandAck, ids: int) -> ServerError | None:
+    """What would be said against ``wish``, a part of an ACK of so many ``ids``, if anything."""
+    channel = session.consumers.get(wish.consumer_id)
+    if channel is None:
+        return _no_consumer(wish.consumer_id)
+    if ids > len(wish.message_id) and wish.ack_type == CommandAck.Cumulative:
+        wish.message_id.add(ledgerId=0, entryId=0)  # or one that stands alone in the last part would do
+    return channel.consumer.ack_problem(AckKind(wish.ack_type), [_ack_id(data) for data in wish.message_id])
 
 
 def handle_redeliver(session: Session, command: BaseCommand) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from broker_core.base.errors import NotAllowedError, SubscriptionNotFoundError
-from broker_core.base.limits import PRODUCER_NAME_BYTES_MAX
+from broker_core.base.limits import PRODUCER_METADATA_BYTES_MAX, PRODUCER_NAME_BYTES_MAX
 from broker_core.base.names import TopicName
 from broker_core.base.positions import to_signed64
 from broker_core.broker.broker import AnyTopic
@@ -52,13 +52,16 @@ def _producer_request(link: Link, command: BaseCommand) -> ProducerRequest:
     wish = command.producer
     if len(wish.producer_name.encode()) > PRODUCER_NAME_BYTES_MAX:
         raise NotAllowedError(f"a producer name of more than {PRODUCER_NAME_BYTES_MAX} bytes; it is part of each entry")
+    metadata = {pair.key: pair.value for pair in wish.metadata}
+    if sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items()) > PRODUCER_METADATA_BYTES_MAX:
+        raise NotAllowedError(f"properties of a producer of more than {PRODUCER_METADATA_BYTES_MAX} bytes")
     return ProducerRequest(
         name=wish.producer_name,
         user_provided_name=wish.user_provided_producer_name,
         epoch=wish.epoch,
         access_mode=AccessMode(wish.producer_access_mode),
         topic_epoch=to_signed64(wish.topic_epoch) if wish.HasField("topic_epoch") else None,
-        peer=Peer(link.peer_address, link.features.version, {pair.key: pair.value for pair in wish.metadata}),
+        peer=Peer(link.peer_address, link.features.version, metadata),
     )
 
 

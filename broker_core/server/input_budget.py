@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much memory the input of all connections may take together, before it is whole frames.
+
+Every connection has a small buffer of its own (``BUFFER_BYTES_FIRST``); whatever is larger is lent from one budget. A
+frame that needs more is given all of its size at once or waits, in the order of asking, and is not read meanwhile: so
+whoever has begun can end, and large frames are not starved by small ones. While others wait, memory is lent for one
+frame at a time. A larger buffer that only makes reading quicker is lent while half of the budget is free, and taken
+back from those who have nothing in it when it is needed.
+
+Whoever holds what others wait for must bring its frame: a client that sends less than ``_BYTES_A_SECOND_MIN`` for
+``_PATIENCE_S`` is hung up, until those who wait are served. While nobody waits it may take its time.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any, Final, Protocol
+
+from broker_core.base.clock import Clock, TimerHandle, Timers
+from broker_core.wire.frames import BUFFER_BYTES_FIRST, FrameReader
+
+_PATIENCE_S: Final = 5.0
+_BYTES_A_SECOND_MIN: Final = 64 * 1024
+"""The interface carries gigabytes a second. With 12 frames of 5 MiB at a time, 200 clients that send nothing are gone
+in a minute and a half."""
+
+_LOOK_S: Final = 1.0
+"""How often it is looked whether a holder is too slow, while somebody waits."""
+
+_MAPPED_FROM_BYTES: Final = 256 * 1024
+"""From here on a buffer has pages of its own, which go back to the system with it: the allocator would keep them."""
+
+
+def allocate(size_bytes: int) -> Any:
+    """A buffer for reading into."""
+    return mmap.mmap(-1, size_bytes) if size_bytes >= _MAPPED_FROM_BYTES else bytearray(size_bytes)
+
+
+class Holder(Protocol):
+    """A connection, as the budget sees it."""
+
+    @property
+    def reader(self) -> FrameReader: ...
+
+    @property
+    def is_waiting_for_us(self) -> bool:
+        """Whether it is the broker that does not go on, with input that is there."""
+        ...
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def hang_up(self, reason: str) -> None: ...
+
+
+class InputAccount:
+    """What one connection has been lent."""
+
+    __slots__ = ("begins_anew", "held_bytes", "holder", "seen_bytes", "since_s")
+
+    def __init__(self, holder: Holder) -> None:
+        self.holder = holder
+        self.held_bytes = 0
+        self.begins_anew = True
+        self.since_s: float | None = None
+        """While others wait: when it was last seen to bring enough of its frame, which had ``seen_bytes`` then."""
+        self.seen_bytes = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it could do without what it holds."""
+        reader = self.holder.reader
+        return not self.holder.is_waiting_for_us and reader.pending_bytes == 0
+
+
+class InputBudget:
+    """That of one broker."""
+
+    def __init__(self, bytes_max: int, frame_bytes_max: int, clock: Clock, timers: Timers) -> None:
+        """At least two frames of the largest size fit in, whatever ``bytes_max`` says."""
+        self.bytes_max = max(bytes_max, 2 * frame_bytes_max)
+        self.held_bytes = 0
+        self._clock = clock
+        self._timers = timers
+        self._holders: dict[InputAccount, None] = {}
+        self._waiting: dict[InputAccount, int] = {}
+        self._timer: TimerHandle | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Connections that are not read until there is room for their frame."""
+        return len(self._waiting)
+
+    def settle(self, account: InputAccount) -> None:
+        """Something was read and acted on: lend what the next frame needs, or stop reading until that is possible."""
+        reader = account.holder.reader
+        if self._waiting and account.held_bytes and account.begins_anew:
+            self._take_back(account)
+            self._serve()
+        account.begins_anew = False
+        needed = reader.needed_bytes
+        if needed > reader.allowed_bytes:
+            self._need(account, needed)
+        elif reader.busy_bytes > reader.allowed_bytes:
+            self._offer(account, reader.busy_bytes)
+        reader.grow_if_busy()
+
+    def frames_taken(self, account: InputAccount) -> None:
+        """It has brought a frame to its end."""
+        account.begins_anew = True
+        account.since_s = None
+
+    def release(self, account: InputAccount) -> None:
+        """Take everything back if it has nothing in it."""
+        if account.held_bytes and account.is_idle:
+            self._take_back(account)
+            self._serve()
+
+    def forget(self, account: InputAccount) -> None:
+        """The connection is gone, with its buffer."""
+        self._waiting.pop(account, None)
+        self._lend(account, -account.held_bytes)
+        self._serve()
+
+    def _need(self, account: InputAccount, needed: int) -> None:
+        more = needed - BUFFER_BYTES_FIRST - account.held_bytes
+        if not self._waiting and self._make_room(more, account):
+            self._lend(account, more)
+            return
+        self._waiting[account] = more
+        account.holder.pause_reading()
+        if self._timer is None:
+            self._timer = self._timers.call_later(_LOOK_S, self._look)
+
+    def _offer(self, account: InputAccount, wanted: int) -> None:
+        more = wanted - BUFFER_BYTES_FIRST - account.held_bytes
+        if not self._waiting and 2 * (self.held_bytes + more) <= self.bytes_max:
+            self._lend(account, more)
+
+    def _lend(self, account: InputAccount, more: int) -> None:
+        account.held_bytes += more
+        self.held_bytes += more
+        account.holder.reader.allowed_bytes = BUFFER_BYTES_FIRST + account.held_bytes
+        if account.held_bytes:
+            self._holders.setdefault(account)
+        else:
+            account.since_s = None
+            self._holders.pop(account, None)
+
+    def _take_back(self, account: InputAccount) -> None:
+        """All but what it has in it."""
+        reader = account.holder.reader
+        reader.shrink()
+        self._lend(account, reader.capacity_bytes - BUFFER_BYTES_FIRST - account.held_bytes)
+
+    def _make_room(self, more: int, wishing: InputAccount) -> bool:
+        """Whether there is room for so much, if need be by taking back what is idle."""
+        if self.held_bytes + more > self.bytes_max:
+            for account in [each for each in self._holders if each is not wishing and each.is_idle]:
+                self._take_back(account)
+        return self.held_bytes + more <= self.bytes_max
+
+    def _serve(self) -> None:
+        """Those who wait, as far as there is room now."""
+        while self._waiting:
+            account, more = next(iter(self._waiting.items()))
+            if not self._make_room(more, account):
+                return
+            del self._waiting[account]
+            self._lend(account, more)
+            account.holder.resume_reading()
+
+    def _look(self) -> None:
+        """While somebody waits: hang up those who keep memory and bring nothing."""
+        self._timer = None
+        self._serve()
+        if not self._waiting:
+            return
+        now_s = self._clock.monotonic()
+        for account in [each for each in self._holders if self._is_too_slow(each, now_s)]:
+            if self._waiting:
+                account.holder.hang_up(
+                    f"a frame of {account.holder.reader.needed_bytes} bytes does not get on while others wait for "
+                    "memory (maxUnfinishedInputSizeInMB)"
+                )
+        self._timer = self._timers.call_later(_LOOK_S, self._look)
+
+    def _is_too_slow(self, account: InputAccount, now_s: float) -> bool:
+        bytes_now = account.holder.reader.pending_bytes
+        if account.since_s is None or account.holder.is_waiting_for_us:
+            account.since_s, account.seen_bytes = now_s, bytes_now
+        elif now_s - account.since_s >= _PATIENCE_S:
+            if bytes_now - account.seen_bytes < _PATIENCE_S * _BYTES_A_SECOND_MIN:
+                return True
+            account.since_s, account.seen_bytes = now_s, bytes_now
+        return False

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of the process that nobody uses goes back to the system.
+
+The allocator keeps what was freed, for a reader of large entries takes and leaves the same few MiB over and over
+(``keep_some``). After a flood that may be much more, and it lies between what is in use; so now and then, when the
+broker is at ease, the allocator is asked to let go of all of it (``Trimmer``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+from collections.abc import Callable
+from typing import Final
+
+_KEPT_BYTES: Final = 16 * 1024 * 1024
+"""The allocator keeps up to twice this: four reads of the largest size, each with its entries cut out of it."""
+
+_GROWTH_BYTES: Final = 24 * 1024 * 1024
+"""So much more than after the last time is worth asking."""
+
+_STATM: Final = "/proc/self/statm"
+
+
+def keep_some() -> None:
+    """Left alone, glibc returns freed blocks of some MiB to the system each time, and half of the broker's time goes
+    into getting them back page by page. It learns how much to keep from the largest block that was ever freed
+    (mallopt(3), M_MMAP_THRESHOLD). This one is never touched: it is free."""
+    lesson = bytes(_KEPT_BYTES)
+    del lesson
+
+
+class Trimmer:
+    """Asks the allocator to let go, where there is one that can be asked."""
+
+    def __init__(self) -> None:
+        self._trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        self._least_bytes = resident_bytes()
+
+    async def look(self, *, at_ease: bool) -> None:
+        """If memory has grown and the broker is ``at_ease``: trim, on another thread, for it may take milliseconds."""
+        now = resident_bytes()
+        self._least_bytes = min(now, self._least_bytes)
+        if self._trim is not None and at_ease and now - self._least_bytes > _GROWTH_BYTES:
+            await asyncio.to_thread(self._trim, 0)
+            self._least_bytes = resident_bytes()
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in use, 0 where the system does not say it this way."""
+    try:
+        with open(_STATM, "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that name very many messages, cut into commands of the same kind that name a few hundred each.
+
+An ACK or a redelivery of 5 MiB holds a million message ids: to read it alone takes protobuf longer than anybody else
+should wait. ``LongList`` finds in steps where the ids lie, and then makes the short commands one by one. Knows nothing
+of what they mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Final
+
+from broker_core.base.errors import RemoteProtocolError
+from broker_core.base.limits import BATCH_MESSAGES_MAX
+from broker_core.wire.varint import varint
+
+LONG_FROM_BYTES: Final = 16 * 1024
+"""Shorter commands are read as a whole, in a millisecond or two."""
+
+IDS_A_PIECE: Final = 512
+BYTES_A_PIECE: Final = 16 * 1024
+_IDS_A_STEP: Final = 4096
+"""Ids that are stepped over in one go, about a millisecond."""
+
+_ID_BYTES_MAX: Final = 192 * 1024
+"""Of one message id. The ack set of the largest batch there can be takes 156 KiB; what is beyond it means nothing."""
+
+_WORDS_MAX: Final = BATCH_MESSAGES_MAX // 64 + 1
+_WORD_TAG: Final = 0x28
+
+_REST_BYTES_MAX: Final = 4096
+"""Of everything in the command that is no message id."""
+
+_ACK: Final = b"\x08\x0a\x52"
+_FORMS: Final = ((_ACK, 0x1A), (b"\x08\x14\xa2\x01", 0x12))
+"""ACK and REDELIVER_UNACKNOWLEDGED_MESSAGES, type first as every encoder writes it: their start, the tag of an id."""
+
+_FIXED_BYTES: Final = {1: 8, 5: 4}
+"""What fields of these wire types take."""
+
+
+class LongList:
+    """One such command. ``find`` must have ended before anything else is asked for."""
+
+    def __init__(self, command: bytes, start: bytes, id_tag: int) -> None:
+        self._command = command
+        self._start = start
+        self._id_tag = id_tag
+        self._parts: list[bytes | tuple[int, int]] = []
+        self._rest = b""
+        self.ids = 0
+
+    @classmethod
+    def of(cls, command: bytes) -> LongList | None:
+        """None if ``command`` is short, or of another kind."""
+        if len(command) < LONG_FROM_BYTES:
+            return None
+        return next((cls(command, start, tag) for start, tag in _FORMS if command.startswith(start)), None)
+
+    @property
+    def is_ack(self) -> bool:
+        return self._start == _ACK
+
+    def find(self) -> Iterator[None]:
+        """Look where the ids are. RemoteProtocolError if it cannot be read."""
+        data, id_tag, rest = self._command, self._id_tag, b""
+        size, at = _varint(data, len(self._start))
+        if at + size != len(data):
+            raise RemoteProtocolError(f"a command of {len(data)} bytes cannot be read: it has no end")
+        begin, ids = at, 0
+        while at < len(data):
+            tag, after = _varint(data, at)
+            end = _field_end(data, tag & 7, after)
+            if tag != id_tag:
+                self._place(begin, at, ids)
+                rest += data[at:end]
+                begin, ids = end, 0
+                if len(rest) > _REST_BYTES_MAX:
+                    raise RemoteProtocolError(f"a command has more than {_REST_BYTES_MAX} bytes beside its message ids")
+            elif end - at > _ID_BYTES_MAX:
+                self._place(begin, at, ids)
+                self._parts.append((yield from self._shortened(at, end)))
+                begin, ids = end, 0
+                self.ids += 1
+            else:
+                self.ids += 1
+                ids += 1
+                if ids == IDS_A_PIECE or end - begin >= BYTES_A_PIECE:
+                    self._place(begin, end, ids)
+                    begin, ids = end, 0
+                if not self.ids % _IDS_A_STEP:
+                    yield
+            at = end
+        self._place(begin, at, ids)
+        self._rest = rest
+
+    def commands(self) -> Iterator[tuple[bytes, bool]]:
+        """The short commands, serialised, and whether each is the last; all have whatever else the long one has."""
+        last = len(self._parts) - 1
+        for number, part in enumerate(self._parts or [b""]):
+            inner = self._rest + (part if isinstance(part, bytes) else self._command[part[0] : part[1]])
+            yield self._start + varint(len(inner)) + inner, number >= last
+
+    def _shortened(self, at: int, end: int) -> Generator[None, None, bytes]:
+        """The message id at ``at`` without the words of its ack set that no batch reaches."""
+        data, kept, words, steps = self._command, b"", 0, 0
+        _size, at = _varint(data, _varint(data, at)[1])
+        begin = at
+        while at < end:
+            tag, after = _varint(data, at)
+            next_at = _field_end(data, tag & 7, after)
+            if tag == _WORD_TAG:
+                words += 1
+                if words > _WORDS_MAX:
+                    kept += data[begin:at]
+                    begin = next_at
+            if len(kept) + at - begin > _ID_BYTES_MAX:
+                raise RemoteProtocolError("a message id holds more than the words of its ack set")
+            at = next_at
+            steps += 1
+            if not steps % _IDS_A_STEP:
+                yield
+        kept += data[begin:at]
+        return bytes((self._id_tag,)) + varint(len(kept)) + kept
+
+    def _place(self, begin: int, end: int, ids: int) -> None:
+        if ids:
+            self._parts.append((begin, end))
+
+
+def _field_end(data: bytes, wire_type: int, at: int) -> int:
+    """Where the field whose value begins at ``at`` ends."""
+    if wire_type == 0:
+        end = _varint(data, at)[1]
+    elif wire_type == 2:
+        size, at = _varint(data, at)
+        end = at + size
+    else:
+        end = at + _FIXED_BYTES.get(wire_type, len(data) + 1)
+    if end > len(data):
+        raise RemoteProtocolError(f"a command of {len(data)} bytes cannot be read: a field has no end")
+    return end
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A varint and where it ends."""
+    value = shift = 0
+    for place in range(at, min(at + 10, len(data))):
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place + 1
+        shift += 7
+    raise RemoteProtocolError(f"a command of {len(data)} bytes cannot be read: a number has no end")

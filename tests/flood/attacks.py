@@ -1,0 +1,549 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one client may send to keep a broker from everybody else. ``size`` scales the number of things; 1 is all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx
+
+from broker_core.base.errors import PulsarishError
+from broker_core.testing.raw_client import RawClient, must_succeed
+from broker_core.wire.entry import seal_entry
+from broker_core.wire.frames import encode_command
+from broker_core.wire.heads import send_frame_head
+from broker_core.wire.proto.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandAck,
+    CommandSubscribe,
+    KeySharedMode,
+    MessageMetadata,
+)
+from tests.flood.target import MIB, Target
+
+Attack = Callable[[Target, float], None]
+ATTACKS: Final[dict[str, Attack]] = {}
+_PERSISTENT: Final = "persistent://public/default/"
+_LONG_S: Final = 600.0
+
+
+def attack(function: Attack) -> Attack:
+    """Have it in the list."""
+    ATTACKS[function.__name__] = function
+    return function
+
+
+def _client(target: Target) -> RawClient:
+    return RawClient(target.service_url, timeout_s=_LONG_S)
+
+
+def _blast(client: RawClient, content: bytes, answers: int) -> None:
+    """Send it all as fast as it is taken, and read so many answers meanwhile, or until the broker hangs up."""
+
+    def send() -> None:
+        with contextlib.suppress(OSError):
+            client.socket.sendall(content)
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    with contextlib.suppress(PulsarishError, OSError):
+        client.skip_frames(answers)
+    if answers:
+        sender.join(_LONG_S)
+    else:
+        sender.join()
+        _ping(client)
+
+
+def _ping(client: RawClient) -> None:
+    """Wait until everything before has been acted on."""
+    with contextlib.suppress(PulsarishError, OSError):
+        client.tell(BaseCommand(type=BaseCommand.PING, ping={}))
+        while client.next_command().type != BaseCommand.PONG:
+            pass
+
+
+def _entry(payload: bytes = b"x", **fields: object) -> bytes:
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, **fields)  # type: ignore[arg-type]
+    return seal_entry(metadata.SerializeToString(), payload)
+
+
+def _sends(count: int, body: bytes) -> bytes:
+    return b"".join([send_frame_head(0, number, 1, len(body)) + body for number in range(count)])
+
+
+def _fill(target: Target, topic: str, count: int) -> None:
+    """So many small messages; the topic keeps them for its subscription ``s``."""
+    with _client(target) as client:
+        must_succeed(client.subscribe(topic, "s", kind=CommandSubscribe.Shared))
+        must_succeed(client.open_producer(topic))
+        _blast(client, _sends(count, _entry()), count)
+
+
+def _of_type(kind: int, **fields: object) -> BaseCommand:
+    command = BaseCommand(type=kind)  # type: ignore[arg-type]
+    part = getattr(command, next(each.name for each in BaseCommand.DESCRIPTOR.fields if each.number == kind))
+    part.SetInParent()
+    for name, value in fields.items():
+        setattr(part, name, value)
+    return command
+
+
+def _subscribe(topic: str, number: int, kind: int = CommandSubscribe.Shared, name: str = "s") -> BaseCommand:
+    command = _of_type(
+        BaseCommand.SUBSCRIBE, topic=topic, subscription=name, subType=kind, consumer_id=number, request_id=number
+    )
+    command.subscribe.initialPosition = CommandSubscribe.Earliest
+    return command
+
+
+def _frames(commands: Iterable[BaseCommand]) -> bytes:
+    return b"".join(map(encode_command, commands))
+
+
+def _raw_command(command: bytes) -> bytes:
+    return struct.pack(">II", len(command) + 4, len(command)) + command
+
+
+def _http(target: Target) -> httpx.Client:
+    return httpx.Client(base_url=f"{target.http_url}/admin/v2", timeout=_LONG_S)
+
+
+# ------------------------------------------------------------------------------------------------- many small things
+
+
+@attack
+def a_million_tiny_sends(target: Target, size: float) -> None:
+    count = int(1_000_000 * size)
+    with _client(target) as client:
+        must_succeed(client.open_producer("sends"))
+        _blast(client, _sends(count, _entry()), count)
+
+
+@attack
+def half_a_million_acks(target: Target, size: float) -> None:
+    count = int(500_000 * size)
+    _fill(target, "acks", count)
+    with _client(target) as client:
+        must_succeed(client.subscribe("acks", "s", kind=CommandSubscribe.Shared, permits=1))
+        first = client.next_command().message.message_id
+        acks = []
+        for entry in range(count):
+            ack = _of_type(BaseCommand.ACK, consumer_id=0, ack_type=CommandAck.Individual)
+            ack.ack.message_id.add(ledgerId=first.ledgerId, entryId=entry)
+            acks.append(ack)
+        _blast(client, _frames(acks), 0)
+
+
+def _many(kind: int, answers: bool, count: int, **fields: object) -> Attack:
+    def send(target: Target, size: float) -> None:
+        number = int(count * size)
+        with _client(target) as client:
+            commands = []
+            for request in range(number):
+                command = _of_type(kind, **fields)
+                part = command.ListFields()[1][1]
+                if "request_id" in part.DESCRIPTOR.fields_by_name:
+                    part.request_id = request
+                commands.append(command)
+            _blast(client, _frames(commands), number if answers else 0)
+
+    return send
+
+
+ATTACKS["lookups"] = _many(BaseCommand.LOOKUP, True, 100_000, topic=_PERSISTENT + "somewhere")
+ATTACKS["partition_questions"] = _many(BaseCommand.PARTITIONED_METADATA, True, 100_000, topic=_PERSISTENT + "some")
+ATTACKS["refused_lookups"] = _many(BaseCommand.LOOKUP, True, 100_000, topic="a/b/c/d/e")
+ATTACKS["pings"] = _many(BaseCommand.PING, True, 200_000)
+ATTACKS["flows_of_nobody"] = _many(BaseCommand.FLOW, False, 300_000, consumer_id=9, messagePermits=2**31)
+
+
+@attack
+def refused_acks(target: Target, size: float) -> None:
+    with _client(target) as client:
+        must_succeed(client.subscribe("refused", "s", kind=CommandSubscribe.Shared))
+        ack = _of_type(BaseCommand.ACK, consumer_id=0, ack_type=CommandAck.Individual)
+        ack.ack.message_id.add(ledgerId=9_999_999, entryId=1)
+        _blast(client, _frames([ack]) * int(100_000 * size), 0)
+
+
+@attack
+def connections(target: Target, size: float) -> None:
+    for _ in range(int(2_000 * size)):
+        with _client(target) as client:
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+# ------------------------------------------------------------------------------------------------- large commands
+
+
+def _long_list(kind: str, count: int, *, partition: bool = False, ack_set: bool = False) -> bytes:
+    """One command that names ``count`` messages, as bytes: its ids differ in the entry only, or in more."""
+    command = _of_type(
+        getattr(BaseCommand, kind),
+        consumer_id=0,
+        **({"ack_type": 0} if kind == "ACK" else {}),
+    )
+    part = command.ListFields()[1][1]
+    ids = part.message_id if kind == "ACK" else part.message_ids
+    for number in range(count):
+        each = ids.add(ledgerId=1 + number % 2 if partition else 0, entryId=number % 100_000)
+        if partition:
+            each.partition = number % 3
+        if ack_set and number % 2:
+            each.ack_set.append(number)
+    return _frames([command])
+
+
+def _large_list(kind: str, **form: bool) -> Attack:
+    def send(target: Target, size: float) -> None:
+        _fill(target, "lists", int(100_000 * size))
+        with _client(target) as client:
+            must_succeed(client.subscribe("lists", "s", kind=CommandSubscribe.Shared, permits=1))
+            frame = _long_list(kind, int(300_000 * size), **form)
+            _blast(client, frame * 3, 0)
+
+    return send
+
+
+ATTACKS["an_ack_of_600_000_ids"] = _large_list("ACK")
+ATTACKS["an_ack_of_odd_ids"] = _large_list("ACK", partition=True)
+ATTACKS["an_ack_of_ack_sets"] = _large_list("ACK", ack_set=True)
+ATTACKS["a_redelivery_of_600_000_ids"] = _large_list("REDELIVER_UNACKNOWLEDGED_MESSAGES", partition=True)
+
+
+@attack
+def an_ack_set_of_5_mb(target: Target, size: float) -> None:
+    _fill(target, "sets", 10)
+    with _client(target) as client:
+        must_succeed(client.subscribe("sets", "s", kind=CommandSubscribe.Shared))
+        ack = _of_type(BaseCommand.ACK, consumer_id=0, ack_type=CommandAck.Individual)
+        ack.ack.message_id.add(ledgerId=0, entryId=1).ack_set.extend(range(int(1_000_000 * size)))
+        _blast(client, _frames([ack]), 0)
+
+
+@attack
+def a_subscribe_of_400_000_properties(target: Target, size: float) -> None:
+    for field in ("metadata", "subscription_properties"):
+        with _client(target) as client:
+            command = _subscribe("properties", 1)
+            for _ in range(int(400_000 * size)):
+                getattr(command.subscribe, field).add(key="a", value="")
+            _blast(client, _frames([command]), 1)
+        with _client(target) as client:
+            command = _subscribe("properties", 1)
+            for _ in range(80_000):
+                getattr(command.subscribe, field).add(key="a", value="")
+            _blast(client, _frames([command]), 1)
+
+
+@attack
+def entries_of_large_metadata(target: Target, size: float) -> None:
+    with _client(target) as client:
+        must_succeed(client.open_producer("metadata"))
+        metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
+        for _ in range(150_000):
+            metadata.properties.add(key="a", value="")
+        body = seal_entry(metadata.SerializeToString(), b"x")
+        _blast(client, _sends(max(3, int(40 * size)), body), max(3, int(40 * size)))
+
+
+@attack
+def key_ranges_without_number(target: Target, size: float) -> None:
+    with _client(target) as client:
+        for number in range(max(2, int(20 * size))):
+            command = _subscribe("ranges", number, CommandSubscribe.Key_Shared)
+            meta = command.subscribe.keySharedMeta
+            meta.keySharedMode = KeySharedMode.STICKY
+            for start in range(4000):
+                meta.hashRanges.add(start=4000 * number * 0 + 16 * start + number % 16, end=16 * start + number % 16)
+            client.ask(command)
+
+
+# ------------------------------------------------------------------------------------------- topics and subscriptions
+
+
+@attack
+def making_10_000_topics(target: Target, size: float) -> None:
+    count = int(10_000 * size)
+    with _client(target) as client:
+        commands = [
+            _of_type(BaseCommand.PRODUCER, topic=f"made-{number}", producer_id=number, request_id=number)
+            for number in range(count)
+        ]
+        _blast(client, _frames(commands), count)
+
+
+@attack
+def watching_10_000_topics(target: Target, size: float) -> None:
+    making_10_000_topics(target, size)
+    patterns = [
+        ".*",
+        "public/default/made-.*",
+        "(a|b|c|d|e|m)*.*(x|y|z)?.*(1|2|3)*",
+        ".*.*.*.*.*.*.*.*.*.*.*9",
+        "[" * 49,
+    ]
+    with _client(target) as client:
+        commands = [
+            _of_type(
+                BaseCommand.WATCH_TOPIC_LIST,
+                namespace="public/default",
+                topics_pattern=patterns[number % len(patterns)],
+                watcher_id=number,
+                request_id=number,
+            )
+            for number in range(int(100 * size) or 5)
+        ]
+        _blast(client, _frames(commands), len(commands))
+        names = [
+            _of_type(BaseCommand.GET_TOPICS_OF_NAMESPACE, namespace="public/default", request_id=number)
+            for number in range(int(200 * size) or 5)
+        ]
+        _blast(client, _frames(names), len(names))
+        making_10_000_topics(target, 0.01)
+
+
+@attack
+def making_4_000_subscriptions(target: Target, size: float) -> None:
+    count = int(4_000 * size)
+    with _client(target) as client:
+        _blast(client, _frames(_subscribe("many", number, name=f"s{number}") for number in range(count)), count)
+
+
+@attack
+def joining_key_shared_1_500_times(target: Target, size: float) -> None:
+    count = int(1_500 * size)
+    _fill(target, "keys", 1000)
+    with _client(target) as client:
+        commands = [_subscribe("keys", number, CommandSubscribe.Key_Shared, "k") for number in range(count)]
+        _blast(client, _frames(commands), count)
+        leaving = [_of_type(BaseCommand.CLOSE_CONSUMER, consumer_id=n, request_id=n) for n in range(0, count, 2)]
+        _blast(client, _frames(leaving), len(leaving))
+
+
+@attack
+def consumers_that_leave_with_their_messages(target: Target, size: float) -> None:
+    count, each = 200, int(500 * size)
+    _fill(target, "leaving", count * each)
+    with _client(target) as client:
+        _blast(client, _frames(_subscribe("leaving", number, name="s") for number in range(count)), count)
+        flows = [_of_type(BaseCommand.FLOW, consumer_id=number, messagePermits=each) for number in range(count)]
+        _blast(client, _frames(flows), count * each)
+        leaving = [_of_type(BaseCommand.CLOSE_CONSUMER, consumer_id=n, request_id=n) for n in range(count)]
+        _blast(client, _frames(leaving), count)
+
+
+@attack
+def subscribing_and_leaving(target: Target, size: float) -> None:
+    _fill(target, "loops", 100)
+    with _client(target) as client:
+        both = [_subscribe("loops", 1), _of_type(BaseCommand.CLOSE_CONSUMER, consumer_id=1, request_id=1)]
+        count = int(5_000 * size)
+        _blast(client, _frames(both) * count, 2 * count)
+
+
+@attack
+def seeking_for_ever(target: Target, size: float) -> None:
+    _fill(target, "seeks", int(20_000 * size))
+    with _client(target) as client:
+        for _ in range(int(500 * size) or 5):
+            client.tell(
+                _subscribe("seeks", 1), _of_type(BaseCommand.SEEK, consumer_id=1, request_id=2, message_publish_time=1)
+            )
+        _ping(client)
+
+
+@attack
+def permits_without_end(target: Target, size: float) -> None:
+    """Then nothing is read, and all is asked for again and again."""
+    _fill(target, "permits", int(100_000 * size))
+    with _client(target) as client:
+        must_succeed(client.subscribe("permits", "s", kind=CommandSubscribe.Shared))
+        flow = _of_type(BaseCommand.FLOW, consumer_id=0, messagePermits=2**31)
+        again = _of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=0)
+        client.tell(*([flow, again] * int(2_000 * size)))
+        deadline = time.monotonic() + 10 * size
+        while time.monotonic() < deadline:
+            client.next_frame()
+
+
+@attack
+def nacks_of_100_000(target: Target, size: float) -> None:
+    count = int(50_000 * size)
+    _fill(target, "nacks", count)
+    with _client(target) as client:
+        must_succeed(client.subscribe("nacks", "s", kind=CommandSubscribe.Shared, permits=count))
+        for _ in range(3):
+            client.skip_frames(count)
+            client.tell(_of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=0))
+            client.flow(0, count)
+
+
+# ------------------------------------------------------------------------------------------------------- memory
+
+
+@attack
+def consumers_of_5_mb_of_metadata(target: Target, size: float) -> None:
+    with ExitStack() as stack:
+        for number in range(int(150 * size) or 3):
+            client = stack.enter_context(_client(target))
+            command = _subscribe("fat", number)
+            command.subscribe.metadata.add(key="k", value="x" * (5 * MIB - 1000))
+            _blast(client, _frames([command]), 1)
+        with _http(target) as http:
+            http.get("/persistent/public/default/fat/stats")
+
+
+@attack
+def subscriptions_of_5_mb_of_properties(target: Target, size: float) -> None:
+    for number in range(25):
+        with _client(target) as client:
+            command = _subscribe("properties", number, name=f"s{number}")
+            command.subscribe.subscription_properties.add(key="k", value="x" * int(5 * MIB * size))
+            _blast(client, _frames([command]), 1)
+
+
+@attack
+def frames_that_never_end(target: Target, size: float) -> None:
+    body = _entry(bytes(5 * MIB))
+    frame = send_frame_head(0, 0, 1, len(body)) + body
+    with ExitStack() as stack:
+        for _ in range(int(200 * size)):
+            client = stack.enter_context(_client(target))
+            client.socket.settimeout(0.2)
+            with contextlib.suppress(OSError):
+                client.socket.sendall(frame[:-10])
+
+
+@attack
+def large_sends_of_many(target: Target, size: float) -> None:
+    """Honest ones: each of 200 clients sends one message of 5 MiB, and all get their receipts."""
+    body = _entry(bytes(5 * MIB))
+    frame = send_frame_head(0, 0, 1, len(body)) + body
+    with ExitStack() as stack:
+        clients = [stack.enter_context(_client(target)) for _ in range(int(200 * size))]
+        for client in clients:
+            must_succeed(client.open_producer("large"))
+        senders = [threading.Thread(target=client.socket.sendall, args=(frame,)) for client in clients]
+        for sender in senders:
+            sender.start()
+        for client in clients:
+            must_succeed(client.next_command())
+        for sender in senders:
+            sender.join()
+
+
+@attack
+def answers_that_nobody_reads(target: Target, size: float) -> None:
+    making_10_000_topics(target, size / 10)
+    names = _frames([_of_type(BaseCommand.GET_TOPICS_OF_NAMESPACE, namespace="public/default", request_id=1)]) * 2_000
+    with ExitStack() as stack:
+        for _ in range(int(40 * size) or 2):
+            client = stack.enter_context(_client(target))
+            client.socket.settimeout(0.5)
+            with contextlib.suppress(OSError):
+                client.socket.sendall(names)
+
+
+@attack
+def messages_that_nobody_reads(target: Target, size: float) -> None:
+    with _client(target) as client:
+        must_succeed(client.open_producer("unread"))
+        _blast(client, _sends(int(500 * size), _entry(bytes(100_000))), int(500 * size))
+    with ExitStack() as stack:
+        for number in range(int(60 * size) or 2):
+            client = stack.enter_context(_client(target))
+            must_succeed(client.subscribe("unread", f"s{number}", permits=1_000_000))
+        time.sleep(5 * size)
+
+
+# ------------------------------------------------------------------------------------------------------- HTTP
+
+
+def _raw_http(target: Target) -> socket.socket:
+    parts = urlsplit(target.http_url)
+    return socket.create_connection((parts.hostname, parts.port), timeout=_LONG_S)
+
+
+def _http_blast(target: Target, content: bytes) -> None:
+    with _raw_http(target) as connection, contextlib.suppress(OSError):
+        threading.Thread(target=_sendall, args=(connection, content), daemon=True).start()
+        connection.settimeout(2)
+        while connection.recv(65536):
+            pass
+
+
+def _sendall(connection: socket.socket, content: bytes) -> None:
+    with contextlib.suppress(OSError):
+        connection.sendall(content)
+
+
+_HEAD: Final = b"POST /admin/v2/persistent/public/default/x/partitions HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@attack
+def http_in_odd_forms(target: Target, size: float) -> None:
+    chunks = b"1\r\n1\r\n" * int(100_000 * size)
+    for content in (
+        _HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n",
+        _HEAD + b"x: y\r\n" * 100_000 + b"\r\n",
+        _HEAD + b"x: " + b"y" * 10_000_000 + b"\r\n\r\n",
+        b"GET /admin/v2/clusters HTTP/1.1\r\nHost: localhost\r\n\r\n" * int(5_000 * size),
+        b"\x00\xff" * 500_000,
+        _HEAD + b"Content-Length: 200000\r\n\r\n" + b"[" * 200_000,
+        _HEAD.replace(b"x/partitions", b"x" * 5000) + b"Content-Length: 1\r\n\r\n4",
+    ):
+        _http_blast(target, content)
+    with _http(target) as http:
+        nested = "[" * 100_000 + "]" * 100_000
+        http.post("/namespaces/public/default/retention", content=nested)
+        http.post("/namespaces/public/default/properties", content=json.dumps({str(n): "v" * 10 for n in range(8000)}))
+
+
+@attack
+def http_that_drips(target: Target, size: float) -> None:
+    with ExitStack() as stack:
+        dripping = [stack.enter_context(_raw_http(target)) for _ in range(127)]
+        for _ in range(int(20 * size) or 2):
+            for each in dripping:
+                with contextlib.suppress(OSError):
+                    each.sendall(b"G")
+            with _http(target) as http:
+                http.get("/clusters").raise_for_status()
+            time.sleep(0.2)
+
+
+@attack
+def stats_in_a_loop(target: Target, size: float) -> None:
+    count = int(1_000 * size)
+    with _client(target) as client:
+        _blast(client, _frames(_subscribe("stats", number, name=f"s{number % 50}") for number in range(count)), count)
+        with _http(target) as http:
+            for _ in range(int(50 * size) or 3):
+                http.get("/persistent/public/default/stats/stats").raise_for_status()
+                http.get("/persistent/public/default/stats/internalStats").raise_for_status()
+
+
+@attack
+def partitions_made_and_deleted(target: Target, size: float) -> None:
+    count = int(10_000 * size)
+    with _http(target) as http:
+        http.put("/persistent/public/default/parts/partitions", json=count).raise_for_status()
+        with _client(target) as client:
+            commands = [
+                _of_type(BaseCommand.PRODUCER, topic=f"parts-partition-{number}", producer_id=number, request_id=number)
+                for number in range(count)
+            ]
+            _blast(client, _frames(commands), count)
+            http.get("/persistent/public/default/parts/partitioned-stats?perPartition=true").raise_for_status()
+        http.delete("/persistent/public/default/parts/partitions?force=true").raise_for_status()

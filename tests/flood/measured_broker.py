@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A broker that measures the turns of its event loop: the CPU time of the loop's thread between two looks.
+
+Takes the options of ``python -m broker_core.server``. For each line on stdin it writes one line of JSON on stdout: how
+many turns there were since the line before, the longest, how many took too long, and what ran in those (stacks that a
+second thread saw, most frequent first). A look comes with each turn while there is something to do, and else each
+millisecond; so a figure may be too high by a millisecond, never too low.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+import threading
+import time
+from collections import Counter
+from types import FrameType
+from typing import Final
+
+import uvloop
+
+from broker_core.server import __main__ as program
+from broker_core.server import process
+
+LONG_MS: Final = 20.0
+_BUSY_S: Final = 0.0001
+_REST_S: Final = 0.001
+_SAMPLE_S: Final = 0.004
+_STACK_DEPTH: Final = 14
+
+
+class TurnMeter:
+    """Measures one loop, from ``start`` on."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._last_s = 0.0
+        self._samples: list[tuple[float, str]] = []
+        self._clear()
+
+    def start(self) -> None:
+        """To be called in the loop's thread."""
+        self._main = threading.get_ident()
+        self._last_s = time.thread_time()
+        self._look()
+        threading.Thread(target=self._sample, daemon=True).start()
+        threading.Thread(target=self._answer, daemon=True).start()
+
+    def _clear(self) -> None:
+        self._turns = 0
+        self._longest_s = 0.0
+        self._over: list[float] = []
+        self._stacks: Counter[str] = Counter()
+        self._collector_s = 0.0
+
+    def _look(self) -> None:
+        now_s = time.thread_time()
+        took_s = now_s - self._last_s
+        self._turns += 1
+        if took_s > self._longest_s:
+            self._longest_s = took_s
+        if took_s > LONG_MS / 1000:
+            self._over.append(round(1000 * took_s, 1))
+            self._stacks.update(stack for _, stack in self._samples)
+        self._samples = []
+        self._last_s = time.thread_time()
+        if took_s > _BUSY_S:
+            self._loop.call_soon(self._look)
+        else:
+            self._loop.call_later(_REST_S, self._look)
+
+    def _sample(self) -> None:
+        pause = threading.Event()
+        while True:
+            pause.wait(_SAMPLE_S)
+            frame = sys._current_frames().get(self._main)
+            if frame is not None and len(self._samples) < 1000:
+                self._samples.append((0.0, _stack_of(frame)))
+
+    def _answer(self) -> None:
+        for _line in sys.stdin:
+            longest_ms = round(1000 * self._longest_s, 1)
+            answer = {
+                "turns": self._turns,
+                "longest_ms": longest_ms,
+                "over": self._over[:50],
+                "stacks": self._stacks.most_common(4),
+                "garbage": gc.get_stats()[2]["collections"],
+            }
+            self._clear()
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
+
+
+def _stack_of(frame: FrameType | None) -> str:
+    names: list[str] = []
+    while frame is not None and len(names) < _STACK_DEPTH:
+        code = frame.f_code
+        if "broker_core" in code.co_filename or "site-packages" in code.co_filename:
+            names.append(f"{code.co_filename.rpartition('/')[2].removesuffix('.py')}.{code.co_name}:{frame.f_lineno}")
+        frame = frame.f_back
+    return " < ".join(names)
+
+
+def _measured_loop() -> asyncio.AbstractEventLoop:
+    loop = uvloop.new_event_loop()
+    loop.call_soon(TurnMeter(loop).start)
+    return loop
+
+
+if __name__ == "__main__":
+    process._loop_factory = lambda: _measured_loop
+    sys.exit(program.main())

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The broker under attack, in a process of its own: its turns, its memory, and how others are served meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import psutil
+
+from broker_core.testing.raw_client import RawClient, must_succeed
+from broker_core.wire.entry import seal_entry
+from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
+
+MIB: Final = 1024 * 1024
+_GIVEN_BACK_S: Final = 15.0
+"""The broker looks every 5 s whether memory can go back."""
+
+
+class Measures(NamedTuple):
+    """What one attack did."""
+
+    longest_ms: float
+    over: list[float]
+    stacks: list[tuple[str, int]]
+    turns: int
+    peak_mib: float
+    after_mib: float
+    others_ms: float
+    others: int
+
+
+class Target:
+    """One broker."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, object] | None = None) -> None:
+        self._log = (directory / "stderr").open("ab")
+        command = [sys.executable, "-m", "tests.flood.measured_broker", "--data-dir", str(directory / "data")]
+        command += ["--settings", json.dumps(dict(settings or {}))]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
+        )
+        _ready, self.service_url, self.http_url = self._line().split()
+        self._system = psutil.Process(self._process.pid)
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def turns(self) -> dict[str, object]:
+        """Of the turns since the last question."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        answer: dict[str, object] = json.loads(self._line())
+        return answer
+
+    def rss_mib(self) -> float:
+        return float(self._system.memory_info().rss / MIB)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[Watch]:
+        """Measure what happens in the block, until memory is given back (or is not)."""
+        with RawClient(self.service_url, timeout_s=300) as first:
+            must_succeed(first.open_producer("honest"))  # the turns of the start are over
+        before = self.rss_mib()
+        watch = Watch(self)
+        self.turns()
+        watch.start()
+        try:
+            yield watch
+        finally:
+            watch.stop()
+            found = self.turns()
+            deadline = time.monotonic() + _GIVEN_BACK_S
+            while self.rss_mib() > before + 32 and time.monotonic() < deadline:
+                time.sleep(0.5)
+            watch.measures = Measures(
+                *(found["longest_ms"], found["over"], found["stacks"], found["turns"]),  # type: ignore[arg-type]
+                *(watch.peak_mib - before, self.rss_mib() - before, watch.worst_ms, watch.served),
+            )
+
+
+@dataclass
+class Watch:
+    """A second look at the broker: its memory, and a client that stores a message and waits for its receipt, always."""
+
+    target: Target
+    peak_mib: float = 0.0
+    worst_ms: float = 0.0
+    served: int = 0
+    measures: Measures | None = None
+    _over: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Begin to look."""
+        for work in (self._memory, self._honest):
+            self._threads.append(threading.Thread(target=work, daemon=True))
+            self._threads[-1].start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._over.set()
+        for each in self._threads:
+            each.join()
+
+    def _memory(self) -> None:
+        while not self._over.wait(0.05):
+            self.peak_mib = max(self.peak_mib, self.target.rss_mib())
+
+    def _honest(self) -> None:
+        body = seal_entry(MessageMetadata(producer_name="h", sequence_id=0, publish_time=1).SerializeToString(), b"x")
+        with RawClient(self.target.service_url, timeout_s=300) as client:
+            must_succeed(client.open_producer("honest"))
+            number = 0
+            while not self._over.wait(0.02):
+                begun = time.monotonic()
+                client.send_entry(0, number, body)
+                client.next_frame()
+                self.worst_ms = max(self.worst_ms, 1000 * (time.monotonic() - begun))
+                self.served += 1
+                number += 1
