@@ -63,7 +63,6 @@ class Broker:
     """The registry. Methods raise a ServerError that says what was refused, why, and what to do."""
 
     def __init__(self, store: Store, clock: Clock, timers: Timers, settings: Settings) -> None:
-        self.settings = settings
         self.namespaces = Namespaces(store.metadata)
         self.policies = PolicyBook(store.metadata, settings)
         self._store = store
@@ -277,6 +276,11 @@ class Broker:
         self.policies.set_topic(name, policies)
         self._apply_policies(lambda topic: topic.base == name.base)
 
+    def set_dynamic(self, name: str, value: str | None) -> None:
+        """Change a setting while the broker runs, or take the change back; it holds at once, and over restarts."""
+        self.policies.set_dynamic(name, value)
+        self._apply_policies(lambda _topic: True)
+
     def _apply_policies(self, concerned: Callable[[TopicName], bool]) -> None:
         for topic in [each for each in self._topics.values() if concerned(each.name)]:
             topic.apply(self.policies.settings_of(topic.name), self.policies.quotas_of(topic.name))
@@ -460,7 +464,7 @@ class Broker:
             count = self._partitions.get(name.base)
             why = f"{name.base} has {count} partitions" if count else f"{name.base} is not a partitioned topic"
             return TopicNotFoundError(f"{name} does not exist: {why}", hint="look up the number of partitions first")
-        why = "" if self.settings.allow_auto_topic_creation else " and auto-creation is off"
+        why = "" if self.policies.settings.allow_auto_topic_creation else " and auto-creation is off"
         hint = did_you_mean(name.local, self._siblings(name), otherwise="create it first")
         return TopicNotFoundError(f"{name} does not exist{why}", hint=hint)
 
@@ -476,7 +480,7 @@ class Broker:
         """Unique for ever: the number of this start is taken from the catalogue (semantics 1.7.1)."""
         number = self._producers_named
         self._producers_named += 1
-        return f"{self.settings.cluster_name}-{self._start_number}-{number}"
+        return f"{self.policies.settings.cluster_name}-{self._start_number}-{number}"
 
     def _check_room(self, name: TopicName, more: int) -> None:
         """NamespaceFullError if the namespace may not have so many more topics; each partition counts as one.

@@ -47,6 +47,16 @@ class Namespaces:
         self._metadata.put_tenant(tenant, config or {})
         self._tenants[tenant] = dict(config or {})
 
+    def tenant(self, name: str) -> Mapping[str, Any]:
+        """What was given with an existing tenant."""
+        return self._tenants[name]
+
+    def change_tenant(self, name: str, config: Mapping[str, Any]) -> None:
+        """Replace what was given with a tenant; TopicNotFoundError if there is no such tenant."""
+        self._require_tenant(name)
+        self._metadata.put_tenant(name, config)
+        self._tenants[name] = dict(config)
+
     def namespaces(self, tenant: str) -> list[NamespaceName]:
         """Those of one tenant; TopicNotFoundError if there is no such tenant."""
         self._require_tenant(tenant)

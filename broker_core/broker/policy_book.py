@@ -2,21 +2,26 @@
 """``PolicyBook``: which policies are set for which namespace and topic, in memory and in the catalogue.
 
 The policies of a partitioned topic hold for all its partitions and are kept under its own name; those of a topic end
-with it. Applying a change to loaded topics is the broker's.
+with it. What an administrator has changed of the broker's own settings is kept beside them, as that of all topics, and
+goes before what the broker was started with. Applying a change to loaded topics is the broker's.
 Source: Pulsar docs, "Topic policies"; semantics 1.1.5.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from broker_core.base.errors import DataFormatError, NotAllowedError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.settings import Settings
+from broker_core.broker.dynamic_settings import changed
 from broker_core.broker.policies import NO_POLICIES, Policies, Quotas, quotas_under, settings_under
 from broker_core.storage.metadata import Metadata
+
+_OF_ALL: Final = ""
+"""The name under which what is set for the broker is kept; no topic has it."""
 
 
 class PolicyBook:
@@ -24,9 +29,12 @@ class PolicyBook:
 
     def __init__(self, metadata: Metadata, settings: Settings) -> None:
         self._metadata = metadata
-        self._settings = settings
+        self._started_with = settings
         self._namespaces = {name: _read(name, stored) for name, stored in metadata.namespaces().items() if stored}
-        self._topics = {name: _read(name, stored) for name, stored in metadata.topic_policies().items()}
+        of_topics = metadata.topic_policies()
+        self.dynamic: dict[str, str] = of_topics.pop(_OF_ALL, {})
+        self._settings = changed(settings, self.dynamic)
+        self._topics = {name: _read(name, stored) for name, stored in of_topics.items()}
 
     # -- what is set
 
@@ -67,7 +75,21 @@ class PolicyBook:
         """The namespace is gone, its row too."""
         self._namespaces.pop(str(name), None)
 
+    def set_dynamic(self, name: str, value: str | None) -> None:
+        """Change a setting of the broker, or take the change back; NotAllowedError if that cannot be."""
+        values = {each: text for each, text in self.dynamic.items() if each != name}
+        if value is not None:
+            values[name] = value
+        self._settings = changed(self._started_with, values)
+        self._metadata.put_topic_policies(_OF_ALL, values)
+        self.dynamic = values
+
     # -- what follows
+
+    @property
+    def settings(self) -> Settings:
+        """The broker's settings as they are now."""
+        return self._settings
 
     def settings_of(self, name: TopicName) -> Settings:
         """The settings in force for a topic (semantics 1.1.5)."""
@@ -80,10 +102,6 @@ class PolicyBook:
     def quotas_of(self, name: TopicName) -> Quotas:
         """The backlog quotas in force for a topic."""
         return quotas_under(self._settings, self.of_namespace(name.namespace_name), self.of_topic(name))
-
-    def quotas_of_namespace(self, name: NamespaceName) -> Quotas:
-        """The backlog quotas in force for topics of a namespace that have none of their own."""
-        return quotas_under(self._settings, self.of_namespace(name))
 
 
 def _read(name: str, stored: dict[str, Any]) -> Policies:

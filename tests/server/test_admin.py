@@ -74,6 +74,7 @@ def test_there_is_one_broker(broker: RunningBroker, http: httpx.Client) -> None:
     """Whoever asks for brokers, or for the one that leads, is told of this one."""
     name = broker.http_url.removeprefix("http://")
     assert http.get("/admin/v2/brokers").json() == http.get("/admin/v2/brokers/standalone").json() == [name]
+    assert http.get("/admin/v2/brokers/nowhere").status_code == 404
     assert http.get("/admin/v2/brokers/leaderBroker").json() == {"serviceUrl": broker.http_url, "brokerId": name}
     assert http.get("/admin/v2/brokers/ready").text == "ok"
     assert http.get("/admin/v2/brokers/version").text == __version__
@@ -85,17 +86,17 @@ def test_there_is_one_broker(broker: RunningBroker, http: httpx.Client) -> None:
 def test_tenants_are_created_once_and_listed(http: httpx.Client) -> None:
     """204, then 409."""
     assert "public" in http.get("/admin/v2/tenants").json()
-    config = {"adminRoles": [], "allowedClusters": ["standalone"]}
+    config = {"adminRoles": ["admin"], "allowedClusters": ["standalone"]}
     assert http.put("/admin/v2/tenants/acme", json=config).status_code == 204
     assert http.put("/admin/v2/tenants/acme", json=config).status_code == 409
     assert "acme" in http.get("/admin/v2/tenants").json()
-    assert http.get("/admin/v2/tenants/acme").json()["allowedClusters"] == ["standalone"]
+    assert http.get("/admin/v2/tenants/acme").json() == config
     assert http.get("/admin/v2/tenants/nobody").status_code == 404
 
 
 def test_namespaces_are_created_once_and_hold_topics(broker: RunningBroker, http: httpx.Client) -> None:
     """1.1.5: tenant, namespace, topic; each must exist before the next."""
-    http.put("/admin/v2/tenants/firm")
+    http.put("/admin/v2/tenants/firm", json={"allowedClusters": ["standalone"]})
     assert http.put("/admin/v2/namespaces/firm/one").status_code == 204
     assert http.put("/admin/v2/namespaces/firm/one").status_code == 409
     assert http.put("/admin/v2/namespaces/nofirm/one").status_code == 404
@@ -445,9 +446,9 @@ def test_unknown_paths_and_methods_are_4xx_with_a_reason(http: httpx.Client, met
 def test_an_error_says_what_there_is_instead(http: httpx.Client) -> None:
     """The page that lists the paths, and, as HTTP asks for, the methods of a path."""
     assert reason(http.get("/metrics")) == "there is nothing at /metrics; docs/admin.md lists the paths"
-    answer = http.post("/admin/v2/tenants/public")
-    assert answer.headers["Allow"] == "DELETE, GET, HEAD, PUT"
-    assert reason(answer) == "POST is not supported for /admin/v2/tenants/public; it takes DELETE, GET, HEAD, PUT"
+    answer = http.post("/admin/v2/clusters/standalone")
+    assert answer.headers["Allow"] == "GET, HEAD, PUT"
+    assert reason(answer) == "POST is not supported for /admin/v2/clusters/standalone; it takes GET, HEAD, PUT"
 
 
 @pytest.mark.parametrize(

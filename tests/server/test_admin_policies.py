@@ -141,13 +141,11 @@ def test_the_ttl_of_a_topic_is_in_the_query(http: httpx.Client, namespace: str, 
 
 @pytest.mark.parametrize("level", ["namespace", "topic"])
 def test_backlog_quotas_have_two_types_and_two_forms(http: httpx.Client, namespace: str, level: str) -> None:
-    """7.3: size and age are set apart; older clients say limit; a namespace without its own shows the broker's."""
+    """7.3: size and age are set apart; older clients say limit; what is not set is not listed."""
     path = base(level, namespace)
     size = {"limitSize": 1000, "limitTime": -1, "policy": "producer_exception"}
     age = {"limitTime": 60, "policy": "consumer_backlog_eviction"}
-    none = {"limit": -1, "limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
-    unset = {"destination_storage": none, "message_age": none} if level == "namespace" else {}
-    assert http.get(f"{path}/backlogQuotaMap").json() == unset
+    assert http.get(f"{path}/backlogQuotaMap").json() == {}
     assert http.post(f"{path}/backlogQuota", json=size).status_code == 204
     assert http.post(f"{path}/backlogQuota?backlogQuotaType=message_age", json=age).status_code == 204
     assert http.get(f"{path}/backlogQuotaMap").json() == {
@@ -158,7 +156,7 @@ def test_backlog_quotas_have_two_types_and_two_forms(http: httpx.Client, namespa
     assert http.get(f"{path}/backlogQuotaMap").json()["destination_storage"]["limitSize"] == 5
     assert http.delete(f"{path}/backlogQuota").status_code == 204
     assert http.delete(f"{path}/backlogQuota?backlogQuotaType=message_age").status_code == 204
-    assert http.get(f"{path}/backlogQuotaMap").json() == unset
+    assert http.get(f"{path}/backlogQuotaMap").json() == {}
 
 
 @pytest.mark.parametrize(
@@ -202,7 +200,7 @@ def test_policies_of_what_does_not_exist_are_404(http: httpx.Client, namespace: 
 
 
 def test_a_namespace_is_created_with_policies_and_shows_them(http: httpx.Client) -> None:
-    """1.1.5: in one object; fields for clusters are passed over, unknown ones refused."""
+    """1.1.5: in one object, with the cluster and the bundle; unknown fields are refused."""
     name = f"public/n{uuid.uuid4().hex[:8]}"
     policies = {
         "message_ttl_in_seconds": 5,
@@ -211,10 +209,84 @@ def test_a_namespace_is_created_with_policies_and_shows_them(http: httpx.Client)
     assert http.put(f"/namespaces/{name}", json={**policies, "nonsense": 3}).status_code == 400
     zero = {"retention_policies": {"retentionTimeInMinutes": 1, "retentionSizeInMB": 0}}
     assert http.put(f"/namespaces/{name}", json=zero).status_code == 400
-    assert http.put(f"/namespaces/{name}", json={**policies, "replication_clusters": ["c"]}).status_code == 204
+    bundles = {"boundaries": ["0x00000000", "0x80000000", "0xffffffff"], "numBundles": 2}
+    assert http.put(f"/namespaces/{name}", json={**policies, "bundles": bundles}).status_code == 204
     shown = http.get(f"/namespaces/{name}").json()
     assert policies.items() <= shown.items()
     assert shown["replication_clusters"] == ["standalone"]
+    assert shown["bundles"] == http.get(f"/namespaces/{name}/bundles").json()
+    assert shown["bundles"] == {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}
+
+
+FROM_A_GO_PROGRAM: dict[str, object] = {
+    **dict.fromkeys(("bundles", "persistence", "retention_policies", "deduplicationEnabled", "message_ttl_in_seconds")),
+    **dict.fromkeys(("max_producers_per_topic", "max_consumers_per_topic", "max_consumers_per_subscription")),
+    **dict.fromkeys(("compaction_threshold", "offload_deletion_lag_ms", "autoTopicCreationOverride")),
+    **dict.fromkeys(("schema_validation_enforced", "deleted", "encryption_required"), False),
+    **{name: {} for name in ("latency_stats_sample_rate", "backlog_quota_map", "topicDispatchRate")},
+    **{name: {} for name in ("subscriptionDispatchRate", "replicatorDispatchRate", "publishMaxMessageRate")},
+    "clusterSubscribeRate": {},
+    "offload_threshold": -1,
+    "antiAffinityGroup": "",
+    "replication_clusters": [],
+    "schema_auto_update_compatibility_strategy": "Full",
+    "schema_compatibility_strategy": "UNDEFINED",
+    "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+    "subscription_auth_mode": "None",
+    "is_allow_auto_update_schema": None,
+}
+"""What its admin library sends for a namespace without any wishes."""
+
+
+def test_the_default_policies_of_the_go_library_make_a_namespace(http: httpx.Client) -> None:
+    """1.1.5: pulsarctl always sends all of them."""
+    name = f"public/n{uuid.uuid4().hex[:8]}"
+    assert http.put(f"/namespaces/{name}", json=FROM_A_GO_PROGRAM).status_code == 204
+    assert http.get(f"/namespaces/{name}").json()["backlog_quota_map"] == {}
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"encryption_required": True},
+        {"schema_compatibility_strategy": "FULL"},
+        {"topicDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 5}}},
+        {"auth_policies": {"namespace_auth": {"me": ["produce"]}}},
+        {"persistence": {"bookkeeperEnsemble": 3}},
+        {"antiAffinityGroup": "group"},
+        {"compaction_threshold": 0},
+    ],
+)
+def test_a_policy_that_would_not_be_kept_is_refused(http: httpx.Client, wish: dict[str, object]) -> None:
+    """1.1.5: taken with 204 and forgotten, an encryption that is required would be none."""
+    name = f"public/n{uuid.uuid4().hex[:8]}"
+    answer = http.put(f"/namespaces/{name}", json=wish)
+    assert answer.status_code == 400
+    assert next(iter(wish)) in answer.json()["reason"]
+    assert http.get(f"/namespaces/{name}").status_code == 404
+
+
+def test_a_namespace_of_another_cluster_is_refused(http: httpx.Client) -> None:
+    """As Pulsar does, with 403: nothing would be replicated."""
+    assert http.put("/namespaces/public/elsewhere", json={"replication_clusters": ["nowhere"]}).status_code == 403
+
+
+@pytest.mark.parametrize("body", [None, {}, {"allowedClusters": []}, {"allowedClusters": ["nowhere"]}])
+def test_a_tenant_names_its_cluster(http: httpx.Client, body: dict[str, object] | None) -> None:
+    """1.1.5: 412, as in Pulsar, whether it is made or changed."""
+    tenant = f"t{uuid.uuid4().hex[:8]}"
+    assert http.put(f"/tenants/{tenant}", json=body).status_code == 412
+    assert http.post("/tenants/public", json=body).status_code == 412
+
+
+def test_the_roles_of_a_tenant_are_kept_and_replaced(http: httpx.Client) -> None:
+    """1.1.5: what was given is shown."""
+    tenant = f"t{uuid.uuid4().hex[:8]}"
+    for method, roles in ((http.put, ["a", "b"]), (http.post, ["c"])):
+        config = {"adminRoles": roles, "allowedClusters": ["standalone"]}
+        assert method(f"/tenants/{tenant}", json=config).status_code == 204
+        assert http.get(f"/tenants/{tenant}").json() == config
+    assert http.post(f"/tenants/{tenant}x", json=config).status_code == 404
 
 
 def test_namespaces_and_tenants_are_deleted_when_empty(http: httpx.Client, namespace: str) -> None:
@@ -225,7 +297,7 @@ def test_namespaces_and_tenants_are_deleted_when_empty(http: httpx.Client, names
     assert http.delete(f"/namespaces/{namespace}").status_code == 204
     assert http.delete(f"/namespaces/{namespace}").status_code == 404
     tenant = f"t{uuid.uuid4().hex[:8]}"
-    http.put(f"/tenants/{tenant}")
+    http.put(f"/tenants/{tenant}", json={"allowedClusters": ["standalone"]})
     http.put(f"/namespaces/{tenant}/n")
     assert http.delete(f"/tenants/{tenant}").status_code == 409
     assert http.delete(f"/namespaces/{tenant}/n").status_code == 204

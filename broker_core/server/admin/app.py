@@ -18,6 +18,7 @@ from broker_core.server.admin import (
     backlog,
     brokers,
     delayed,
+    internal_info,
     messages,
     non_persistent,
     policies,
@@ -35,7 +36,7 @@ from broker_core.server.session import Node
 SECTIONS: Final = (
     ("Brokers and lookup", brokers.ROUTES),
     ("Clusters, tenants, namespaces", tenants.ROUTES),
-    ("Topics", topics.ROUTES),
+    ("Topics", [*topics.ROUTES, *internal_info.ROUTES]),
     ("Subscriptions", subscriptions.ROUTES),
     ("Messages", messages.ROUTES),
     ("Backlogs", backlog.ROUTES),

@@ -37,7 +37,12 @@ _TRUTHS: Final = {
 
 def decoded(content: bytes, kind: Any) -> Any:
     """``content`` as ``kind``; msgspec.DecodeError or RecursionError if it cannot be read as that."""
-    return msgspec.convert(_read(_JSON.decode(content), _known(kind)), kind)
+    return converted(_JSON.decode(content), kind)
+
+
+def converted(value: Any, kind: Any) -> Any:
+    """The same of a part that was decoded before."""
+    return msgspec.convert(_read(value, _known(kind)), kind)
 
 
 @cache

@@ -10,8 +10,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from broker_core import __version__
+from broker_core.server.admin import dynamic_configuration
 from broker_core.server.admin.answers import Outcome, json_answer, text_answer
-from broker_core.server.admin.requests import node_of, topic_name
+from broker_core.server.admin.namespace_object import BUNDLES
+from broker_core.server.admin.requests import existing_cluster, node_of, topic_name
 
 
 async def health(request: Request) -> Response:
@@ -20,7 +22,13 @@ async def health(request: Request) -> Response:
 
 
 async def list_brokers(request: Request) -> Response:
-    """Host and HTTP port of the one broker that there is, whatever the cluster is called."""
+    """Host and HTTP port of the one broker that there is."""
+    return json_answer([_broker_id(request)])
+
+
+async def list_brokers_of_cluster(request: Request) -> Response:
+    """The same, by the name of the cluster."""
+    existing_cluster(request)
     return json_answer([_broker_id(request)])
 
 
@@ -48,13 +56,22 @@ async def lookup_topic(request: Request) -> Response:
     return json_answer({"brokerUrl": node.service_url, "brokerUrlTls": "", "httpUrl": node.http_url, "httpUrlTls": ""})
 
 
+async def lookup_bundle(request: Request) -> Response:
+    """The range of hashes that the topic's bundle has: there is one bundle, of all."""
+    node_of(request).broker.namespaces.require(topic_name(request).namespace_name)
+    return text_answer("_".join(BUNDLES["boundaries"]))
+
+
 ROUTES = [
     Route("/admin/v2/brokers", list_brokers),
     Route("/admin/v2/brokers/health", health),
     Route("/admin/v2/brokers/ready", health),
     Route("/admin/v2/brokers/leaderBroker", leader_broker),
     Route("/admin/v2/brokers/version", version),
-    Route("/admin/v2/brokers/{cluster}", list_brokers),
+    *dynamic_configuration.ROUTES,
+    Route("/admin/v2/brokers/{cluster}", list_brokers_of_cluster),
     Route("/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}", lookup_topic),
+    Route("/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}/bundle", lookup_bundle),
+    Route("/lookup/v2/topic/non-persistent/{tenant}/{namespace}/{topic}/bundle", lookup_bundle),
     Route("/lookup/v2/topic/non-persistent/{tenant}/{namespace}/{topic}", lookup_topic),
 ]

@@ -55,6 +55,7 @@ def _cursor(topic: Topic, subscription: Subscription) -> dict[str, Any]:
     return {
         "markDeletePosition": str(cursor.mark_delete),
         "readPosition": str(read_position),
+        "messagesConsumedCounter": topic.log.entries_added - subscription.backlog_entries(),
         "individuallyDeletedMessages": _runs(subscription),
         "numberOfEntriesSinceFirstNotAckedMessage": topic.log.count_entries(
             cursor.mark_delete, topic.log.last_confirmed

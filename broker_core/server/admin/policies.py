@@ -30,7 +30,6 @@ from broker_core.broker.policies import (
     BacklogQuota,
     DelayedDelivery,
     Policies,
-    Quotas,
     Retention,
     retention_of,
 )
@@ -323,19 +322,14 @@ class _QuotaBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
 async def get_quotas(request: Request) -> Response:
     level, policies = _Level(request), broker_of(request).policies
     quotas = level.read().backlog_quota_map or {}
-    if not level.of_topic:
-        return json_answer(quota_answers(policies.quotas_of_namespace(namespace_name(request))))
-    if not quotas and flag(request, "applied"):
-        return json_answer(quota_answers(policies.quotas_of(existing_topic(request))))
-    return json_answer({kind: _quota_answer(quota) for kind, quota in quotas.items()})
+    if not quotas and level.of_topic and flag(request, "applied"):
+        applied = policies.quotas_of(existing_topic(request))
+        quotas = {"destination_storage": applied.size, "message_age": applied.age}
+    return json_answer({kind: quota_answer(quota) for kind, quota in quotas.items()})
 
 
-def quota_answers(quotas: Quotas) -> dict[str, object]:
-    """Both quotas. As in Pulsar a namespace shows those of the broker where it has none of its own."""
-    return {"destination_storage": _quota_answer(quotas.size), "message_age": _quota_answer(quotas.age)}
-
-
-def _quota_answer(quota: BacklogQuota) -> dict[str, object]:
+def quota_answer(quota: BacklogQuota) -> dict[str, object]:
+    """One backlog quota; the older clients call its size ``limit``."""
     size = quota.limit_bytes
     return {"limit": size, "limitSize": size, "limitTime": quota.limit_s, "policy": quota.policy}
 

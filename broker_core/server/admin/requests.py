@@ -21,7 +21,7 @@ from broker_core.base.names import NamespaceName, TopicName, check_subscription_
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.broker.broker import Broker
 from broker_core.broker.topic import Topic
-from broker_core.server.admin.answers import BadRequestError, Outcome, RefusedError, all_done
+from broker_core.server.admin.answers import BadRequestError, MissingError, Outcome, RefusedError, all_done
 from broker_core.server.admin.bodies import decoded
 from broker_core.server.session import Node
 
@@ -171,6 +171,15 @@ def partitions_count(request: Request) -> int:
     if not count:
         raise TopicNotFoundError(f"{name} is not a partitioned topic")
     return count
+
+
+def existing_cluster(request: Request) -> str:
+    """The cluster in the path, of which there is one."""
+    cluster = part(request, "cluster")
+    ours = node_of(request).settings.cluster_name
+    if cluster != ours:
+        raise MissingError(f"cluster {cluster[:80]!r} does not exist; this broker is the cluster {ours!r}")
+    return cluster
 
 
 def subscription_name(request: Request) -> str:

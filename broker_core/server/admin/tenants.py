@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from broker_core.base.errors import NotAllowedError
 from broker_core.broker.broker import TopicsMode
-from broker_core.broker.policies import NO_POLICIES, Policies
+from broker_core.broker.policies import NO_POLICIES
 from broker_core.server.admin.answers import (
     BadRequestError,
     ConflictError,
@@ -22,10 +22,11 @@ from broker_core.server.admin.answers import (
     json_answer,
     text_answer,
 )
-from broker_core.server.admin.policies import quota_answers
+from broker_core.server.admin.namespace_object import BUNDLES, namespace_object, policies_asked_for
 from broker_core.server.admin.requests import (
     body,
     broker_of,
+    existing_cluster,
     flag,
     namespace_name,
     node_of,
@@ -33,18 +34,12 @@ from broker_core.server.admin.requests import (
     used_topics_of_namespace,
 )
 
-_NO_CONFIG: dict[str, Any] = {}
 
-_OF_CLUSTERS: Final = frozenset(
-    {
-        *("auth_policies", "replication_clusters", "allowed_clusters", "bundles", "clusterDispatchRate"),
-        *("topicDispatchRate", "subscriptionDispatchRate", "replicatorDispatchRate", "clusterSubscribeRate"),
-        *("publishMaxMessageRate", "latency_stats_sample_rate", "deleted", "encryption_required", "migrated"),
-        *("subscription_auth_mode", "offload_threshold", "offload_threshold_in_seconds"),
-        *("schema_compatibility_strategy", "is_allow_auto_update_schema", "schema_validation_enforced"),
-    }
-)
-"""Fields of Pulsar's object that admin tools send along and that mean nothing on a single node."""
+class TenantObject(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """Pulsar's object of a tenant. The roles are kept and shown; nobody has to be one of them here."""
+
+    admin_roles: list[str] | None = None
+    allowed_clusters: list[str] | None = None
 
 
 async def list_clusters(request: Request) -> Response:
@@ -55,8 +50,7 @@ async def list_clusters(request: Request) -> Response:
 async def get_cluster(request: Request) -> Response:
     """Where the one cluster is reached."""
     node = node_of(request)
-    if part(request, "cluster") != node.settings.cluster_name:
-        raise MissingError(f"cluster {part(request, 'cluster')!r} does not exist")
+    existing_cluster(request)
     return json_answer({"serviceUrl": node.http_url, "brokerServiceUrl": node.service_url})
 
 
@@ -74,16 +68,17 @@ async def list_tenants(request: Request) -> Response:
 
 
 async def get_tenant(request: Request) -> Response:
-    """One tenant."""
-    _existing_tenant(request)
-    return json_answer({"adminRoles": [], "allowedClusters": [node_of(request).settings.cluster_name]})
+    """The roles that may administer a tenant, as they were given, and the clusters that it may use: this one."""
+    config = broker_of(request).namespaces.tenant(_existing_tenant(request))
+    clusters = [node_of(request).settings.cluster_name]
+    return json_answer({"adminRoles": [], "allowedClusters": clusters, **config})
 
 
 async def put_tenant(request: Request) -> Response:
     """Create a tenant."""
     tenant = part(request, "tenant")
     namespaces = broker_of(request).namespaces
-    config = await body(request, dict[str, Any], _NO_CONFIG)
+    config = await _tenant_body(request)
     if tenant in namespaces.tenants():
         raise ConflictError(f"tenant {tenant!r} exists already")
     try:
@@ -91,6 +86,25 @@ async def put_tenant(request: Request) -> Response:
     except NotAllowedError as error:
         raise RefusedError(412, str(error)) from error
     return done()
+
+
+async def update_tenant(request: Request) -> Response:
+    """Replace the roles of a tenant."""
+    config = await _tenant_body(request)
+    broker_of(request).namespaces.change_tenant(_existing_tenant(request), config)
+    return done()
+
+
+async def _tenant_body(request: Request) -> dict[str, Any]:
+    """What is kept of a tenant. Pulsar asks for the clusters, too."""
+    wish: Any = await body(request, TenantObject | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
+    ours = node_of(request).settings.cluster_name
+    if wish is None or not wish.allowed_clusters:
+        raise RefusedError(412, f"the request names no clusters; send allowedClusters, which is [{ours!r}] here")
+    if strange := [each for each in wish.allowed_clusters if each != ours]:
+        raise RefusedError(412, f"cluster {strange[0][:80]!r} does not exist; this broker is the cluster {ours!r}")
+    found: dict[str, Any] = msgspec.to_builtins(wish)
+    return found
 
 
 async def delete_tenant(request: Request) -> Response:
@@ -116,20 +130,17 @@ async def list_namespaces(request: Request) -> Response:
 
 
 async def get_namespace(request: Request) -> Response:
-    """Everything that is set for the namespace, and the cluster, in one object."""
+    """Everything that is set for the namespace, the cluster and the bundle, in one object."""
     broker, name = broker_of(request), namespace_name(request)
     broker.namespaces.require(name)
-    policies = msgspec.to_builtins(broker.policies.of_namespace(name))
-    empty: dict[str, Any] = {"properties": {}, "subscription_types_enabled": []}
-    quotas = {"backlog_quota_map": quota_answers(broker.policies.quotas_of_namespace(name))}
-    clusters = {"replication_clusters": [node_of(request).settings.cluster_name]}
-    return json_answer({**clusters, **empty, **policies, **quotas})
+    return json_answer(namespace_object(broker, name))
 
 
 async def put_namespace(request: Request) -> Response:
-    """Create a namespace, with policies if the body has any."""
+    """Create a namespace, with policies if the body has any. What would not be kept is refused."""
     broker, name = broker_of(request), namespace_name(request)
-    policies = await _policies_body(request)
+    content: Any = await body(request, dict[str, Any] | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
+    policies = policies_asked_for(content or {}, node_of(request).settings.cluster_name)
     if broker.namespaces.exists(name):
         raise ConflictError(f"namespace {str(name)!r} exists already")
     try:
@@ -142,22 +153,10 @@ async def put_namespace(request: Request) -> Response:
     return done()
 
 
-async def _policies_body(request: Request) -> Policies:
-    content = await body(request, dict[str, Any] | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
-    given = {field: value for field, value in (content or {}).items() if field not in _OF_CLUSTERS}
-    unknown = set(given) - {field.encode_name for field in msgspec.structs.fields(Policies)}
-    if unknown:
-        raise BadRequestError(f"a namespace has no policy {min(unknown)!r}")
-    try:
-        return msgspec.convert(given, Policies)
-    except msgspec.ValidationError as error:
-        raise BadRequestError(f"the policies cannot be read: {error}") from error
-
-
 async def delete_namespace(request: Request) -> Response:
     """Delete a namespace that has no topics; `?force=true` deletes them too, where that is allowed."""
     force = flag(request, "force")
-    if force and not node_of(request).settings.force_delete_namespace_allowed:
+    if force and not broker_of(request).policies.settings.force_delete_namespace_allowed:
         raise RefusedError(405, "deleting a namespace by force is not allowed; set forceDeleteNamespaceAllowed=true")
     broker = broker_of(request)
     if force:
@@ -226,6 +225,12 @@ async def list_namespace_topics(request: Request) -> Response:
     return json_answer(broker_of(request).topics_of(namespace_name(request), known))
 
 
+async def get_bundles(request: Request) -> Response:
+    """The bundles of a namespace: one."""
+    broker_of(request).namespaces.require(namespace_name(request))
+    return json_answer(BUNDLES)
+
+
 async def unload_namespace(request: Request) -> Response:
     """Unload every topic of it that is loaded, stored or not."""
     broker, name = broker_of(request), namespace_name(request)
@@ -245,6 +250,7 @@ ROUTES = [
     Route("/admin/v2/tenants", list_tenants),
     Route("/admin/v2/tenants/{tenant}", get_tenant),
     Route("/admin/v2/tenants/{tenant}", put_tenant, methods=["PUT"]),
+    Route("/admin/v2/tenants/{tenant}", update_tenant, methods=["POST"]),
     Route("/admin/v2/tenants/{tenant}", delete_tenant, methods=["DELETE"]),
     Route("/admin/v2/namespaces/{tenant}", list_namespaces),
     Route(_N, get_namespace),
@@ -257,5 +263,6 @@ ROUTES = [
     Route(f"{_N}/property/{{key}}", get_property),
     Route(f"{_N}/property/{{key}}", remove_property, methods=["DELETE"]),
     Route(f"{_N}/property/{{key}}/{{value}}", set_property, methods=["PUT"]),
+    Route(f"{_N}/bundles", get_bundles),
     Route(f"{_N}/unload", unload_namespace, methods=["PUT"]),
 ]

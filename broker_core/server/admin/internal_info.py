@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept about a topic: its ledgers and how far its subscriptions have acknowledged, as stored.
+
+Beside ``internal_stats``, which also tells what is going on. Source: Pulsar docs, "Admin API - topics - internal info".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from broker_core.base.positions import Position
+from broker_core.broker.stats import iso_time
+from broker_core.broker.topic import Topic
+from broker_core.server.admin.answers import json_answer
+from broker_core.server.admin.requests import broker_of, existing_topic, used_topics
+from broker_core.storage.ledger import LedgerInfo
+
+_VERSION: Final = 1
+_NO_LEDGER: Final = -1
+"""Cursors lie in one log for all of them."""
+
+
+async def get_internal_info(request: Request) -> Response:
+    """The ledgers and cursors that are kept; of a partitioned topic those of each partition that was ever used."""
+    topics = used_topics(request)
+    if not broker_of(request).is_partitioned(existing_topic(request)):
+        return json_answer(_info(topics[0]))
+    return json_answer({"version": 0, "partitions": {str(topic.name): _info(topic) for topic in topics}})
+
+
+def _info(topic: Topic) -> dict[str, Any]:
+    ledgers = topic.log.ledgers()
+    changed_ms = max([topic.created_ms, *(each.created_ms for each in ledgers)])
+    return {
+        "version": _VERSION,
+        "creationDate": iso_time(topic.created_ms),
+        "modificationDate": iso_time(changed_ms),
+        "ledgers": [_ledger(each) for each in ledgers],
+        "cursors": {name: _cursor(each.cursor.mark_delete) for name, each in topic.subscriptions.items()},
+    }
+
+
+def _ledger(info: LedgerInfo) -> dict[str, Any]:
+    """As in Pulsar the numbers of one that is still written to are in the internal stats only."""
+    numbers = {"entries": info.entries, "size": info.size_bytes} if info.closed else {}
+    return {"ledgerId": info.id, **numbers, "timestamp": info.last_ms if info.closed else 0, "isOffloaded": False}
+
+
+def _cursor(mark_delete: Position) -> dict[str, Any]:
+    place = {"ledgerId": mark_delete.ledger, "entryId": mark_delete.entry}
+    return {"version": _VERSION, "cursorsLedgerId": _NO_LEDGER, "markDelete": place}
+
+
+ROUTES = [Route("/admin/v2/persistent/{tenant}/{namespace}/{topic}/internal-info", get_internal_info)]

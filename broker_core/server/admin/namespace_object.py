@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pulsar's object of a namespace, as it is created with and as it is shown.
+
+Owns which of its fields are policies of this broker, which are taken only where they ask for nothing (a single node has
+no rates between clusters, no schemas, no offloading), and what those show. Whatever would not be kept is refused.
+Source: Pulsar docs, "Admin API - namespaces".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from broker_core.base.names import NamespaceName
+from broker_core.broker.broker import Broker
+from broker_core.broker.policies import Policies
+from broker_core.server.admin.answers import BadRequestError, RefusedError
+from broker_core.server.admin.bodies import converted
+from broker_core.server.admin.policies import quota_answer
+
+BUNDLES: Final[dict[str, Any]] = {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}
+"""Of the hashes of topics: one range, for one broker serves all."""
+
+_NOTHING: Final[dict[str, Any]] = {
+    "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+    "allowed_clusters": [],
+    **{
+        rate: {}
+        for rate in (
+            *("clusterDispatchRate", "topicDispatchRate", "subscriptionDispatchRate", "replicatorDispatchRate"),
+            *("clusterSubscribeRate", "publishMaxMessageRate", "latency_stats_sample_rate"),
+        )
+    },
+    "deleted": False,
+    "encryption_required": False,
+    "subscription_auth_mode": "None",
+    "offload_threshold": -1,
+    "offload_threshold_in_seconds": -1,
+    "schema_compatibility_strategy": "UNDEFINED",
+    "is_allow_auto_update_schema": True,
+    "schema_validation_enforced": False,
+    "migrated": False,
+}
+"""Fields that are always shown, with the only value that they can have."""
+
+_NOT_SHOWN: Final[dict[str, Any]] = {
+    "antiAffinityGroup": "",
+    "schema_auto_update_compatibility_strategy": "Full",  # what admin libraries send that were asked for nothing
+    **dict.fromkeys(
+        (
+            *("persistence", "compaction_threshold", "offload_policies", "offload_deletion_lag_ms", "entryFilters"),
+            *("inactive_topic_policies", "resource_group_name", "dispatcherPauseOnAckStatePersistentEnabled"),
+        )
+    ),
+}
+"""Fields that are shown where they are set, which they cannot be; and what a client may send that asks for nothing."""
+
+_CLUSTERS: Final = ("replication_clusters", "allowed_clusters")
+
+
+def namespace_object(broker: Broker, name: NamespaceName) -> dict[str, Any]:
+    """Everything that is set for an existing namespace, and what it has without being asked."""
+    policies = broker.policies.of_namespace(name)
+    quotas = {kind: quota_answer(quota) for kind, quota in (policies.backlog_quota_map or {}).items()}
+    return {
+        **_NOTHING,
+        "replication_clusters": [broker.policies.settings.cluster_name],
+        "bundles": BUNDLES,
+        "properties": {},
+        "subscription_types_enabled": [],
+        **msgspec.to_builtins(policies),
+        "backlog_quota_map": quotas,
+    }
+
+
+def policies_asked_for(content: dict[str, Any], cluster: str) -> Policies:
+    """The policies of a new namespace; a refusal if it would have something that this broker cannot keep.
+
+    The number of bundles is no wish: Pulsar's brokers change it by themselves, and here there is one.
+    """
+    given = {field: value for field, value in content.items() if value is not None and field != "bundles"}
+    for field in _CLUSTERS:
+        _check_clusters(given.pop(field, []), cluster)
+    for field, nothing in {**_NOTHING, **_NOT_SHOWN}.items():
+        if (value := given.pop(field, nothing)) != nothing and not _is_empty(value):
+            raise BadRequestError(
+                f"{field} of {str(value)[:80]!r} cannot be kept: this broker does nothing about it; leave it out"
+            )
+    unknown = set(given) - {field.encode_name for field in msgspec.structs.fields(Policies)}
+    if unknown:
+        raise BadRequestError(f"a namespace has no policy {min(unknown)!r}")
+    try:
+        policies: Policies = converted(given, Policies)
+    except msgspec.ValidationError as error:
+        raise BadRequestError(f"the policies cannot be read: {error}") from error
+    return policies
+
+
+def _is_empty(value: object) -> bool:
+    """A map in which nothing is named, at any depth that Pulsar's have."""
+    return isinstance(value, dict) and all(each == {} for each in value.values())
+
+
+def _check_clusters(clusters: object, ours: str) -> None:
+    if clusters not in ([], [ours]):
+        raise RefusedError(403, f"{str(clusters)[:80]} is not the cluster of this broker, [{ours!r}]")
