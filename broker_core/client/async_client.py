@@ -74,6 +74,19 @@ class AsyncClient:
         except TopicNotFoundError:
             return 0
 
+    async def existing_partitions(self, topic: str) -> int | None:
+        """How many partitions ``topic`` has, 0 if it is not partitioned; None if it does not exist. Creates nothing."""
+        name = TopicName.parse(topic)
+        try:
+            count = await self._retried(
+                lambda: self._network.lookup.partitions(name, create=False), f"partitions of {name}"
+            )
+        except TopicNotFoundError:
+            return None
+        if count or await self._retried(self._network.lookup.tells_missing_topics, f"what tells whether {name} exists"):
+            return count
+        return 0 if str(name) in await self.topics_of(str(name.namespace_name)) else None
+
     async def partition_names(self, topic: str) -> list[str]:
         """Full names of the partitions of ``topic``, or its own if it has none."""
         name = TopicName.parse(topic)
@@ -206,17 +219,21 @@ class AsyncClient:
         return await self._probes.position_of_index(TopicName.parse(topic), index, low, high)
 
     async def open_cursor(
-        self, topic: str, subscription: str, start: Position | InitialPosition = "earliest"
+        self,
+        topic: str,
+        subscription: str,
+        start: Position | InitialPosition = "earliest",
+        *,
+        must_exist: bool = False,
     ) -> AsyncCursor:
         """A durable subscription of a plain topic or one partition that is acknowledged but not read.
 
         A new one begins at ``start``; one that has acknowledged anything stays where it is. ConsumerBusyError if it is
-        in use.
+        in use; TopicNotFoundError, and with ``must_exist`` SubscriptionNotFoundError, if it is not there.
         """
         name = TopicName.parse(topic)
-        cursor = AsyncCursor(
-            self._network, self._probes, name, subscription, "earliest" if isinstance(start, Position) else start
-        )
+        initial: InitialPosition = "earliest" if isinstance(start, Position) else start
+        cursor = AsyncCursor(self._network, self._probes, name, subscription, initial, must_exist=must_exist)
         await cursor.open()
         self._keep(cursor)
         try:

@@ -59,6 +59,11 @@ class Attachment:
         self._change: asyncio.Future[None] | None = None
         self._last_failure: PulsarishError | None = None
 
+    @property
+    def end(self) -> PulsarishError | None:
+        """Why there will be no other attempt: given up or closed; None as long as there may be."""
+        return self._end
+
     async def open(self, timeout_s: float) -> None:
         """Attach for the first time, within ``timeout_s``; raises why it is impossible."""
         await retrying(self._attach_once, self._what, timeout_s, self._network.new_backoff())

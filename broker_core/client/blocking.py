@@ -75,6 +75,10 @@ class Client:
         """How many partitions ``topic`` has, 0 if it is not partitioned or does not exist. Creates nothing."""
         return self._thread.run(self._client.partitions(topic))
 
+    def existing_partitions(self, topic: str) -> int | None:
+        """How many partitions ``topic`` has, 0 if it is not partitioned; None if it does not exist. Creates nothing."""
+        return self._thread.run(self._client.existing_partitions(topic))
+
     def partition_names(self, topic: str) -> list[str]:
         """Full names of the partitions of ``topic``, or its own if it has none."""
         return self._thread.run(self._client.partition_names(topic))
@@ -190,14 +194,21 @@ class Client:
         return self._thread.run(self._client.position_of_index(topic, index, low, high))
 
     def open_cursor(
-        self, topic: str, subscription: str, start: Position | InitialPosition = "earliest"
+        self,
+        topic: str,
+        subscription: str,
+        start: Position | InitialPosition = "earliest",
+        *,
+        must_exist: bool = False,
     ) -> CursorHandle:
         """A durable subscription of a plain topic or one partition that is acknowledged but not read.
 
         A new one begins at ``start``: the entry there is its first unacknowledged one. One that has acknowledged
-        anything stays where it is. ConsumerBusyError if it is in use.
+        anything stays where it is. ConsumerBusyError if it is in use; TopicNotFoundError, and with ``must_exist``
+        SubscriptionNotFoundError, if it is not there. One that is deleted later ends the handle with that error.
         """
-        return CursorHandle.of(self._thread, self._client.open_cursor(topic, subscription, start))
+        making = self._client.open_cursor(topic, subscription, start, must_exist=must_exist)
+        return CursorHandle.of(self._thread, making)
 
     def close(self) -> None:
         """Close everything made from this client, then its connections. Harmless if closed.

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import Position
 from broker_core.client.blocking_handles import Handle, take_room
 from broker_core.client.cursor_handle import AsyncCursor, CursorLook, OnNews
@@ -87,6 +88,11 @@ class EntryWriter(Handle["AsyncEntryWriter"]):
 
 class CursorHandle(Handle[AsyncCursor]):
     """A durable subscription that is acknowledged but not read."""
+
+    @property
+    def failure(self) -> PulsarishError | None:
+        """Why this handle has ended, None while it is in use."""
+        return self._inner.failure
 
     def ack_through(self, position: Position) -> None:
         """Acknowledge every entry up to and including ``position``; returns when the broker has confirmed it."""

@@ -6,16 +6,25 @@ cumulative ack says the same however often it is sent.
 
 Who reads through other means learns here that there is something new: ``expect`` grants one permit, so that the broker
 pushes the first entry that is not acknowledged, and nothing behind it. An ack takes the broker over what it covers, so
-a reader that has acknowledged everything is pushed what is new. Invariant: each ``expect`` is answered once, by an
-entry or by the loss of the broker, and an entry that was pushed before is paid for by the next ``expect``.
+a reader that has acknowledged everything is pushed what is new. Invariants: each ``expect`` is answered once, by an
+entry or by the loss of the broker, and an entry that was pushed before is paid for by the next ``expect``. No topic is
+created; a subscription that was deleted is not made anew behind the owner's back, as SUBSCRIBE does, but ends the
+cursor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, TypeVar
 
-from broker_core.base.errors import ConsumerBusyError, PulsarishError
+from broker_core.base.errors import (
+    ConnectionLostError,
+    ConsumerBusyError,
+    ConsumerNotFoundError,
+    PulsarishError,
+    SubscriptionNotFoundError,
+)
 from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import Position
 from broker_core.client.attachment import Attachment
@@ -25,11 +34,14 @@ from broker_core.client.network import Network
 from broker_core.client.probes import LastEntry, Probes, last_of
 from broker_core.client.retrying import retrying
 from broker_core.client.subscribing import Subscribing, flow, last_message_id, leave, register
+from broker_core.client.subscription_check import is_subscription_there
 from broker_core.wire.commands import message_id, read_position
 from broker_core.wire.entry import messages_of, split_broker_entry
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+T = TypeVar("T")
 
 OnNews = Callable[[Position | None], None]
 """Called on the loop's thread with the position of an entry that came, or with None: the broker was lost."""
@@ -51,22 +63,37 @@ class AsyncCursor:
     """Holds a subscription of one topic or partition. Made by ``AsyncClient.open_cursor``."""
 
     def __init__(
-        self, network: Network, probes: Probes, topic: TopicName, subscription: str, initial_position: InitialPosition
+        self,
+        network: Network,
+        probes: Probes,
+        topic: TopicName,
+        subscription: str,
+        initial_position: InitialPosition,
+        *,
+        must_exist: bool = False,
     ) -> None:
+        """``must_exist``: a subscription that is not there is a SubscriptionNotFoundError, and is not made."""
         self.topic = topic
         self.subscription = check_subscription_name(subscription)
         self._network = network
         self._probes = probes
         self._initial_position = initial_position
+        self._must_exist = must_exist
         self._id = network.next_consumer_id()
         self._acked: Position | None = None
         self._permits = 0  # That the broker has; below 0 after a batch.
         self._expecting: OnNews | None = None
+        self._detached: asyncio.Future[None] = network.loop.create_future()
         self._attachment = Attachment(network, topic, self, f"subscription {subscription!r} of {topic}")
 
     async def open(self) -> None:
         """Subscribe; ConsumerBusyError says what to do if the subscription is in use."""
         await self._attachment.open(self._network.config.operation_timeout_s)
+
+    @property
+    def failure(self) -> PulsarishError | None:
+        """Why this cursor has ended, None while it is in use. May be asked on any thread."""
+        return self._attachment.end
 
     async def ack_through(self, position: Position) -> None:
         """Acknowledge every entry up to and including ``position``; returns when the broker has confirmed it."""
@@ -112,7 +139,7 @@ class AsyncCursor:
     async def _last_message_id(self) -> pb.CommandGetLastMessageIdResponse:
         async def attempt() -> pb.CommandGetLastMessageIdResponse:
             connection = await self._attachment.attached(self._network.config.operation_timeout_s)
-            return await last_message_id(connection, self._id)
+            return await self._answer(last_message_id(connection, self._id))
 
         timeout_s = self._network.config.operation_timeout_s
         what = f"position of subscription {self.subscription!r} of {self.topic}"
@@ -132,22 +159,50 @@ class AsyncCursor:
             message_id=[message_id(position, self.topic.partition_index)],
             request_id=request_id,
         )
-        await connection.request(BaseCommand(type=BaseCommand.ACK, ack=ack), request_id)
+        await self._answer(connection.request(BaseCommand(type=BaseCommand.ACK, ack=ack), request_id))
+
+    async def _answer(self, request: Coroutine[Any, Any, T]) -> T:
+        """The broker's answer; ConnectionLostError as soon as the cursor is detached.
+
+        A request that crosses the broker's goodbye is answered with an error, or by Apache Pulsar not at all.
+        """
+        asking = self._network.loop.create_task(request)
+        try:
+            await asyncio.wait((asking, self._detached), return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return asking.result()
+        except ConsumerNotFoundError as crossed:
+            raise ConnectionLostError(f"{self.topic} was closed: {crossed.message}") from crossed
+        finally:
+            asking.cancel()
+        raise ConnectionLostError(f"subscription {self.subscription!r} of {self.topic} was detached")
 
     # ------------------------------------------------------------------------------------------ the broker's side
 
     async def attach(self, connection: Connection) -> None:
         self._permits = 0
+        self._detached = self._network.loop.create_future()
         request = Subscribing(
-            topic=self.topic, subscription=self.subscription, initial_position=self._initial_position
-        )  # fmt: skip
+            topic=self.topic,
+            subscription=self.subscription,
+            initial_position=self._initial_position,
+            create_topic=False,
+        )
         try:
+            if self._must_exist:
+                await self._check_existence(connection)
             await register(connection, self._id, self, request)
         except ConsumerBusyError as busy:
             raise ConsumerBusyError(
                 f"subscription {self.subscription!r} of {self.topic} is in use by another consumer",
                 hint="stop the other consumer or query, or choose another subscription name",
             ) from busy
+        self._must_exist = True
+
+    async def _check_existence(self, connection: Connection) -> None:
+        visitor_id = self._network.next_consumer_id()
+        if not await is_subscription_there(connection, visitor_id, self.topic, self.subscription):
+            raise SubscriptionNotFoundError(f"subscription {self.subscription!r} of {self.topic} does not exist")
 
     def message(self, head: MessageHead, body: bytes) -> None:
         """It stays unacknowledged: who reads the topic acknowledges it with all that it has read."""
@@ -164,6 +219,8 @@ class AsyncCursor:
         """Says nothing about acknowledging."""
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
+        if not self._detached.done():
+            self._detached.set_result(None)
         self._attachment.detached(connection, reason, address)
         self._tell(None)
 

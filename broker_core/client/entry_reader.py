@@ -149,6 +149,7 @@ class AsyncEntryReader:
             topic=self.topic,
             subscription=self._subscription,
             durable=False,
+            create_topic=False,
             initial_position="earliest",
             start=self._arriving_at,
         )

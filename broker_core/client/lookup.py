@@ -73,6 +73,11 @@ class Lookup:
             raise ServiceNotReadyError(f"{connection.address} cannot tell the partitions of {topic}")
         return answer.partitions
 
+    async def tells_missing_topics(self) -> bool:
+        """Whether ``partitions`` raises TopicNotFoundError for every topic that does not exist; else it may be 0."""
+        connection = await self.service_connection()
+        return connection.features.supports_get_partitioned_metadata_without_auto_creation
+
     async def known_broker_of(self, topic: TopicName) -> BrokerAddress:
         """The broker that served ``topic`` last, else the one that a lookup names.
 

@@ -91,7 +91,11 @@ class Probe:
         target = await lookup.known_broker_of(self._topic)
         connection = await lookup.connect(target)
         request = Subscribing(
-            topic=self._topic, subscription=reader_subscription("probe"), durable=False, start=self._start
+            topic=self._topic,
+            subscription=reader_subscription("probe"),
+            durable=False,
+            create_topic=False,
+            start=self._start,
         )
         await register(connection, self._id, self, request, permits=permits)
         lookup.serves(self._topic, target)

@@ -10,6 +10,8 @@ import pytest
 from broker_core.base.errors import (
     AlreadyClosedError,
     ConsumerBusyError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
     UnsupportedVersionError,
     UsageError,
 )
@@ -284,6 +286,29 @@ def test_a_new_cursor_begins_where_it_is_told(service: Service, client: Client, 
             assert values(take(consumer, 50 - 10 * number)) == numbered(10 * number, 50)
     client.open_cursor(topic, "end", behind(client, topic)).close()
     assert_nothing_comes(client.subscribe(topic, "end"))
+
+
+def test_a_cursor_does_not_make_what_was_deleted_anew(
+    service: Service, client: Client, new_topic: Callable[[], str]
+) -> None:
+    """Whoever follows a checkpoint must learn that nothing has kept its data: SUBSCRIBE makes what is missing."""
+    topic = new_topic()
+    path = topic.replace("://", "/")
+    with pytest.raises(TopicNotFoundError):
+        client.open_cursor(topic, "job")
+    send(client, topic, 10)
+    with pytest.raises(SubscriptionNotFoundError, match=r"'job'.*does not exist"):
+        client.open_cursor(topic, "job", must_exist=True)
+    client.open_cursor(topic, "job").close()
+    with client.open_cursor(topic, "job", must_exist=True) as cursor:
+        service.admin("PUT", f"{path}/unload")
+        assert cursor.mark_delete() is not None
+        assert cursor.failure is None
+        service.admin("DELETE", f"{path}/subscription/job?force=true")
+        with pytest.raises(SubscriptionNotFoundError):
+            cursor.mark_delete()
+        assert isinstance(cursor.failure, SubscriptionNotFoundError)
+        assert json.loads(service.admin("GET", f"{path}/subscriptions")) == []
 
 
 def test_topics_and_partitions_are_told(service: Service, client: Client, new_topic: Callable[[], str]) -> None:
