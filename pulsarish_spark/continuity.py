@@ -2,14 +2,16 @@
 """Finding lost messages while a range is read: does it start, go on and end where it should?
 
 Entry numbers are dense within a ledger, and message indexes are dense in a topic where the broker exposes them. At the
-change to a new ledger only indexes can tell whether something is missing.
+change to a new ledger without indexes the broker is asked whether it knows the last entry read as the last one there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from broker_core.base.positions import Position
 from broker_core.wire.entry import EntryRef
+from pulsarish_spark.agreement import follows
 from pulsarish_spark.entries import behind, offset_of
 from pulsarish_spark.loss import LossPolicy, lost_gap, lost_tail, lost_topic
 from pulsarish_spark.offsets import Offset
@@ -17,9 +19,15 @@ from pulsarish_spark.planning import EntryRange
 
 
 class Continuity:
-    """Watches the entries of one range go by and reports what is missing to the policy."""
+    """Watches the entries of one range go by and reports what is missing to the policy.
 
-    def __init__(self, wanted: EntryRange, end: Offset, policy: LossPolicy) -> None:
+    ``before`` tells the last entry before a position that the broker knows.
+    """
+
+    def __init__(
+        self, wanted: EntryRange, end: Offset, policy: LossPolicy, before: Callable[[Position], Position]
+    ) -> None:
+        self._before = before
         self._key = wanted.key
         self._next = wanted.start._replace(batch=0)
         if wanted.start.message_index >= 0:
@@ -58,7 +66,7 @@ class Continuity:
         elif found.position == wanted.position:
             return
         else:
-            missing = -1 if entry.ledger == wanted.position.ledger or entry.entry > 0 else 0
+            missing = -1 if entry.entry > 0 or not self._ends_a_ledger(wanted, found) else 0
         if missing:
             self._policy.report(lost_gap(self._key, self._text(wanted), self._text(found), missing))
 
@@ -69,7 +77,12 @@ class Continuity:
         same_ledger = self._next.position.ledger == end.position.ledger
         if same_ledger:
             return -1 if self._next.position.entry < end.position.entry else 0
-        return -1 if end.position.entry > 0 else 0
+        return -1 if end.position.entry > 0 or not self._ends_a_ledger(self._next, end) else 0
+
+    def _ends_a_ledger(self, wanted: Offset, found: Offset) -> bool:
+        """Whether nothing was ever at ``wanted``, so that the first entry of another ledger may come instead."""
+        at = wanted.position
+        return at.ledger != found.position.ledger and follows(at, self._before(at))
 
     def _text(self, offset: Offset) -> str:
         return offset.text(self._key.partition)

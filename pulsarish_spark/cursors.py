@@ -15,7 +15,12 @@ from concurrent.futures import Future
 from typing import Final
 
 from broker_core.base.clock import SystemClock
-from broker_core.base.errors import ConsumerBusyError, NotAllowedError
+from broker_core.base.errors import (
+    ConsumerBusyError,
+    NotAllowedError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
+)
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client, CursorHandle
 from pulsarish_spark.offsets import Offset
@@ -37,20 +42,34 @@ class Cursors:
     """Opens cursors when partitions are first seen and acknowledges what Spark has committed."""
 
     def __init__(self, client: Client, subscription: str) -> None:
+        self.subscription = subscription
         self._client = client
-        self._subscription = subscription
         self._cursors: dict[str, CursorHandle] = {}
         self._acked: dict[str, Position] = {}
         self._pending: dict[str, tuple[Position, Future[None]]] = {}
 
-    def open(self, name: str, new_at: Word = "earliest") -> None:
-        """Make sure there is a cursor on partition ``name``; a new one begins at ``new_at``, an old one stays."""
+    def is_open(self, name: str) -> bool:
+        """Whether there is a cursor on partition ``name``."""
+        return name in self._cursors
+
+    def drop_ended(self) -> None:
+        """Forget the cursors whose subscription, or topic, was deleted under them."""
+        for name in [name for name, cursor in self._cursors.items() if cursor.failure is not None]:
+            self._cursors.pop(name).close()
+            self._acked.pop(name, None)
+            self._pending.pop(name, None)
+
+    def open(self, name: str, new_at: Word = "earliest", *, must_exist: bool = False) -> None:
+        """Make sure there is a cursor on partition ``name``; a new one begins at ``new_at``, an old one stays.
+
+        ``must_exist``: SubscriptionNotFoundError instead of a new one.
+        """
         if name in self._cursors:
             return
         deadline = _clock.monotonic() + TAKEOVER_S
         while True:
             try:
-                self._cursors[name] = self._client.open_cursor(name, self._subscription, new_at)
+                self._cursors[name] = self._client.open_cursor(name, self.subscription, new_at, must_exist=must_exist)
             except ConsumerBusyError as error:
                 if _clock.monotonic() > deadline:
                     raise self._busy(name) from error
@@ -87,9 +106,9 @@ class Cursors:
             name, (last, confirmed) = self._pending.popitem()
             try:
                 confirmed.result()
-            except NotAllowedError as error:
-                # The topic ends before it, so it was deleted or replaced. What that means for the query is said by
-                # whoever compares its end with the offset.
+            except (NotAllowedError, SubscriptionNotFoundError, TopicNotFoundError) as error:
+                # The topic ends before it, or it or the subscription was deleted. What that means for the query is
+                # decided by whoever reads on.
                 logger.warning("ack_refused topic=%s error=%s", name, error)
             else:
                 self._acked[name] = last
@@ -103,7 +122,7 @@ class Cursors:
     def _busy(self, name: str) -> ConsumerBusyError:
         return ConsumerBusyError(
             f"another query, or the other side of a join of this stream with itself, reads {name} under the "
-            f'subscription name "{self._subscription}"',
+            f'subscription name "{self.subscription}"',
             hint="give each query, and each side of such a join, a stream of its own with a name of its own: "
             '.option("subscriptionName", "my-query")',
         )

@@ -52,6 +52,13 @@ def lost_gap(partition: object, wanted: str, found: str, messages: int) -> str:
     return f"partition {partition} should go on at {wanted}, but the next message is {found}: {_count(messages)} lost"
 
 
+def lost_before(partition: object, wanted: str, found: str | None, why: str, entries: int) -> str:
+    """Checkpoint, subscription and broker disagree; so many entries are known to be missing, perhaps more."""
+    comes = "there is nothing at or behind it" if found is None else f"the next message is {found}"
+    known = f"at least {entries} {'entry' if entries == 1 else 'entries'}" if entries else _count(-1)
+    return f"partition {partition} should go on at {wanted}, but {comes}, and {why}: {known} lost"
+
+
 def lost_topic(partition: object, wanted: str, found: str) -> str:
     """Message indexes go back: these are other messages than those before."""
     return f"partition {partition} should go on at {wanted}, but {found} comes next: it was deleted or replaced"
@@ -75,3 +82,20 @@ def lost_chunks(partition: object, what: str) -> str:
 def lost_partition(partition: object, start: str) -> str:
     """A partition that was read does not exist any more."""
     return f"partition {partition}, to be read on at {start}, does not exist any more"
+
+
+def subscription_gone(partition: object, subscription: str, wanted: str) -> str:
+    """The subscription is made anew, and nothing is known to be lost."""
+    return (
+        f'subscription "{subscription}" of partition {partition} was deleted; it is made anew at {wanted}, '
+        "and what comes there is still known"
+    )
+
+
+def moved_ahead(partition: object, subscription: str, mark_delete: str, wanted: str) -> str:
+    """The subscription no longer keeps what is to be read, and all of it is still there."""
+    return (
+        f'subscription "{subscription}" of partition {partition} stands behind {mark_delete}, ahead of {wanted} where '
+        "reading goes on: somebody has skipped or reset it, or messages have expired; what is there is read, "
+        "but the broker may delete it any moment"
+    )

@@ -8,13 +8,16 @@ not tell). A position inside an entry, which only a user can ask for, is ``ledge
 The first end offset of a query also carries the resolved start, under ``"start"``, which is no full topic name. Spark
 asks a restarted query whose first batch is not committed for its initial offset again; ``latest`` would then lie behind
 the end that Spark has noted, and rows would be lost. So whoever plans a range prefers the start carried in its end.
+
+Where a batch stops before the end of a partition, ``"seen"`` carries that end: whoever goes on there knows of messages
+that must come.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from broker_core.base.errors import UsageError
@@ -23,6 +26,10 @@ from broker_core.base.positions import Position
 from pulsarish_spark.topics import TopicPartition
 
 _START: Final = "start"
+_SEEN: Final = "seen"
+NO_TOPICS: Final = frozenset({_START, _SEEN})
+"""What an offset holds beside its topics. Full names of topics look different."""
+
 _TEXT: Final = re.compile(r"(-?\d+):(-?\d+)(?::-?\d+:(\d+))?(?:@(\d+))?")
 
 OffsetJson = dict[str, Any]
@@ -73,16 +80,22 @@ Offsets = Mapping[TopicPartition, Offset]
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """What one Spark offset says; ``start`` only in the end of a query's first batch."""
+    """What one Spark offset says; ``start`` only in the end of a query's first batch.
+
+    ``seen``: the ends of partitions that had more when the offset was made.
+    """
 
     offsets: Offsets
     start: Offsets | None = None
+    seen: Offsets = field(default_factory=dict)
 
     def to_json(self) -> OffsetJson:
         """Plain JSON types, in the one order."""
         document = _to_map(self.offsets)
         if self.start is not None:
             document[_START] = _to_map(self.start)
+        if self.seen:
+            document[_SEEN] = _to_map(self.seen)
         return document
 
     @classmethod
@@ -90,8 +103,9 @@ class SourceOffset:
         """Read ``to_json()`` back; UsageError for an offset that this version cannot read."""
         try:
             start = document.get(_START)
-            topics = {topic: found for topic, found in document.items() if topic != _START}
-            return cls(_from_map(topics), None if start is None else _from_map(start))
+            topics = {topic: found for topic, found in document.items() if topic not in NO_TOPICS}
+            seen = _from_map(document.get(_SEEN, {}))
+            return cls(_from_map(topics), None if start is None else _from_map(start), seen)
         except (ValueError, AttributeError) as error:
             raise UsageError(
                 f"the checkpoint holds an offset that cannot be read: {error}",

@@ -276,7 +276,8 @@ OPTIONS: Final = (
         Side.READ,
         _flag,
         "false",
-        "Fail (default), or warn and go on, when messages between two offsets are gone.",
+        "Fail (default), or warn and go on, when messages that should be read are gone, or may be: the checkpoint, the "
+        "subscription and the broker disagree.",
     ),
     Option(
         "includeHeaders",
@@ -363,7 +364,7 @@ _REFUSED: Final = {
     "groupIdPrefix": _NAME_IT,
     "subscriptionPrefix": _NAME_IT,
     "admin.url": "is not needed: limits work over the binary protocol; remove it",
-    "waitingForNonExistedTopic": "is not needed: a stream creates its topic; remove it",
+    "waitingForNonExistedTopic": "is not needed: a stream waits for its topic; remove it",
     "allowDifferentTopicSchemas": "is not needed: values are read as bytes; remove it",
     "pollTimeoutMs": _NOT_NEEDED,
     "kafkaConsumer.pollTimeoutMs": _NOT_NEEDED,

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from pulsarish_spark.offsets import Offset, SourceOffset
+from pulsarish_spark.offsets import NO_TOPICS, Offset, SourceOffset
 from pulsarish_spark.topics import TopicPartition
 
 Lag = dict[TopicPartition, "PartitionLag"]
@@ -85,7 +85,7 @@ def _offset(document: Any) -> SourceOffset | None:
     """An offset of this format, or None for that of another source."""
     if isinstance(document, str):
         document = json.loads(document)
-    if not isinstance(document, Mapping) or not all("://" in key or key == "start" for key in document):
+    if not isinstance(document, Mapping) or not all("://" in key or key in NO_TOPICS for key in document):
         return None
     return SourceOffset.from_json(document)
 

@@ -9,7 +9,7 @@ of the query's kind. Knows no broker: ``resolve`` turns points into offsets.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
@@ -60,17 +60,26 @@ class OffsetSpec:
         """What is said of one partition."""
         return self.partitions.get(key) or self.topics.get(key.topic) or self.everywhere or default
 
-    def check_named(self, option: str, partitions: list[TopicPartition]) -> None:
-        """ConfigError if a topic or partition is named that the query does not read."""
-        topics = {key.topic for key in partitions}
+    def check_named(self, option: str, partitions: list[TopicPartition], missing: Collection[str] = ()) -> None:
+        """ConfigError if a topic or partition is named that the query does not read.
+
+        ``missing``: topics that it will read, and that do not exist yet; they have no ids.
+        """
+        topics = {key.topic for key in partitions} | set(missing)
         for topic in (*self.topics, *(key.topic for key in self.partitions)):
             if topic not in topics:
                 raise ConfigError(
                     f"option {option} names topic {topic}, which this query does not read",
                     hint=f"it reads {', '.join(sorted(topics))}",
                 )
-        for key in self.partitions:
-            if key not in partitions:
+        for key, point in self.partitions.items():
+            if key.topic in missing:
+                if not isinstance(point, str):
+                    raise ConfigError(
+                        f"option {option} names a message of {key.topic}, which does not exist",
+                        hint="check the name, or create the topic first",
+                    )
+            elif key not in partitions:
                 count = sum(1 for other in partitions if other.topic == key.topic)
                 raise ConfigError(
                     f"option {option} names partition {key.partition} of {key.topic}, which is not read",

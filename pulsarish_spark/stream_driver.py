@@ -10,21 +10,29 @@ does, or Spark would run empty batches for ever.
 
 from __future__ import annotations
 
-from typing import Final
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 
 from broker_core.base.clock import Clock, SystemClock
-from broker_core.base.errors import ConfigError, NotAllowedError, TopicNotFoundError
+from broker_core.base.errors import (
+    ConfigError,
+    NotAllowedError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
+)
 from broker_core.client import Client
 from pulsarish_spark.admission import admit
 from pulsarish_spark.broker_view import BrokerView
 from pulsarish_spark.cursors import Cursors
 from pulsarish_spark.cutting import plan_tasks
 from pulsarish_spark.index_notice import IndexNotice
-from pulsarish_spark.loss import LossPolicy, lost_end, lost_partition
+from pulsarish_spark.loss import LossPolicy, lost_partition
 from pulsarish_spark.news import News
 from pulsarish_spark.offsets import Offset, Offsets, SourceOffset
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.planning import EntryRange, TaskWish
+from pulsarish_spark.resuming import Place, Resuming
 from pulsarish_spark.start_spec import OffsetSpec
 from pulsarish_spark.starting import resolve_start, start_point
 from pulsarish_spark.topics import TopicPartition, discover
@@ -35,6 +43,15 @@ DISCOVERY_S: Final = 5.0
 NEWS_WAIT_S: Final = 0.1
 """How long ``latest`` waits for a first new message: Spark would ask again at once. No longer, for other sources of the
 same query wait meanwhile."""
+
+
+DELETION_S: Final = 10.0
+"""How long a topic may be neither there nor gone: Apache Pulsar deletes it step by step."""
+
+T = TypeVar("T")
+
+
+logger = logging.getLogger(__name__)
 
 
 class StreamDriver:
@@ -48,15 +65,18 @@ class StreamDriver:
         self._view = BrokerView(client)
         self._policy = LossPolicy(options.fail_on_data_loss)
         self._cursors = Cursors(client, options.subscription)
+        self._resuming = Resuming(client, self._view, self._cursors, self._policy)
         self._news = News(self._cursors, self._clock)
         self._notice = IndexNotice()
-        self._layout = discover(options.selection, client, missing_ok=True)
-        self._layout_at = self._clock.monotonic()
+        self._look_for_partitions()
+        for topic in self._layout.missing:
+            logger.warning("topic %s does not exist; the stream waits for it", topic)
         self._initial: SourceOffset | None = None
         self._planned = False  # Then nothing is first any more, even if it lies where a replayed batch made us begin.
         self._bounded = False
         self._target: Offsets | None = None
         self._newest: Offsets = {}
+        self._told_missing: set[TopicPartition] = set()
 
     # -- what Spark asks, in its order
 
@@ -68,7 +88,7 @@ class StreamDriver:
         """Where a query without a checkpoint starts; the same answer each time."""
         if self._initial is None:
             spec = self.options.starting or OffsetSpec()
-            spec.check_named("startingOffsets", self._layout.partitions)
+            spec.check_named("startingOffsets", self._layout.partitions, self._layout.missing)
             self._initial = SourceOffset(
                 {key: self._first_start(key, name) for key, name in self._layout.names.items()}
             )
@@ -76,29 +96,39 @@ class StreamDriver:
 
     def latest(self, start: SourceOffset, limit: int | None) -> SourceOffset:
         """How far the next batch from ``start`` goes; ``start`` itself if there is nothing new."""
-        try:
-            return self._latest(start, limit)
-        except (TopicNotFoundError, NotAllowedError):
-            if self._target is not None:
-                raise  # What AvailableNow reads is fixed, its partitions too.
-            # A partition went since the last look: it is not found, or, where its topic is not partitioned any more,
-            # may not be made. What that means is decided by those that there are now.
-            self._look_for_partitions()
-            return self._latest(start, limit)
+        return self._beside_deletions(lambda: self._latest(start, limit))
+
+    def _beside_deletions(self, attempt: Callable[[], T]) -> T:
+        """The result of ``attempt``, made again where a topic or a subscription was deleted under it."""
+        deadline = self._clock.monotonic() + DELETION_S
+        while True:
+            try:
+                return attempt()
+            except SubscriptionNotFoundError:
+                if self._clock.monotonic() > deadline:
+                    raise
+            except (TopicNotFoundError, NotAllowedError):
+                # A partition went since the last look: it is not found, or, where its topic is not partitioned any
+                # more, may not be made. What that means is decided by those that there are now.
+                if self._target is not None or self._clock.monotonic() > deadline:
+                    raise  # What AvailableNow reads is fixed, its partitions too.
+                self._look_for_partitions()
+            self._cursors.drop_ended()
 
     def _latest(self, start: SourceOffset, limit: int | None) -> SourceOffset:
         first = self._initial is not None and not self._planned and start == self._initial
         self._refresh_layout()
-        begin = self._begin(start.offsets)
+        places = self._places(start)
         if not first:
             self._start_acks(start.offsets)
-        stop = self._stop(begin, self._ends(begin, wait=not first), limit)
-        if first:
-            return SourceOffset(stop, start=start.offsets)
-        if stop != start.offsets:
-            return SourceOffset(stop)  # its batch begins with the commit of ``start``, which waits for the acks
-        self._cursors.finish_acks()
-        return start
+        ends = self._ends(places, wait=not first)
+        stop = self._stop(places, ends, limit)
+        if stop == start.offsets and not first:
+            self._cursors.finish_acks()
+            return start
+        # Its batch begins with the commit of ``start``, which waits for the acks.
+        seen = {key: ends[key] for key in stop if ends[key].key > stop[key].key}
+        return SourceOffset(stop, start.offsets if first else None, seen)
 
     def newest(self) -> SourceOffset | None:
         """The ends as last seen, for the progress report."""
@@ -106,11 +136,12 @@ class StreamDriver:
 
     def plan(self, start: SourceOffset, end: SourceOffset) -> list[list[EntryRange]]:
         """The tasks of the batch between two offsets."""
+        return self._beside_deletions(lambda: self._plan(start, end))
+
+    def _plan(self, start: SourceOffset, end: SourceOffset) -> list[list[EntryRange]]:
         self._planned = True
         begin = end.start if end.start is not None else start.offsets
         self._check_partitions(end.offsets)
-        for name in self._layout.names.values():
-            self._cursors.open(name)
         ranges = [found for key, to in end.offsets.items() if (found := self._range(key, begin.get(key), to))]
         return plan_tasks(self._view, ranges, self._wish)
 
@@ -140,19 +171,26 @@ class StreamDriver:
     def _refresh_layout(self) -> None:
         if self._bounded and self._target is not None:
             return
-        if self._clock.monotonic() - self._layout_at >= DISCOVERY_S:
+        if self._layout.missing or self._clock.monotonic() - self._layout_at >= DISCOVERY_S:
             self._look_for_partitions()
 
     def _look_for_partitions(self) -> None:
         self._layout = discover(self.options.selection, self._client, missing_ok=True)
         self._layout_at = self._clock.monotonic()
 
-    def _begin(self, start: Offsets) -> dict[TopicPartition, Offset]:
-        """``start`` for the partitions that exist now; those that are new begin at their first message."""
-        self._check_partitions(start)
-        for name in self._layout.names.values():
-            self._cursors.open(name)
-        return {key: start.get(key) or self._view.earliest(name) for key, name in self._layout.names.items()}
+    def _places(self, start: SourceOffset) -> dict[TopicPartition, Place]:
+        """Where the partitions that exist now are read on; those that are new begin at their first message."""
+        self._check_partitions(start.offsets)
+        places: dict[TopicPartition, Place] = {}
+        for key, name in self._layout.names.items():
+            if (at := start.offsets.get(key)) is None:
+                self._cursors.open(name)
+                at = self._view.earliest(name)
+                places[key] = Place(key, name, at, at)
+            else:
+                places[key] = Place(key, name, at, start.seen.get(key, at))
+                self._resuming.hold(places[key])
+        return places
 
     def _check_partitions(self, offsets: Offsets) -> None:
         for key, offset in offsets.items():
@@ -164,7 +202,9 @@ class StreamDriver:
                     f"the checkpoint was made for topic {what}, which is not read now",
                     hint="read the same topics, or use a new checkpoint folder",
                 )
-            self._policy.report(lost_partition(key, offset.text(key.partition)))
+            if key not in self._told_missing:
+                self._policy.report(lost_partition(key, offset.text(key.partition)))
+                self._told_missing.add(key)
 
     def _start_acks(self, offsets: Offsets) -> None:
         names = self._layout.names
@@ -172,41 +212,59 @@ class StreamDriver:
 
     # -- how far
 
-    def _ends(self, begin: Offsets, *, wait: bool) -> Offsets:
+    def _ends(self, places: Mapping[TopicPartition, Place], *, wait: bool) -> Offsets:
         """The ends of all partitions, after waiting a moment for news if there are none; never past the target."""
         if self._target is not None:
-            return {key: self._target[key] for key in begin}
+            return {key: self._target[key] for key in places}
         names = self._layout.names
         if wait and not self._bounded and self._cursors.is_settled:
-            ends = self._news.ends_after({names[key]: begin[key] for key in begin}, NEWS_WAIT_S)
+            expected = {place.name: self._resuming.expected_end(place.name, place.at) for place in places.values()}
+            ends = self._news.ends_after(expected, NEWS_WAIT_S)
         else:
             ends = self._news.ends(names.values())
         self._notice.see(ends)
-        self._newest = {key: ends[name] for key, name in names.items()}
+        self._newest = {key: self._known_end(places[key], ends[name]) for key, name in names.items()}
         if self._bounded:
             self._target = self._newest
         return self._newest
 
-    def _stop(self, begin: Offsets, ends: Offsets, limit: int | None) -> Offsets:
+    def _known_end(self, place: Place, end: Offset) -> Offset:
+        """``end``, or the place itself where the broker shows nothing, or nothing new, behind it."""
+        if end.position.ledger == place.at.position.ledger and place.at.is_possible_before(end):
+            # The same position keeps its text, whether or not its index is known by now.
+            return end if end.key != place.at.key else place.at
+        found = self._resuming.find(place, end)
+        return end if found.anew or (found.at is not None and found.at.key < end.key) else place.at
+
+    def _stop(self, places: Mapping[TopicPartition, Place], ends: Offsets, limit: int | None) -> Offsets:
         """Where the batch stops: at ``ends``, or before if that would be more than ``limit`` messages."""
-        stop: dict[TopicPartition, Offset] = {}
-        for key, end in ends.items():
-            if not begin[key].is_possible_before(end):
-                self._policy.report(lost_end(key, begin[key].text(key.partition), end.text(key.partition)))
-                stop[key] = end
-            else:
-                # The same position keeps its text, whether or not its index is known by now.
-                stop[key] = end if end.key != begin[key].key else begin[key]
-        return stop if limit is None else admit(self._view, self._layout.names, begin, stop, limit)
+        if limit is None:
+            return dict(ends)
+        begin = {key: self._resuming.start(place) for key, place in places.items()}
+        return admit(self._view, self._layout.names, begin, ends, limit)
 
     def _range(self, key: TopicPartition, begin: Offset | None, end: Offset) -> EntryRange | None:
         """What to read of one partition; None if nothing."""
         name = self._layout.names.get(key)
-        replaced = begin is not None and not begin.is_possible_before(end)
-        if name is None or (begin is not None and begin.key == end.key and not replaced):
+        if name is None:
             return None
-        if begin is None or replaced:
-            start, exact = self._view.earliest(name), False
+        if begin is None:
+            self._cursors.open(name)
+            start: Offset | None = self._view.earliest(name)
+            exact = False
         else:
-            start, exact = begin if end.message_index < 0 else self._view.with_index(name, begin), True
-        return EntryRange(key, name, name != key.topic, start, end, exact) if start.key < end.key else None
+            self._resuming.hold(Place(key, name, begin, end))
+            start, exact = self._start(Place(key, name, begin, end), end)
+        return EntryRange(key, name, name != key.topic, start, end, exact) if start and start.key < end.key else None
+
+    def _start(self, place: Place, end: Offset) -> tuple[Offset | None, bool]:
+        """The first message to read before ``end``, and whether just that one must be there."""
+        if end.position.ledger != place.at.position.ledger or not place.at.is_possible_before(end):
+            found = self._resuming.find(place, end)
+            if found.anew:
+                return self._view.earliest(place.name), False
+            if found.at is None or found.at.position != place.at.position:
+                return found.at, True
+        if place.at.key == end.key:
+            return None, True
+        return place.at if end.message_index < 0 else self._view.with_index(place.name, place.at), True

@@ -28,14 +28,10 @@ class TopicPartition(NamedTuple):
 
 
 class PartitionLookup(Protocol):
-    """The two questions to a client that this module has."""
+    """The one question to a client that this module has."""
 
-    def partitions(self, topic: str) -> int:
-        """How many partitions ``topic`` has; 0: it is not partitioned, or does not exist."""
-        ...
-
-    def topics_of(self, namespace: str) -> list[str]:
-        """The full names of all topics of a namespace."""
+    def existing_partitions(self, topic: str) -> int | None:
+        """How many partitions ``topic`` has; 0: it is not partitioned; None: it does not exist."""
         ...
 
 
@@ -60,9 +56,13 @@ class Selection:
 
 
 class Layout(NamedTuple):
-    """The partitions of a selection at one moment, sorted, and the name that each is reached by on the broker."""
+    """The partitions of a selection at one moment, sorted, and the name that each is reached by on the broker.
+
+    ``missing``: topics of the selection that do not exist.
+    """
 
     names: dict[TopicPartition, str]
+    missing: tuple[str, ...] = ()
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -72,27 +72,30 @@ class Layout(NamedTuple):
 def discover(selection: Selection, client: PartitionLookup, *, missing_ok: bool = False) -> Layout:
     """Ask for the partitions of every topic of ``selection``; ConfigError if it names one that does not exist.
 
-    ``missing_ok``: a topic that does not exist counts as one without partitions, for a stream will create it; else it
-    is a TopicNotFoundError.
+    ``missing_ok``: a topic that does not exist has no partitions, for a stream waits for it; else it is a
+    TopicNotFoundError.
     """
     names: dict[TopicPartition, str] = {}
+    missing: list[str] = []
     for topic, wanted in sorted(selection.topics):
-        count = client.partitions(topic)
-        if count == 0 and not missing_ok and topic not in client.topics_of(str(TopicName.parse(topic).namespace_name)):
-            raise TopicNotFoundError(
-                f"topic {topic} does not exist",
-                hint="check the name; writing to a topic, or reading it as a stream, creates it",
-            )
+        count = client.existing_partitions(topic)
+        if count is None:
+            if not missing_ok:
+                raise TopicNotFoundError(
+                    f"topic {topic} does not exist", hint="check the name; writing to a topic creates it"
+                )
+            missing.append(topic)
+            continue
         existing = range(max(count, 1))
-        if wanted is not None and (missing := sorted(set(wanted) - set(existing))):
+        if wanted is not None and (beyond := sorted(set(wanted) - set(existing))):
             raise ConfigError(
-                f"option assign names partition {missing[0]} of {topic}, which has {len(existing)}",
+                f"option assign names partition {beyond[0]} of {topic}, which has {len(existing)}",
                 hint="partitions are counted from 0",
             )
         parsed = TopicName.parse(topic)
         for partition in existing if wanted is None else wanted:
             names[TopicPartition(topic, partition)] = str(parsed.partition(partition)) if count else topic
-    return Layout(names)
+    return Layout(names, tuple(missing))
 
 
 # ------------------------------------------------------------------------------------------ reading of options

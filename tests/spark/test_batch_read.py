@@ -203,8 +203,8 @@ def test_a_topic_that_does_not_exist_is_an_error(source: Load) -> None:
     """A misspelt name must not read as an empty topic."""
     text = failure(lambda: source("no-such-topic").collect())
     assert (
-        "topic persistent://public/default/no-such-topic does not exist; check the name; "
-        "writing to a topic, or reading it as a stream, creates it" in text
+        "topic persistent://public/default/no-such-topic does not exist; check the name; writing to a topic creates it"
+        in text
     )
 
 

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rule about lost messages, case by case. What brokers say in them is tested in ``test_agreement_of_brokers``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from broker_core.base.positions import Position
+from pulsarish_spark.agreement import AGREED, Facts, follows, judge
+from pulsarish_spark.offsets import Offset
+
+
+def at(ledger: int, entry: int, index: int = -1) -> Offset:
+    return Offset(Position(ledger, entry), index)
+
+
+def facts(next_: Offset | None, before: Position, **others: object) -> Facts:
+    """Reading should go on at 5:20, everything before was acknowledged, and nothing was seen behind."""
+    usual = Facts(
+        at=at(5, 20),
+        seen=at(5, 20),
+        end=at(-1, 0),
+        before=before,
+        next=next_,
+        subscription="s",
+        mark_delete=Position(5, 19),
+    )
+    return replace(usual, **others)  # type: ignore[arg-type]
+
+
+MOVED = {"mark_delete": Position(7, -1)}
+"""What Apache Pulsar does itself, when ledger 5 was acknowledged whole and is deleted."""
+
+AGREEMENTS = {
+    "the message itself": facts(at(5, 20), Position(5, 19)),
+    "the message itself, whatever the subscription says": facts(at(5, 20), Position(5, 19), is_subscribed=False),
+    "another ledger, the old one is there and ended": facts(at(7, 0), Position(5, 19), is_subscribed=False),
+    "another ledger by index": facts(at(7, 0, 40), Position(7, -1), at=at(5, 20, 40), is_subscribed=False),
+    "another ledger, the old one was read and deleted": facts(at(7, 0), Position(7, -1), **MOVED),
+    "another ledger, the old one was read, and is about to be deleted": facts(at(7, 0), Position(7, -1)),
+    "nothing, the last entry is the one before": facts(None, Position(5, 19), is_subscribed=False),
+    "nothing, everything was read and deleted": facts(None, Position(7, -1), **MOVED),
+    "an empty ledger was replaced": facts(
+        at(7, 0), Position(7, -1), at=at(5, 0), seen=at(5, 0), mark_delete=Position(5, -1)
+    ),
+    "a new topic has its first message": facts(at(1, 0, 0), Position(1, -1), at=at(-1, 0), seen=at(-1, 0)),
+    "the broker does not tell where the subscription stands": facts(at(7, 0), Position(7, -1), mark_delete=None),
+    "the next ledger begins while the limit has cut before it": facts(
+        at(7, 0), Position(5, 19), seen=at(7, 9), end=at(7, 9)
+    ),
+}
+
+LOSSES = {
+    "should go on at 5:20, but the next message is 7:0, and its end was 5:25 when this query saw it last: "
+    "at least 5 entries lost": facts(at(7, 0), Position(7, -1), seen=at(5, 25), **MOVED),
+    "should go on at 5:20, but there is nothing at or behind it, and the broker had messages up to 5:23, which are "
+    "deleted: at least 4 entries lost": facts(None, Position(5, 23), **MOVED),
+    'should go on at 5:20, but the next message is 7:0, and its subscription "s", which kept the messages that were '
+    "not read, was deleted: an unknown number of messages lost": facts(at(7, 0), Position(7, -1), is_subscribed=False),
+    'should go on at 5:20, but the next message is 7:0, and its subscription "s" stands behind 7:3, where': facts(
+        at(7, 0), Position(7, -1), mark_delete=Position(7, 3)
+    ),
+    'should go on at 5:20, but the next message is 7:0, and its subscription "s" stands behind 5:3, where': facts(
+        at(7, 0), Position(7, -1), mark_delete=Position(5, 3)
+    ),
+    'should go on at 5:20, but the next message is 7:0, and its subscription "s" stands behind 8:-1, where': facts(
+        at(7, 0), Position(7, -1), mark_delete=Position(8, -1)
+    ),
+    "should go on at 5:20, but the next message is 5:22, and the entries before it are gone: at least 2 entries": facts(
+        at(5, 22), Position(5, 19)
+    ),
+    "should go on at 5:20@40, but the next message is 7:0@43: 3 messages lost": facts(
+        at(7, 0, 43), Position(7, -1), at=at(5, 20, 40), **MOVED
+    ),
+}
+
+REPLACEMENTS = {
+    "ends at 5:8, before 5:20 where reading should go on": facts(None, Position(5, 7), end=at(5, 8)),
+    "ends at 5:20@7, before 5:20@40 where reading should go on": facts(
+        None, Position(5, 19), at=at(5, 20, 40), end=at(5, 20, 7)
+    ),
+    "should go on at 5:20@40, but 7:0@0 comes next": facts(
+        at(7, 0, 0), Position(7, -1), at=at(5, 20, 40), end=at(7, 50, 50)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AGREEMENTS)
+def test_nothing_is_lost(name: str) -> None:
+    """False alarms end queries: what brokers do by themselves, and what follows without a gap, is no loss."""
+    assert judge("t[3]", 3, AGREEMENTS[name]) == AGREED
+
+
+@pytest.mark.parametrize("words", LOSSES)
+def test_something_is_lost(words: str) -> None:
+    """The ids, the reason and what is known of the number."""
+    verdict = judge("t[3]", 3, LOSSES[words])
+    assert verdict.loss is not None
+    assert words in verdict.loss
+    assert not verdict.anew
+
+
+@pytest.mark.parametrize("words", REPLACEMENTS)
+def test_another_topic_is_recognised(words: str) -> None:
+    """It is read from its beginning by whoever goes on."""
+    verdict = judge("t[3]", 3, REPLACEMENTS[words])
+    assert verdict.loss is not None
+    assert words in verdict.loss
+    assert verdict.anew
+
+
+def test_a_log_goes_on_behind_the_entry_before() -> None:
+    """Entry 0 comes behind whatever ledger was before."""
+    assert follows(Position(5, 3), Position(5, 2))
+    assert follows(Position(5, 0), Position(4, 9))
+    assert not follows(Position(5, 3), Position(5, 1))
+    assert not follows(Position(5, 3), Position(7, -1))
+    assert not follows(Position(5, 0), Position(7, -1))

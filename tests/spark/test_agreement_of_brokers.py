@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What deleted unread messages is told, and what deleted read ones is not: on every kind of broker. No session.
+
+An administrator deletes a topic or the subscription, skips, resets, unloads and trims, while the query runs and while
+it is down. Without indexes of messages, as Apache Pulsar comes, the subscription is what tells.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from broker_core.base.positions import Position
+from pulsarish_spark.loss import DataLossError
+from tests.spark.brokers import Broker, numbers
+from tests.spark.conftest import Start
+from tests.spark.engine import Engine
+
+NAME = "reading"
+
+
+def begun(start: Start, cell: Broker, topic: str, read: int, sent: int) -> Engine:
+    """A query that has read so many of the messages sent."""
+    cell.send_one_by_one(topic, numbers(0, sent))
+    query = start(topic=topic, subscriptionName=NAME, maxOffsetsPerTrigger=read)
+    assert query.trigger() == list(range(read))
+    query.restart(maxOffsetsPerTrigger=1000)
+    return query
+
+
+def assert_told_again_and_again(query: Engine, words: str) -> None:
+    """A start that fails leaves nothing behind that lets the next one go on."""
+    for _ in range(2):
+        with pytest.raises(DataLossError, match=words):
+            query.trigger()
+        query.restart()
+
+
+def goes_on_with(query: Engine, wanted: list[int], words: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Without failOnDataLoss the same is said, once, and reading goes on with what is there."""
+    query.restart(failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING):
+        assert query.drain() == wanted
+        query.restart()
+        assert query.drain() == []
+    told = [record.getMessage() for record in caplog.records if "data_loss" in record.getMessage()]
+    assert len(told) == 1
+    assert words in told[0]
+
+
+@pytest.mark.parametrize("anew", [3, 20, 30])
+@pytest.mark.parametrize("read", [10, 20])
+def test_a_topic_that_was_made_anew_is_not_read_as_the_old_one(
+    start: Start, cell: Broker, topic: str, anew: int, read: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With fewer, as many and more messages than the old one, of which half or all had been read."""
+    query = begun(start, cell, topic, read, 20)
+    cell.delete(topic)
+    cell.send_one_by_one(topic, numbers(100, 100 + anew))
+    assert_told_again_and_again(query, "should go on")
+    goes_on_with(query, list(range(100, 100 + anew)), "should go on", caplog)
+
+
+def test_a_deleted_subscription_is_told_where_unread_messages_went_with_it(
+    start: Start, cell: Broker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing kept them; the rows behind them would pass for the next ones."""
+    query = begun(start, cell, topic, 5, 20)
+    cell.unsubscribe(topic, NAME)
+    cell.subscribe(topic, "other", "latest")
+    cell.unload(topic)
+    cell.send_one_by_one(topic, numbers(20, 30))
+    cell.drop_acknowledged(topic)
+    assert_told_again_and_again(query, "should go on at .*lost")
+    goes_on_with(
+        query, list(range(20, 30)), "15 messages lost" if cell.tells_indexes else "at least 15 entries", caplog
+    )
+
+
+def test_a_deleted_subscription_under_a_query_is_told_where_messages_went(
+    start: Start, cell: Broker, topic: str
+) -> None:
+    """The query has read everything when it is deleted, so only the subscription tells; a client would make it anew."""
+    query = begun(start, cell, topic, 20, 20)
+    assert query.trigger() is None
+    cell.unsubscribe(topic, NAME)
+    cell.subscribe(topic, "other", "latest")
+    cell.send_one_by_one(topic, numbers(20, 25))
+    cell.unload(topic)
+    cell.skip_all(topic, "other")
+    cell.send_one_by_one(topic, numbers(25, 30))
+    cell.drop_acknowledged(topic)
+    assert_told_again_and_again(query, "5 messages lost" if cell.tells_indexes else f'"{NAME}", .*was deleted')
+
+
+def test_a_deleted_subscription_without_loss_is_made_anew_with_a_warning(
+    start: Start, cell: Broker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Under the running query and while it is down. It stands where reading goes on."""
+    query = begun(start, cell, topic, 5, 20)
+    cell.unsubscribe(topic, NAME)
+    with caplog.at_level(logging.WARNING):
+        assert query.drain() == list(range(5, 20))
+        cell.unsubscribe(topic, NAME)
+        assert query.drain() == []
+        cell.send_one_by_one(topic, numbers(20, 30))
+        assert query.drain() == list(range(20, 30))
+    assert caplog.text.count("was deleted; it is made anew") == 2
+    assert cell.backlog(topic, NAME) == 0
+
+
+def test_what_was_skipped_and_deleted_is_told(
+    start: Start, cell: Broker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The subscription is still there; nothing comes behind the gap yet, and then something does."""
+    query = begun(start, cell, topic, 6, 10)
+    cell.skip_all(topic, NAME)
+    cell.unload(topic)
+    cell.send_one_by_one(topic, numbers(10, 13))
+    cell.drop_acknowledged(topic)
+    assert_told_again_and_again(query, "4 messages lost" if cell.tells_indexes else "at least 4 entries lost")
+    goes_on_with(query, [10, 11, 12], "4 messages lost" if cell.tells_indexes else "at least 4 entries lost", caplog)
+
+
+def test_what_came_and_was_skipped_while_it_was_down(start: Start, cell: Broker, topic: str) -> None:
+    """It has never seen these messages. Apache Pulsar deletes them when the topic is loaded again."""
+    query = begun(start, cell, topic, 6, 6)
+    cell.send_one_by_one(topic, numbers(6, 10))
+    cell.skip_all(topic, NAME)
+    cell.unload(topic)
+    if cell.kind == "pulsarish":  # nothing is deleted there before something comes behind it
+        assert query.drain() == [6, 7, 8, 9]
+    else:
+        assert_told_again_and_again(query, "up to .* deleted: at least 4 entries lost")
+
+
+def test_what_was_skipped_and_is_still_there_is_read(
+    start: Start, cell: Broker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The checkpoint is the truth. That the subscription keeps nothing of it any more is said."""
+    query = begun(start, cell, topic, 6, 10)
+    cell.skip_all(topic, NAME)
+    with caplog.at_level(logging.WARNING):
+        assert query.drain() == [6, 7, 8, 9]
+    assert "stands behind" in caplog.text
+
+
+def test_a_reset_backwards_loses_and_repeats_nothing(start: Start, cell: Broker, topic: str) -> None:
+    """While the query runs, which is disconnected by it, and while it is down."""
+    query = begun(start, cell, topic, 10, 10)
+    first = cell.ledgers(topic)[0]
+    cell.reset(topic, NAME, Position(first, 2))
+    cell.send_one_by_one(topic, numbers(10, 12))
+    assert query.drain() == [10, 11]
+    cell.reset(topic, NAME, Position(first, 2))
+    cell.send_one_by_one(topic, numbers(12, 15))
+    assert query.drain() == [12, 13, 14]
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_nothing_is_new_in_an_unloaded_topic(start: Start, cell: Broker, topic: str, partitions: int) -> None:
+    """Apache Pulsar deletes what was acknowledged, and shows no last message then. Running and restarted, twice."""
+    cell.create(topic, partitions)
+    cell.send(topic, numbers(0, 10))
+    query = start(topic=topic)
+    assert query.drain() == list(range(10))
+    for turn in range(2):
+        cell.unload(topic)
+        assert query.drain() == []
+        query.restart()
+        assert query.drain() == []
+        cell.unload(topic)
+        query.restart()
+        assert query.drain() == []
+        cell.send(topic, numbers(10 * turn + 10, 10 * turn + 20))
+        assert query.drain() == list(range(10 * turn + 10, 10 * turn + 20))
