@@ -46,6 +46,16 @@ VERSION: Final = "PULSARISH_TEST_JAVA_CLIENT"
 """The environment's name for the version of the client, where it is not that of ``pom.xml``."""
 
 
+MORE: Final = {
+    "5.0.0-M1": """<dependency>
+      <groupId>org.apache.pulsar</groupId>
+      <artifactId>pulsar-client-admin-api</artifactId>
+      <version>VERSION</version>
+    </dependency>"""
+}
+"""What a release needs and does not ask for: this one cannot load its own names of topics otherwise."""
+
+
 def compiled() -> tuple[Path, str]:
     """The folder of the driver's classes and the class path that they need; built when the source has changed.
 
@@ -70,7 +80,8 @@ def jars_of(version: str) -> str:
     """The class path of the client of a version."""
     pom = _cache() / f"java-client-{version}.xml"
     pom.parent.mkdir(parents=True, exist_ok=True)
-    pom.write_text((HERE / "any_version.xml").read_text().replace("VERSION", version))
+    text = (HERE / "any_version.xml").read_text().replace("<!-- MORE -->", MORE.get(version, ""))
+    pom.write_text(text.replace("VERSION", version))
     return class_path(pom)
 
 

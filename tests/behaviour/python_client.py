@@ -280,6 +280,11 @@ def _id(own: pulsar.MessageId) -> Id:
     return Id(own.ledger_id(), own.entry_id(), own.partition(), own.batch_index(), own)
 
 
+def _told(message: pulsar.Message, what: str) -> str:
+    """What not every version of the client tells of a message."""
+    return str(getattr(message, what)()) if hasattr(message, what) else ""
+
+
 def _received(receive: Callable[[], pulsar.Message]) -> Received | None:
     try:
         message = receive()
@@ -288,13 +293,13 @@ def _received(receive: Callable[[], pulsar.Message]) -> Received | None:
     return Received(
         value=message.data().decode(),
         key=message.partition_key() or None,
-        ordering_key=message.ordering_key() or None if hasattr(message, "ordering_key") else None,
+        ordering_key=_told(message, "ordering_key") or None,
         properties=message.properties(),
         message_id=_id(message.message_id()),
         redelivery_count=message.redelivery_count(),
         publish_time_ms=message.publish_timestamp(),
         event_time_ms=message.event_timestamp(),
         topic=message.topic_name(),
-        producer_name=message.producer_name(),
+        producer_name=_told(message, "producer_name"),
         own=message,
     )

@@ -49,7 +49,7 @@ def test_times_of_partitions_are_not_added_up() -> None:
             nothing, last_publish_time_stamp=last_ms, earliest_msg_publish_time_in_backlogs=earliest_ms
         )
 
-    merged = merged_stats({"a": part(5, 0), "b": part(7, 300), "c": part(6, 200)}, keep_parts=False)
+    merged = merged_stats({"a": part(5, 0), "b": part(7, 300), "c": part(6, 200)}, owner="here", keep_parts=False)
     assert (merged["lastPublishTimeStamp"], merged["earliestMsgPublishTimeInBacklogs"]) == (7, 200)
 
 

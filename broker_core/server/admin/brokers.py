@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -13,7 +11,7 @@ from broker_core import __version__
 from broker_core.server.admin import dynamic_configuration
 from broker_core.server.admin.answers import Outcome, json_answer, text_answer
 from broker_core.server.admin.namespace_object import BUNDLES
-from broker_core.server.admin.requests import existing_cluster, node_of, topic_name
+from broker_core.server.admin.requests import broker_id, existing_cluster, node_of, topic_name
 
 
 async def health(request: Request) -> Response:
@@ -23,27 +21,23 @@ async def health(request: Request) -> Response:
 
 async def list_brokers(request: Request) -> Response:
     """Host and HTTP port of the one broker that there is."""
-    return json_answer([_broker_id(request)])
+    return json_answer([broker_id(request)])
 
 
 async def list_brokers_of_cluster(request: Request) -> Response:
     """The same, by the name of the cluster."""
     existing_cluster(request)
-    return json_answer([_broker_id(request)])
+    return json_answer([broker_id(request)])
 
 
 async def leader_broker(request: Request) -> Response:
     """The one broker that there is."""
-    return json_answer({"serviceUrl": node_of(request).http_url, "brokerId": _broker_id(request)})
+    return json_answer({"serviceUrl": node_of(request).http_url, "brokerId": broker_id(request)})
 
 
 async def version(request: Request) -> Response:
     """The version of this broker, not one of Apache Pulsar's."""
     return text_answer(__version__)
-
-
-def _broker_id(request: Request) -> str:
-    return urlsplit(node_of(request).http_url).netloc
 
 
 async def lookup_topic(request: Request) -> Response:

@@ -15,13 +15,12 @@ from starlette.routing import Route
 from broker_core.base.positions import Position
 from broker_core.broker.stats import iso_time
 from broker_core.broker.topic import Topic
+from broker_core.server.admin.absent_features import NO_LEDGER
 from broker_core.server.admin.answers import json_answer
 from broker_core.server.admin.requests import broker_of, existing_topic, used_topics
 from broker_core.storage.ledger import LedgerInfo
 
 _VERSION: Final = 1
-_NO_LEDGER: Final = -1
-"""Cursors lie in one log for all of them."""
 
 
 async def get_internal_info(request: Request) -> Response:
@@ -52,7 +51,7 @@ def _ledger(info: LedgerInfo) -> dict[str, Any]:
 
 def _cursor(mark_delete: Position) -> dict[str, Any]:
     place = {"ledgerId": mark_delete.ledger, "entryId": mark_delete.entry}
-    return {"version": _VERSION, "cursorsLedgerId": _NO_LEDGER, "markDelete": place}
+    return {"version": _VERSION, "cursorsLedgerId": NO_LEDGER, "markDelete": place}
 
 
 ROUTES = [Route("/admin/v2/persistent/{tenant}/{namespace}/{topic}/internal-info", get_internal_info)]

@@ -11,6 +11,7 @@ from typing import Any
 from broker_core.broker.stats import iso_time
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.topic import Topic
+from broker_core.server.admin.absent_features import OF_CURSORS, OF_LEDGERS
 
 
 def internal_stats(topic: Topic) -> dict[str, Any]:
@@ -19,6 +20,7 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
     ledgers = log.ledgers()
     newest = ledgers[-1] if ledgers else None
     return {
+        **OF_LEDGERS,
         "entriesAddedCounter": log.entries_added,
         "numberOfEntries": log.entries_count,
         "totalSize": log.size_bytes,
@@ -53,6 +55,7 @@ def _cursor(topic: Topic, subscription: Subscription) -> dict[str, Any]:
     cursor, dispatcher = subscription.cursor, subscription.dispatcher
     read_position = dispatcher.read_position if dispatcher is not None else cursor.first_unacked()
     return {
+        **OF_CURSORS,
         "markDeletePosition": str(cursor.mark_delete),
         "readPosition": str(read_position),
         "messagesConsumedCounter": topic.log.entries_added - subscription.backlog_entries(),

@@ -19,6 +19,7 @@ from broker_core.broker.non_persistent.stats import non_persistent_topic_stats, 
 from broker_core.server.admin.answers import BadRequestError, RefusedError, done, json_answer
 from broker_core.server.admin.partitioned_stats import merged_stats
 from broker_core.server.admin.requests import (
+    broker_id,
     broker_of,
     existing_topic,
     node_of,
@@ -68,7 +69,7 @@ async def get_partitioned_internal_stats(request: Request) -> Response:
     """Those of every partition that somebody uses."""
     count = partitions_count(request)
     parts = {str(topic.name): _internal_stats(topic) for topic in _used(request)}
-    return json_answer({"metadata": {"partitions": count}, "partitions": parts})
+    return json_answer({"metadata": {"partitions": count, "deleted": False}, "partitions": parts})
 
 
 def _internal_stats(topic: NonPersistentTopic) -> dict[str, Any]:
@@ -84,7 +85,7 @@ async def get_partitioned_stats(request: Request) -> Response:
     parts = {str(name.partition(index)): unused for index in range(partitions_count(request))}
     parts |= {str(topic.name): non_persistent_topic_stats(topic) for topic in _used(request)}
     keep_parts = request.query_params.get("perPartition", "true").lower() != "false"
-    return json_answer(merged_stats(parts, keep_parts=keep_parts))
+    return json_answer(merged_stats(parts, owner=broker_id(request), keep_parts=keep_parts))
 
 
 async def truncate(request: Request) -> Response:

@@ -13,11 +13,17 @@ from typing import Any
 import msgspec
 
 from broker_core.broker.stats import NO_TYPE, TopicTraffic
+from broker_core.server.admin.absent_features import OF_TOPICS
 
 Json = dict[str, Any]
 
-_PER_PARTITION_ONLY = frozenset({"lastConfirmedEntry", "markDeletePosition", "readPosition", "stoppedAtDamagedEntry"})
-"""Positions mean nothing outside their own partition."""
+_PER_PARTITION_ONLY = frozenset(
+    {
+        *("lastConfirmedEntry", "markDeletePosition", "readPosition", "stoppedAtDamagedEntry"),
+        *("deduplicationStatus", "ownerBroker"),
+    }
+)
+"""Positions mean nothing outside their own partition; the others Pulsar does not tell of all together."""
 
 _LARGEST = frozenset(
     {
@@ -32,13 +38,14 @@ _EARLIEST = frozenset({"earliestMsgPublishTimeInBacklog", "earliestMsgPublishTim
 """The earliest of those that are a time at all."""
 
 
-def merged_stats(partitions: Mapping[str, TopicTraffic], *, keep_parts: bool) -> Json:
+def merged_stats(partitions: Mapping[str, TopicTraffic], *, owner: str, keep_parts: bool) -> Json:
     """Pulsar's answer for a partitioned topic; ``keep_parts`` also lists each partition by its full name."""
-    parts: dict[str, Json] = {name: msgspec.to_builtins(stats) for name, stats in partitions.items()}
+    about: Json = {**OF_TOPICS, "ownerBroker": owner}
+    parts: dict[str, Json] = {name: {**about, **msgspec.to_builtins(stats)} for name, stats in partitions.items()}
     merged = _merge(parts.values())
     messages = merged.get("msgInCounter", 0)
     merged["averageMsgSize"] = merged.get("bytesInCounter", 0) / messages if messages else 0.0
-    merged["metadata"] = {"partitions": len(partitions)}
+    merged["metadata"] = {"partitions": len(partitions), "deleted": False}
     merged["partitions"] = parts if keep_parts else {}
     return merged
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeAlias, TypeVar
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 from starlette.requests import Request
@@ -171,6 +171,11 @@ def partitions_count(request: Request) -> int:
     if not count:
         raise TopicNotFoundError(f"{name} is not a partitioned topic")
     return count
+
+
+def broker_id(request: Request) -> str:
+    """Host and HTTP port of this broker, by which Pulsar's brokers name each other."""
+    return urlsplit(node_of(request).http_url).netloc
 
 
 def existing_cluster(request: Request) -> str:

@@ -19,12 +19,14 @@ from broker_core.broker.non_persistent.stats import non_persistent_topic_stats
 from broker_core.broker.retention import trim
 from broker_core.broker.stats import TopicStats, topic_stats, unused_topic_stats, with_earliest_times
 from broker_core.broker.topic import Topic
+from broker_core.server.admin.absent_features import OF_TOPICS
 from broker_core.server.admin.answers import BadRequestError, ConflictError, RefusedError, all_done, done, json_answer
 from broker_core.server.admin.internal_stats import internal_stats
 from broker_core.server.admin.partitioned_stats import merged_stats
 from broker_core.server.admin.requests import (
     all_topics,
     body,
+    broker_id,
     broker_of,
     existing_topic,
     flag,
@@ -160,11 +162,13 @@ async def get_stats(request: Request) -> Response:
     `?getEarliestTimeInBacklog=true` says when the first message of each backlog was published."""
     name = existing_topic(request)
     if name.persistent:
-        return json_answer(_wished_stats(request, single_topic(request)))
+        stats = msgspec.to_builtins(_wished_stats(request, single_topic(request)))
+        return json_answer({**OF_TOPICS, "ownerBroker": broker_id(request), **stats})
     found = broker_of(request).non_persistent.get(name)
     if found is None:
         raise TopicNotFoundError(f"{name} is partitioned, or nobody uses it", hint="ask for one of its partitions")
-    return json_answer(non_persistent_topic_stats(found))
+    stats = msgspec.to_builtins(non_persistent_topic_stats(found))
+    return json_answer({**OF_TOPICS, "ownerBroker": broker_id(request), **stats})
 
 
 def _wished_stats(request: Request, topic: Topic) -> TopicStats:
@@ -188,7 +192,7 @@ async def get_partitioned_internal_stats(request: Request) -> Response:
     """Those of every partition that was ever used."""
     count = partitions_count(request)
     parts = {str(topic.name): internal_stats(topic) for topic in used_topics(request)}
-    return json_answer({"metadata": {"partitions": count}, "partitions": parts})
+    return json_answer({"metadata": {"partitions": count, "deleted": False}, "partitions": parts})
 
 
 async def get_partitioned_stats(request: Request) -> Response:
@@ -200,7 +204,7 @@ async def get_partitioned_stats(request: Request) -> Response:
     parts = {str(name.partition(index)): unused for index in range(partitions_count(request))}
     parts |= {str(topic.name): _wished_stats(request, topic) for topic in used_topics(request)}
     keep_parts = request.query_params.get("perPartition", "true").lower() != "false"
-    return json_answer(merged_stats(parts, keep_parts=keep_parts))
+    return json_answer(merged_stats(parts, owner=broker_id(request), keep_parts=keep_parts))
 
 
 async def terminate(request: Request) -> Response:

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every field of the objects that tools read, ours and a real Apache Pulsar's: the same names and the same types.
+
+Owns the list of what is apart, with its reason. A line that nothing matches any more fails, so that the list cannot
+outlive its reasons. Values are the other oracle tests' matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from broker_core.client import Client
+from tests.server.oracle import TIMEOUT_S, Both
+
+pytestmark = pytest.mark.pulsar
+
+OBJECTS: Final = (
+    *("namespaces/{}", "namespaces/{}/bundles", "tenants/public", "clusters/standalone", "brokers/leaderBroker"),
+    *("brokers/internal-configuration", "brokers/configuration/values"),
+    *(f"persistent/{{}}/t/{what}" for what in ("stats", "internalStats", "internal-info")),
+    *(f"persistent/{{}}/q/partitioned-{what}" for what in ("stats", "internalStats")),
+    *(f"persistent/{{}}/q{what}" for what in ("/partitions", "/internal-info", "-partition-0/stats")),
+    *(f"non-persistent/{{}}/n/{what}" for what in ("stats", "internalStats")),
+)
+
+_OURS: Final = "this broker tells more"
+_NOT_STORED: Final = "what is not stored has no backlog: Pulsar shows those of stored topics, always 0"
+APART: Final = {
+    "clusters/standalone - *tls*": "there is no TLS",
+    "clusters/standalone - brokerClient*": "there is no TLS",
+    "* - *filter*MsgCount": "there are no filters of entries",
+    "* - *dispatchThrottled*": "nothing is throttled",
+    "* - *messageAckRate": "acknowledgements are counted by nobody here",
+    "* - *chunkedMessageRate": "counted for producers only",
+    "* - *avgMessagesPerEntry": "an estimate of Pulsar's dispatchers",
+    "* - *delayedMessageIndexSizeInBytes": "the index is a file that all subscriptions share",
+    "* - *RangesSerializedSize": "cursors are not stored in Pulsar's form",
+    "* - *publishers??.producerId": "a number that one connection has chosen",
+    "* - *publishers??.supportsPartialProducer": "a property of Pulsar's own clients, which they do not tell",
+    "* - *cursors.*.lastLedgerSwitchTimestamp": "all cursors are in one log, which has no ledgers",
+    "* - *cursors.*.waitingReadOp": "consumers are woken by the dispatcher, no read waits",
+    "* - *subscriptionHavePending*": "consumers are woken by the dispatcher, no read waits",
+    "* - *waitingCursorsCount": "consumers are woken by the dispatcher, no read waits",
+    "* - *pendingAddEntriesCount": "what waits for the disk is the commit's, not a topic's",
+    "*internal-info - *cursors.*Date": "all cursors are in one log, with no dates of their own",
+    "*n/stats - *": _NOT_STORED,
+    "*n/internalStats - *": _NOT_STORED,
+    "*stats + *entriesStored": _OURS,
+    "*stats + *lastConfirmedEntry": _OURS,
+    "*stats + *oldestBacklogMessageSubscriptionName": _OURS,
+    "*stats + *pendingBytes": _OURS,
+    "*stats + *backlogMessages": _OURS,
+    "*stats + *damagedEntries": _OURS,
+    "*stats + *stoppedAtDamagedEntry": _OURS,
+    "*stats + *markDeletePosition": _OURS,
+    "*stats + *readPosition": _OURS,
+    "*stats + *priorityLevel": _OURS,
+    "*n/stats + *msgDropCounter": _OURS,
+    "*stats + *activeConsumerName": "shown for every type of subscription",
+    "*stats + *consumers??.drainingHashes": "null where Pulsar leaves it out",
+    "*stats + *consumers??.keyHashRange*": "null where Pulsar leaves it out",
+    "*stats + *consumers??.readPositionWhenJoining": "null where Pulsar leaves it out",
+    "*stats + *keySharedMode": "null where Pulsar leaves it out",
+    "*partitioned-stats + publishers??.*": "all that is known of a producer, where Pulsar keeps sums",
+    "*partitioned-stats + subscriptions.*.consumers??.*": "all that is known of a consumer, where Pulsar keeps sums",
+}
+"""Lines as ``lines_apart`` writes them: - what Apache Pulsar has and we have not, + what we add, ~ another type."""
+
+
+def fields(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """The dotted name of each field, of a list those of its first element, and the type in JSON's words."""
+    yield path, "number" if type(value) in (int, float) else type(value).__name__
+    inside = value.items() if isinstance(value, dict) else []
+    for name, each in inside:
+        yield from fields(each, f"{path}.{name}".strip("."))
+    for each in value[:1] if isinstance(value, list) else []:
+        yield from fields(each, f"{path}[]")
+
+
+def lines_apart(path: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+    """What differs between two objects."""
+    return [
+        *(f"{path} - {name}" for name in theirs.keys() - ours.keys()),
+        *(f"{path} + {name}" for name in ours.keys() - theirs.keys()),
+        *(f"{path} ~ {name}" for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]),
+    ]
+
+
+def objects_of(url: str, service_url: str, namespace: str) -> dict[str, dict[str, str]]:
+    """The fields of all OBJECTS while topics of every kind are in use."""
+    with httpx.Client(base_url=f"{url}/admin/v2/", timeout=TIMEOUT_S) as http, ExitStack() as used:
+        http.put(f"namespaces/{namespace}")
+        http.put(f"persistent/{namespace}/q/partitions", json=1)
+        client = used.enter_context(Client(service_url))
+        for topic in ("persistent://{}/t", "persistent://{}/q", "non-persistent://{}/n"):
+            name = topic.format(namespace)
+            used.enter_context(client.subscribe(name, "s", type="shared"))
+            used.enter_context(client.subscribe(name, "e"))
+            producer = used.enter_context(client.create_producer(name, batching_enabled=False))
+            for number in range(3):
+                producer.send(b"%d" % number)
+        return {path: dict(fields(http.get(path.format(namespace)).json())) for path in OBJECTS}
+
+
+def test_objects_have_pulsars_fields(both: Both) -> None:
+    """1.1.5, 7.15: names and types; what is apart is in the list with its reason, and the list holds nothing else."""
+    ours = objects_of(both.ours, both.service_urls[0], both.namespace)
+    theirs = objects_of(both.theirs, both.service_urls[1], both.namespace)
+    found = [line for path in OBJECTS for line in lines_apart(path, ours[path], theirs[path])]
+    assert [line for line in found if not any(fnmatchcase(line, listed) for listed in APART)] == []
+    assert [listed for listed in APART if not any(fnmatchcase(line, listed) for line in found)] == []
