@@ -150,12 +150,12 @@ class Broker:
         self.namespaces.require(namespace)
         return sorted(name for name in self._names_in(namespace, mode) if not _is_system(name))
 
-    def watch_topics(self, watch: TopicWatch) -> None:
-        """Fill in the topics that match, and tell of every change until ``unwatch_topics``.
+    def watch_topics(self, watch: TopicWatch) -> Iterator[None]:
+        """Fill in the topics that match, in steps, and then tell of every change until ``unwatch_topics``.
 
         The namespace may come later.
         """
-        self._watches.add(watch, map(TopicName.parse, self._names_in(watch.namespace, TopicsMode.PERSISTENT)))
+        yield from self._watches.add(watch, list(self._names_in(watch.namespace, TopicsMode.PERSISTENT)))
 
     def unwatch_topics(self, watch: TopicWatch) -> None:
         """Tell no more."""

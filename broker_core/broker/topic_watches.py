@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import google_crc32c
@@ -18,6 +18,9 @@ from broker_core.base.names import NamespaceName, TopicName
 from broker_core.broker.name_pattern import NamePattern
 
 _DOMAIN_MARK: Final = "://"
+
+_NAMES_A_STEP: Final = 16
+"""Matched in one go: with the longest pattern a name of usual length takes a tenth of a millisecond."""
 
 OnChange = Callable[[Sequence[str], Sequence[str]], None]
 """Gets the names of topics that are new, and of those that are gone."""
@@ -32,6 +35,7 @@ class TopicWatch:
         self.topics: list[str] = []
         self._pattern = NamePattern(_without_domain(pattern))
         self._on_change = on_change
+        self._missed: list[tuple[Sequence[TopicName], Sequence[TopicName]]] | None = None
 
     @property
     def topics_hash(self) -> str:
@@ -39,27 +43,49 @@ class TopicWatch:
         joined = ",".join(self.topics).encode()
         return int(google_crc32c.value(joined)).to_bytes(4, "little").hex()
 
-    def matching(self, names: Iterable[TopicName]) -> list[str]:
-        """Those of ``names`` that are watched; a partition matches as its topic does."""
-        return [
-            str(name)
-            for name in names
-            if name.persistent
-            and not name.is_system
-            and name.namespace_name == self.namespace
-            and self._pattern.matches(_without_domain(str(name.base)))
-        ]
+    def begin(self, existing: Iterable[str]) -> Iterator[None]:
+        """Find those of ``existing`` that match, in steps; what changes meanwhile counts, and is not told."""
+        self._missed = []
+        found: list[str] = []
+        for number, text in enumerate(existing):
+            name = TopicName.parse(text)
+            if self._matches(name):
+                found.append(str(name))
+            if not number % _NAMES_A_STEP:
+                yield
+        self.topics = sorted(found)
+        missed, self._missed = self._missed, None
+        for appeared, disappeared in missed:
+            self._update(appeared, disappeared)
 
-    def changed(self, appeared: Iterable[TopicName], disappeared: Iterable[TopicName]) -> None:
+    def changed(self, appeared: Sequence[TopicName], disappeared: Sequence[TopicName]) -> None:
         """Tell of what matches and was not known, or was."""
-        new = [name for name in self.matching(appeared) if not self._knows(name)]
-        gone = [name for name in self.matching(disappeared) if self._knows(name)]
+        if self._missed is not None:
+            self._missed.append((appeared, disappeared))
+            return
+        new, gone = self._update(appeared, disappeared)
+        if new or gone:
+            self._on_change(new, gone)
+
+    def _update(
+        self, appeared: Sequence[TopicName], disappeared: Sequence[TopicName]
+    ) -> tuple[Sequence[str], Sequence[str]]:
+        new = [str(name) for name in appeared if self._matches(name) and not self._knows(str(name))]
+        gone = [str(name) for name in disappeared if self._matches(name) and self._knows(str(name))]
         for name in new:
             insort(self.topics, name)
         for name in gone:
             del self.topics[bisect_left(self.topics, name)]
-        if new or gone:
-            self._on_change(new, gone)
+        return new, gone
+
+    def _matches(self, name: TopicName) -> bool:
+        """Whether ``name`` is watched; a partition matches as its topic does."""
+        return (
+            name.persistent
+            and not name.is_system
+            and name.namespace_name == self.namespace
+            and self._pattern.matches(_without_domain(str(name.base)))
+        )
 
     def _knows(self, name: str) -> bool:
         at = bisect_left(self.topics, name)
@@ -72,10 +98,10 @@ class TopicWatches:
     def __init__(self) -> None:
         self._by_namespace: defaultdict[NamespaceName, list[TopicWatch]] = defaultdict(list)
 
-    def add(self, watch: TopicWatch, existing: Iterable[TopicName]) -> None:
-        """Begin; ``existing``: the topics there are, at least those of its namespace."""
-        watch.topics = sorted(watch.matching(existing))
+    def add(self, watch: TopicWatch, existing: Iterable[str]) -> Iterator[None]:
+        """Begin, in steps; ``existing``: the full names of the topics there are, at least those of its namespace."""
         self._by_namespace[watch.namespace].append(watch)
+        yield from watch.begin(existing)
 
     def remove(self, watch: TopicWatch) -> None:
         """End; harmless if it has ended."""

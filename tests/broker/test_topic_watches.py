@@ -21,7 +21,8 @@ class Heard:
     def __init__(self, world: World, pattern: str = ".*", namespace: NamespaceName = HOME) -> None:
         self.told: list[str] = []
         self.watch = TopicWatch(namespace, pattern, self._changed)
-        world.broker.watch_topics(self.watch)
+        for _ in world.broker.watch_topics(self.watch):
+            pass
 
     def _changed(self, new: Sequence[str], gone: Sequence[str]) -> None:
         self.told += [f"+{TopicName.parse(name).local}" for name in new]
@@ -101,3 +102,20 @@ def test_a_pattern_may_name_the_domain() -> None:
         assert heard.take() == ["+x", "-x"]
     with pytest.raises(NotAllowedError, match="cannot be matched by a broker"):
         Heard(world, "(?=x)")
+
+
+def test_what_changes_while_a_watch_begins_counts_and_is_not_told() -> None:
+    """7.12: a watch over very many topics begins in steps; its first list is that of the end of them."""
+    world = World()
+    for number in range(100):
+        world.broker.create_topic(TopicName.parse(f"t{number}"))
+    told: list[Sequence[str]] = []
+    watch = TopicWatch(HOME, "public/default/t.*", lambda new, gone: told.append([*new, *gone]))
+    for number, _ in enumerate(world.broker.watch_topics(watch)):
+        world.broker.create_topic(TopicName.parse(f"t-new-{number}"))
+        world.broker.delete_topic(TopicName.parse(f"t{number}"))
+    assert number > 2
+    assert told == []
+    assert watch.topics == world.broker.topics_of(HOME)
+    world.broker.create_topic(TopicName.parse("t-last"))
+    assert told == [["persistent://public/default/t-last"]]

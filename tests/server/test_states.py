@@ -270,3 +270,15 @@ def test_sends_of_two_producers_in_one_write_are_stored_as_they_were_sent(broker
         receipts = [client.next_command().send_receipt for _ in turns]
     places = [(each.message_id.entryId, each.producer_id, each.sequence_id) for each in receipts]
     assert places == [(number, turn, number) for number, turn in enumerate(turns)]
+
+
+def test_a_pattern_that_is_too_long_is_refused_as_pulsar_does(broker: RunningBroker) -> None:
+    """7.12: its limit and its words; the client looks by itself then."""
+    wish = BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST)
+    watch = wish.watchTopicList
+    watch.namespace, watch.watcher_id, watch.request_id = "public/default", 5, 7
+    with RawClient(broker.service_url) as client:
+        watch.topics_pattern = "x" * 50
+        assert client.ask(wish).type == BaseCommand.WATCH_TOPIC_LIST_SUCCESS
+        watch.topics_pattern += "x"
+        assert "longer than maximum: 50" in client.ask(wish).error.message

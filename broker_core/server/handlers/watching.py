@@ -6,8 +6,9 @@ A watch lives until the client closes it or its connection. Source: PIP-145; sem
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import NamespaceName
 from broker_core.broker.topic_watches import TopicWatch
 from broker_core.server.session import Session
@@ -15,9 +16,12 @@ from broker_core.wire import commands
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 
-def handle_watch_topic_list(session: Session, command: BaseCommand) -> None:
+def handle_watch_topic_list(session: Session, command: BaseCommand) -> Iterator[None]:
     """Begin a watch; one of the same number ends. What the client knows already is not listed again."""
     wish = command.watchTopicList
+    most = session.node.settings.subscription_pattern_max_length
+    if len(wish.topics_pattern) > most:
+        raise NotAllowedError(f"Unable to create topic list watcher: topicsPattern longer than maximum: {most}")
     number = wish.watcher_id
     broker = session.node.broker
 
@@ -30,9 +34,9 @@ def handle_watch_topic_list(session: Session, command: BaseCommand) -> None:
         session.send(update)
 
     watch = TopicWatch(NamespaceName.parse(wish.namespace), wish.topics_pattern, changed)
-    broker.watch_topics(watch)
     _forget(session, number)
     session.watches[number] = watch
+    yield from broker.watch_topics(watch)
     answer = BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST_SUCCESS)
     result = answer.watchTopicListSuccess
     result.request_id = wish.request_id
