@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from sys import intern
 from typing import Final
 
 import google_crc32c
@@ -50,7 +51,7 @@ class TopicWatch:
         for number, text in enumerate(existing):
             name = TopicName.parse(text)
             if self._matches(name):
-                found.append(str(name))
+                found.append(intern(text))  # many watches know the same names
             if not number % _NAMES_A_STEP:
                 yield
         self.topics = sorted(found)
