@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from broker_core.base.positions import Position
 from broker_core.client.chunk_split import CHUNKED_BYTES_MAX
 from broker_core.client.chunked_entries import ChunkedEntries
-from broker_core.wire.batch import ChunkEntryError, decode_entries
+from broker_core.client.unpack import UNCOMPRESSED_BYTES_MAX
+from broker_core.wire.batch import ChunkEntryError, decode_in_parts
 from broker_core.wire.entry import EntryRef
 from pulsarish_spark.broker_view import BrokerView
 from pulsarish_spark.columns import ColumnMaker
@@ -65,12 +66,13 @@ def read_range(
         decoder = _Decoder(client, wanted, start, policy, needed)
         for entries in _grouped(fetched):
             continuity.check(entries)
-            decoded = _inside(decoder.decode(entries), start, end)
-            if not decoded.num_rows:  # Chunks before the last one are no rows.
-                continue
-            rows = maker.make(decoded)
-            for at in range(0, rows.num_rows, BATCH_ROWS_MAX):
-                yield rows.slice(at, BATCH_ROWS_MAX)
+            for decoded in decoder.decode(entries):
+                inside = _inside(decoded, start, end)
+                if not inside.num_rows:  # Chunks before the last one are no rows.
+                    continue
+                rows = maker.make(inside)
+                for at in range(0, rows.num_rows, BATCH_ROWS_MAX):
+                    yield rows.slice(at, BATCH_ROWS_MAX)
     continuity.finish()
 
 
@@ -90,13 +92,14 @@ class _Decoder:
             start.position, read, lambda what: policy.report(lost_chunks(wanted.name, what))
         )  # fmt: skip
 
-    def decode(self, entries: list[EntryRef]) -> pa.RecordBatch:
+    def decode(self, entries: list[EntryRef]) -> Iterator[pa.RecordBatch]:
         if not self._has_chunks:
             try:
-                return decode_entries(entries, self._needed)
-            except ChunkEntryError:
+                yield from decode_in_parts(entries, self._needed, UNCOMPRESSED_BYTES_MAX)
+                return
+            except ChunkEntryError:  # It is raised before any rows are made.
                 self._has_chunks = True
-        return decode_entries(self._chunks.joined(entries), self._needed, CHUNKED_BYTES_MAX)
+        yield from decode_in_parts(self._chunks.joined(entries), self._needed, CHUNKED_BYTES_MAX)
 
 
 def _messages_of(wanted: EntryRange) -> int:

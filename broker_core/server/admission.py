@@ -22,7 +22,7 @@ from broker_core.base.limits import BATCH_MESSAGES_MAX
 from broker_core.wire.entry import ensure_checksum, verify_entry
 from broker_core.wire.entry_peek import VARINT, behind_producer_name
 from broker_core.wire.heads import SendHead
-from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
+from broker_core.wire.proto.pulsar_api_pb2 import LZ4, SNAPPY, ZLIB, ZSTD, CompressionType, MessageMetadata
 
 _HEAD_BYTES: Final = 10
 """Magic 2, checksum 4, metadata size 4."""
@@ -31,6 +31,14 @@ _SMALL_BYTES: Final = 4096
 """Up to here a copy of the checksummed part costs less than avoiding it."""
 _MEMBER_BYTES_MIN: Final = 6
 """Size prefix (4) and the one required field of SingleMessageMetadata (2)."""
+
+_MOST_FROM: Final = {
+    LZ4: (255, 1),  # one more byte of length stands for 255 bytes at most
+    ZLIB: (1032, 1),  # a match of 258 bytes takes two bits at least
+    ZSTD: (32_768, 1),  # a block of 128 KiB takes four bytes at least
+    SNAPPY: (64, 3),  # a copy of 64 bytes takes three
+}
+"""How many bytes of plain payload each codec can make of so many bytes: what its format allows, no encoder more."""
 
 _before_key = re.compile(rb"\x10%b\x18%b(?:\x32([\x00-\x7f]))?" % (VARINT, VARINT)).match
 """Sequence id, publish time, and tag and length of a short partition key if there is one."""
@@ -113,13 +121,25 @@ def _admit_unusual(body: bytes, announced: int) -> bytes:
         )
     if not 1 <= stated <= BATCH_MESSAGES_MAX:
         raise NotAllowedError(f"an entry states {stated} messages; 1 to {BATCH_MESSAGES_MAX} are possible")
-    if metadata.HasField("num_messages_in_batch") and not metadata.encryption_keys:
-        _check_room(stated, metadata.uncompressed_size if metadata.compression else len(body) - metadata_end)
+    is_chunk = metadata.HasField("chunk_id") and stated == 1  # its sizes are those of the whole message
+    if metadata.HasField("num_messages_in_batch") and not is_chunk:
+        _check_room(metadata, len(body) - metadata_end)
     return body
 
 
-def _check_room(messages: int, payload_bytes: int) -> None:
-    if messages * _MEMBER_BYTES_MIN > payload_bytes:
-        raise NotAllowedError(
-            f"an entry states {messages} messages in {payload_bytes} bytes, which cannot hold so many"
-        )
+def _check_room(metadata: MessageMetadata, payload_bytes: int) -> None:
+    """NotAllowedError if a batch claims more messages, or more bytes before compression, than its payload can hold.
+
+    Encryption comes last and shortens nothing, so what is encrypted is measured in the same way.
+    """
+    messages, plain_bytes = metadata.num_messages_in_batch, payload_bytes
+    if metadata.compression:
+        plain_bytes = metadata.uncompressed_size
+        most, of_bytes = _MOST_FROM[metadata.compression]
+        if plain_bytes * of_bytes > payload_bytes * most:
+            raise NotAllowedError(
+                f"an entry states {plain_bytes} bytes before compression; its {payload_bytes} of "
+                f"{CompressionType.Name(metadata.compression)} cannot hold so many"
+            )
+    if messages * _MEMBER_BYTES_MIN > plain_bytes:
+        raise NotAllowedError(f"an entry states {messages} messages in {plain_bytes} bytes, which cannot hold so many")

@@ -2,16 +2,31 @@
 """What of a SEND may reach the log."""
 
 import struct
+import zlib
+from collections.abc import Callable
+from typing import Any
 
+import cramjam
+import lz4.block
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core.base.errors import ChecksumMismatchError, NotAllowedError, RemoteProtocolError
 from broker_core.server.admission import admit_all
+from broker_core.wire.compression import compress
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import SendHead
-from broker_core.wire.proto.pulsar_api_pb2 import LZ4, MessageMetadata
+from broker_core.wire.proto.pulsar_api_pb2 import (
+    LZ4,
+    SNAPPY,
+    ZLIB,
+    ZSTD,
+    CompressionType,
+    EncryptionKeys,
+    MessageMetadata,
+)
 
 
 def entry(payload: bytes = b"payload", **fields: object) -> bytes:
@@ -42,8 +57,60 @@ def test_an_honest_batch_is_stored_as_it_came() -> None:
 
 def test_a_compressed_batch_is_measured_by_its_uncompressed_size() -> None:
     """A thousand equal messages may take a few bytes on the wire."""
-    body = entry(b"tiny", num_messages_in_batch=1000, compression=LZ4, uncompressed_size=100_000)
+    payload = bytes(compress(LZ4, bytes(100_000)))
+    body = entry(payload, num_messages_in_batch=1000, compression=LZ4, uncompressed_size=100_000)
+    assert len(payload) < 500
     assert admit(body, 1000) is body
+
+
+@pytest.mark.parametrize("codec", [LZ4, ZLIB, ZSTD, SNAPPY])
+@pytest.mark.parametrize("size", [6, 7, 60, 1000, 100_000, 1 << 17, 10_000_000])
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_what_compresses_best_is_stored(codec: CompressionType, size: int, is_encrypted: bool) -> None:
+    """No encoder does better than with zeros; the strongest of each codec, encrypted ones too."""
+    strongest: dict[int, Callable[[bytes], bytes]] = {
+        LZ4: lambda data: lz4.block.compress(data, mode="high_compression", compression=12, store_size=False),
+        ZLIB: lambda data: zlib.compress(data, 9),
+        ZSTD: zstandard.ZstdCompressor(level=22).compress,
+        SNAPPY: lambda data: bytes(cramjam.snappy.compress_raw(data)),
+    }
+    body = entry(strongest[codec](bytes(size)), num_messages_in_batch=1, compression=codec, uncompressed_size=size)
+    if is_encrypted:
+        keys = [EncryptionKeys(key="k", value=b"v")]
+        payload = strongest[codec](bytes(size)) + bytes(16)
+        fields: dict[str, Any] = {"compression": codec, "uncompressed_size": size, "encryption_keys": keys}
+        body = entry(payload, num_messages_in_batch=1, **fields)
+    assert admit(body, 1) is body
+
+
+@pytest.mark.parametrize(
+    ("codec", "most"), [(LZ4, 54 * 255), (ZLIB, 54 * 1032), (ZSTD, 54 * 32_768), (SNAPPY, 54 * 64 // 3)]
+)
+def test_a_batch_that_claims_more_than_its_codec_can_make_is_refused(codec: CompressionType, most: int) -> None:
+    """A million messages in 54 bytes, with 4 GB before compression, were stored: readers size things by such claims."""
+    claims: dict[str, Any] = {"num_messages_in_batch": 2, "compression": codec}
+    for size in (most + 1, 4_000_000_000):
+        with pytest.raises(NotAllowedError, match=f"states {size} bytes before compression; its 54 of .* cannot hold"):
+            admit(entry(b"x" * 54, uncompressed_size=size, **claims), 2)
+    body = entry(b"x" * 54, uncompressed_size=most, **claims)
+    assert admit(body, 2) is body
+
+
+def test_the_count_of_an_encrypted_batch_is_bounded_too() -> None:
+    """Encryption makes nothing shorter, so six bytes for each message hold there as well."""
+    keys = [EncryptionKeys(key="k", value=b"v")]
+    assert admit(entry(b"x" * 60, num_messages_in_batch=10, encryption_keys=keys), 10)
+    with pytest.raises(NotAllowedError, match="1000000 messages in 54 bytes"):
+        admit(entry(b"x" * 54, num_messages_in_batch=1_000_000, encryption_keys=keys), 1_000_000)
+
+
+def test_a_chunk_tells_the_size_of_the_whole_message() -> None:
+    """Which is more than this part of it can hold, in clients that count the chunk as a batch of one."""
+    chunk: dict[str, Any] = {"chunk_id": 2, "num_chunks_from_msg": 3, "uuid": "u", "total_chunk_msg_size": 20_000_000}
+    body = entry(b"x" * 54, num_messages_in_batch=1, compression=LZ4, uncompressed_size=100_000_000, **chunk)
+    assert admit(body, 1) is body
+    with pytest.raises(NotAllowedError):
+        admit(entry(b"x" * 54, num_messages_in_batch=2, compression=LZ4, uncompressed_size=10**8, **chunk), 2)
 
 
 def test_a_body_without_checksum_gets_one() -> None:
@@ -142,7 +209,7 @@ def test_small_and_large_entries_are_judged_alike(data: st.DataObject) -> None:
         raw[at] = data.draw(st.integers(0, 255))
     if data.draw(st.booleans()):
         del raw[data.draw(st.integers(0, len(raw))) :]
-    bodies = [seal_entry(bytes(raw), b"X" * payload_bytes) for payload_bytes in (10, 5000)]
+    bodies = [seal_entry(bytes(raw), b"X" * payload_bytes) for payload_bytes in (3900, 5000)]
     assert outcome(bodies[0]) == outcome(bodies[1])
 
 

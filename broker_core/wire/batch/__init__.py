@@ -5,7 +5,7 @@ The only part of ``wire`` that imports numpy, numba and pyarrow; brokers and pla
 """
 
 from broker_core.wire.batch.compiled import COMPILED
-from broker_core.wire.batch.decode import ChunkEntryError, decode_entries
+from broker_core.wire.batch.decode import ChunkEntryError, decode_entries, decode_in_parts
 from broker_core.wire.batch.encode import EncodedEntry, encode_entries
 from broker_core.wire.batch.route import route_rows
 from broker_core.wire.batch.rows import ENCODED_COLUMNS
@@ -18,6 +18,7 @@ __all__ = [
     "ENCODED_COLUMNS",
     "EncodedEntry",
     "decode_entries",
+    "decode_in_parts",
     "ChunkEntryError",
     "encode_entries",
     "route_rows",

@@ -11,7 +11,7 @@ RemoteProtocolError naming ``ledger:entry`` and gives no rows at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,6 +39,13 @@ class ChunkEntryError(UnsupportedVersionError):
     """An entry is a chunk of a larger message: ``client.chunked_entries`` puts them together."""
 
 
+PLAIN_BYTES_DEFAULT: Final = 64 * 1024 * 1024
+"""What ``decode_in_parts`` decompresses at a time: far more than the payloads of one fetch usually become."""
+
+_ROW_BYTES: Final = 64
+"""What a message takes in the columns beside its bytes, about: a million empty ones are not nothing."""
+
+
 def decode_entries(
     entries: Sequence[EntryRef],
     columns: Collection[str] | None = None,
@@ -53,12 +60,91 @@ def decode_entries(
     schema = select_columns(columns)
     if not entries:
         return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
-    joined = _join(entries, message_bytes_max)
+    return _decode(_Packed.of(entries), schema, message_bytes_max)
+
+
+def decode_in_parts(
+    entries: Sequence[EntryRef],
+    columns: Collection[str] | None = None,
+    message_bytes_max: int = MESSAGE_BYTES_MAX_DEFAULT,
+    plain_bytes_max: int = PLAIN_BYTES_DEFAULT,
+) -> Iterator[pa.RecordBatch]:
+    """``decode_entries`` of as many entries at a time as take about ``plain_bytes_max`` in memory, but at least one.
+
+    What comes out of a codec can be thousands of times what went in, so the bytes of entries do not bound it.
+    """
+    if not entries:
+        return
+    packed, schema = _Packed.of(entries), select_columns(columns)
+    ends = np.cumsum(packed.sizes_in_memory(message_bytes_max))
+    if ends[-1] <= plain_bytes_max:
+        yield _decode(packed, schema, message_bytes_max)
+        return
+    first = 0
+    while first < len(entries):
+        before = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + plain_bytes_max, side="right")))
+        yield decode_entries(entries[first:last], columns, message_bytes_max)
+        first = last
+
+
+def _decode(packed: _Packed, schema: pa.Schema, message_bytes_max: int) -> pa.RecordBatch:
+    joined = _join(packed, message_bytes_max)
     rows = _walk(joined)
     batch = pa.RecordBatch.from_arrays([_BUILDERS[name](joined, rows) for name in schema.names], schema=schema)
     if joined.heads[walk.HEAD_HAS_HOLES].any():
         return batch.filter(cols.booleans(_outside_holes(joined, rows)))
     return batch
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """Entries as they travel, one after the other in ``data`` from ``offsets``, and what their heads say."""
+
+    source: Sequence[EntryRef]
+    data: bytes
+    offsets: NDArray[np.int64]
+    heads: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, entries: Sequence[EntryRef]) -> _Packed:
+        bodies = [entry.body for entry in entries]
+        data = b"".join(bodies)
+        _check_joined_size(len(data))
+        offsets = _offsets([len(body) for body in bodies])
+        heads = np.zeros((walk.HEADS, len(bodies)), np.int64)
+        problem, at = walk.walk_heads(
+            as_array(data),
+            offsets,
+            METADATA_BYTES_MAX,
+            walk.METADATA_TABLE,
+            np.zeros(walk.SLOTS, np.int64),
+            np.zeros((2, 1), np.int32),
+            heads,
+        )
+        if problem:
+            raise _error(problem, entries[at], -1)
+        return cls(entries, data, offsets, heads)
+
+    @property
+    def is_packed(self) -> NDArray[np.bool_]:
+        """Which entries have a payload that is compressed."""
+        packed: NDArray[np.bool_] = (self.heads[walk.HEAD_COMPRESSION] != 0) & (
+            self.heads[walk.HEAD_KIND] != walk.KIND_MARKER
+        )
+        return packed
+
+    def plain_sizes(self, message_bytes_max: int) -> NDArray[np.int64]:
+        """Bytes of each payload as its entry states them before compression; a larger one is refused when it is met."""
+        sizes: NDArray[np.int64] = np.minimum(self.heads[walk.HEAD_UNCOMPRESSED_SIZE], message_bytes_max)
+        return sizes
+
+    def sizes_in_memory(self, message_bytes_max: int) -> NDArray[np.int64]:
+        """What each entry takes when it is decoded, about. A count that lies is refused when it is met."""
+        plain = np.where(self.is_packed, self.plain_sizes(message_bytes_max), np.diff(self.offsets))
+        messages = np.clip(self.heads[walk.HEAD_MESSAGES], 0, plain // walk.MEMBER_BYTES_MIN)
+        sizes: NDArray[np.int64] = plain + _ROW_BYTES * messages
+        return sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,27 +186,16 @@ class _Rows:
 # ------------------------------------------------------------------------------------------------- from entries
 
 
-def _join(entries: Sequence[EntryRef], message_bytes_max: int) -> _Joined:
-    ledgers, ids, bodies, indexes, _ = zip(*entries, strict=True)
-    data = b"".join(bodies)
-    _check_joined_size(len(data))
-    offsets = _offsets([len(body) for body in bodies])
-    heads = np.zeros((walk.HEADS, len(bodies)), np.int64)
-    problem, at = walk.walk_heads(
-        as_array(data),
-        offsets,
-        METADATA_BYTES_MAX,
-        walk.METADATA_TABLE,
-        np.zeros(walk.SLOTS, np.int64),
-        np.zeros((2, 1), np.int32),
-        heads,
-    )
-    if problem:
-        raise _error(problem, entries[at], -1)
-    if heads[walk.HEAD_COMPRESSION].any():
-        data = _decompress(entries, data, offsets, heads, message_bytes_max)
+def _join(packed: _Packed, message_bytes_max: int) -> _Joined:
+    ledgers, ids, _, indexes, _ = zip(*packed.source, strict=True)
+    plain = _decompress(packed, message_bytes_max) if packed.is_packed.any() else packed.data
     return _Joined(
-        entries, data, heads, np.array(ledgers, np.int64), np.array(ids, np.int64), np.array(indexes, np.int64)
+        packed.source,
+        plain,
+        packed.heads,
+        np.array(ledgers, np.int64),
+        np.array(ids, np.int64),
+        np.array(indexes, np.int64),
     )
 
 
@@ -140,22 +215,16 @@ def _check_joined_size(size: int) -> None:
         raise UsageError(f"entries of {size} bytes are too many for one record batch", hint="decode fewer at a time")
 
 
-def _decompress(
-    entries: Sequence[EntryRef],
-    data: bytes,
-    offsets: NDArray[np.int64],
-    heads: NDArray[np.int64],
-    message_bytes_max: int,
-) -> bytes:
-    """Join again with plain payloads in place of compressed ones, and move the positions in ``heads`` along."""
+def _decompress(packed: _Packed, message_bytes_max: int) -> bytes:
+    """Join again with plain payloads in place of compressed ones, and move the positions in the heads along."""
+    entries, data, offsets, heads = packed.source, packed.data, packed.offsets, packed.heads
     view = memoryview(data)
     codecs, sizes = heads[walk.HEAD_COMPRESSION], heads[walk.HEAD_UNCOMPRESSED_SIZE]
-    packed = (codecs != 0) & (heads[walk.HEAD_KIND] != walk.KIND_MARKER)
-    _check_joined_size(len(data) + int(np.minimum(sizes[packed], message_bytes_max).sum()))
+    _check_joined_size(len(data) + int(packed.plain_sizes(message_bytes_max)[packed.is_packed].sum()))
     pieces: list[BytesLike] = []
     lengths = np.diff(offsets)
     copied = 0
-    for at in np.flatnonzero(packed).tolist():
+    for at in np.flatnonzero(packed.is_packed).tolist():
         start, end = int(heads[walk.HEAD_PAYLOAD_START, at]), int(heads[walk.HEAD_PAYLOAD_END, at])
         size = int(sizes[at])
         try:
