@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes .venv ready: a virtual environment with this project and all it needs, a Java for Spark, compiled kernels.
+# Makes .venv ready: a virtual environment with this project and all it needs, a Java for Spark, compiled kernels, an archive of Spark's classes.
 # Safe to run at any time. It returns at once if nothing has changed since it last succeeded, and starts over where it
 # was interrupted. It knows no package registry by name: pip's own configuration decides where packages come from.
 #
@@ -132,11 +132,20 @@ apt_install() {
     "${apt[@]}" install -y --no-install-recommends "$1" >&2 </dev/null
 }
 
-# -- kernels
+# -- what later runs start with
 
-warm_kernels() {
-    say "setup: compiling the batch kernels once (they are kept for later runs)"
-    .venv/bin/python -c 'from broker_core.wire.batch import warm_up; warm_up()'
+warm_kernels() { .venv/bin/python -c 'from broker_core.wire.batch import warm_up; warm_up()'; }
+
+archive_spark_classes() { # only makes later Sparks start sooner, so that nothing depends on it
+    JAVA_HOME="$(cat "$JAVA_NOTE")" .venv/bin/python -m scripts.archive_spark_classes >.venv/.spark-classes.log 2>&1 \
+        || say "setup: Spark's classes could not be archived, so tests start it more slowly; see .venv/.spark-classes.log"
+}
+
+warm_up() {
+    say "setup: compiling the batch kernels and archiving Spark's classes once (they are kept for later runs)"
+    archive_spark_classes &
+    warm_kernels
+    wait
 }
 
 main() {
@@ -146,7 +155,7 @@ main() {
     make_venv
     note_java
     install_packages
-    warm_kernels
+    warm_up
     fingerprint > "$STAMP"
     say "setup: done in $((SECONDS - started)) s"
 }

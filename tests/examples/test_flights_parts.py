@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from flights import chart, check, source
+from flights import check, source
 from flights.table import carrier_table
 
 from broker_core.base.hashing import partition_of_key
@@ -99,6 +99,8 @@ def test_a_count_that_must_be_zero_is_named_when_it_is_not() -> None:
 
 def test_table_and_chart_are_made_of_the_days(flights: pa.Table, airlines: pa.Table, tmp_path: Path) -> None:
     """One line for each of 16 airlines, and a picture."""
+    from flights import chart  # matplotlib takes a second, which each process that collects tests would spend
+
     days = source.expected_days(flights, airlines)
     lines = carrier_table(days).splitlines()
     assert len(lines) == 17
