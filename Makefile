@@ -56,6 +56,9 @@ kill: setup  ## kill the real broker under load, 500 times, and compare with wha
 flood: setup  ## attack a real broker; CPU of its longest turn, memory, and how others fare (FLOOD_ARGS="--only NAME --stacks")
 	@$(RUN) .venv/bin/python -m tests.flood.rig $(FLOOD_ARGS)
 
+damage: setup  ## damage data directories at random, thousands of times; every loss must be told (DAMAGE_ARGS="--damages N --seed S")
+	@$(RUN) .venv/bin/python -m tests.damage.rig $(DAMAGE_ARGS)
+
 sim: setup  ## crash the storage on the simulated disk, thousands of images (SIM_ARGS="--images N --seed S")
 	@$(RUN) .venv/bin/python -m tests.storage.sim $(SIM_ARGS)
 
@@ -83,4 +86,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test setup lint format type proto docs bench bench-peers kill flood sim clients stalls soak routing rules clean help cluster
+.PHONY: demo test setup lint format type proto docs bench bench-peers kill flood damage sim clients stalls soak routing rules clean help cluster

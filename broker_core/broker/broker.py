@@ -8,7 +8,7 @@ metadata; each partition is a topic of its own, made when first used. Pure: file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from itertools import chain, islice
@@ -34,6 +34,7 @@ from broker_core.broker.unacked_limits import BrokerUnacked
 from broker_core.broker.upkeep import Upkeep
 from broker_core.storage.ledger_recovery import TopicRecovery
 from broker_core.storage.metadata import TopicRow
+from broker_core.storage.report import Damage
 from broker_core.storage.store import Store
 
 _STARTS = "broker starts"
@@ -90,6 +91,11 @@ class Broker:
             self.unload,
         )
         self.upkeep = Upkeep(self, store.metadata, clock, timers, settings, reserve)
+
+    @property
+    def damages(self) -> Sequence[Damage]:
+        """What was found to be damaged or lost in the data directory, since the broker was started."""
+        return self._store.recovery.damages
 
     # -- what exists
 

@@ -168,6 +168,7 @@ class TopicStats(TopicTraffic, frozen=True, kw_only=True, rename="camel"):
     non_contiguous_deleted_messages_ranges: int
     entries_stored: int  # [ours]
     last_confirmed_entry: str  # [ours], in Pulsar among the internal statistics
+    damages: list[str]  # [ours] what is damaged or lost of it, as far as known
     publishers: list[PublisherStats]
     subscriptions: dict[str, SubscriptionStats]
     deduplication_status: str
@@ -316,6 +317,7 @@ def topic_stats(topic: Topic) -> TopicStats:
         non_contiguous_deleted_messages_ranges=sum(each.cursor.deleted_runs() for each in topic.subscriptions.values()),
         entries_stored=topic.log.entries_count,
         last_confirmed_entry=str(topic.log.last_confirmed),
+        damages=topic.damages,
         publishers=[publisher_stats(producer) for producer in topic.producers],
         subscriptions={name: subscription_stats(each) for name, each in topic.subscriptions.items()},
         deduplication_status=topic.deduplication_status,
@@ -354,6 +356,7 @@ def unused_topic_stats(clock: Clock, settings: Settings, quotas: Quotas) -> Topi
         non_contiguous_deleted_messages_ranges=0,
         entries_stored=0,
         last_confirmed_entry=str(POSITION_EARLIEST),
+        damages=[],
         publishers=[],
         subscriptions={},
         deduplication_status="Enabled" if settings.broker_deduplication_enabled else "Disabled",

@@ -138,6 +138,7 @@ class Subscription:
 
     def subscribe(self, request: SubscribeRequest, sink: ConsumerSink) -> Consumer:
         """Let a consumer in, or raise the ServerError that says why not."""
+        self._check_readable()
         dispatcher = self.dispatcher
         if dispatcher is not None:
             most = self._host.settings.max_consumers_per_subscription
@@ -164,6 +165,18 @@ class Subscription:
             self._awaiting_return.cancel()
             self._awaiting_return = None
         return consumer
+
+    def _check_readable(self) -> None:
+        """PersistenceServerError if what is to be sent first is known to be lost, and no setting gives it up: a
+        consumer would wait for it without a word."""
+        first = self.cursor.first_unacked()
+        lost = self._log.lost_at(first) if first <= self._log.last_confirmed else None
+        if lost is not None and not self._host.settings.auto_skip_non_recoverable_data:
+            raise PersistenceServerError(
+                f"subscription {self.name!r} of {self._host.name} stands in front of lost entries: {lost.message}",
+                hint="restore the file from a backup, move the subscription on (pulsarish sub seek), or set"
+                " autoSkipNonRecoverableData=true",
+            )
 
     def leave(self, leavers: Sequence[Consumer]) -> None:
         """``leavers``, who have not left yet, go; with the last ones the type is free again."""

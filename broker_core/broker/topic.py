@@ -16,6 +16,7 @@ from broker_core.base.clock import Clock, Timers
 from broker_core.base.errors import (
     CorruptEntryError,
     NotAllowedError,
+    PersistenceServerError,
     ProtocolError,
     ServerError,
     SubscriptionNotFoundError,
@@ -50,6 +51,7 @@ from broker_core.broker.sinks import ConsumerSink, ProducerSink
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.termination import OnTerminated, Termination
 from broker_core.broker.unacked_limits import BrokerUnacked
+from broker_core.storage.cursor_state import CursorState
 from broker_core.storage.metadata import INTERNAL_PREFIX, SubscriptionRow
 from broker_core.storage.store import Store
 from broker_core.storage.topic_log import TopicLog
@@ -134,6 +136,8 @@ class Topic:
         blocked = self.reserve.refusal(self.name) or refusal_of_producers(self)
         if blocked is not None:
             raise blocked
+        if self.log.error is not None:
+            raise PersistenceServerError(str(self.log.error))
         check_room_for_producer(self.name, len(self.producers), self.settings.max_producers_per_topic)
         name = self.producers.admit(request)
         producer = Producer(
@@ -319,6 +323,7 @@ class Topic:
         state = self._store.cursors.recover(row.id)
         stored = state.mark_delete if state is not None else row.initial
         last = self.log.last_confirmed
+        self._check_acknowledged(row, state, last)
         cursor = Cursor(self.log, min(stored, last))
         if state is not None:
             partial = {position: bits_of_words(words) for position, words in state.partial.items()}
@@ -327,6 +332,12 @@ class Topic:
         unused_since_ms = self._store.metadata.unused_since(row.id)
         if unused_since_ms is not None:
             subscription.last_active_ms = unused_since_ms
+
+    def _check_acknowledged(self, row: SubscriptionRow, state: CursorState | None, last: Position) -> None:
+        """Only what was durable is sent and acknowledged: what was acknowledged behind the end of the log is lost."""
+        newest = max([state.mark_delete, *state.newest_deleted()], default=last) if state is not None else last
+        if newest > last and newest.entry >= 0 and self.settings.durability == "sync":
+            self._store.note_lost_behind(self.topic_id, last, row.name, newest)
 
     def _remember_unused(self, subscription: Subscription) -> None:
         """Keep over a restart since when nobody uses a subscription, where it ends by that (semantics 7.2)."""
@@ -361,6 +372,11 @@ class Topic:
             producer.delays = self.delays if self.delays.limited else None
 
     # -- the log
+
+    @property
+    def damages(self) -> list[str]:
+        """What is damaged or lost of the topic, as far as known, one line each."""
+        return self._store.damages_of(str(self.name))
 
     def last_entry(self) -> tuple[Position, int]:
         """Position of the newest entry and the size of its batch (0: not a batch); entry -1 if there is none."""

@@ -6,28 +6,47 @@
 waits for this file, and changes that come together share one sync. One connection, locked exclusively, so that no
 second one can meet SQLite's bugs of several writers. Does not know what the statements mean.
 
+SQLite's word is not taken alone: ``catalogue_journal`` has the checksums of the pages and each transaction since the
+last merge of the write-ahead log. At the opening a page that differs is refused, and transactions that the log has lost
+are done again from there; ``findings`` says so.
+
 Invariants:
 - What the file holds is what memory held after some change, and all changes before it.
 - Each statement touches as many rows in the file as it did in memory.
+- Transactions are numbered without a gap, and the file says which is its last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import apsw
+from msgspec import msgpack
 
 from broker_core.base.errors import DataFormatError, DiskFailedError, StorageError
+from broker_core.base.invariants import invariant
 from broker_core.storage import catalogue_schema as schema
-from broker_core.storage.disk import Disk, RealDisk, disk_failed
+from broker_core.storage import layout
+from broker_core.storage.catalogue_journal import CatalogueJournal, Recorded, page_sums, read_journal
+from broker_core.storage.disk import Disk, File, RealDisk, copy_aside, disk_failed
+from broker_core.storage.report import Damage
 from broker_core.storage.sqlite_vfs import DiskVFS
+from broker_core.storage.sqlite_wal import committed_pages
 
-_CHECKPOINT_PAGES: Final = 128
-"""The write-ahead log is merged into the file when it has this many pages (half a MiB): start-up reads it all."""
+_CHECKPOINT_PAGES: Final = 256
+"""The write-ahead log is merged into the file when it has this many pages (a MiB), or a quarter of the file's: start-up
+reads it all, and a merge reads the whole file."""
 
 _HINT_DAMAGED: Final = "restore meta.db from a backup; the entries themselves are in ledgers/ and were not touched"
+
+_PAGE_BYTES: Final = 4096
+"""Of SQLite, unless it is told otherwise."""
+
+_NUMBER: Final = "SELECT value FROM values_by_name WHERE name = 'transaction'"
+_PUT_NUMBER: Final = "INSERT OR REPLACE INTO values_by_name (name, value) VALUES ('transaction', ?)"
 
 
 class Change(NamedTuple):
@@ -46,60 +65,224 @@ def _refuse_what_is_no_file(disk: Disk, path: str) -> None:
 
 
 class CatalogueFile:
-    """The file of one data directory. Used by one thread at a time: at start and end the loop's, between the worker."""
+    """The file of one data directory. Used by one thread at a time: at start and end the loop's, between the worker.
 
-    def __init__(self, disk: Disk, path: str, *, create: bool, migrate: bool) -> None:
-        """Open ``path``; one of an older version is brought up to date if ``migrate``.
+    Attributes:
+        findings: What was wrong when it was opened, and is mended or given up now.
+        compared: Whether it is of a version since which there is a journal to compare it with.
+    """
+
+    def __init__(self, disk: Disk, path: str, *, create: bool, examine: bool = False) -> None:
+        """Open ``path``, bring one of an older version up to date, and mend what can be; ``examine``: change nothing.
 
         Raises:
             DataFormatError: it is missing (unless ``create``), damaged, or not ours.
             DiskFailedError: the disk refused.
         """
-        self._vfs = None if isinstance(disk, RealDisk) else DiskVFS(disk)
+        self._disk = disk
+        self._path = path
+        self._examine = examine
+        self._log_made = examine and disk.exists(path) and not disk.exists(path + "-wal")
+        self._db: apsw.Connection
+        self._vfs: DiskVFS | None = None
+        self._connected = False
+        self._pages_file: File | None = None
+        self._number = 0
+        self._log_pages = 0
+        self._lost: list[list[Change]] = []
+        self._journal = CatalogueJournal(disk, layout.changes_path(path.rpartition("/")[0]))
+        self._recorded: Recorded | None = None
+        self.findings: list[Damage] = []
+        self.compared = False
         if not create and not disk.exists(path):
-            self._unregister()
             raise DataFormatError(f"{path} is missing, so what the data directory holds is unknown", hint=_HINT_DAMAGED)
-        flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
-        with _translated():
-            _refuse_what_is_no_file(disk, path)
-            self._db = apsw.Connection(path, flags=flags, vfs=self._vfs.vfs_name if self._vfs else None)
         try:
             with _translated():
-                self._prepare(path, create=create, migrate=migrate)
+                _refuse_what_is_no_file(disk, path)
+                self._refuse_empty(create=create)
+                self._connect(create=create)
+                self._prepare(create=create)
+        except apsw.SQLError as e:
+            self.close(write=False)
+            raise DataFormatError(f"the catalogue {path} is damaged: {e}", hint=_HINT_DAMAGED) from e
         except StorageError:
             self.close(write=False)
             raise
 
-    def _prepare(self, path: str, *, create: bool, migrate: bool) -> None:
+    def _refuse_empty(self, *, create: bool) -> None:
+        """SQLite would take it for a new database, and remove the write-ahead log."""
+        if not create and self._pages().size() == 0:
+            raise DataFormatError(
+                f"{self._path} is empty, so what the data directory holds is unknown", hint=_HINT_DAMAGED
+            )
+
+    def _connect(self, *, create: bool) -> None:
+        flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+        if not isinstance(self._disk, RealDisk):
+            self._vfs = DiskVFS(self._disk)
+        self._db = apsw.Connection(self._path, flags=flags, vfs=self._vfs.vfs_name if self._vfs else None)
+        self._connected = True
+        # SQLite would merge on closing by itself, but then it could not say that the disk failed, nor would we know.
+        self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         self._db.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
         self._db.execute("PRAGMA journal_mode = WAL").fetchall()
         self._db.execute("PRAGMA synchronous = FULL")
-        self._db.wal_autocheckpoint(_CHECKPOINT_PAGES)
+        self._db.set_wal_hook(self._log_grew)  # and no merging by itself: ``_merge`` has more to do
+
+    def _log_grew(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self._log_pages = pages
+        return apsw.SQLITE_OK
+
+    def _prepare(self, *, create: bool) -> None:
         version, ours = self._pragma("user_version"), self._pragma("application_id")
         if create and version == 0 and ours == 0:
             self._in_transaction(
                 f"{schema.TABLES} PRAGMA application_id = {schema.APPLICATION_ID};"
                 f" PRAGMA user_version = {schema.VERSION};"
             )
+            self._merge()
             return
         if ours != schema.APPLICATION_ID:
-            raise DataFormatError(f"{path} is not a catalogue of this broker", hint=_HINT_DAMAGED)
+            raise DataFormatError(f"{self._path} is not a catalogue of this broker", hint=_HINT_DAMAGED)
         if version != schema.VERSION and version not in schema.MIGRATIONS:
             raise DataFormatError(
-                f"{path} has schema version {version}, this broker reads {schema.VERSION}",
+                f"{self._path} has schema version {version}, this broker reads {schema.VERSION}",
                 hint="use the broker version that wrote it, or a newer one",
             )
+        if version < schema.JOURNAL_SINCE:
+            self._check_form()
+        else:
+            self.compared = True
+            self._compare(create=create)
+        if self._examine:
+            return
+        if version != schema.VERSION:
+            self._merge()  # before the version says that there is something to compare with
+            self._in_transaction(schema.upgrade_from(version))
+        if self._recorded is not None and self._recorded.whole and self._recorded.last == self._number:
+            self._journal.resume(self._recorded)
+        else:
+            self._merge()
+
+    # -- comparing
+
+    def _compare(self, *, create: bool) -> None:
+        """Hold the file against the journal; refuse what differs, and do again what the write-ahead log has lost."""
+        journal = self._recorded = read_journal(self._disk, self._journal.path)
+        self._number = self._stored_number()
+        if journal is None:
+            if not create:
+                self._found(self._journal.path, "is missing or damaged, so that meta.db cannot be compared with it")
+            self._check_form()
+            return
+        if self._number < journal.base and self._contents(self._path + "-wal"):
+            self._set_log_aside(journal)
+        if self._number < journal.base:
+            raise DataFormatError(
+                f"the catalogue {self._path} is older than the data: it ends with transaction {self._number}, and"
+                f" {journal.last} were made",
+                hint="restore the newest meta.db, or take the data directory back as a whole",
+            )
+        self._compare_pages(journal)
+        if self._number < journal.last:
+            self._redo(journal)
+
+    def _compare_pages(self, journal: Recorded) -> None:
+        sums = page_sums(self._pages(), journal.page_bytes)
+        count = max(len(sums), len(journal.sums))
+        differ = {page + 1 for page in range(count) if sums[page : page + 1] != journal.sums[page : page + 1]}
+        if differ:
+            differ -= committed_pages(self._contents(self._path + "-wal"))
+        if differ:
+            raise DataFormatError(
+                f"the catalogue {self._path} is damaged: {len(differ)} of its {len(journal.sums)} pages are not what"
+                f" was written, the first is page {min(differ)}",
+                hint=_HINT_DAMAGED,
+            )
+
+    def _set_log_aside(self, journal: Recorded) -> None:
+        """The log in place is one from before the last merge, and would turn pages back."""
+        log = self._path + "-wal"
+        self._found(
+            log, f"is an old one, of transaction {self._number} when {journal.base} was written; it is set aside"
+        )
+        if self._examine:
+            self._use_copy_without_log()
+        else:
+            self._copy_aside(log)
+            self._close_connection()
+            self._disk.unlink(log)
+            self._disk.sync_dir(log.rpartition("/")[0])
+            self._connect(create=False)
+        self._number = self._stored_number()
+
+    def _use_copy_without_log(self) -> None:
+        """For whoever only looks: the file as it is without its log, in memory."""
+        data = bytearray(self._contents(self._path))
+        data[18:20] = b"\x01\x01"  # "no write-ahead log", as a database in memory cannot have one
+        self._close_connection()
+        self._db = apsw.Connection(":memory:")
+        self._connected = True
+        self._db.deserialize("main", bytes(data))
+
+    def _redo(self, journal: Recorded) -> None:
+        log = self._path + "-wal"
+        self._found(
+            log,
+            f"is damaged or cut off: transactions {self._number + 1} to {journal.last} of the catalogue are not in it;"
+            f" they were read from {self._journal.path}, nothing of them is lost",
+        )
+        self._lost = [
+            msgpack.decode(change, type=list[Change]) for change in journal.changes[self._number - journal.base :]
+        ]
+        if self._examine:
+            return
+        self._copy_aside(log)
+        for changes in self._lost:
+            self._run(changes, self._number + 1)
+            self._number += 1
+        self._lost = []
+        self._recorded = None
+
+    def _found(self, path: str, what: str) -> None:
+        self.findings.append(Damage(path, 0, 0, what))
+
+    def _check_form(self) -> None:
         found = self._pragma("quick_check(1)")
         if found != "ok":
-            raise DataFormatError(f"{path} is damaged: {found}", hint=_HINT_DAMAGED)
-        if migrate and version != schema.VERSION:
-            self._in_transaction(schema.upgrade_from(version))
+            raise DataFormatError(f"{self._path} is damaged: {found}", hint=_HINT_DAMAGED)
+
+    def _stored_number(self) -> int:
+        row = self._db.execute(_NUMBER).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def _pages(self) -> File:
+        """The file, beside SQLite. It stays open: closing any handle of it would take SQLite's lock away."""
+        if self._pages_file is None:
+            self._pages_file = self._disk.open_read_only(self._path)
+        return self._pages_file
+
+    def _contents(self, path: str) -> bytes:
+        if path == self._path:
+            return self._pages().read(0, self._pages().size())
+        try:
+            with closing(self._disk.open_read_only(path)) as file:
+                return file.read(0, file.size())
+        except FileNotFoundError:
+            return b""
+
+    def _copy_aside(self, path: str) -> None:
+        copy_aside(self._disk, path, layout.set_aside_path(path, self._number))
+
+    # -- using
 
     def load(self) -> apsw.Connection:
         """All of it, as a database in memory."""
         memory = apsw.Connection(":memory:")
         with _translated(), memory.backup("main", self._db, "main") as copying:
             copying.step()
+        for change in chain.from_iterable(self._lost):
+            memory.execute(change.sql, change.values)
         return memory
 
     def apply(self, changes: Sequence[Change]) -> None:
@@ -110,16 +293,32 @@ class CatalogueFile:
             DiskFailedError: the disk refused.
         """
         with _translated():
-            self._db.execute("BEGIN IMMEDIATE")
-            for sql, values, rows in changes:
-                self._db.execute(sql, values)
-                if self._db.changes() != rows:
-                    raise DataFormatError(
-                        f"the catalogue meta.db is not what was read from it: {self._db.changes()} rows instead of"
-                        f" {rows} were changed by {sql!r}",
-                        hint="restart the broker; if this comes back, restore meta.db from a backup",
-                    )
-            self._db.execute("COMMIT")
+            self._run(changes, self._number + 1)
+            self._number += 1
+            self._journal.append(self._number, msgpack.encode(changes))
+            if self._log_pages >= max(_CHECKPOINT_PAGES, self._pages().size() // _PAGE_BYTES // 4):
+                self._merge()
+
+    def _run(self, changes: Sequence[Change], number: int) -> None:
+        """One transaction of the file."""
+        self._db.execute("BEGIN IMMEDIATE")
+        for sql, values, rows in changes:
+            self._db.execute(sql, values)
+            if self._db.changes() != rows:
+                raise DataFormatError(
+                    f"the catalogue meta.db is not what was read from it: {self._db.changes()} rows instead of"
+                    f" {rows} were changed by {sql!r}",
+                    hint="restart the broker; if this comes back, restore meta.db from a backup",
+                )
+        self._db.execute(_PUT_NUMBER, (number,))
+        self._db.execute("COMMIT")
+
+    def _merge(self) -> None:
+        """Write the log into the file, and begin a new journal before anything comes into the log again."""
+        pages, merged = self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        invariant(pages == merged, "%s of %s pages of the log were merged, though nobody reads", merged, pages)
+        self._journal.begin(self._number, _PAGE_BYTES, page_sums(self._pages(), _PAGE_BYTES))
+        self._log_pages = 0
 
     def problems(self) -> list[str]:
         """A thorough look, for the doctor: damage of the file, and rows that contradict each other."""
@@ -133,22 +332,30 @@ class CatalogueFile:
 
     def close(self, *, write: bool = True) -> None:
         """Close; unless ``write`` is false, the write-ahead log is merged into the file first."""
-        # SQLite would merge on closing by itself, but then it could not say that the disk failed.
-        self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         try:
             if write:
                 with _translated():
+                    if self._journal.base != self._number:
+                        self._merge()
                     self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         finally:
-            # Closing may still try to remove a journal; what it would say matters to nobody, the next start recovers.
+            self._close_connection()
+            self._journal.close()
+            if self._pages_file is not None:
+                self._pages_file.close()
+                self._pages_file = None
+
+    def _close_connection(self) -> None:
+        if self._connected:
+            self._connected = False
+            # It may try to remove a journal; what it would say matters to nobody, the next start recovers.
             with suppress(apsw.Error, OSError):
                 self._db.close()
-            self._unregister()
-
-    def _unregister(self) -> None:
         if self._vfs is not None:
             self._vfs.unregister()
             self._vfs = None
+        if self._log_made and self._disk.size(self._path + "-wal") == 0:
+            self._disk.unlink(self._path + "-wal")  # whoever only looks leaves nothing behind
 
     def _pragma(self, name: str) -> Any:
         row = self._db.execute(f"PRAGMA {name}").fetchone()

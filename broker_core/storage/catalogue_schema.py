@@ -5,8 +5,11 @@ from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Kept in SQLite's ``user_version``."""
+
+JOURNAL_SINCE: Final = 3
+"""Since this version ``meta.changes`` and ``marks`` are kept."""
 
 APPLICATION_ID: Final = 0x50534831
 """Kept in SQLite's ``application_id``: says that the file is ours ("PSH1")."""
@@ -40,7 +43,8 @@ CREATE TABLE ledgers (
   footer_offset INTEGER NOT NULL DEFAULT 0,
   size_bytes INTEGER NOT NULL DEFAULT 0,
   first_ms INTEGER NOT NULL DEFAULT 0,
-  last_ms INTEGER NOT NULL DEFAULT 0
+  last_ms INTEGER NOT NULL DEFAULT 0,
+  lost INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX ledgers_of_topic ON ledgers (topic_id);
 CREATE TABLE subscriptions (
@@ -62,9 +66,13 @@ MIGRATIONS: Final = {
 CREATE TABLE topic_policies (name TEXT PRIMARY KEY, policies TEXT NOT NULL) STRICT, WITHOUT ROWID;
 UPDATE namespaces SET policies = '{}';
 """,
+    2: """
+ALTER TABLE ledgers ADD COLUMN lost INTEGER NOT NULL DEFAULT 0;
+""",
 }
 """What makes the next version of a version. Version 1 kept for a namespace whatever object a client had sent and never
-acted on it; acting on it from now on could delete data that nobody expects to be deleted, so it is forgotten."""
+acted on it; acting on it from now on could delete data that nobody expects to be deleted, so it is forgotten. Version 2
+knew nothing of the files that tell damage (JOURNAL_SINCE), and a broker of that version would let them fall behind."""
 
 
 def upgrade_from(version: int) -> str:

@@ -3,7 +3,8 @@
 
 Takes the directory's lock, so it never looks at files that a broker is writing. What a crash may leave (a torn tail
 behind the last commit mark, a ledger half made or half deleted) is a note; anything else that is not as it was
-written is a problem.
+written is a problem. What the stores say of each other is compared: a log that ends before the copy of its newest mark
+or before an acknowledgement has lost its end.
 """
 
 from __future__ import annotations
@@ -14,12 +15,23 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from broker_core.base.errors import StorageError
+from broker_core.base.positions import Position
 from broker_core.storage import layout
 from broker_core.storage.bucket_snapshot import BucketSnapshot, DamagedBucketError
+from broker_core.storage.cursor_log import replay
+from broker_core.storage.cursor_state import CursorState
 from broker_core.storage.cursors import CURRENT_LOG
 from broker_core.storage.disk import Disk, File
 from broker_core.storage.ledger_index import LedgerIndex, decode_footer, decode_part
-from broker_core.storage.metadata import LEDGER_CLOSED, LEDGER_CREATING, LEDGER_DELETING, LedgerRow, Metadata
+from broker_core.storage.mark_copies import MarkCopies, cursor_log_key
+from broker_core.storage.metadata import (
+    LEDGER_CLOSED,
+    LEDGER_CREATING,
+    LEDGER_DELETING,
+    LEDGER_OPEN,
+    LedgerRow,
+    Metadata,
+)
 from broker_core.storage.records import (
     FILE_HEADER_BYTES,
     HEAD_BYTES,
@@ -36,6 +48,7 @@ from broker_core.storage.records import (
     file_seed,
     synced_through,
 )
+from broker_core.storage.recovery import least_synced
 from broker_core.storage.scan import Gap, walk
 from broker_core.storage.store import STORE_CREATED
 
@@ -115,6 +128,8 @@ class _Examination:
         self._directory = directory
         self._on_file = on_file
         self._report = Report(directory)
+        self._marks = MarkCopies(disk, layout.marks_path(directory))
+        self._ends: dict[int, int] = {}
 
     def run(self) -> Report:
         self._file(layout.format_path(self._directory), "format", _check_format)
@@ -123,15 +138,14 @@ class _Examination:
         # Looked at before SQLite has it open, whose lock would go with any other handle of the file that is closed.
         catalogue.size_bytes = sum(map(self._size, (catalogue.path, f"{catalogue.path}-wal")))
         try:
-            metadata = Metadata(self._disk, catalogue.path, create=False, migrate=False)
+            metadata = Metadata(self._disk, catalogue.path, create=False, examine=True)
         except StorageError as e:
             catalogue.problems.append(str(e))
             self._report.can_start = False
             self._done(catalogue)
             return self._report
         try:
-            catalogue.problems += metadata.problems()
-            self._done(catalogue)
+            self._catalogue(metadata, catalogue)
             self._ledgers(metadata)
             self._cursors(metadata)
             self._buckets()
@@ -139,9 +153,28 @@ class _Examination:
             metadata.close(write=False)
         return self._report
 
+    def _catalogue(self, metadata: Metadata, report: FileReport) -> None:
+        """The catalogue's own file, and those beside it that something was found of."""
+        report.problems += metadata.problems()
+        self._done(report)
+        for finding in metadata.findings:
+            self._done(FileReport(finding.path, "catalogue", self._size(finding.path), problems=[finding.what]))
+        path = layout.marks_path(self._directory)
+        if metadata.compared and not self._disk.exists(path):
+            what = "is missing; whether logs that were open lost their ends cannot be told"
+            self._done(FileReport(path, "marks", problems=[what]))
+
+    def _names(self, folder: str) -> list[str]:
+        """Of the files in a folder; that it is missing is a problem of its own."""
+        try:
+            return self._disk.list_dir(folder)
+        except OSError as e:
+            self._done(FileReport(folder, "unknown", problems=[f"cannot be read: {e.strerror or e}"]))
+            return []
+
     def _ledgers(self, metadata: Metadata) -> None:
         rows = {row.id: row for row in metadata.all_ledgers()}
-        names = self._disk.list_dir(layout.ledgers_dir(self._directory))
+        names = self._names(layout.ledgers_dir(self._directory))
         for name in names:
             number = layout.parse_number(name)
             if number is None or number not in rows:
@@ -153,18 +186,46 @@ class _Examination:
                 doing = "made" if row.state == LEDGER_CREATING else "deleted"
                 self._done(FileReport(path, "ledger", notes=[f"was being {doing}; the next start removes it"]))
             else:
-                self._file(path, "ledger", partial(check_ledger, row))
+                self._ends[row.id] = row.entries
+                self._file(path, "ledger", partial(self._ledger, row))
+
+    def _ledger(self, row: LedgerRow, file: File, report: FileReport) -> None:
+        seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
+        found = check_ledger(row, file, report, self._marks.find(row.id, seed))
+        if row.state == LEDGER_OPEN:
+            self._ends[row.id] = found
 
     def _cursors(self, metadata: Metadata) -> None:
         number = metadata.number(CURRENT_LOG, -1)
         current = f"{number}.log"
-        for name in self._disk.list_dir(layout.cursors_dir(self._directory)):
+        for name in self._names(layout.cursors_dir(self._directory)):
             if name != current:
                 path = f"{layout.cursors_dir(self._directory)}/{name}"
                 self._done(FileReport(path, "unknown", notes=["is not the current log; the next start removes it"]))
         if number >= 0:
             header = FileHeader(KIND_CURSORS, number, 0, metadata.number(STORE_CREATED), 0)
-            self._file(layout.cursor_log_path(self._directory, number), "cursors", partial(_check_cursor_log, header))
+            copy = self._marks.find(cursor_log_key(number), header.seed)
+            path = layout.cursor_log_path(self._directory, number)
+            self._file(path, "cursors", partial(_check_cursor_log, header, copy))
+            self._acknowledged(metadata, path, header, copy)
+
+    def _acknowledged(self, metadata: Metadata, path: str, header: FileHeader, copy: Head | None) -> None:
+        """Only what is durable is acknowledged: a topic that ends before an acknowledgement has lost entries."""
+        try:
+            with closing(self._disk.open_read_only(path)) as file:
+                states = replay(file, header, metadata.initial_positions(), copy).states
+        except OSError:
+            return  # told already
+        for topic in metadata.topics():
+            ends = [Position(row.id, self._ends[row.id] - 1) for row in metadata.ledgers(topic.id)]
+            last = max([topic.trimmed, *(end for end in ends if end.entry >= 0)])
+            for each in metadata.subscriptions(topic.id):
+                state = states.get(each.id, CursorState(each.initial))
+                acked = max([state.mark_delete, *state.newest_deleted()])
+                if acked > last and acked.entry >= 0:
+                    what = f"entries between {last} and {acked}, which subscription {each.name!r} of {topic.name} has"
+                    ledger = layout.ledger_path(self._directory, acked.ledger)
+                    self._done(FileReport(ledger, "ledger", problems=[f"{what} acknowledged, are lost"]))
 
     def _buckets(self) -> None:
         folder = layout.delayed_dir(self._directory)
@@ -208,20 +269,30 @@ def _check_format(file: File, report: FileReport) -> None:
         report.problems.append(f"names format {version}, this version reads {layout.FORMAT_VERSION}")
 
 
-def check_ledger(row: LedgerRow, file: File, report: FileReport) -> None:
-    """Examine the file of one ledger whose row is LEDGER_OPEN or LEDGER_CLOSED."""
+def check_ledger(row: LedgerRow, file: File, report: FileReport, copy: Head | None = None) -> int:
+    """Examine the file of one ledger whose row is LEDGER_OPEN or LEDGER_CLOSED; how many entries it has or had.
+
+    ``copy``: the copy of its newest mark, if there is one.
+    """
     header = FileHeader(KIND_LEDGER, row.id, row.topic_id, row.created_ms, row.first_index)
     records = _Records(file, report, header)
     if row.state == LEDGER_CLOSED:
         records.walk(row.footer_offset)
         records.judge(covered=row.footer_offset)
         _check_footer(row, file, report, records.index)
-        return
-    synced = synced_through(row.footer_offset)  # see LedgerRow: of an open ledger it is its newest INDEX record
+        if row.lost:
+            report.problems.append(f"{row.lost} of its {row.entries} entries were lost before it was closed")
+        return row.entries
+    newest = copy or least_synced(row)
+    synced = max(synced_through(row.footer_offset), newest.c)  # see LedgerRow: where its newest INDEX record is
     records.walk(report.size_bytes)
     records.judge(covered=max(records.covered, synced))
     if report.size_bytes < synced:
         report.problems.append(f"has {report.size_bytes} bytes, at least {synced} were written")
+    found = records.index.entries
+    if found < newest.a:
+        report.problems.append(f"entries {row.id}:{found} to {row.id}:{newest.a - 1} are lost")
+    return max(found, newest.a)
 
 
 def _check_footer(row: LedgerRow, file: File, report: FileReport, found: LedgerIndex) -> None:
@@ -240,10 +311,14 @@ def _check_footer(row: LedgerRow, file: File, report: FileReport, found: LedgerI
         report.problems.append("the footer does not belong to these entries")
 
 
-def _check_cursor_log(header: FileHeader, file: File, report: FileReport) -> None:
+def _check_cursor_log(header: FileHeader, copy: Head | None, file: File, report: FileReport) -> None:
     records = _Records(file, report, header)
     records.walk(report.size_bytes)
-    records.judge(covered=records.covered)
+    synced = max(records.covered, copy.c if copy is not None else 0)
+    records.judge(covered=synced)
+    if report.size_bytes < synced:
+        what = f"has {report.size_bytes} bytes, at least {synced} were written: acknowledgements are lost"
+        report.problems.append(what)
 
 
 class _Records:

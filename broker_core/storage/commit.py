@@ -29,6 +29,7 @@ from broker_core.base.invariants import invariant
 from broker_core.base.settings import Durability
 from broker_core.storage.disk import TOO_MANY_FILES, Disk, File, disk_failed, write_fully
 from broker_core.storage.handles import HandlePool
+from broker_core.storage.mark_copies import MarkCopies
 from broker_core.storage.page_cache import CachedRange, PageCache
 
 OnDurable = Callable[[StorageError | None], None]
@@ -87,6 +88,7 @@ class WriteQueue:
     then it calls ``GroupCommit.wake`` unless ``waiting`` is set.
 
     Attributes:
+        key: Of the copy of its marks, see ``mark_copies``.
         fresh: The file does not exist yet. The first group creates it and syncs its directory.
         marked: Whether room for a commit mark is left behind each group.
         sync_always: Sync the next groups even with ``durability=async``.
@@ -95,12 +97,13 @@ class WriteQueue:
     """
 
     __slots__ = (
-        "buffers", "cached", "callbacks", "end", "fresh", "in_flight", "marked", "owner", "path", "start",
+        "buffers", "cached", "callbacks", "end", "fresh", "in_flight", "key", "marked", "owner", "path", "start",
         "sync_always", "synced", "waiting",
     )  # fmt: skip
 
-    def __init__(self, path: str, owner: GroupOwner, *, start: int, fresh: bool) -> None:
+    def __init__(self, path: str, key: int, owner: GroupOwner, *, start: int, fresh: bool) -> None:
         self.path = path
+        self.key = key
         self.owner = owner
         self.start = start
         self.end = start
@@ -123,9 +126,9 @@ class WriteQueue:
 class _Group:
     """One queue's part of a job. ``file`` is None until the worker has made it."""
 
-    __slots__ = ("buffers", "callbacks", "end", "file", "mark", "queue", "start", "sync", "sync_dir")
+    __slots__ = ("buffers", "callbacks", "copy", "end", "file", "mark", "queue", "start", "sync", "sync_dir")
 
-    def __init__(self, queue: WriteQueue, file: File | None, *, sync: bool) -> None:
+    def __init__(self, queue: WriteQueue, file: File | None, copies: MarkCopies, *, sync: bool) -> None:
         self.queue = queue
         self.file = file
         unsynced = queue.end - queue.synced
@@ -136,6 +139,7 @@ class _Group:
         self.buffers = queue.buffers
         self.callbacks = queue.callbacks
         self.mark = queue.owner.mark(queue.end) if self.sync and queue.marked else b""
+        self.copy = copies.slot(queue.key, queue.end, self.mark) if self.mark else None
         queue.fresh = False
         queue.waiting = False
         queue.in_flight = True
@@ -154,8 +158,11 @@ class CommitJob:
         recorders: Told when the changes of the catalogue are durable.
     """
 
-    def __init__(self, disk: Disk, before: Step | None, groups: list[_Group], after: Step | None) -> None:
+    def __init__(
+        self, disk: Disk, copies: MarkCopies, before: Step | None, groups: list[_Group], after: Step | None
+    ) -> None:
         self._disk = disk
+        self._copies = copies
         self._before = before
         self._after = after
         self.groups: Final = groups
@@ -201,6 +208,9 @@ class CommitJob:
         for group, file in zip(self.groups, files, strict=True):
             if group.mark:
                 write_fully(file, group.end, [group.mark])
+        for group in self.groups:
+            if group.copy is not None:
+                self._copies.write(*group.copy)
 
     def _make_file(self, group: _Group) -> File:
         while True:
@@ -239,9 +249,16 @@ class GroupCommit:
     """
 
     def __init__(
-        self, disk: Disk, handles: HandlePool, durability: Durability, page_cache: PageCache, catalogue: Catalogue
+        self,
+        disk: Disk,
+        handles: HandlePool,
+        durability: Durability,
+        page_cache: PageCache,
+        catalogue: Catalogue,
+        copies: MarkCopies,
     ) -> None:
         self._disk = disk
+        self._copies = copies
         self._handles = handles
         self._durability = durability
         self._page_cache = page_cache
@@ -356,10 +373,10 @@ class GroupCommit:
         before = self._catalogue.take_changes()
         files = [self._file_of(queue) for queue in queues]
         drops = [(self._handles.pin(due.path), due) for due in self._page_cache.take_due()]
-        groups = [_Group(queue, file, sync=sync) for queue, file in zip(queues, files, strict=True)]
+        groups = [_Group(queue, file, self._copies, sync=sync) for queue, file in zip(queues, files, strict=True)]
         if self._durability == "async":
             self._track_unsynced(groups)
-        job = CommitJob(self._disk, before, groups, self._vouched(queues))
+        job = CommitJob(self._disk, self._copies, before, groups, self._vouched(queues))
         job.tasks, job.drops, job.recorders = self._tasks, drops, self._recorders
         job.lent = self._handles.lend(files.count(None))
         self._waiting, self._tasks, self._recorders = postponed, [], []

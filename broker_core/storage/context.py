@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the logs of one store share. Built by ``Store``; holds no logic."""
+"""What the logs of one store share. Built by ``Store``."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ from dataclasses import dataclass, field
 
 from broker_core.base.clock import Clock
 from broker_core.base.settings import Settings
+from broker_core.storage import layout
 from broker_core.storage.commit import GroupCommit
 from broker_core.storage.disk import Disk
 from broker_core.storage.handles import HandlePool
 from broker_core.storage.ledger_index import IndexCache
-from broker_core.storage.metadata import Metadata
+from broker_core.storage.mark_copies import MarkCopies
+from broker_core.storage.metadata import LEDGER_OPEN, LedgerRow, Metadata
 from broker_core.storage.quarantine import Quarantine
+from broker_core.storage.records import KIND_LEDGER, file_seed
+from broker_core.storage.recovery import least_synced
 from broker_core.storage.tail_cache import TailCache
 
 
 @dataclass(slots=True)
 class StoreContext:
-    """The parts of an open store. ``ledgers_missing``: ids in the catalogue whose files were not there at start."""
+    """The parts of an open store. ``ledgers_missing``: ids in the catalogue whose files are not there, or another's."""
 
     disk: Disk
     directory: str
@@ -27,7 +31,19 @@ class StoreContext:
     handles: HandlePool
     commits: GroupCommit
     metadata: Metadata
+    marks: MarkCopies
     tail_cache: TailCache
     quarantine: Quarantine
     indexes: IndexCache = field(default_factory=IndexCache)
     ledgers_missing: set[int] = field(default_factory=set)
+
+    def lost_ledger(self, row: LedgerRow, why: str) -> LedgerRow:
+        """Register that nothing is left of a ledger, and tell what is known of it: never written to the catalogue, for
+        the file may be restored."""
+        self.ledgers_missing.add(row.id)
+        if row.state == LEDGER_OPEN:
+            newest = self.marks.find(row.id, file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms))
+            newest = newest or least_synced(row)
+            row = row._replace(next_index=newest.b, entries=newest.a, footer_offset=newest.c)
+        self.quarantine.note_missing(row, layout.ledger_path(self.directory, row.id), why)
+        return row

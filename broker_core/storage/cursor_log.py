@@ -16,6 +16,7 @@ from broker_core.base.positions import Position
 from broker_core.storage.commit import GroupCommit, OnDurable, WriteQueue
 from broker_core.storage.cursor_state import KIND_RESET, KIND_SNAPSHOT, CursorState, apply_change, decode_change
 from broker_core.storage.disk import File
+from broker_core.storage.mark_copies import cursor_log_key
 from broker_core.storage.records import (
     FILE_HEADER_BYTES,
     HEAD_BYTES,
@@ -63,7 +64,7 @@ class CursorLog:
         self._on_group = on_group
         self._on_starting = on_starting
         self._on_started = on_started
-        self.queue: Final = WriteQueue(path, self, start=resume_at, fresh=not self.started)
+        self.queue: Final = WriteQueue(path, cursor_log_key(header.id), self, start=resume_at, fresh=not self.started)
         if not self.started:
             self.queue.buffers.append(header.encode())
             self.queue.end = FILE_HEADER_BYTES
@@ -126,14 +127,23 @@ def nothing_replayed(initial: Mapping[int, Position]) -> Replay:
     return Replay({cursor_id: CursorState(position) for cursor_id, position in initial.items()})
 
 
-def replay(file: File, header: FileHeader, initial: Mapping[int, Position]) -> Replay:
-    """Read a file; ``initial`` has the first mark-delete position of every cursor of the catalogue.
+def replay(file: File, header: FileHeader, initial: Mapping[int, Position], copy: Head | None) -> Replay:
+    """Read a file; ``initial`` has the first mark-delete position of every cursor of the catalogue, ``copy`` is the
+    copy of its newest mark.
 
     OSError as the disk raises it.
     """
     result = nothing_replayed(initial)
-    records, gaps, covered = _survey(file, header.seed)
+    records, gaps, covered = survey(file, header.seed)
     size = file.size()
+    if copy is not None:
+        covered = max(covered, copy.c)
+    if not records and FileHeader.decode(file.read(0, FILE_HEADER_BYTES)) != header:
+        # The catalogue heard of it after its first group was synced: there was more than is here, or it was another.
+        gaps, covered = [], max(covered, size, FILE_HEADER_BYTES)
+        gaps.append(Gap(0, covered))
+    elif size < covered:
+        gaps.append(Gap(gaps.pop().start if gaps and gaps[-1].end == size else size, covered))
     result.end = min([size, *(gap.start for gap in gaps if gap.start >= covered)])
     result.damages = [DamagedRange(*gap, 0, -1) for gap in gaps if gap.start < covered]
     last = Head(TAG_CHANGE, 0, 0, b"", 0, 0, 0)
@@ -153,7 +163,7 @@ def replay(file: File, header: FileHeader, initial: Mapping[int, Position]) -> R
     return result
 
 
-def _survey(file: File, seed: int) -> tuple[list[tuple[int, Head]], list[Gap], int]:
+def survey(file: File, seed: int) -> tuple[list[tuple[int, Head]], list[Gap], int]:
     """All valid heads, all gaps, and up to where the marks cover the file."""
     records: list[tuple[int, Head]] = []
     gaps: list[Gap] = []

@@ -56,6 +56,11 @@ class CursorState:
     partial: dict[Position, tuple[int, ...]] = field(default_factory=dict)
     properties: dict[str, int] = field(default_factory=dict)
 
+    def newest_deleted(self) -> list[Position]:
+        """The newest entry after ``mark_delete`` that is acknowledged, if any is."""
+        ledgers = [ledger for ledger, entries in self.deleted.items() if entries]
+        return [Position(max(ledgers), self.deleted[max(ledgers)].max())] if ledgers else []
+
     def copy(self) -> CursorState:
         """A state that shares nothing with this one."""
         return CursorState(

@@ -19,7 +19,7 @@ from typing import Final
 from broker_core.storage import layout
 from broker_core.storage.commit import OnDurable
 from broker_core.storage.context import StoreContext
-from broker_core.storage.cursor_log import CursorLog, Replay, nothing_replayed, replay
+from broker_core.storage.cursor_log import CursorLog, Replay, nothing_replayed, replay, survey
 from broker_core.storage.cursor_state import (
     KIND_SNAPSHOT,
     CursorChange,
@@ -29,8 +29,9 @@ from broker_core.storage.cursor_state import (
     encode_change,
     encode_state,
 )
-from broker_core.storage.disk import disk_failed
-from broker_core.storage.records import KIND_CURSORS, FileHeader
+from broker_core.storage.disk import copy_aside, disk_failed
+from broker_core.storage.mark_copies import cursor_log_key
+from broker_core.storage.records import FILE_HEADER_BYTES, KIND_CURSORS, TAG_MARK, FileHeader
 from broker_core.storage.recovery import DamagedRange
 
 COMPACT_AT_BYTES: Final = 8 * 1024 * 1024
@@ -61,7 +62,7 @@ class CursorStore:
         else:
             self._log = self._begin_log()
             context.commits.commit_now()
-        self._remove_leftovers(found, keep=number >= 0 and number not in found)
+        self._remove_leftovers(number, found)
 
     # -- what the broker does
 
@@ -115,6 +116,11 @@ class CursorStore:
         self._epochs.pop(cursor_id, None)
 
     @property
+    def log_number(self) -> int:
+        """Of the current log."""
+        return self._log.number
+
+    @property
     def size_bytes(self) -> int:
         """The current log."""
         return self._log.size_bytes
@@ -154,19 +160,21 @@ class CursorStore:
             return nothing_replayed(initial)
         try:
             with closing(self._context.disk.open(path)) as file:
-                result = replay(file, self._header(number), initial)
-                self._context.quarantine.report.truncated_bytes += file.size() - result.end
+                header = self._header(number)
+                copy = self._context.marks.find(cursor_log_key(number), header.seed)
+                result = replay(file, header, initial, copy)
+                self._context.quarantine.report.truncated_bytes += max(file.size() - result.end, 0)
         except FileNotFoundError:
-            self._context.quarantine.report.files_missing.append(path)
+            self._context.quarantine.note_missing_cursors(path)
             result = nothing_replayed(initial)
             result.damages.append(DamagedRange(0, 0, 0, -1))
             return result
         except OSError as e:
             raise disk_failed(e) from e
         for damage in result.damages:
-            self._context.quarantine.note(
-                path, number, damage, "acknowledgements, which are given up: some messages come again"
-            )
+            self._context.quarantine.note_acknowledgements(path, damage)
+        if result.damages:
+            copy_aside(self._context.disk, path, layout.set_aside_path(path, number))
         return result
 
     def _agree_on_epochs(self, *, lost: bool) -> None:
@@ -199,7 +207,7 @@ class CursorStore:
             resume_at=resume_at,
             on_group=self._compact_if_due,
             on_starting=lambda: self._context.metadata.set_number(CURRENT_LOG, number),
-            on_started=lambda: self._remove([replaces.path]) if replaces is not None else None,
+            on_started=lambda: self._remove([replaces.number]) if replaces is not None else None,
         )
 
     def _begin_log(self, replaces: CursorLog | None = None) -> CursorLog:
@@ -220,16 +228,33 @@ class CursorStore:
             raise disk_failed(e) from e
         return [number for number in map(layout.parse_number, names) if number is not None]
 
-    def _remove_leftovers(self, found: list[int], *, keep: bool) -> None:
+    def _remove_leftovers(self, current: int, found: list[int]) -> None:
         """Logs that a crash left behind. If the current one was missing, whatever else is there may be needed."""
-        paths = [self._path(number) for number in found if number != self._log.number]
-        if keep:
-            self._context.quarantine.report.files_unknown += paths
-        elif paths:
-            self._remove(paths)
+        others = [number for number in found if number != self._log.number]
+        lost = current >= 0 and current not in found
+        kept = [number for number in others if lost or not self._may_be_removed(number, current)]
+        for number in kept:
+            self._context.quarantine.note_unknown(self._path(number))
+        if removed := [number for number in others if number not in kept]:
+            self._remove(removed)
 
-    def _remove(self, paths: list[str]) -> None:
+    def _may_be_removed(self, number: int, current: int) -> bool:
+        """Not if it is another file under the name of one, nor if it went on after its snapshots: then it was the
+        current one, and the catalogue has lost that."""
+        header = self._header(number)
+        try:
+            with closing(self._context.disk.open_read_only(self._path(number))) as file:
+                own = FileHeader.decode(file.read(0, FILE_HEADER_BYTES))
+                records, _, _ = survey(file, header.seed)
+        except OSError as e:
+            raise disk_failed(e) from e
+        if number <= current or own not in (None, header):
+            return own in (None, header)
+        return [head.tag for _, head in records].count(TAG_MARK) <= 1
+
+    def _remove(self, numbers: list[int]) -> None:
         disk = self._context.disk
+        paths = [self._path(number) for number in numbers]
 
         def unlink() -> None:
             for path in paths:
@@ -240,6 +265,8 @@ class CursorStore:
         def forget() -> None:
             for path in paths:
                 self._context.commits.forget(path)
+            for number in numbers:
+                self._context.marks.release(cursor_log_key(number))
 
         self._context.commits.submit(unlink, forget)
 

@@ -5,6 +5,8 @@
       FORMAT              one line: what this is and which format version, written and synced before anything else
       LOCK                held by the owning process; its text is the process id
       meta.db             the catalogue (SQLite, write-ahead log beside it)
+      meta.changes        checksums of its pages and its newest transactions, to compare with
+      marks               the newest commit mark of each open log, a second time
       ledgers/<id>.log    entries of one ledger
       cursors/<n>.log     acknowledgements of all subscriptions; the catalogue says which n is current
       delayed/<t>-<n>.bucket  a snapshot of delayed messages of topic t; derived from the ledgers, may be deleted
@@ -59,6 +61,14 @@ def metadata_path(directory: str) -> str:
     return f"{directory}/meta.db"
 
 
+def changes_path(directory: str) -> str:
+    return f"{directory}/meta.changes"
+
+
+def marks_path(directory: str) -> str:
+    return f"{directory}/marks"
+
+
 def ledgers_dir(directory: str) -> str:
     return f"{directory}/ledgers"
 
@@ -97,3 +107,9 @@ def quarantine_path(directory: str, source: str, offset: int) -> str:
     """Where the copy of damaged bytes at ``offset`` of ``source`` lies: ``ledgers-7-4096.bin``."""
     folder, name = source.rsplit("/", 2)[-2:]
     return f"{directory}/quarantine/{folder}-{name.removesuffix('.log')}-{offset}.bin"
+
+
+def set_aside_path(path: str, number: int) -> str:
+    """Where the copy of a whole file lies that was damaged at transaction ``number``: ``meta.db-wal-12.bin``."""
+    folder, name = path.rsplit("/", 1)
+    return f"{folder}/quarantine/{name}-{number}.bin"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from itertools import accumulate
 from operator import sub
@@ -21,9 +22,11 @@ from broker_core.storage.ledger_index import DAMAGED, LedgerIndex, decode_footer
 from broker_core.storage.metadata import LEDGER_CLOSED, LedgerRow
 from broker_core.storage.records import (
     ENTRY_MAGIC,
+    FILE_HEADER_BYTES,
     HEAD_BYTES,
     KIND_LEDGER,
     TAG_ENTRY,
+    FileHeader,
     crc32c,
     crc32c_from,
     decode_head,
@@ -102,7 +105,7 @@ class Ledger:
         next_index: Message index after the last durable entry.
         end: File offset behind the last durable entry.
         closed: Nothing will be appended any more.
-        missing: The catalogue knows the file but the directory lacks it.
+        missing: The catalogue knows the file but the directory lacks it, or something else is in its place.
         first_ms, last_ms: Broker time of the first and last durable entry, 0 when empty.
         live_index: The index while it may still grow; a closed ledger loads its index when it needs it.
     """
@@ -123,7 +126,7 @@ class Ledger:
         closed = row.state == LEDGER_CLOSED
         self.closed = closed
         self.entries = row.entries
-        self.next_index = row.next_index if closed else row.first_index
+        self.next_index = max(row.next_index, row.first_index)
         self.end = row.footer_offset
         self.first_ms = row.first_ms
         self.last_ms = row.last_ms
@@ -146,6 +149,8 @@ class Ledger:
         """
         if self.live_index is not None:
             return self.live_index
+        if self.missing:
+            raise self._unreadable(entry, "is lost")
         found = self._context.indexes.get(self.id)
         if found is None:
             try:
@@ -155,6 +160,28 @@ class Ledger:
             self._context.indexes.put(self.id, found)
         return found
 
+    @property
+    def lost(self) -> int:
+        """Entries that are known to be damaged or gone."""
+        return self.entries if self.missing else self.row.lost
+
+    def find_damage(self) -> None:
+        """The file has another size than the catalogue says: find out what of it is lost."""
+        try:
+            index = self.index()
+        except UnreadableEntryError:
+            return  # whoever reads it is told
+        lost = sum(1 for offset in index.offsets if offset & DAMAGED) if index.damaged else 0
+        self.row = self.row._replace(lost=max(lost, self.row.lost))
+
+    def lost_at(self, entry: int) -> UnreadableEntryError | None:
+        """Why ``entry`` cannot be read, if it is among those that are ``lost``."""
+        try:
+            index = self.index(entry)
+        except UnreadableEntryError as error:
+            return None if error.refused else error
+        return self._unreadable(entry, "is damaged or lost") if index.offsets[entry] & DAMAGED else None
+
     def _load_index(self) -> LedgerIndex:
         file = self._context.handles.get(self.path)
         head = decode_head(self.seed, self.end, file.read(self.end, HEAD_BYTES))
@@ -163,9 +190,10 @@ class Ledger:
             if index is not None and index.entries == self.entries:
                 return index
         scanned = scan_closed_ledger(file, self.seed, self.row)
-        self._context.quarantine.note(self.path, self.id, DamagedRange(self.end, self.row.size_bytes, 0, -1), "footer")
+        footer = DamagedRange(self.end, self.row.size_bytes, 0, -1)
+        self._context.quarantine.note(self.path, self.row, footer, "footer")
         for damage in scanned.damages:
-            self._context.quarantine.note(self.path, self.id, damage, "record")
+            self._context.quarantine.note(self.path, self.row, damage, "record")
         return scanned.index
 
     def read(self, entry: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
@@ -257,7 +285,8 @@ class Ledger:
         return found
 
     def _note_damage(self, entry: int, start: int, end: int) -> None:
-        self._context.quarantine.note(self.path, self.id, DamagedRange(start, end & ~DAMAGED, entry, entry), "record")
+        damage = DamagedRange(start, end & ~DAMAGED, entry, entry)
+        self._context.quarantine.note(self.path, self.row, damage, "record")
 
     def _not_given(self, entry: int, error: OSError) -> UnreadableEntryError:
         """What the disk said; a file that is not there is lost, anything else may be better another time."""
@@ -267,7 +296,7 @@ class Ledger:
     def _unreadable(self, entry: int, why: str, *, refused: bool = False) -> UnreadableEntryError:
         position = through = Position(self.id, entry)
         if self.missing:
-            why = "is lost: the file is missing"
+            why = "is lost: the file is missing or another one"
             through = Position(self.id, self.entries - 1)
         return UnreadableEntryError(
             f"entry {position} in {self.path} {why}",
@@ -278,13 +307,26 @@ class Ledger:
         )
 
 
+def unlink_ledger(context: StoreContext, row: LedgerRow) -> bool:
+    """Remove the file of a ledger, on any thread. False if it was left, for it is another ledger's; OSError as the
+    disk raises it."""
+    path = layout.ledger_path(context.directory, row.id)
+    if not context.disk.exists(path):
+        return True
+    with closing(context.disk.open_read_only(path)) as file:
+        header = FileHeader.decode(file.read(0, FILE_HEADER_BYTES))
+    if header is not None and header[:4] != (KIND_LEDGER, row.id, row.topic_id, row.created_ms):
+        return False
+    context.disk.unlink(path)
+    return True
+
+
 def remove_ledgers(context: StoreContext, ledgers: list[Ledger]) -> None:
     """Remove the files of ledgers whose rows are LEDGER_DELETING, then the rows. In the background, crash-proof."""
 
     def unlink() -> None:
         for ledger in ledgers:
-            if context.disk.exists(ledger.path):
-                context.disk.unlink(ledger.path)
+            unlink_ledger(context, ledger.row)
         context.disk.sync_dir(layout.ledgers_dir(context.directory))
 
     def forget() -> None:

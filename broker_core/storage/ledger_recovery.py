@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Closes a ledger that a crash left open: scan, cut off the torn tail, write the footer, tell the catalogue.
 
+A file in which nothing is of this ledger is another one's, or is all that is left of this one: it is not touched, and
+the ledger counts as missing.
+
 Closing at once, rather than serving the ledger as it is, matters for more than speed: what the scan found may so far be
 in the system's memory only, and entries that were shown to consumers must not vanish with the next power loss.
 May be interrupted at any point and repeated: the scan finds the same entries again.
@@ -28,6 +31,8 @@ class LedgerRecovery:
         self._context = context
         self._row = row
         self._path = layout.ledger_path(context.directory, row.id)
+        self._seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
+        self._copy = context.marks.find(row.id, self._seed)
         self._scanned: ScannedLedger | None = None
         self._truncated_bytes = 0
         self._error: Exception | None = None
@@ -35,12 +40,12 @@ class LedgerRecovery:
     def run(self) -> None:
         """Scan the file and close it. Blocks for as long as the disk needs; ``finish`` tells how it went."""
         row = self._row
-        seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
         try:
             with closing(self._context.disk.open(self._path)) as file:
-                scanned = scan_open_ledger(file, seed, row.first_index, row.footer_offset)
-                self._truncated_bytes = file.size() - scanned.end
-                self._row = _close_file(file, seed, scanned, row)
+                scanned = scan_open_ledger(file, row, self._copy)
+                if scanned.recognized:
+                    self._truncated_bytes = max(file.size() - scanned.end, 0)
+                    self._row = _close_file(file, self._seed, scanned, row)
         except Exception as e:  # noqa: BLE001 - root of a task: whoever waits for this one hears of it by ``finish``
             self._error = e
         else:
@@ -62,11 +67,14 @@ class LedgerRecovery:
             raise self._error
         invariant(scanned is not None, "the recovery of ledger %s was not run", row.id)
         assert scanned is not None
+        if not scanned.recognized:
+            return context.lost_ledger(row, "holds nothing of this ledger; it was left as it is")
         for damage in scanned.damages:
-            context.quarantine.note(self._path, row.id, damage, "record")
+            context.quarantine.note(self._path, row, damage, "record")
         context.quarantine.report.truncated_bytes += self._truncated_bytes
         context.quarantine.report.ledgers_recovered += 1
         context.metadata.close_ledger(row)
+        context.marks.release(row.id)
         context.indexes.put(row.id, scanned.index)
         return row
 
@@ -99,6 +107,7 @@ def _close_file(file: File, seed: int, scanned: ScannedLedger, row: LedgerRow) -
         size_bytes=scanned.end + len(footer),
         first_ms=_time_at(file, seed, readable[:1]),
         last_ms=_time_at(file, seed, readable[-1:]),
+        lost=scanned.lost,
     )
 
 

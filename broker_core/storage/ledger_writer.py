@@ -99,7 +99,7 @@ class LedgerWriter:
         self.roll_after_ms = (
             created_ms + context.settings.managed_ledger_min_ledger_rollover_time_minutes * _MS_PER_MINUTE
         )
-        self.queue: Final = WriteQueue(self.ledger.path, self, start=0, fresh=True)
+        self.queue: Final = WriteQueue(self.ledger.path, row.id, self, start=0, fresh=True)
         self.queue.buffers.append(FileHeader(KIND_LEDGER, row.id, topic_id, created_ms, next_index).encode())
         self.queue.end = FILE_HEADER_BYTES
 
@@ -175,6 +175,7 @@ class LedgerWriter:
     def abandon(self, error: StorageError) -> None:
         """The topic is deleted: drop what waits; what is in flight no longer matters."""
         self._abandoned = True
+        self._context.marks.release(self.ledger.id)
         self._commits.cancel(self.queue, error)
 
     # -- GroupOwner
@@ -251,6 +252,7 @@ class LedgerWriter:
             last_ms=ledger.last_ms,
         )
         self._context.metadata.close_ledger(row)
+        self._context.marks.release(row.id)
         ledger.row = row
         ledger.end = self._footer_at
         ledger.live_index = None

@@ -62,7 +62,8 @@ class TopicRow(NamedTuple):
 
 class LedgerRow(NamedTuple):
     """One ledger. What follows ``first_index`` is known when ``state`` is LEDGER_CLOSED, else 0; but ``footer_offset``
-    of an open ledger is where its newest synced INDEX record is."""
+    of an open ledger is where its newest synced INDEX record is. ``lost``: how many of ``entries`` were known to be
+    damaged or gone when it was closed."""
 
     id: int
     topic_id: int
@@ -75,6 +76,7 @@ class LedgerRow(NamedTuple):
     size_bytes: int
     first_ms: int
     last_ms: int
+    lost: int = 0
 
 
 class SubscriptionRow(NamedTuple):
@@ -94,10 +96,12 @@ class Metadata:
     Attributes:
         on_change: Called after each change; what was changed can be taken.
         problems: A thorough look at the file, for the doctor.
+        findings: What was wrong when it was opened, and is mended now.
+        compared: Whether the directory was of a version that has what the catalogue can be compared with.
     """
 
-    def __init__(self, disk: Disk, path: str, *, create: bool, migrate: bool = True) -> None:
-        """Open the catalogue at ``path``; one of an older version is brought up to date unless ``migrate`` is false.
+    def __init__(self, disk: Disk, path: str, *, create: bool, examine: bool = False) -> None:
+        """Open the catalogue at ``path``; one of an older version is brought up to date. ``examine``: change nothing.
 
         Raises:
             DataFormatError: it is missing (unless ``create``), damaged, or not ours.
@@ -106,8 +110,10 @@ class Metadata:
         self.on_change: Callable[[], None] | None = None
         self._depth = 0
         self._changes: list[Change] = []
-        self._file = CatalogueFile(disk, path, create=create, migrate=migrate)
+        self._file = CatalogueFile(disk, path, create=create, examine=examine)
         self.problems: Final = self._file.problems
+        self.findings: Final = self._file.findings
+        self.compared: Final = self._file.compared
         try:
             self._db = self._file.load()
         except BaseException:
@@ -299,6 +305,10 @@ class Metadata:
         row = self._row(_TOPICS + " WHERE name = ?", (name,))
         return None if row is None else _topic(row)
 
+    def topic_name(self, topic_id: int) -> str:
+        """The full name of a topic, empty if there is none."""
+        return self._one("SELECT name FROM topics WHERE id = ?", (topic_id,)) or ""
+
     def topic_by_id(self, topic_id: int) -> TopicRow | None:
         row = self._row(_TOPICS + " WHERE id = ?", (topic_id,))
         return None if row is None else _topic(row)
@@ -456,7 +466,7 @@ class Metadata:
         """The ledger's footer is durable now; ``row`` has the summary."""
         self._change(
             "UPDATE ledgers SET state = ?, next_index = ?, entries = ?, footer_offset = ?, size_bytes = ?,"
-            " first_ms = ?, last_ms = ? WHERE id = ? AND state = ?",
+            " first_ms = ?, last_ms = ?, lost = ? WHERE id = ? AND state = ?",
             (LEDGER_CLOSED, *row[5:], row.id, LEDGER_OPEN),
         )
 
@@ -501,11 +511,11 @@ _WITH_CLOSED_LEDGERS: Final = (
 )
 _LEDGERS: Final = (
     "SELECT id, topic_id, state, created_ms, first_index, next_index, entries, footer_offset, size_bytes,"
-    " first_ms, last_ms FROM ledgers"
+    " first_ms, last_ms, lost FROM ledgers"
 )
 _INSERT_LEDGER: Final = (
     "INSERT INTO ledgers (id, topic_id, state, created_ms, first_index, next_index, entries, footer_offset,"
-    " size_bytes, first_ms, last_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " size_bytes, first_ms, last_ms, lost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
 

@@ -7,11 +7,13 @@ whoever investigates: if it cannot be written, the damage is still reported and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
 from broker_core.storage import layout
 from broker_core.storage.disk import Disk, write_fully
+from broker_core.storage.metadata import LedgerRow
 from broker_core.storage.recovery import DamagedRange
 from broker_core.storage.report import Damage, RecoveryReport
 
@@ -25,26 +27,62 @@ _COPIES_MAX: Final = 1000
 class Quarantine:
     """The damage register of one open store."""
 
-    def __init__(self, disk: Disk, directory: str, report: RecoveryReport) -> None:
+    def __init__(self, disk: Disk, directory: str, report: RecoveryReport, topic_name: Callable[[int], str]) -> None:
+        """``topic_name`` gives the full name of a topic id, or nothing."""
         self._disk = disk
+        self._topic_name = topic_name
         self._directory = directory
         self.report = report
         self._seen: set[tuple[str, int]] = set()
 
-    def note(self, path: str, file_id: int, damage: DamagedRange, what: str) -> None:
-        """Register damage to ``what`` in ``path``; the same place is registered once."""
-        if (path, damage.start) in self._seen:
-            return
-        self._seen.add((path, damage.start))
+    def note(self, path: str, row: LedgerRow, damage: DamagedRange, what: str) -> None:
+        """Register damage to ``what`` of a ledger; the same place is registered once."""
         entries = max(damage.last - damage.first + 1, 0)
         if entries == 1:
-            what = f"{what} of entry {file_id}:{damage.first}"
+            what = f"{what} of entry {row.id}:{damage.first}"
         elif entries:
-            what = f"{what}s of entries {file_id}:{damage.first} to {file_id}:{damage.last}"
-        self.report.damages.append(Damage(path, damage.start, damage.end - damage.start, what))
-        self.report.entries_damaged += entries
+            what = f"{what}s of entries {row.id}:{damage.first} to {row.id}:{damage.last}"
+        if self._note(path, damage, what, self._topic_name(row.topic_id)):
+            self.report.entries_damaged += entries
+
+    def note_acknowledgements(self, path: str, damage: DamagedRange) -> None:
+        """Register damage to a cursor log."""
+        what = "acknowledgements, which are given up: some messages come again to any subscription"
+        self._note(path, damage, what, "")
+
+    def note_missing_cursors(self, path: str) -> None:
+        """Register that the current cursor log is not there."""
+        what = "is missing; every acknowledgement is lost: what is stored comes again to every subscription"
+        if self._note(path, DamagedRange(0, 0, 0, -1), what, ""):
+            self.report.files_missing.append(path)
+
+    def note_missing(self, row: LedgerRow, path: str, why: str) -> None:
+        """Register that nothing is left of a ledger, of which at least so many entries were stored."""
+        entries = row.entries if row.entries > 1 else "its"
+        damage = DamagedRange(0, row.size_bytes, 0, row.entries - 1)
+        what = f"{why}; {entries} entries of ledger {row.id} are lost"
+        if self._note(path, damage, what, self._topic_name(row.topic_id)):
+            self.report.files_missing.append(path)
+
+    def note_found(self, path: str, what: str, topic_id: int) -> None:
+        """Register what another store says of a file."""
+        self.report.note_once(Damage(path, 0, 0, what, self._topic_name(topic_id)))
+
+    def note_unknown(self, path: str) -> None:
+        """Register a file that the catalogue does not know. It is kept: it may hold what the catalogue has lost."""
+        damage = DamagedRange(0, 0, 0, -1)
+        if self._note(path, damage, "is unknown to the catalogue; it is kept and ignored", ""):
+            self.report.files_unknown.append(path)
+
+    def _note(self, path: str, damage: DamagedRange, what: str, topic: str) -> bool:
+        """Whether it is new."""
+        if (path, damage.start) in self._seen:
+            return False
+        self._seen.add((path, damage.start))
+        self.report.note(Damage(path, damage.start, damage.end - damage.start, what, topic))
         if len(self.report.damages) <= _COPIES_MAX:
             self._copy(path, damage)
+        return True
 
     def _copy(self, path: str, damage: DamagedRange) -> None:
         target = layout.quarantine_path(self._directory, path, damage.start)
@@ -53,7 +91,9 @@ class Quarantine:
                 return
             with closing(self._disk.open_read_only(path)) as file:
                 data = file.read(damage.start, min(damage.end - damage.start, _COPY_BYTES_MAX))
+            if not data:
+                return
             with closing(self._disk.open(target, create=True)) as copy:
-                write_fully(copy, 0, [data] if data else [])
+                write_fully(copy, 0, [data])
         except OSError:
             return  # reported already; a copy is only a help

@@ -10,7 +10,12 @@ A log file is one 64-byte file header, then records back to back. Every record i
     MARK     0         entries    next index   covered offset      none
     INDEX    0         entries    next index   see below           offsets and indexes of some entries
     FOOTER   0         entries    next index   first index         offsets and indexes of all entries
-    CHANGE   kind      cursor id  serial       epoch               a change of one cursor
+    CHANGE   kind      cursor id  0            epoch               a change of one cursor
+
+Of ``meta.changes`` (kind 4) the two have other fields:
+
+    INDEX    0         number     pages        bytes of a page     checksums of the pages of meta.db
+    CHANGE   0         number     0            0                   one transaction of the catalogue
 
 *Body check.* An entry brings its own CRC32C (bytes 2 to 6, over all that follows); it is copied into the head as it is,
 so the body is never summed a second time. Other bodies are summed when they are written.
@@ -51,6 +56,8 @@ FILE_VERSION: Final = 1
 
 KIND_LEDGER: Final = 1
 KIND_CURSORS: Final = 2
+KIND_CATALOGUE: Final = 4
+"""Kind 3 are the buckets of delayed messages, which have no records."""
 
 TAG_ENTRY: Final = b"\xf5E\x9c\xd1"
 TAG_MARK: Final = b"\xf5M\x9c\xd2"

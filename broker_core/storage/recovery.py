@@ -2,9 +2,10 @@
 """What a ledger file holds, when its footer does not say: the rules of recovery, in one place.
 
 Truth is what the scan finds, judged by the commit marks:
-- Bytes before the highest *covered offset* of any valid mark were synced once, and so was the head of the newest INDEX
-  record that the catalogue knows of. If they are not valid now, or not there at all, they are damaged: the entries
-  there keep their ids and become unreadable, everything behind stays readable.
+- Bytes before the highest *covered offset* of any valid mark, and of the copy of the newest one (``mark_copies``), were
+  synced once, and so was the head of the newest INDEX record that the catalogue knows of, and the first entry. If they
+  are not valid now, or not there at all, they are damaged: the entries there keep their ids and become unreadable,
+  everything behind stays readable.
 - Bytes behind it belong to the last groups, of which a crash may have torn the last. The first invalid record there is
   where the ledger ends; it and all behind were never confirmed.
 - The entries of the INDEX records that the catalogue knows of need not be looked at, they were synced; damage there is
@@ -28,14 +29,18 @@ from broker_core.storage.records import (
     ENTRY_BODY_BYTES_MIN,
     FILE_HEADER_BYTES,
     HEAD_BYTES,
+    KIND_LEDGER,
+    NO_BODY_CHECK,
     TAG_ENTRY,
     TAG_FOOTER,
     TAG_INDEX,
     TAG_MARK,
+    FileHeader,
     Head,
     body_holds,
     crc32c_from,
     decode_head,
+    file_seed,
     place,
     synced_through,
     unpack_head,
@@ -63,23 +68,33 @@ class ScannedLedger:
         index: All entries, damaged ones included.
         covered: Bytes before this offset had been synced.
         end: Where valid bytes end; what is behind was never confirmed.
+        lost: How many of the entries are damaged or gone.
+        recognized: Whether anything in the file is of this ledger. If not, it must be left alone.
     """
 
     index: LedgerIndex
     covered: int = 0
     end: int = 0
+    recognized: bool = True
     damages: list[DamagedRange] = field(default_factory=list)
 
+    @property
+    def lost(self) -> int:
+        return sum(1 for offset in self.index.offsets if offset & DAMAGED) if self.index.damaged else 0
 
-def scan_open_ledger(file: File, seed: int, first_index: int, index_at: int) -> ScannedLedger:
-    """Scan a ledger that was not closed, whose newest synced INDEX record is at ``index_at`` (0: there is none).
+
+def scan_open_ledger(file: File, row: LedgerRow, copy: Head | None) -> ScannedLedger:
+    """Scan a ledger that was not closed; ``copy`` is the copy of its newest mark, if there is one.
 
     OSError as the disk raises it.
     """
-    scan = _Scan(file, seed, first_index)
+    seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
+    index_at = row.footer_offset  # see LedgerRow
+    scan = _Scan(file, seed, row.first_index)
     size = file.size()
-    synced = scan.result.covered = synced_through(index_at)
-    end = size
+    newest = copy or least_synced(row)
+    synced = scan.result.covered = max(synced_through(index_at), newest.c)
+    end = max(size, synced)
     start = scan.from_index_records(index_at) or min(FILE_HEADER_BYTES, size)
     for found in walk(file, seed, scan.undisturbed(start, size), size):
         if isinstance(found, Gap):
@@ -89,9 +104,18 @@ def scan_open_ledger(file: File, seed: int, first_index: int, index_at: int) -> 
             break
         else:
             scan.record(*found)
+    header = FileHeader(KIND_LEDGER, row.id, row.topic_id, row.created_ms, row.first_index)
+    own = FileHeader.decode(file.read(0, FILE_HEADER_BYTES)) == header
+    scan.result.recognized = own or scan.result.index.entries > 0
     if size < synced:
         scan.gap(Gap(size, synced))
-    return scan.judge(end)
+    return scan.judge(end, newest)
+
+
+def least_synced(row: LedgerRow) -> Head:
+    """What is known of an open ledger without any mark of it: the catalogue heard of it after its first group."""
+    covered = FILE_HEADER_BYTES + HEAD_BYTES + ENTRY_BODY_BYTES_MIN
+    return Head(TAG_MARK, 0, 0, NO_BODY_CHECK, 1, row.first_index + 1, covered)
 
 
 def scan_closed_ledger(file: File, seed: int, row: LedgerRow) -> ScannedLedger:
@@ -202,9 +226,14 @@ class _Scan:
         self.result.damages.append(DamagedRange(gap.start, gap.end, first, entries - 1))
         index.add_damaged(entries - first, gap.start, next_index)
 
-    def judge(self, end: int) -> ScannedLedger:
-        """Cut the torn tail off: the first thing behind the covered bytes that is not valid, and all that follows."""
+    def judge(self, end: int, newest: Head) -> ScannedLedger:
+        """Cut the torn tail off: the first thing behind the covered bytes that is not valid, and all that follows.
+
+        ``newest``: what is known of the end that was synced; entries that are not found before it are lost.
+        """
         result, index = self.result, self.result.index
+        if self._gap is not None and self._gap.start < newest.c and newest.a > index.entries:
+            self.missing_until(newest.a, newest.b)
         self.missing_until(index.entries, index.next_index)
         torn = [damage for damage in result.damages if damage.start >= result.covered]
         result.damages = [damage for damage in result.damages if damage.start < result.covered]

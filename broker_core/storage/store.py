@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A data directory, opened: the way into storage.
 
-Order of opening, each step safe to repeat after a crash: lock, FORMAT, catalogue, clean-up of ledgers whose creation or
-deletion a crash interrupted, cursor log. Topic logs are recovered one by one when they are first opened, so the time to
-start does not depend on how much is stored; the slow part of that may be done beforehand on another thread.
+Order of opening, each step safe to repeat after a crash: lock, FORMAT, copies of marks, catalogue, clean-up of ledgers
+whose creation or deletion a crash interrupted, cursor log. What the stores say of each other is compared on the way; no
+file is removed that holds anything synced, but by the word of a catalogue that knows what it holds. Topic logs are
+recovered one by one when they are first opened, so the time to start does not depend on how much is stored; the slow
+part of that may be done beforehand on another thread.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Final
 from broker_core.base.clock import Clock
 from broker_core.base.errors import DataFormatError, ServiceNotReadyError, StorageError
 from broker_core.base.invariants import invariant
+from broker_core.base.positions import Position
 from broker_core.base.runtime import first_foreign
 from broker_core.base.settings import Settings
 from broker_core.storage import layout
@@ -24,12 +27,22 @@ from broker_core.storage.context import StoreContext
 from broker_core.storage.cursors import CursorStore
 from broker_core.storage.disk import Disk, Lock, Space, disk_failed, write_fully
 from broker_core.storage.handles import HandlePool
-from broker_core.storage.ledger import Ledger
+from broker_core.storage.ledger import Ledger, unlink_ledger
 from broker_core.storage.ledger_recovery import LedgerRecovery, TopicRecovery
-from broker_core.storage.metadata import LEDGER_CREATING, LEDGER_DELETING, LEDGER_OPEN, LedgerRow, Metadata
+from broker_core.storage.mark_copies import MarkCopies, cursor_log_key
+from broker_core.storage.metadata import (
+    LEDGER_CLOSED,
+    LEDGER_CREATING,
+    LEDGER_DELETING,
+    LEDGER_OPEN,
+    LedgerRow,
+    Metadata,
+)
 from broker_core.storage.page_cache import PageCache
 from broker_core.storage.quarantine import Quarantine
-from broker_core.storage.report import RecoveryReport
+from broker_core.storage.records import FILE_HEADER_BYTES, KIND_LEDGER, TAG_MARK, file_seed
+from broker_core.storage.report import Damage, RecoveryReport
+from broker_core.storage.scan import Gap, walk
 from broker_core.storage.tail_cache import TailCache
 from broker_core.storage.topic_log import TopicLog
 
@@ -64,6 +77,7 @@ class Store:
         self._clean_up_ledgers()
         self.cursors: Final = CursorStore(context, context.metadata.number(STORE_CREATED))
         self.buckets: Final = BucketStore(context)
+        self._keep_copies()
 
     @classmethod
     def open(cls, disk: Disk, directory: str, clock: Clock, settings: Settings) -> Store:
@@ -79,7 +93,7 @@ class Store:
         metadata: Metadata | None = None
         handles = HandlePool(disk)
         try:
-            metadata = _open_catalogue(disk, directory, clock)
+            metadata, marks = _open_catalogue(disk, directory, clock)
             context = StoreContext(
                 disk=disk,
                 directory=directory,
@@ -87,12 +101,20 @@ class Store:
                 settings=settings,
                 handles=handles,
                 commits=GroupCommit(
-                    disk, handles, settings.durability, PageCache(settings.page_cache_keep_mbytes * _MIB), metadata
+                    disk,
+                    handles,
+                    settings.durability,
+                    PageCache(settings.page_cache_keep_mbytes * _MIB),
+                    metadata,
+                    marks,
                 ),
                 metadata=metadata,
+                marks=marks,
                 tail_cache=TailCache(settings.managed_ledger_cache_size_mbytes * _MIB),
-                quarantine=Quarantine(disk, directory, RecoveryReport()),
+                quarantine=Quarantine(disk, directory, RecoveryReport(), metadata.topic_name),
             )
+            for finding in metadata.findings:
+                context.quarantine.report.note(finding)
             return cls(context, lock)
         except BaseException:
             handles.close()
@@ -149,7 +171,12 @@ class Store:
             recovery = LedgerRecovery(self._context, row)
             recovery.run()
             row = recovery.finish()
-        return Ledger(self._context, row)
+        if row.id in self._context.ledgers_missing:
+            return Ledger(self._context, self._context.lost_ledger(row, "is missing"))
+        ledger = Ledger(self._context, row)
+        if self._context.disk.size(ledger.path) != row.size_bytes:
+            ledger.find_damage()
+        return ledger
 
     def _is_torn(self, row: LedgerRow) -> bool:
         return row.state == LEDGER_OPEN and row.id not in self._context.ledgers_missing
@@ -184,6 +211,18 @@ class Store:
         for ledger in recovery.ledgers:
             ledger.finish()
 
+    # -- what was found
+
+    def note_lost_behind(self, topic_id: int, last: Position, subscription: str, acked: Position) -> None:
+        """A subscription has acknowledged ``acked``, and the log of its topic ends with ``last``."""
+        path = layout.ledger_path(self.directory, acked.ledger)
+        what = f"entries between {last} and {acked}, which subscription {subscription!r} has acknowledged, are lost"
+        self._context.quarantine.note_found(path, what, topic_id)
+
+    def damages_of(self, topic: str) -> list[str]:
+        """What is known to be damaged of a topic, and what may be of any, one line each."""
+        return [str(damage) for damage in self.recovery.damages if damage.topic in (topic, "")]
+
     # -- opening and closing
 
     def _clean_up_ledgers(self) -> None:
@@ -197,14 +236,40 @@ class Store:
         rows = context.metadata.all_ledgers()
         unknown = found - {row.id for row in rows}
         self._refuse_old_catalogue(unknown)
-        gone = [row.id for row in rows if row.state in (LEDGER_CREATING, LEDGER_DELETING)]
-        self._unlink_ledgers([ledger for ledger in gone if ledger in found])
+        made = {row.id for row in rows if row.state == LEDGER_CREATING and row.id in found and self._was_synced(row)}
+        for ledger in made:
+            context.metadata.open_ledger(ledger)
+        gone = [row for row in rows if row.state in (LEDGER_CREATING, LEDGER_DELETING) and row.id not in made]
+        self._unlink_ledgers([row for row in gone if row.id in found])
         if gone:
-            context.metadata.forget_ledgers(gone)
-        missing = [row.id for row in rows if row.id not in found and row.id not in set(gone)]
-        context.ledgers_missing.update(missing)
-        self.recovery.files_missing += [layout.ledger_path(context.directory, ledger) for ledger in missing]
-        self.recovery.files_unknown += [layout.ledger_path(context.directory, ledger) for ledger in sorted(unknown)]
+            context.metadata.forget_ledgers([row.id for row in gone])
+        for row in rows:
+            if row.id not in found and row.state in (LEDGER_OPEN, LEDGER_CLOSED):
+                context.lost_ledger(row, "is missing")
+            elif row.lost:
+                path = layout.ledger_path(context.directory, row.id)
+                what = f"{row.lost} of its {row.entries} entries were lost before it was closed"
+                context.quarantine.note_found(path, what, row.topic_id)
+        for ledger in sorted(unknown):
+            context.quarantine.note_unknown(layout.ledger_path(context.directory, ledger))
+
+    def _was_synced(self, row: LedgerRow) -> bool:
+        """Whether the ledger, which the catalogue knows as being made, has a commit mark: its first group was synced,
+        and only the catalogue does not know it yet. (If it was told, the catalogue has lost that.)"""
+        path = layout.ledger_path(self._context.directory, row.id)
+        seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
+        try:
+            with closing(self._context.disk.open_read_only(path)) as file:
+                size = file.size()
+                found = walk(file, seed, min(FILE_HEADER_BYTES, size), size)
+                return any(not isinstance(each, Gap) and each[1].tag == TAG_MARK for each in found)
+        except OSError as e:
+            raise disk_failed(e) from e
+
+    def _keep_copies(self) -> None:
+        """Of the copies of marks those that are still needed: of open ledgers, and of the current cursor log."""
+        open_ledgers = {row.id for row in self.metadata.all_ledgers() if row.state == LEDGER_OPEN}
+        self._context.marks.keep_only(open_ledgers | {cursor_log_key(self.cursors.log_number)})
 
     def _refuse_old_catalogue(self, unknown: set[int]) -> None:
         """Ledgers that the catalogue has yet to give out: it was restored or lost its newest changes."""
@@ -216,14 +281,16 @@ class Store:
                 hint="restore the newest meta.db and meta.db-wal; if there are none, move the newer ledger files away",
             )
 
-    def _unlink_ledgers(self, ledgers: list[int]) -> None:
+    def _unlink_ledgers(self, rows: list[LedgerRow]) -> None:
         """Ledgers being made (nothing in them was ever confirmed) or being deleted."""
-        if not ledgers:
+        if not rows:
             return
         context = self._context
         try:
-            for ledger in ledgers:
-                context.disk.unlink(layout.ledger_path(context.directory, ledger))
+            for row in rows:
+                if not unlink_ledger(context, row):
+                    path = layout.ledger_path(context.directory, row.id)
+                    context.quarantine.note_unknown(path)
             context.disk.sync_dir(layout.ledgers_dir(context.directory))
         except OSError as e:
             raise disk_failed(e) from e
@@ -246,12 +313,20 @@ class Store:
                 self.commits.sync_due()
                 self.commits.commit_now()
                 self.cursors.close()
+                self._sync_copies()
         finally:
             self._context.handles.close()
+            self._context.marks.close()
             try:
                 self.metadata.close(write=self.commits.error is None)
             finally:
                 self._lock.release()
+
+    def _sync_copies(self) -> None:
+        try:
+            self._context.marks.sync()
+        except OSError as e:
+            raise disk_failed(e) from e
 
 
 def _prepare_directory(disk: Disk, directory: str) -> Lock:
@@ -318,12 +393,24 @@ def _refuse_foreign(disk: Disk, directory: str) -> None:
         )
 
 
-def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> Metadata:
+def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> tuple[Metadata, MarkCopies]:
     """Open ``meta.db``. It is made only while the folder for ledgers does not exist: that comes into being last."""
     ready = disk.exists(layout.ledgers_dir(directory))
-    metadata = Metadata(disk, layout.metadata_path(directory), create=not ready)
+    path = layout.metadata_path(directory)
+    marks_there = disk.exists(layout.marks_path(directory))
+    if not disk.exists(path) and disk.exists(layout.changes_path(directory)):
+        ready = True  # it comes after meta.db: there was one
+    try:
+        marks = MarkCopies(disk, layout.marks_path(directory))
+        marks.make()  # before the catalogue says that they are there
+    except OSError as e:
+        raise disk_failed(e) from e
+    metadata = Metadata(disk, path, create=not ready)
+    if metadata.compared and not marks_there:
+        what = "is missing; whether logs that were open lost their ends cannot be told"
+        metadata.findings.append(Damage(layout.marks_path(directory), 0, 0, what))
     if ready:
-        return metadata
+        return metadata, marks
     try:
         metadata.set_number(STORE_CREATED, metadata.number(STORE_CREATED) or clock.now_ms())
         metadata.flush()
@@ -336,4 +423,4 @@ def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> Metadata:
     except BaseException:
         metadata.close(write=False)
         raise
-    return metadata
+    return metadata, marks

@@ -20,7 +20,7 @@ from broker_core.base.errors import AlreadyClosedError, StorageError
 from broker_core.base.positions import Position
 from broker_core.storage.commit import OnDurable
 from broker_core.storage.context import StoreContext
-from broker_core.storage.ledger import Ledger, LedgerInfo, StoredEntry, remove_ledgers
+from broker_core.storage.ledger import Ledger, LedgerInfo, StoredEntry, UnreadableEntryError, remove_ledgers
 from broker_core.storage.ledger_writer import LedgerWriter
 from broker_core.storage.metadata import LEDGER_CLOSED, TopicRow
 
@@ -35,7 +35,7 @@ class TopicLog:
     Attributes:
         topic_id: The topic's id in the catalogue.
         name: Its full name.
-        error: Why nothing can be appended (a ledger file is missing), or None.
+        error: Why nothing can be appended (entries are lost, and are not given up by a setting), or None.
     """
 
     def __init__(
@@ -63,13 +63,7 @@ class TopicLog:
         self._closed = False
         self._terminated = False
         self._last_confirmed = self._find_last_confirmed()
-        self.error: StorageError | None = None
-        missing = ", ".join(ledger.path for ledger in ledgers if ledger.missing)
-        if missing:
-            self.error = StorageError(
-                f"topic {self.name} is read-only because {missing} is missing",
-                hint="restore the file from a backup, or delete the topic to give its entries up",
-            )
+        self.error = self._refusal()
 
     # -- writing
 
@@ -226,6 +220,13 @@ class TopicLog:
         """Messages of the durable entries in (lower, upper], by message index."""
         return max(self._index_after(upper_inclusive) - self._index_after(lower_exclusive), 0)
 
+    def lost_at(self, position: Position) -> UnreadableEntryError | None:
+        """Why the entry at ``position`` cannot be read, if that is known for good without asking the disk."""
+        ledger = self._ledger(position.ledger)
+        if ledger is None or not ledger.lost or not self.contains(position):
+            return None
+        return ledger.lost_at(position.entry)
+
     def bytes_between(self, lower_exclusive: Position, upper_inclusive: Position) -> int:
         """About how many bytes of files the entries in (lower, upper] take: exact for whole ledgers, else pro rata."""
         total = 0
@@ -298,11 +299,12 @@ class TopicLog:
 
         The files go away in the background, after that is durable.
         """
-        if self.error is not None:
-            return []
+        if self.error is not None and any(ledger.missing for ledger in self._ledgers):
+            return []  # what was lost may be restored
         count = 0
         for ledger in self._ledgers:
-            if ledger.row.state != LEDGER_CLOSED or Position(ledger.id, ledger.entries - 1) >= before:
+            closed = ledger.row.state == LEDGER_CLOSED or ledger.missing
+            if not closed or Position(ledger.id, ledger.entries - 1) >= before:
                 break
             count += 1
         if count == 0:
@@ -315,6 +317,7 @@ class TopicLog:
         del self._ledgers[:count], self._ids[:count], self._before[:count]
         self._last_confirmed = self._find_last_confirmed()
         remove_ledgers(self._context, gone)
+        self.error = self._refusal()
         return ids
 
     def close(self) -> None:
@@ -366,6 +369,17 @@ class TopicLog:
         self._tell_if_done()
 
     # -- inside
+
+    def _refusal(self) -> StorageError | None:
+        lost = [ledger for ledger in self._ledgers if ledger.lost]
+        if not lost or self._context.settings.auto_skip_non_recoverable_data:
+            return None
+        names = ", ".join(ledger.path + (" is missing" if ledger.missing else " is damaged") for ledger in lost[:3])
+        return StorageError(
+            f"topic {self.name} is read-only because {names}: {sum(each.lost for each in lost)} entries are lost",
+            hint="restore the file from a backup, set autoSkipNonRecoverableData=true to give the entries up, or delete"
+            " the topic",
+        )
 
     def _tell_if_done(self) -> None:
         if self._closed and self.drained and self._context.commits.error is None:

@@ -230,6 +230,10 @@ class SimDisk:
     def exists(self, path: str) -> bool:
         return path in self._names
 
+    def size(self, path: str) -> int:
+        node = self._names.get(path)
+        return -1 if node is None else len(node.data)
+
     def list_dir(self, directory: str) -> list[str]:
         self._begin("list", directory)
         if not self._is_directory(directory):

@@ -289,13 +289,46 @@ def test_a_lost_ledger_is_skipped_at_once_by_setting(caplog: pytest.LogCaptureFi
 
 def test_part_of_a_batch_that_is_lost_is_acknowledged_in_vain() -> None:
     """3.4.3, 3.6.4: of how many messages it was is not known, so only all of it can be; the consumer stays."""
-    world, positions = without_file(messages=4)
+    world = World()
+    world.subscribe()[0].close()
+    world.publish(1)
+    world.restart()
+    lost = world.publish(2, messages=4)
+    world.restart()
+    world.disk.unlink(f"/data/ledgers/{lost[0].ledger}.log")
+    world.crash()
     consumer, mailbox = world.subscribe(SHARED)
     done: list[ServerError | None] = []
-    consumer.ack(AckKind.INDIVIDUAL, [AckId(positions[1], (0b11,))], done.append)
+    consumer.ack(AckKind.INDIVIDUAL, [AckId(lost[1], (0b11,))], done.append)
     cursor = world.subscription().cursor
-    assert (cursor.mark_delete, cursor.partial) == (positions[0], {})
-    consumer.ack(AckKind.INDIVIDUAL, [AckId(positions[1], (0,))], done.append)
+    assert (cursor.is_acked(lost[1]), cursor.partial) == (False, {})
+    consumer.ack(AckKind.INDIVIDUAL, [AckId(lost[1], (0,))], done.append)
     world.settle()
     assert (done, mailbox.closed) == ([None, None], False)
-    assert cursor.mark_delete == positions[1]
+    assert cursor.is_acked(lost[1])
+
+
+def test_who_would_wait_for_a_lost_entry_is_refused_with_its_name() -> None:
+    """7.1 [autoSkipNonRecoverableData] Nobody connects to a topic that cannot go on without being told."""
+    world, positions = without_file(messages=1)
+    with pytest.raises(PersistenceServerError, match=rf"in front of lost entries: entry {positions[1]} .*missing"):
+        world.subscribe()
+    with pytest.raises(PersistenceServerError, match=r"read-only because .* is missing: 3 entries are lost"):
+        world.produce()
+    (damage,) = topic_stats(world.topic()).damages
+    assert "is missing; 3 entries of ledger 1 are lost" in damage
+
+
+def test_a_topic_with_lost_entries_goes_on_by_setting() -> None:
+    """7.1 [autoSkipNonRecoverableData] Who has said that lost entries are given up sends and receives the others."""
+    world = World(auto_skip_non_recoverable_data=True)
+    world.subscribe()[0].close()
+    lost = world.publish(3)
+    world.crash()
+    world.disk.unlink(f"/data/ledgers/{lost[0].ledger}.log")
+    world.crash()
+    _, mailbox = world.subscribe()
+    fresh = world.publish(2)
+    assert mailbox.positions == fresh
+    assert world.subscription().reader.damaged_entries == 3
+    assert any("3 entries of ledger 1 are lost" in damage for damage in topic_stats(world.topic()).damages)

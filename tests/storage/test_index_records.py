@@ -152,6 +152,18 @@ def test_damage_in_front_of_an_index_record_is_found_by_whoever_reads_it() -> No
     discard(store)
 
 
+def readable(log: TopicLog) -> list[StoredEntry]:
+    """What is in front of the first entry that cannot be read."""
+    found: list[StoredEntry] = []
+    position = log.next_valid(POSITION_EARLIEST)
+    while log.contains(position) and log.lost_at(position) is None:
+        found += log.read(position, 1, 1)
+        position = log.next_valid(position)
+    with pytest.raises(UnreadableEntryError):
+        log.read(position, 1, 1)
+    return found
+
+
 def test_a_ledger_that_was_cut_before_an_index_record_is_damaged() -> None:
     """Reliability row 5: the catalogue knows how much there was; what is left is served, the rest is no torn tail."""
     disk, expected, _ = crashed(29)
@@ -169,9 +181,12 @@ def test_a_ledger_that_was_cut_before_an_index_record_is_damaged() -> None:
                     file.write(places[kept], [bytes(size - places[kept])])
             assert not verify_directory(image, DIRECTORY).ok
             store = open_store(image, LARGE)
-            assert everything(store.open_log(1)) == expected[:kept]
+            log = store.open_log(1)
+            assert log.entries_count == 29
+            assert [each.position for each in readable(log)] == [each.position for each in expected[:kept]]
             (damage,) = store.recovery.damages
             assert damage.path == PATH
+            assert damage.what.endswith(f"1:{kept} to 1:28")
             discard(store)
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -13,9 +15,22 @@ from broker_core.server.admin.answers import Outcome, json_answer, text_answer
 from broker_core.server.admin.namespace_object import BUNDLES
 from broker_core.server.admin.requests import broker_id, existing_cluster, node_of, topic_name
 
+_DAMAGES_MAX: Final = 100
+"""Lines of a health answer; the log and the doctor have all of it."""
+
 
 async def health(request: Request) -> Response:
-    """ok: the event loop runs, and the process would have ended if the disk had failed."""
+    """ok: the event loop runs, and the process would have ended if the disk had failed. If stored data is damaged the
+    answer says which; its status stays 200, for starting the broker again would not help."""
+    damages = node_of(request).broker.damages
+    if not damages:
+        return text_answer("ok")
+    more = [f"and {len(damages) - _DAMAGES_MAX} more"] if len(damages) > _DAMAGES_MAX else []
+    return text_answer("\n".join(["damaged", *map(str, damages[:_DAMAGES_MAX]), *more]))
+
+
+async def ready(request: Request) -> Response:
+    """ok: clients are served."""
     return text_answer("ok")
 
 
@@ -59,7 +74,7 @@ async def lookup_bundle(request: Request) -> Response:
 ROUTES = [
     Route("/admin/v2/brokers", list_brokers),
     Route("/admin/v2/brokers/health", health),
-    Route("/admin/v2/brokers/ready", health),
+    Route("/admin/v2/brokers/ready", ready),
     Route("/admin/v2/brokers/leaderBroker", leader_broker),
     Route("/admin/v2/brokers/version", version),
     *dynamic_configuration.ROUTES,

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data directories to be damaged: random lives of a broker, and exactly what each had confirmed when it ended.
+
+A history ends by a kill (all that was written is there) or by a clean stop. Everything in it was settled, so all of it
+is confirmed. Beside the last state of every file it keeps some older ones, for damages by old copies.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker_core.base.names import TopicName
+from broker_core.base.positions import POSITION_EARLIEST, Position
+from broker_core.base.settings import Settings
+from broker_core.broker import AckId, AckKind
+from broker_core.broker.policies import Policies
+from broker_core.storage import CursorState, Metadata, TopicLog, UnreadableEntryError
+from broker_core.testing.sim_disk import SimDisk
+from tests.broker.world import SHARED, World, body
+
+TOPICS: Final = tuple(f"persistent://public/default/{name}" for name in "abc")
+SUBSCRIPTIONS: Final = ("s", "t")
+SETTINGS: Final = Settings(
+    managed_ledger_max_entries_per_ledger=6,
+    managed_ledger_min_ledger_rollover_time_minutes=0,
+    managed_ledger_cache_size_mbytes=0,
+    acknowledgment_at_batch_index_level_enabled=True,
+)
+STEPS: Final = 30
+
+Files = dict[str, bytes]
+Acked = tuple[Position, frozenset[Position]]
+
+_TABLES: Final = {
+    "values_by_name": "name, value", "tenants": "name, config", "namespaces": "name, policies",
+    "partitioned_topics": "name, partitions, properties", "topics": "id, name, properties",
+    "subscriptions": "id, topic_id, name, properties", "topic_policies": "name, policies",
+    "ledgers": "id, topic_id, first_index",
+}  # fmt: skip
+_COUNTERS: Final = "transaction", "broker starts", "cursor_log"
+"""Numbers that differ after each start."""
+
+
+def catalogue(metadata: Metadata) -> dict[str, list[tuple[object, ...]]]:
+    """All names that a catalogue knows, and what is said of them."""
+    found = {table: list(metadata._rows(f"SELECT {names} FROM {table}")) for table, names in _TABLES.items()}
+    found["values_by_name"] = [row for row in found["values_by_name"] if row[0] not in _COUNTERS]
+    return {table: sorted(rows) for table, rows in found.items()}
+
+
+def acked(state: CursorState) -> Acked:
+    """What a cursor has acknowledged: all through a position, and single entries behind it."""
+    single = {Position(ledger, entry) for ledger, entries in state.deleted.items() for entry in entries}
+    return state.mark_delete, frozenset(single)
+
+
+def readable(log: TopicLog) -> tuple[dict[Position, bytes], list[Position]]:
+    """All entries of a log that can be read, and the positions of those that cannot."""
+    found: dict[Position, bytes] = {}
+    lost: list[Position] = []
+    position = log.next_valid(POSITION_EARLIEST)
+    while log.contains(position):
+        try:
+            for each in log.read(position, 100, 1 << 20):
+                found[each.position] = position_body = each.body
+                position = each.position
+                assert position_body
+        except UnreadableEntryError:
+            lost.append(position)
+        position = log.next_valid(position)
+    return found, lost
+
+
+@dataclass
+class History:
+    """A data directory and what was confirmed in it.
+
+    Attributes:
+        files: By path, as the end left them. ``folders`` are the directories.
+        older: Earlier states of the files.
+        entries: Of each topic, by position.
+        cursors: By topic and subscription, what was acknowledged.
+        rows: The catalogue.
+    """
+
+    seed: int
+    killed: bool
+    files: Files = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
+    older: list[Files] = field(default_factory=list)
+    entries: dict[str, dict[Position, bytes]] = field(default_factory=dict)
+    cursors: dict[tuple[str, str], Acked] = field(default_factory=dict)
+    rows: dict[str, list[tuple[object, ...]]] = field(default_factory=dict)
+
+    def disk(self, files: Files | None = None, *, without: str = "-") -> SimDisk:
+        """A disk with ``files``, or those of the end; folders that begin with ``without`` are gone with all in them."""
+        disk = SimDisk()
+        for folder in self.folders:
+            if not folder.startswith(without):
+                disk.mkdir(folder)
+        for path, data in (self.files if files is None else files).items():
+            if not path.startswith(without):
+                disk.replace(path, data)
+        return disk
+
+
+def contents(disk: SimDisk) -> Files:
+    """Every file of a disk."""
+    return {path: bytes(node.data) for path, node in disk._names.items() if node is not None}
+
+
+class Life:
+    """One random life of a broker."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.history = History(seed, killed=self.chance.random() < 0.7)
+        self.world = World(SETTINGS)
+        self.serial = 0
+
+    def live(self) -> History:
+        """All of it, to its end."""
+        for topic in TOPICS:
+            self.world.topic(topic)
+            for name in SUBSCRIPTIONS:
+                self.world.topic(topic).create_subscription(name, POSITION_EARLIEST)
+            self._publish(topic)
+        actions = (
+            [self._publish_somewhere] * 6 + [self._acknowledge] * 6 + [self._policy] * 2
+            + [self._seek, self._compact, self._restart, self._kill, self._delete, self._remember, self._retain]
+        )  # fmt: skip
+        for _ in range(STEPS):
+            self.chance.choice(actions)()
+            self.world.settle()
+        self._publish_somewhere()
+        self._acknowledge()
+        self.world.settle()
+        self._end()
+        return self.history
+
+    def _publish(self, topic: str) -> None:
+        producer, answers = self.world.produce(topic)
+        for number in range(self.chance.randint(1, 5)):
+            self.serial += 1
+            text = f"<{self.history.seed}/{self.serial}>" + "x" * self.chance.choice((0, 10, 700))
+            size = self.chance.randint(1, 4)
+            producer.send(number, -1, size, body(text, messages=size), False)
+        self.world.settle()
+        assert not answers.errors
+        producer.close()
+
+    def _publish_somewhere(self) -> None:
+        self._publish(self.chance.choice(TOPICS))
+
+    def _acknowledge(self) -> None:
+        topic, name = self.chance.choice(TOPICS), self.chance.choice(SUBSCRIPTIONS)
+        consumer, mailbox = self.world.subscribe(SHARED, name, topic)
+        self.world.settle()
+        for position in mailbox.positions:
+            if self.chance.random() < 0.5:
+                consumer.ack(AckKind.INDIVIDUAL, [AckId(position)], lambda _error: None)
+                if self.chance.random() < 0.3:
+                    self.world.settle()
+        self.world.settle()
+        consumer.close()
+
+    def _policy(self) -> None:
+        self.serial += 1
+        name = TopicName.parse(self.chance.choice(TOPICS))
+        self.world.broker.set_topic_policies(name, Policies(message_ttl_in_seconds=1_000_000 + self.serial))
+        self.world.store.metadata.put_tenant(f"tenant-{self.serial % 5}", {"number": self.serial})
+
+    def _seek(self) -> None:
+        topic = self.chance.choice(TOPICS)
+        subscription = self.world.subscription(self.chance.choice(SUBSCRIPTIONS), topic)
+        log = self.world.topic(topic).log
+        subscription.seek(log.first_position, None, lambda _error: None)
+
+    def _compact(self) -> None:
+        self.world.store.cursors.compact()
+
+    def _restart(self) -> None:
+        self.world.restart()
+
+    def _kill(self) -> None:
+        self.world.crash(policy="all")
+
+    def _delete(self) -> None:
+        """A topic of its own comes and goes."""
+        name = "persistent://public/default/passing"
+        self.world.topic(name)
+        self._publish(name)
+        if self.chance.random() < 0.7:
+            self.world.broker.delete_topic(TopicName.parse(name), force=True)
+
+    def _remember(self) -> None:
+        self.history.older.append(contents(self.world.disk))
+
+    def _retain(self) -> None:
+        self.world.clock.advance(self.world.settings.retention_check_interval_in_seconds * 1000)
+
+    def _end(self) -> None:
+        history, world = self.history, self.world
+        for row in world.store.metadata.topics():
+            topic = world.topic(row.name)
+            history.entries[row.name], lost = readable(topic.log)
+            assert not lost
+            for name, each in topic.subscriptions.items():
+                history.cursors[row.name, name] = acked(each.cursor.state())
+        world.settle()
+        if history.killed:
+            world.store.metadata.flush()
+        else:
+            world.broker.close()
+            world.settle()
+        history.rows = catalogue(world.store.metadata)
+        if not history.killed:
+            world.store.close()
+        history.files = contents(world.disk)
+        history.folders = [path for path, node in world.disk._names.items() if node is None]
+        if history.killed:
+            world.abandon()
+        World.running.remove(world)
+
+
+def make_history(seed: int) -> History:
+    """The history of a seed, always the same."""
+    return Life(seed).live()
