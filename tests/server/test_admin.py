@@ -257,7 +257,7 @@ def test_statistics_of_partitions_are_added_up(
     for partition in range(3):
         publish(broker, f"{topic}-partition-{partition}", partition + 1)
     stats = http.get(f"{path}/partitioned-stats").json()
-    assert stats["metadata"] == {"partitions": 3}
+    assert stats["metadata"] == {"partitions": 3, "deleted": False}
     assert stats["msgInCounter"] == 6
     assert stats["subscriptions"]["s"]["msgBacklog"] == 6
     assert stats["partitions"][f"{topic}-partition-2"]["msgInCounter"] == 3

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from broker_core import __version__
 from broker_core.server.admin import dynamic_configuration
-from broker_core.server.admin.answers import Outcome, json_answer, text_answer
+from broker_core.server.admin.answers import BadRequestError, Outcome, json_answer, text_answer
 from broker_core.server.admin.namespace_object import BUNDLES
 from broker_core.server.admin.requests import broker_id, existing_cluster, node_of, topic_name
 
@@ -59,6 +59,9 @@ async def lookup_topic(request: Request) -> Response:
     """This broker, for every name in a namespace that exists. The empty TLS fields must be there for the C++ client."""
     node, name = node_of(request), topic_name(request)
     node.broker.namespaces.require(name.namespace_name)
+    listener = request.query_params.get("listenerName") or request.headers.get("X-Pulsar-ListenerName")
+    if listener:
+        raise BadRequestError(f"this broker has no listener {listener[:80]!r}; leave out listenerName")
     ready = Outcome()  # as LOOKUP waits
     node.recoveries.when_ready(name, ready.on_done)
     await ready.done

@@ -9,7 +9,7 @@ Source: Pulsar docs, "Binary protocol - Service discovery".
 
 from __future__ import annotations
 
-from broker_core.base.errors import MetadataServerError, ServerError, TopicNotFoundError
+from broker_core.base.errors import MetadataServerError, ServerError, ServiceNotReadyError, TopicNotFoundError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.broker.broker import TopicsMode
 from broker_core.server.session import Session
@@ -39,7 +39,8 @@ def handle_partitioned_metadata(session: Session, command: BaseCommand) -> None:
 
 
 def handle_lookup(session: Session, command: BaseCommand) -> None:
-    """Which broker serves a topic: this one, for every valid name; once the topic is recovered from a crash."""
+    """Which broker serves a topic: this one, for every valid name in a namespace that exists; once the topic is
+    recovered from a crash. A name for the broker's addresses is refused with Pulsar's code: there are no such names."""
     wish = command.lookupTopic
     answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
     result = answer.lookupTopicResponse
@@ -58,6 +59,12 @@ def handle_lookup(session: Session, command: BaseCommand) -> None:
 
     try:
         name = TopicName.parse(wish.topic)
+        session.node.broker.namespaces.require(name.namespace_name)
+        if wish.advertised_listener_name:
+            raise ServiceNotReadyError(
+                f"this broker has no listener {wish.advertised_listener_name[:80]!r}",
+                hint="connect without a listener name",
+            )
     except ServerError as error:
         ready(error)
     else:
