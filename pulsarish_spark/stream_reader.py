@@ -48,6 +48,24 @@ def task_wish(options: ReadOptions) -> TaskWish:
     )
 
 
+class _LastDocument:
+    """The last offset that was read or made, and its JSON: ten times a second an idle query is asked the same."""
+
+    def __init__(self) -> None:
+        self._offset: SourceOffset | None = None
+        self._document: OffsetJson = {}
+
+    def read(self, document: Mapping[str, Any]) -> SourceOffset:
+        if self._offset is None or document != self._document:
+            self._offset, self._document = SourceOffset.from_json(document), dict(document)
+        return self._offset
+
+    def made(self, offset: SourceOffset) -> OffsetJson:
+        if offset != self._offset:
+            self._offset, self._document = offset, offset.to_json()
+        return self._document
+
+
 class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The stream source."""
 
@@ -57,6 +75,8 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
         self._bounded = False
         self._closing: contextlib.ExitStack | None = None
         self._driver_state: StreamDriver | None = None
+        self._last = _LastDocument()
+        self._last_report = _LastDocument()
 
     # -- on the driver
 
@@ -78,12 +98,12 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
     @plain_errors
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> OffsetJson:  # noqa: N802 - Spark's name
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._driver().latest(SourceOffset.from_json(start), most).to_json()
+        return self._last.made(self._driver().latest(self._last.read(start), most))
 
     @plain_errors
     def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802 - Spark's name
         newest = self._driver().newest()
-        return None if newest is None else newest.to_json()
+        return None if newest is None else self._last_report.made(newest)
 
     @plain_errors
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
