@@ -17,12 +17,12 @@ from typing import Any, Final, Literal
 from broker_core.base.errors import ConfigError, PulsarishError
 from broker_core.base.hashing import HASHING_SCHEME_DEFAULT, HashingScheme
 from broker_core.base.limits import CONNECTION_TIMEOUT_SECONDS, OPERATION_TIMEOUT_SECONDS
-from broker_core.base.names import check_subscription_name
+from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.runtime import ENV_SERVICE_URL, default_data_dir
 from broker_core.base.suggest import closest
 from pulsarish_spark.connection import Address
 from pulsarish_spark.schema import ALL_COLUMNS, HEADERS_COLUMN
-from pulsarish_spark.start_spec import OffsetSpec, parse_offset_spec, parse_timestamp_ms
+from pulsarish_spark.start_spec import OffsetSpec, parse_offset_spec, parse_timestamp_ms, timestamp_text
 from pulsarish_spark.topics import Selection, parse_assign, parse_topic, parse_topics
 
 SUBSCRIPTION_DEFAULT: Final = "pulsarish-spark"
@@ -428,6 +428,7 @@ def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, s
     starting, ending = given.get("startingOffsets"), given.get("endingOffsets")
     if side is Side.BATCH_READ:
         _check_batch_words(starting, ending)
+    _check_times(given.get("startingTimestamp"), given.get("endingTimestamp"))
     return ReadOptions(
         address=_address(given, environment),
         selection=_selection(given),
@@ -551,12 +552,31 @@ def _selection(given: Mapping[str, Any]) -> Selection:
     chosen = [name for name in _SELECTORS if name in given]
     if len(chosen) == 1:
         selected = given[chosen[0]]
-        return selected if isinstance(selected, Selection) else Selection.of_topics([selected])
+        selection = selected if isinstance(selected, Selection) else Selection.of_topics([selected])
+        _check_stored(chosen[0], selection)
+        return selection
     found = "none" if not chosen else " and ".join(chosen)
     raise ConfigError(
         f"exactly one of the options {', '.join(_SELECTORS)} says what to read, and {found} were given",
         hint='example: .option("topic", "flights")',
     )
+
+
+def _check_stored(option: str, selection: Selection) -> None:
+    for topic, _ in selection.topics:
+        if not TopicName.parse(topic).persistent:
+            raise ConfigError(
+                f"option {option} names {topic}, which stores nothing that Spark could read",
+                hint="read a persistent:// topic, or receive from this one with a client as messages come",
+            )
+
+
+def _check_times(starting_ms: int | None, ending_ms: int | None) -> None:
+    if starting_ms is not None and ending_ms is not None and starting_ms > ending_ms:
+        raise ConfigError(
+            f"startingTimestamp, {timestamp_text(starting_ms)}, is after endingTimestamp, {timestamp_text(ending_ms)}",
+            hint="swap them",
+        )
 
 
 def _check_batch_words(starting: OffsetSpec | None, ending: OffsetSpec | None) -> None:

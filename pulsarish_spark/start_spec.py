@@ -122,6 +122,14 @@ def parse_timestamp_ms(text: str) -> int:
     return max((moment - _EPOCH) // timedelta(milliseconds=1), 0)  # nothing was ever published before
 
 
+def timestamp_text(time_ms: int) -> str:
+    """What ``parse_timestamp_ms`` read, for errors: as ISO 8601, or the number where that does not go so far."""
+    try:
+        return (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds")
+    except OverflowError:
+        return str(time_ms)
+
+
 def _word(text: str) -> Word | None:
     word = text.strip().lower()
     if word == "earliest":

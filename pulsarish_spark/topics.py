@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from broker_core.base.errors import ConfigError, TopicNotFoundError
+from broker_core.base.errors import ConfigError
 from broker_core.base.names import TopicName
 
 K = TypeVar("K")
@@ -32,6 +32,10 @@ class PartitionLookup(Protocol):
 
     def existing_partitions(self, topic: str) -> int | None:
         """How many partitions ``topic`` has; 0: it is not partitioned; None: it does not exist."""
+        ...
+
+    def required_partitions(self, topic: str) -> int:
+        """The same; TopicNotFoundError says what does not exist."""
         ...
 
 
@@ -78,12 +82,8 @@ def discover(selection: Selection, client: PartitionLookup, *, missing_ok: bool 
     names: dict[TopicPartition, str] = {}
     missing: list[str] = []
     for topic, wanted in sorted(selection.topics):
-        count = client.existing_partitions(topic)
+        count = client.existing_partitions(topic) if missing_ok else client.required_partitions(topic)
         if count is None:
-            if not missing_ok:
-                raise TopicNotFoundError(
-                    f"topic {topic} does not exist", hint="check the name; writing to a topic creates it"
-                )
             missing.append(topic)
             continue
         existing = range(max(count, 1))

@@ -76,16 +76,35 @@ class AsyncClient:
 
     async def existing_partitions(self, topic: str) -> int | None:
         """How many partitions ``topic`` has, 0 if it is not partitioned; None if it does not exist. Creates nothing."""
-        name = TopicName.parse(topic)
         try:
-            count = await self._retried(
-                lambda: self._network.lookup.partitions(name, create=False), f"partitions of {name}"
-            )
+            return await self._known_partitions(TopicName.parse(topic))
         except TopicNotFoundError:
             return None
+
+    async def required_partitions(self, topic: str) -> int:
+        """How many partitions ``topic`` has, 0 if it is not partitioned. Creates nothing.
+
+        TopicNotFoundError says whether the topic is missing or its namespace too.
+        """
+        name = TopicName.parse(topic)
+        try:
+            return await self._known_partitions(name)
+        except TopicNotFoundError:
+            await self._retried(lambda: self._network.lookup.check_namespace(name), f"namespace of {name}")
+            raise
+
+    async def _known_partitions(self, name: TopicName) -> int:
+        """TopicNotFoundError for a topic that does not exist, whatever the broker is able to tell."""
+        count = await self._retried(
+            lambda: self._network.lookup.partitions(name, create=False), f"partitions of {name}"
+        )
         if count or await self._retried(self._network.lookup.tells_missing_topics, f"what tells whether {name} exists"):
             return count
-        return 0 if str(name) in await self.topics_of(str(name.namespace_name)) else None
+        if str(name) not in await self.topics_of(str(name.namespace_name)):
+            raise TopicNotFoundError(
+                f"topic {name} does not exist", hint="check the name; writing to a topic creates it"
+            )
+        return 0
 
     async def partition_names(self, topic: str) -> list[str]:
         """Full names of the partitions of ``topic``, or its own if it has none."""

@@ -79,6 +79,10 @@ class Client:
         """How many partitions ``topic`` has, 0 if it is not partitioned; None if it does not exist. Creates nothing."""
         return self._thread.run(self._client.existing_partitions(topic))
 
+    def required_partitions(self, topic: str) -> int:
+        """The same; TopicNotFoundError says whether the topic is missing or its namespace too."""
+        return self._thread.run(self._client.required_partitions(topic))
+
     def partition_names(self, topic: str) -> list[str]:
         """Full names of the partitions of ``topic``, or its own if it has none."""
         return self._thread.run(self._client.partition_names(topic))

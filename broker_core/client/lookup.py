@@ -60,7 +60,7 @@ class Lookup:
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
         """The number of partitions, 0 if ``topic`` has none.
 
-        ``create``: a missing topic may be created by the broker's auto-creation; else TopicNotFoundError.
+        ``create``: a missing topic may be created by the broker; else, and for a missing namespace, TopicNotFoundError.
         """
         connection = await self.service_connection()
         request_id = connection.next_request_id()
@@ -68,10 +68,23 @@ class Lookup:
         if not create and connection.features.supports_get_partitioned_metadata_without_auto_creation:
             asked.metadata_auto_creation_enabled = False
         command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=asked)
-        answer = (await connection.request(command, request_id)).partitionMetadataResponse
+        try:
+            answer = (await connection.request(command, request_id)).partitionMetadataResponse
+        except TopicNotFoundError as error:
+            raise _missing(topic, error) from error
         if answer.response == pb.CommandPartitionedTopicMetadataResponse.Failed:
             raise ServiceNotReadyError(f"{connection.address} cannot tell the partitions of {topic}")
         return answer.partitions
+
+    async def check_namespace(self, topic: TopicName) -> None:
+        """TopicNotFoundError if the namespace of ``topic`` does not exist.
+
+        ``partitions`` without ``create`` fails then too, but an Apache Pulsar does not say in it what is missing.
+        """
+        try:
+            await self._ask(await self.service_connection(), topic, authoritative=False)
+        except TopicNotFoundError as error:
+            raise _missing(topic, error) from error
 
     async def tells_missing_topics(self) -> bool:
         """Whether ``partitions`` raises TopicNotFoundError for every topic that does not exist; else it may be 0."""
@@ -124,6 +137,17 @@ class Lookup:
         command = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=asked)
         answer = await connection.request(command, request_id)
         return sorted(answer.getTopicsOfNamespaceResponse.topics)
+
+
+def _missing(topic: TopicName, answer: TopicNotFoundError) -> TopicNotFoundError:
+    """``answer`` in words that are the same whatever the broker and whoever asked: it may not say what is missing."""
+    if "namespace" in answer.message.lower():
+        namespace = topic.namespace_name
+        return TopicNotFoundError(
+            f"topic {topic} does not exist, nor does its namespace {namespace}",
+            hint="create the namespace first, or use public/default",
+        )
+    return TopicNotFoundError(f"topic {topic} does not exist", hint="check the name; writing to a topic creates it")
 
 
 def not_found(topic: TopicName) -> TopicNotFoundError:

@@ -418,3 +418,33 @@ def test_every_option_reads_its_own_example() -> None:
     for option in OPTIONS:
         option.parse(option.example)
     assert issubclass(ConfigError, UsageError)
+
+
+def test_times_in_the_wrong_order_are_refused_as_times() -> None:
+    """They were resolved first, and the error spoke of message ids that nobody had given."""
+    with pytest.raises(ConfigError) as caught:
+        reading(
+            Side.BATCH_READ,
+            topic="t",
+            startingTimestamp="2026-01-01T00:00:00.001+01:00",
+            endingTimestamp="1767222000000",
+        )
+    assert str(caught.value) == (
+        "startingTimestamp, 2025-12-31T23:00:00.001+00:00, is after endingTimestamp, 2025-12-31T23:00:00.000+00:00; "
+        "swap them"
+    )
+    with pytest.raises(ConfigError, match="startingTimestamp, 9223372036854775807, is after"):
+        reading(Side.BATCH_READ, topic="t", startingTimestamp=str(2**63 - 1), endingTimestamp="0")
+    assert reading(Side.BATCH_READ, topic="t", startingTimestamp="5", endingTimestamp="5").ending_ms == 5
+
+
+@pytest.mark.parametrize("side", [Side.BATCH_READ, Side.STREAM_READ])
+def test_a_topic_that_stores_nothing_is_not_read(side: Side) -> None:
+    """One that exists "did not exist" on an Apache Pulsar, or its last message could not be had."""
+    with pytest.raises(ConfigError) as caught:
+        reading(side, topics="t,non-persistent://public/default/live")
+    assert str(caught.value) == (
+        "option topics names non-persistent://public/default/live, which stores nothing that Spark could read; "
+        "read a persistent:// topic, or receive from this one with a client as messages come"
+    )
+    assert writing(topic="non-persistent://public/default/live").topic == "non-persistent://public/default/live"
