@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The official pulsar-admin, pulsar-client and pulsar-perf, unchanged, against our broker.
+
+pulsar-shell runs any number of commands of the first two in one Java. Its option to end where one fails ends it behind
+its first command, failed or not, so failures are found by what they print.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from broker_core.testing.running_broker import RunningBroker
+from tests.apache_pulsar.start import HERE as APACHE_PULSAR
+from tests.apache_pulsar.start import OPENED, SHORT_LIVED, UnavailableError, class_path, java
+
+pytestmark = [pytest.mark.pulsar, pytest.mark.slow]
+
+HERE: Final = Path(__file__).resolve().parent
+PATIENCE_S: Final = 400.0
+N: Final = "firm/one"
+T: Final = f"persistent://{N}/t"
+Q: Final = f"persistent://{N}/q"
+
+FAILED: Final = ("Reason:", "Unmatched argument", "Missing required", "Unknown option", "Usage:")
+"""How the lines begin that these tools print where a command fails."""
+
+COMMANDS: Final = (
+    "admin clusters list",
+    "admin tenants create firm --admin-roles me --allowed-clusters standalone",
+    "admin tenants update firm --admin-roles you",
+    "admin tenants get firm",
+    f"admin namespaces create {N}",
+    f"admin namespaces set-retention {N} --size 10M --time 10m",
+    f"admin namespaces get-retention {N}",
+    f"admin namespaces bundles {N}",
+    f"admin namespaces policies {N}",
+    "admin brokers list-dynamic-config",
+    "admin brokers update-dynamic-config --config maxTopicsPerNamespace --value 50",
+    "admin brokers get-all-dynamic-config",
+    "admin brokers get-runtime-config",
+    "admin brokers delete-dynamic-config --config maxTopicsPerNamespace",
+    "admin brokers get-internal-config",
+    "admin brokers healthcheck",
+    "admin brokers list standalone",
+    "admin brokers leader-broker",
+    "admin brokers version",
+    f"admin topics create-partitioned-topic {Q} -p 2",
+    f"admin topics create {T}",
+    f"admin topics create-subscription {T} -s s -m earliest",
+    f"client produce {T} -m hello,world -s ,",
+    f"admin topics info-internal {T}",
+    f"admin topics stats {T}",
+    f"admin topics stats-internal {T}",
+    f"admin topics partitioned-stats {Q} --per-partition",
+    f"admin topics partitioned-stats-internal {Q}",
+    f"admin topics lookup {T}",
+    f"admin topics bundle-range {T}",
+    f"admin topics peek-messages {T} -s s -n 2",
+    f"client consume {T} -s s -n 1",
+    f"admin topics clear-backlog {T} -s s",
+    f"admin topics list {N}",
+    f"admin topics delete {T} -f",
+    f"admin topics delete-partitioned-topic {Q}",
+    f"admin namespaces delete {N}",
+    "admin tenants delete firm",
+)
+
+
+READERS: Final = (("admin topics peek-messages", 2), ("client consume", 1))
+
+
+@pytest.fixture
+def tool(broker: RunningBroker, tmp_path: Path) -> list[str]:
+    """How the tools are started: the name of one, its configuration and its arguments come behind it."""
+    (tmp_path / "client.conf").write_text(f"webServiceUrl={broker.http_url}\nbrokerServiceUrl={broker.service_url}\n")
+    try:
+        jars = class_path(HERE / "tools.xml")
+        return [
+            *(java(), "-Xmx512m", *SHORT_LIVED, f"-Duser.home={tmp_path}"),
+            *(flag for module in OPENED for flag in ("--add-opens", f"{module}=ALL-UNNAMED")),
+            *(f"-Dlog4j.configurationFile={APACHE_PULSAR / 'log4j2.xml'}", "-cp", jars),
+        ]
+    except UnavailableError as missing:
+        pytest.skip(str(missing))
+
+
+def test_pulsar_admin_and_pulsar_client_work(tool: list[str], tmp_path: Path) -> None:
+    """Every command ends well, and says what the broker knows."""
+    shell = ["org.apache.pulsar.shell.PulsarShell", "-c", str(tmp_path / "client.conf")]
+    done = subprocess.run(
+        [*tool, *shell, "--no-progress", "-"],
+        input="".join(f"{command}\n" for command in COMMANDS),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    failures = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith(FAILED)]
+    assert (done.returncode, failures) == (0, []), done.stdout[-2000:] + done.stderr[-2000:]
+    texts = re.split(r"\[\d+/\d+\] Executing [^\n]*\n", done.stdout)[1:]
+    said = dict(zip(COMMANDS, texts, strict=True))
+    assert said["admin clusters list"].split() == ["standalone"]
+    assert json.loads(said["admin tenants get firm"])["adminRoles"] == ["you"]
+    assert json.loads(said[f"admin namespaces policies {N}"])["retention_policies"]["retentionTimeInMinutes"] == 10
+    assert "maxTopicsPerNamespace" in said["admin brokers list-dynamic-config"].split()
+    assert said["admin brokers get-all-dynamic-config"].split() == ["maxTopicsPerNamespace", "50"]
+    assert json.loads(said[f"admin topics stats {T}"])["subscriptions"]["s"]["msgBacklog"] == 2
+    assert said[f"admin topics bundle-range {T}"].strip() == "0x00000000_0xffffffff"
+    assert all("hello" in said[f"{reader} {T} -s s -n {count}"] for reader, count in READERS)
+
+
+def test_pulsar_perf_sends_and_receives(broker: RunningBroker, tool: list[str], tmp_path: Path) -> None:
+    """So many messages, then the same number back; each ends by itself when it has them."""
+    common = ["org.apache.pulsar.testclient.PulsarPerfTestTool", str(tmp_path / "client.conf")]
+    topic = "persistent://public/default/perf"
+    for wish in (["produce", "-r", "1000", "-s", "100"], ["consume", "-sp", "Earliest", "-ss", "s"]):
+        command = [*tool, *common, *wish, "-u", broker.service_url, "-m", "500", topic]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
