@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pulsarish_spark.broker_view import BrokerView
-from pulsarish_spark.counting import EntryCounts, Stretched
+from pulsarish_spark.counting import EntryCounts, NamedRange
 from pulsarish_spark.entry_profile import Profile
 from pulsarish_spark.limits import share_out
 from pulsarish_spark.offsets import Offset, Offsets
@@ -29,7 +29,7 @@ def admit(
         if begin[key].key < to.key
     }
     uncounted = {
-        key: Stretched(names[key], start.position, end[key].position)
+        key: NamedRange(names[key], start.position, end[key].position)
         for key, start in starts.items()
         if min(start.message_index, end[key].message_index) < 0
     }
@@ -58,7 +58,7 @@ def _advance(view: BrokerView, name: str, start: Offset, end: Offset, share: int
 # ------------------------------------------------------------------------------------------ without indexes
 
 
-def _estimates(counts: EntryCounts, ranges: Mapping[TopicPartition, Stretched]) -> dict[TopicPartition, int]:
+def _estimates(counts: EntryCounts, ranges: Mapping[TopicPartition, NamedRange]) -> dict[TopicPartition, int]:
     """Backlogs in messages, for shares: as many entries as there are, each of a likely size."""
     entries = [counts.entries(range_).entries for range_ in ranges.values()]
     sizes = counts.per_entry([*ranges.values()])
@@ -66,11 +66,11 @@ def _estimates(counts: EntryCounts, ranges: Mapping[TopicPartition, Stretched]) 
 
 
 def _counted_stops(
-    counts: EntryCounts, ranges: Mapping[TopicPartition, Stretched], rooms: Mapping[TopicPartition, int]
+    counts: EntryCounts, ranges: Mapping[TopicPartition, NamedRange], rooms: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, Offset]:
     """Where the batch stops in each range that has more than its room. What was counted is kept for the tasks."""
     stops: dict[TopicPartition, Offset] = {}
-    admitted: dict[Stretched, Profile] = {}
+    admitted: dict[NamedRange, Profile] = {}
     counted = counts.count([(ranges[key], room) for key, room in rooms.items()])
     for (key, room), profile in zip(rooms.items(), counted, strict=True):
         if not profile.entries:

@@ -7,7 +7,6 @@ offsets have none and counts are unknown; callers must live with that.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from broker_core.base.errors import ConfigError
@@ -63,12 +62,7 @@ class BrokerView:
 
     def latest(self, name: str) -> Offset:
         """Behind the last message that is durable now."""
-        return self.latest_of([name])[name]
-
-    def latest_of(self, names: Collection[str]) -> dict[str, Offset]:
-        """The same for several partitions, which are asked all at once."""
-        asked = list(names)
-        return {name: behind_last(last) for name, last in zip(asked, self._client.last_entries(asked), strict=True)}
+        return behind_last(self._client.last_entry(name))
 
     def earliest(self, name: str) -> Offset:
         """The first message that is still there; of an empty partition its end."""

@@ -24,7 +24,10 @@ COUNT_ENTRIES_MAX: Final = 20_000
 SAMPLES: Final = 8
 SAMPLE_ENTRIES: Final = 16
 SAMPLE_BYTES_MAX: Final = 1024 * 1024
-"""A range is judged by so many places, spread evenly, with so many entries each."""
+"""A range is judged by so many places, spread evenly, with so many entries each; by fewer where ranges are many."""
+
+SAMPLES_MAX: Final = 256
+"""Places at a time, over all ranges; at least one of each."""
 
 SHORT_ENTRIES: Final = 100
 """A range of fewer entries is not sampled: it is read in the time that this takes."""
@@ -34,14 +37,14 @@ _LEDGER_END: Final = 2**62
 """No ledger has so many entries."""
 
 
-class Stretched(NamedTuple):
+class NamedRange(NamedTuple):
     """A range of one partition, by what the broker calls it."""
 
     name: str
     start: Position
     end: Position
 
-    def behind(self, profile: Profile) -> Stretched:
+    def behind(self, profile: Profile) -> NamedRange:
         """What is left of it behind its first entries."""
         if not profile.stretches:
             return self
@@ -62,12 +65,12 @@ class EntryCounts:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._closed: dict[tuple[str, int], _ClosedLedger] = {}
-        self._known: dict[Stretched, Profile] = {}
+        self._known: dict[NamedRange, Profile] = {}
         self._per_entry: dict[str, float] = {}
 
     # -- entries
 
-    def entries(self, range_: Stretched) -> Profile:
+    def entries(self, range_: NamedRange) -> Profile:
         """All entries of a range, as if each had one message."""
         found: list[Stretch] = []
         at = range_.start
@@ -92,7 +95,7 @@ class EntryCounts:
 
     # -- messages
 
-    def per_entry(self, ranges: Sequence[Stretched]) -> list[float]:
+    def per_entry(self, ranges: Sequence[NamedRange]) -> list[float]:
         """How many messages an entry of each range is likely to have: as those that were counted last, or a sample."""
         new = [range_ for range_ in ranges if range_.name not in self._per_entry]
         spans = [Span(*range_, _MESSAGES_MAX, SAMPLE_ENTRIES, SAMPLE_BYTES_MAX) for range_ in new]
@@ -100,7 +103,7 @@ class EntryCounts:
             self._learn(range_.name, counted)
         return [self._per_entry.get(range_.name, 1.0) for range_ in ranges]
 
-    def count(self, ranges: Sequence[tuple[Stretched, int]]) -> list[Profile]:
+    def count(self, ranges: Sequence[tuple[NamedRange, int]]) -> list[Profile]:
         """The first entries of each range, up to the one that reaches so many messages, or the budget."""
         spans = [
             Span(*range_, most, max(COUNT_ENTRIES_MAX // len(ranges), 1), max(COUNT_BYTES_MAX // len(ranges), 1))
@@ -111,19 +114,19 @@ class EntryCounts:
             self._learn(range_.name, counted)
         return [Profile.counted(counted.positions, counted.sums) for counted in found]
 
-    def fitting(self, range_: Stretched, largest: float, messages: int) -> Profile:
+    def fitting(self, range_: NamedRange, largest: float, messages: int) -> Profile:
         """The first entries of a range that have no more than so many messages if none has more than ``largest``, or
         than the largest of a sample."""
         entries = self.entries(range_)
         fitting = entries.first_entries(min(entries.entries, int(messages / largest)))
         if not fitting.entries:
             return fitting
-        samples = self._client.count_entries(_sample_spans(range_, fitting))
+        samples = self._client.count_entries(_sample_spans(range_, fitting, SAMPLES))
         seen = [largest, *(size for counted in samples for size in _sizes(counted))]
         fitting = fitting.first_entries(min(fitting.entries, int(messages / max(seen))))
         return fitting.sampled([sum(seen) / len(seen)])
 
-    def profiles(self, ranges: Sequence[Stretched], *, exact: bool) -> list[Profile]:
+    def profiles(self, ranges: Sequence[NamedRange], *, exact: bool) -> list[Profile]:
         """Where the messages of whole ranges lie. ``exact``: by counting as far as the budget goes, else by samples."""
         unknown = [range_ for range_ in ranges if range_ not in self._known]
         counted = self.count([(range_, _MESSAGES_MAX) for range_ in unknown]) if exact else [Profile(())] * len(unknown)
@@ -132,13 +135,14 @@ class EntryCounts:
         found = {range_: first + rest for range_, first, rest in zip(unknown, counted, sampled, strict=True)}
         return [self._known.get(range_) or found[range_] for range_ in ranges]
 
-    def keep(self, known: Mapping[Stretched, Profile]) -> None:
+    def keep(self, known: Mapping[NamedRange, Profile]) -> None:
         """Remember what was counted of the next batch, and of nothing else: its tasks are planned next."""
         self._known = dict(known)
 
-    def _sampled(self, ranges: Sequence[Stretched]) -> list[Profile]:
+    def _sampled(self, ranges: Sequence[NamedRange]) -> list[Profile]:
         entries = [self.entries(range_) for range_ in ranges]
-        spans = [_sample_spans(range_, profile) for range_, profile in zip(ranges, entries, strict=True)]
+        places = max(min(SAMPLES, SAMPLES_MAX // max(len(ranges), 1)), 1)
+        spans = [_sample_spans(range_, profile, places) for range_, profile in zip(ranges, entries, strict=True)]
         samples = iter(self._client.count_entries([span for each in spans for span in each]))
         found = []
         for range_, profile, asked in zip(ranges, entries, spans, strict=True):
@@ -153,11 +157,11 @@ class EntryCounts:
             self._per_entry[name] = _average(counted)
 
 
-def _sample_spans(range_: Stretched, entries: Profile) -> list[Span]:
+def _sample_spans(range_: NamedRange, entries: Profile, count: int) -> list[Span]:
     """Places in a range, spread evenly; none in a short one."""
     if entries.entries < SHORT_ENTRIES:
         return []
-    places = [entries.entry(at) for at in part_bounds(entries.entries, SAMPLES)[:-1]]
+    places = [entries.entry(at) for at in part_bounds(entries.entries, count)[:-1]]
     return [Span(range_.name, at, range_.end, _MESSAGES_MAX, SAMPLE_ENTRIES, SAMPLE_BYTES_MAX) for at in places]
 
 

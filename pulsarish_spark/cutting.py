@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from broker_core.base.positions import Position
 from pulsarish_spark.broker_view import BrokerView
-from pulsarish_spark.counting import Stretched
+from pulsarish_spark.counting import NamedRange
 from pulsarish_spark.entry_profile import Profile
 from pulsarish_spark.offsets import Offset
 from pulsarish_spark.planning import EntryRange, TaskWish, cut_indexes
@@ -20,7 +20,7 @@ from pulsarish_spark.planning import EntryRange, TaskWish, cut_indexes
 def plan_tasks(view: BrokerView, ranges: Sequence[EntryRange], wish: TaskWish) -> list[list[EntryRange]]:
     """The tasks that read ``ranges``, each of which has an end."""
     uncounted = [whole for whole in ranges if whole.messages < 0]
-    found = view.counts.profiles([_stretched(whole) for whole in uncounted], exact=wish.max_records is not None)
+    found = view.counts.profiles([_named(whole) for whole in uncounted], exact=wish.max_records is not None)
     profiles = dict(zip(uncounted, found, strict=True))
     sized = [replace(whole, about=profiles[whole].messages) if whole in profiles else whole for whole in ranges]
     pieces: list[EntryRange] = []
@@ -39,8 +39,8 @@ def cut(view: BrokerView, whole: EntryRange, pieces: int, profile: Profile | Non
     return whole.cut([view.entry_of_index(whole.name, index, whole.start, whole.end) for index in indexes])
 
 
-def _stretched(whole: EntryRange) -> Stretched:
+def _named(whole: EntryRange) -> NamedRange:
     end = whole.end.position if whole.end is not None else whole.start.position
     if whole.end is not None and whole.end.batch:
         end = Position(end.ledger, end.entry + 1)  # The last message is inside of an entry.
-    return Stretched(whole.name, whole.start.position, end)
+    return NamedRange(whole.name, whole.start.position, end)

@@ -31,8 +31,7 @@ class News:
     """Used by one thread; pushes come on the client's. ``names`` are those that the cursors are open under."""
 
     def __init__(self, cursors: Cursors, clock: Clock, look_s: float = LOOK_S) -> None:
-        self.looks: dict[str, CursorLook] = {}
-        """What was seen last of each partition."""
+        self._looks: dict[str, CursorLook] = {}  # what was seen last of each partition
         self._cursors = cursors
         self._clock = clock
         self._look_s = look_s
@@ -44,7 +43,7 @@ class News:
     def ends(self, names: Collection[str]) -> dict[str, Offset]:
         """Behind the last message that is durable now."""
         self._look(names)
-        return {name: behind_last(self.looks[name].last) for name in names}
+        return {name: behind_last(self._looks[name].last) for name in names}
 
     def ends_after(self, begin: Mapping[str, Offset], wait_s: float) -> dict[str, Offset]:
         """The same, as soon as one of them differs from ``begin``, at the latest after ``wait_s``.
@@ -56,7 +55,7 @@ class News:
         unsure = self._unsure(begin)
         while True:
             self._look(unsure)
-            ends = {name: behind_last(self.looks[name].last) for name in begin}
+            ends = {name: behind_last(self._looks[name].last) for name in begin}
             if any(ends[name].key != begin[name].key for name in begin):
                 return ends
             self._expect(begin)
@@ -67,12 +66,12 @@ class News:
 
     def _look(self, names: Collection[str]) -> None:
         asked = [(name, self._cursors.handle(name).start_look()) for name in names]
-        self.looks |= {name: look.result() for name, look in asked}
+        self._looks |= {name: look.result() for name, look in asked}
 
     def _has_looked(self, name: str, news: CursorNews) -> bool:
         """Keep what the push has shown already."""
         if news.look is not None:
-            self.looks[name] = news.look
+            self._looks[name] = news.look
         return news.look is not None
 
     def _unsure(self, begin: Mapping[str, Offset]) -> list[str]:

@@ -25,7 +25,7 @@ from broker_core.client.config import (
 )
 from broker_core.client.consumer import AsyncConsumer
 from broker_core.client.cursor_handle import AsyncCursor
-from broker_core.client.entry_counting import Counted, EntryCount, Span
+from broker_core.client.entry_counting import COUNTS_AT_ONCE, Counted, EntryCount, Span
 from broker_core.client.entry_reader import BUFFER_BYTES_DEFAULT, AsyncEntryReader
 from broker_core.client.network import Closable, Network
 from broker_core.client.probes import Bounds, LastEntry, Probes
@@ -230,8 +230,14 @@ class AsyncClient:
         return await self._probes.bounds_at(TopicName.parse(topic), position)
 
     async def count_entries(self, spans: Sequence[Span]) -> list[Counted]:
-        """How many messages entries hold, found by reading them; all of ``spans`` at once."""
-        return list(await asyncio.gather(*(EntryCount(self._network, span).run() for span in spans)))
+        """How many messages entries hold, found by reading them; ``spans`` are counted side by side."""
+        room = asyncio.Semaphore(COUNTS_AT_ONCE)
+
+        async def count(span: Span) -> Counted:
+            async with room:
+                return await EntryCount(self._network, span).run()
+
+        return list(await asyncio.gather(*(count(span) for span in spans)))
 
     async def position_of_index(self, topic: str, index: int, low: Position, high: Position) -> Position:
         """The entry that holds message ``index``, among the entries from ``low`` to ``high`` or to the topic's end."""

@@ -186,7 +186,7 @@ class Client:
         return self._thread.run(self._client.bounds_at(topic, position))
 
     def count_entries(self, spans: Sequence[Span]) -> list[Counted]:
-        """How many messages entries hold, found by reading them; all of ``spans`` at once."""
+        """How many messages entries hold, found by reading them; ``spans`` are counted side by side."""
         return self._thread.run(self._client.count_entries(spans))
 
     def position_of_index(self, topic: str, index: int, low: Position, high: Position) -> Position:

@@ -9,7 +9,6 @@ entries come than are counted. Invariants: entries are counted in order, each on
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -36,6 +35,9 @@ ENTRIES_AHEAD_MAX: Final = 400
 
 ENTRIES_FIRST: Final = 10
 """So many are asked for before anything is known of their sizes."""
+
+COUNTS_AT_ONCE: Final = 64
+"""Of one call: each is a subscription for its time, and a query may read thousands of partitions."""
 
 QUIET_S: Final = 0.25
 """After this long without an entry the broker is asked whether there are more."""
@@ -64,10 +66,6 @@ class Counted(NamedTuple):
     @property
     def messages(self) -> int:
         return self.sums[-1] if self.sums else 0
-
-    def entries_within(self, messages: int) -> int:
-        """How many of the entries, from the first one on, hold no more than so many messages together."""
-        return bisect_right(self.sums, messages)
 
 
 class EntryCount:

@@ -18,6 +18,7 @@ from broker_core.base.errors import (
 from broker_core.base.hashing import partition_of_key
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client, EntryReader, Span
+from broker_core.client.entry_counting import EntryCount
 from broker_core.client.entry_reader import EARLY_PERMITS
 from broker_core.wire.batch import decode_entries
 from broker_core.wire.entry import EntryRef
@@ -374,3 +375,24 @@ def test_a_count_sends_hardly_more_than_it_counts(service: Service, client: Clie
     before = sent()
     assert client.count_entries([asked])[0].messages == 100
     assert sent() - before <= 200
+
+
+def test_a_count_goes_on_where_its_connection_was_lost(
+    service: Service, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each entry is counted once."""
+    send(client, topic, 200, batched=False)
+    note = EntryCount._note
+    lost: list[Position] = []
+
+    def noted(count: EntryCount, position: Position, body: bytes) -> None:
+        note(count, position, body)
+        if len(count._sums) == 50 and not lost:
+            lost.append(position)
+            assert count._connection is not None
+            count._connection.close()
+
+    monkeypatch.setattr(EntryCount, "_note", noted)
+    (counted,) = client.count_entries([spans(client, topic)])
+    assert lost
+    assert list(counted.sums) == list(range(1, 201))

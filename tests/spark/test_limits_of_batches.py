@@ -49,6 +49,22 @@ def test_a_limit_holds_to_within_one_entry_whatever_the_sizes_of_batches(
     assert [len(batch) for batch in found][:2] == [20, 10]
 
 
+def test_a_limit_holds_from_an_empty_topic_on_and_over_restarts(start: Start, cell: Broker, topic: str) -> None:
+    """The checkpoint of an empty topic names no entry; what is known of sizes is learned anew by each process."""
+    cell.create(topic, 0)
+    query = start(topic=topic, maxOffsetsPerTrigger=15)
+    assert not query.trigger()
+    cell.send(topic, numbers(0, 60), batching_max_messages=4)
+    cell.unload(topic)
+    cell.send(topic, numbers(60, 90), batching_max_messages=1)
+    assert query.trigger() == list(range(12))
+    query.restart()
+    found = batches(query)
+    assert [value for batch in found for value in batch] == list(range(12, 90))
+    assert max(len(batch) for batch in found) <= 15
+    assert len(found) <= 7
+
+
 def test_a_limit_is_shared_out_over_partitions(start: Start, cell: Broker, topic: str) -> None:
     """In proportion to what each has; nothing is left behind."""
     cell.create(topic, 3)
