@@ -322,6 +322,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "frames wait for room in it. Who holds it too long while others wait is hung up.",
         ),
     ] = msgspec.field(default=64, name="maxUnfinishedInputSizeInMB")
+    max_unsent_output_size_in_mb: Annotated[
+        int,
+        _Meta(
+            ge=1,
+            description="Memory for the output that all clients together do not take, MiB, beyond 128 KiB for each: "
+            "the more of it is taken, the fewer unsent bytes pause the dispatch to a client.",
+        ),
+    ] = msgspec.field(default=256, name="maxUnsentOutputSizeInMB")
     max_consumer_metadata_size: Annotated[
         int, _Meta(ge=0, description="Properties of one consumer, names and values, characters.")
     ] = 1024

@@ -7,7 +7,7 @@ Source: Pulsar docs, "Topic stats" of the admin REST API.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,7 @@ import msgspec
 from broker_core.base.clock import Clock
 from broker_core.base.positions import POSITION_EARLIEST
 from broker_core.base.settings import Settings
+from broker_core.base.steps import drained
 from broker_core.broker.backlog_quota import (
     backlog_bytes,
     first_publish_ms,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from broker_core.broker.producer import Producer
     from broker_core.broker.subscription import Subscription
     from broker_core.broker.topic import Topic
-
 
 NO_TYPE: Final = "None"
 """The type of a subscription without consumers (semantics 2.1.1)."""
@@ -212,13 +212,21 @@ def consumer_stats(consumer: Consumer, keys: KeyStats | None = None) -> Consumer
 
 
 def subscription_stats(subscription: Subscription) -> SubscriptionStats:
+    """All at once."""
+    return drained(_subscription_stats(subscription))
+
+
+def _subscription_stats(subscription: Subscription) -> Generator[None, None, SubscriptionStats]:
     dispatcher, cursor = subscription.dispatcher, subscription.cursor
     rate, throughput = subscription.traffic.rates()
     active = dispatcher.active if dispatcher is not None else None
     stopped_at = subscription.reader.stopped_at
     by_key = dispatcher if isinstance(dispatcher, KeySharedDispatcher) else None
     keys = key_stats(by_key) if by_key is not None else {}
-    consumers = [consumer_stats(consumer, keys.get(consumer)) for consumer in subscription.consumers]
+    consumers: list[ConsumerStats] = []
+    for consumer in list(subscription.consumers):
+        consumers.append(consumer_stats(consumer, keys.get(consumer)))
+        yield
     late = by_key.recorded.items() if by_key is not None else {}
     backlog, expired = cursor.backlog_entries(), subscription.expiry.expired
     return SubscriptionStats(
@@ -233,7 +241,7 @@ def subscription_stats(subscription: Subscription) -> SubscriptionStats:
         msg_throughput_out=throughput,
         bytes_out_counter=subscription.traffic.bytes,
         msg_out_counter=subscription.traffic.messages,
-        msg_rate_redeliver=sum(consumer.redelivered.rates()[0] for consumer in subscription.consumers),
+        msg_rate_redeliver=sum(each.msg_rate_redeliver for each in consumers),
         unacked_messages=dispatcher.unacked_messages if dispatcher is not None else 0,
         msg_delayed=subscription.delayed_entries,
         msg_backlog_no_delayed=max(backlog - subscription.delayed_entries, 0),
@@ -301,6 +309,20 @@ def traffic_fields(came: Traffic, went: Traffic) -> dict[str, Any]:
 
 
 def topic_stats(topic: Topic) -> TopicStats:
+    """All at once."""
+    return drained(topic_stats_in_steps(topic))
+
+
+def topic_stats_in_steps(topic: Topic) -> Generator[None, None, TopicStats]:
+    """As there may be thousands of producers, subscriptions and consumers."""
+    publishers: list[PublisherStats] = []
+    for producer in list(topic.producers):
+        publishers.append(publisher_stats(producer))
+        yield
+    subscriptions: dict[str, SubscriptionStats] = {}
+    for name, subscription in list(topic.subscriptions.items()):
+        subscriptions[name] = yield from _subscription_stats(subscription)
+        yield
     slowest = slowest_subscription(topic)
     return TopicStats(
         **traffic_fields(topic.traffic_in, topic.traffic_out),
@@ -318,8 +340,8 @@ def topic_stats(topic: Topic) -> TopicStats:
         entries_stored=topic.log.entries_count,
         last_confirmed_entry=str(topic.log.last_confirmed),
         damages=topic.damages,
-        publishers=[publisher_stats(producer) for producer in topic.producers],
-        subscriptions={name: subscription_stats(each) for name, each in topic.subscriptions.items()},
+        publishers=publishers,
+        subscriptions=subscriptions,
         deduplication_status=topic.deduplication_status,
     )
 

@@ -27,6 +27,7 @@ from broker_core.server.commit_driver import CommitDriver
 from broker_core.server.endpoint import Endpoint
 from broker_core.server.input_budget import InputBudget
 from broker_core.server.loop_timers import LoopTimers
+from broker_core.server.output_budget import OutputBudget
 from broker_core.server.publish_budget import PublishBudget
 from broker_core.server.recoveries import Recoveries
 from broker_core.server.session import Node
@@ -93,9 +94,20 @@ class BrokerServer:
             self._clock,
             timers,
         )
+        unsent = OutputBudget(settings.max_unsent_output_size_in_mb * _MIB)
         turns = Turns(loop.call_soon, self._clock)
         self.node = Node(
-            *(broker, settings, self._clock, budget, self._store.commits, Recoveries(broker, loop), turns, unfinished)
+            *(
+                broker,
+                settings,
+                self._clock,
+                budget,
+                self._store.commits,
+                Recoveries(broker, loop),
+                turns,
+                unfinished,
+                unsent,
+            )
         )
         self.endpoint = Endpoint(self.node)
         self.http = HttpEndpoint(build_app(self.node))

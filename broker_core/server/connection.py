@@ -65,7 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         self._owner = owner
         self._loop = loop
         self.reader = self._new_reader()
-        self._outbox = Outbox(loop.call_soon, self._writable_again)
+        self._outbox = Outbox(loop.call_soon, self._writable_again, node.output_budget)
         self._session = Session(node, Link(self._outbox, node.commits))
         self._account = PublishAccount(self._session.in_flight_bytes, self.pause_reading, self.resume_reading)
         self._input = InputAccount(self)
@@ -118,6 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         self._session.close()
         self._let_go_of_input()
         self._node.publish_budget.forget(self._account)
+        self._transport = None  # which has what was not sent, and would have it until a cycle is found
         self._owner.lost(self)
 
     def pause_writing(self) -> None:

@@ -18,7 +18,11 @@ _KEPT_BYTES: Final = 16 * 1024 * 1024
 """The allocator keeps up to twice this: four reads of the largest size, each with its entries cut out of it."""
 
 _GROWTH_BYTES: Final = 24 * 1024 * 1024
-"""So much more than after the last time is worth asking."""
+"""So much more than at the least is worth asking."""
+
+_IN_VAIN_BYTES: Final = 8 * 1024 * 1024
+_PAUSE_MAX: Final = 8
+"""Where less than that came of it memory is in use: asked for again after twice as many looks, up to this many."""
 
 _STATM: Final = "/proc/self/statm"
 
@@ -37,14 +41,20 @@ class Trimmer:
     def __init__(self) -> None:
         self._trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
         self._least_bytes = resident_bytes()
+        self._pause = 1
+        self._looks = 0
 
     async def look(self, *, at_ease: bool) -> None:
         """If memory has grown and the broker is ``at_ease``: trim, on another thread, for it may take milliseconds."""
-        now = resident_bytes()
-        self._least_bytes = min(now, self._least_bytes)
-        if self._trim is not None and at_ease and now - self._least_bytes > _GROWTH_BYTES:
+        before = resident_bytes()
+        self._least_bytes = min(before, self._least_bytes)
+        self._looks += 1
+        if self._trim is None or not at_ease or before - self._least_bytes <= _GROWTH_BYTES:
+            return
+        if self._looks >= self._pause:
             await asyncio.to_thread(self._trim, 0)
-            self._least_bytes = resident_bytes()
+            self._looks = 0
+            self._pause = 1 if before - resident_bytes() >= _IN_VAIN_BYTES else min(2 * self._pause, _PAUSE_MAX)
 
 
 def resident_bytes() -> int:

@@ -17,6 +17,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from broker_core.server.output_budget import OutputBudget
+
 HAND_OVER_BYTES: Final = 256 * 1024
 """A pile of this size goes to the transport at once. Large enough that one system call carries many frames."""
 
@@ -31,41 +33,50 @@ class Outbox:
     """The outgoing side of one connection."""
 
     __slots__ = (
+        "_budget",
         "_buffers",
         "_call_soon",
         "_ending",
-        "_flooded_bytes",
         "_full",
         "_high_bytes",
         "_holds",
+        "_mark_bytes",
         "_on_writable",
         "_piled_bytes",
         "_scheduled",
+        "_taken_bytes",
         "_transport",
         "writable",
     )
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], object], on_writable: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        on_writable: Callable[[], None],
+        budget: OutputBudget,
+    ) -> None:
         """``on_writable`` is called each time ``writable`` becomes True again."""
         self._call_soon = call_soon
+        self._budget = budget
+        self._taken_bytes = 0
+        self._mark_bytes = 0
         self._on_writable = on_writable
         self._transport: asyncio.Transport | None = None
         self._buffers: list[bytes] = []
         self._piled_bytes = 0
         self._scheduled = False
         self._high_bytes = 0
-        self._flooded_bytes = 0
         self._holds = 0
         self._full = False
         self._ending = False
         self.writable = False
 
     def attach(self, transport: asyncio.Transport, high_bytes: int) -> None:
-        """Write to ``transport``; above ``high_bytes`` unsent bytes the outbox is not writable."""
-        transport.set_write_buffer_limits(high=high_bytes, low=high_bytes // 4)
+        """Write to ``transport``; above ``high_bytes`` unsent bytes the outbox is not writable, or earlier where many
+        clients do not read."""
         self._transport = transport
         self._high_bytes = high_bytes
-        self._flooded_bytes = _FLOODED_FACTOR * high_bytes
+        self._set_mark(high_bytes)
         self.writable = True
 
     def detach(self) -> None:
@@ -73,6 +84,7 @@ class Outbox:
         self._transport = None
         self._buffers.clear()
         self.writable = False
+        self._release()
 
     def put(self, frame: bytes) -> None:
         """Queue one whole frame."""
@@ -98,7 +110,7 @@ class Outbox:
         """Hand everything to the transport, unless it is held back."""
         buffers = self._buffers
         if self._holds:
-            if self.unsent_bytes > self._high_bytes:
+            if self.unsent_bytes > self._mark_bytes:
                 self.writable = False
         elif buffers:
             piled_bytes, self._buffers, self._piled_bytes = self._piled_bytes, [], 0
@@ -111,6 +123,9 @@ class Outbox:
                 transport.write(b"".join(buffers))
             else:
                 transport.writelines(buffers)
+            mark = self._budget.mark(self._high_bytes)
+            if mark != self._mark_bytes and not self._full and not transport.is_closing():
+                self._set_mark(mark)
 
     def hold(self) -> None:
         """Hand nothing to the transport until ``release`` was called as often as this."""
@@ -124,7 +139,7 @@ class Outbox:
         self.flush()
         if self._ending:
             self.end()
-        elif not self._full and self.unsent_bytes <= self._high_bytes:
+        elif not self._full and self.unsent_bytes <= self._mark_bytes:
             self._go_on()
 
     def end(self) -> None:
@@ -152,17 +167,30 @@ class Outbox:
     @property
     def flooded(self) -> bool:
         """So much is unsent that the client's requests should wait."""
-        return not self.writable and self.unsent_bytes > self._flooded_bytes
+        return not self.writable and self.unsent_bytes > _FLOODED_FACTOR * self._mark_bytes
 
     def pause(self) -> None:
         """The transport holds too much, and will say when it has room again; it says neither twice."""
+        if not self._taken_bytes and self._transport is not None:
+            self._taken_bytes = self._budget.stalled(self._mark_bytes)
         self._full = True
         self.writable = False
 
     def resume(self) -> None:
         """The transport has room again."""
         self._full = False
+        self._release()
         self._go_on()
+
+    def _set_mark(self, mark: int) -> None:
+        """Be stalled at so many unsent bytes: at once, if there are more."""
+        self._mark_bytes = mark
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(high=mark, low=mark // 4)
+
+    def _release(self) -> None:
+        self._budget.released(self._taken_bytes)
+        self._taken_bytes = 0
 
     def _go_on(self) -> None:
         if self._transport is not None and not self.writable:

@@ -19,6 +19,7 @@ from broker_core.broker.topic_watches import TopicWatch
 from broker_core.server.consumer_channel import ConsumerChannel
 from broker_core.server.input_budget import InputBudget
 from broker_core.server.link import Link
+from broker_core.server.output_budget import OutputBudget
 from broker_core.server.producer_channel import ProducerChannel
 from broker_core.server.publish_budget import PublishBudget
 from broker_core.server.recoveries import Recoveries
@@ -47,6 +48,7 @@ class Node:
     recoveries: Recoveries
     turns: Turns
     input_budget: InputBudget
+    output_budget: OutputBudget
     service_url: str = ""
     http_url: str = ""
 

@@ -21,8 +21,8 @@ from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 
 MIB: Final = 1024 * 1024
-_GIVEN_BACK_S: Final = 15.0
-"""The broker looks every 5 s whether memory can go back."""
+_GIVEN_BACK_S: Final = 60.0
+"""The broker looks every 5 s whether memory can go back, and less often where that was in vain."""
 
 
 class Measures(NamedTuple):

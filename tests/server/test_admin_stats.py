@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from broker_core.base.settings import Settings
+from broker_core.base.steps import drained
 from broker_core.broker.policies import quotas_under
 from broker_core.broker.stats import TopicStats, unused_topic_stats
 from broker_core.client import Client
@@ -49,7 +50,8 @@ def test_times_of_partitions_are_not_added_up() -> None:
             nothing, last_publish_time_stamp=last_ms, earliest_msg_publish_time_in_backlogs=earliest_ms
         )
 
-    merged = merged_stats({"a": part(5, 0), "b": part(7, 300), "c": part(6, 200)}, owner="here", keep_parts=False)
+    parts = {"a": part(5, 0), "b": part(7, 300), "c": part(6, 200)}
+    merged = drained(merged_stats(parts, owner="here", keep_parts=False))
     assert (merged["lastPublishTimeStamp"], merged["earliestMsgPublishTimeInBacklogs"]) == (7, 200)
 
 

@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Callable
 
 from broker_core.server.outbox import HAND_OVER_BYTES, Outbox
+from broker_core.server.output_budget import MARK_BYTES_MIN, OutputBudget
 
 
 class RecordingTransport(asyncio.Transport):
@@ -56,7 +57,7 @@ class Turn:
 def attached() -> tuple[Outbox, RecordingTransport, Turn, list[str]]:
     """An outbox with all that is around it; the list notes when it became writable again."""
     turn, transport, heard = Turn(), RecordingTransport(), list[str]()
-    outbox = Outbox(turn.call_soon, lambda: heard.append("writable"))
+    outbox = Outbox(turn.call_soon, lambda: heard.append("writable"), OutputBudget(256 * 1024 * 1024))
     outbox.attach(transport, 8 * 1024 * 1024)
     return outbox, transport, turn, heard
 
@@ -204,3 +205,25 @@ def test_a_connection_that_ends_says_first_what_is_held_back() -> None:
     outbox.cut_off()
     assert transport.writes == []
     assert transport.closing
+
+
+def test_the_more_clients_do_not_read_the_less_each_further_one_gets() -> None:
+    """All of them together stay within the budget but for the least that everybody may have, and it is given back."""
+    mib = 1024 * 1024
+    budget = OutputBudget(64 * mib)
+    clients = [(Outbox(Turn().call_soon, lambda: None, budget), RecordingTransport()) for _ in range(1000)]
+    marks = []
+    for outbox, transport in clients:
+        outbox.attach(transport, 8 * mib)
+        outbox.put(b"x" * HAND_OVER_BYTES)
+        outbox.flush()
+        marks.append(transport.limits[0] or 0)
+        outbox.pause()
+    assert marks == sorted(marks, reverse=True)
+    assert (marks[0], marks[-1]) == (8 * mib, MARK_BYTES_MIN)
+    assert 2 * sum(marks) <= 64 * mib + 1000 * 2 * MARK_BYTES_MIN
+    for outbox, _ in clients[::2]:
+        outbox.resume()
+    for outbox, _ in clients[1::2]:
+        outbox.detach()
+    assert budget.stalled_bytes == 0

@@ -247,6 +247,8 @@ class DelayedIndex:
 
     def drop_passed(self) -> None:
         """Delete the buckets that every view has passed."""
+        if not self.buckets:
+            return  # as a rule, and thousands of views may leave together
         floor = self.floor
         passed = [bucket for bucket in self.buckets if last_key(bucket) <= floor]
         if passed:

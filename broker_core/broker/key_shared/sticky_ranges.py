@@ -7,7 +7,7 @@ nobody ever loses anything (semantics I2.10). Source: Pulsar docs, "Key_Shared -
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Sequence
 from typing import Generic
 
@@ -42,9 +42,8 @@ class StickyRanges(Generic[C]):
                     f"range {each} of consumer {consumer.name!r} overlaps with that of consumer {taken.name!r}",
                     hint="give every slot to one consumer only",
                 )
-        for start, end in wanted:
-            insort(self._starts, start)
-            self._by_start[start] = (end, consumer)
+        self._starts = sorted([*self._starts, *(start for start, _end in wanted)])
+        self._by_start.update({start: (end, consumer) for start, end in wanted})
         return ()
 
     def remove(self, consumer: C) -> Collection[C]:

@@ -31,6 +31,7 @@ from broker_core.server.admin.durable_answers import DurableAnswers
 from broker_core.server.admin.guard import Guard, TooLargeError
 from broker_core.server.admin.refusal_log import RefusalLog
 from broker_core.server.admin.requests import when_recovered
+from broker_core.server.admin.turn_queue import OneATurn, TurnQueue
 from broker_core.server.session import Node
 
 SECTIONS: Final = (
@@ -64,7 +65,8 @@ def build_app(node: Node) -> ASGIApp:
         },
     )
     app.state.node = node
-    return RefusalLog(Guard(DurableAnswers(app, node.commits)))
+    app.state.turns = turns = TurnQueue()
+    return RefusalLog(OneATurn(Guard(DurableAnswers(app, node.commits)), turns))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

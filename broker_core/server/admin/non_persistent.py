@@ -22,6 +22,7 @@ from broker_core.server.admin.requests import (
     broker_id,
     broker_of,
     existing_topic,
+    in_turns,
     node_of,
     partitions_count,
     subscription_name,
@@ -85,7 +86,8 @@ async def get_partitioned_stats(request: Request) -> Response:
     parts = {str(name.partition(index)): unused for index in range(partitions_count(request))}
     parts |= {str(topic.name): non_persistent_topic_stats(topic) for topic in _used(request)}
     keep_parts = request.query_params.get("perPartition", "true").lower() != "false"
-    return json_answer(merged_stats(parts, owner=broker_id(request), keep_parts=keep_parts))
+    merged = merged_stats(parts, owner=broker_id(request), keep_parts=keep_parts)
+    return json_answer(await in_turns(request, merged))
 
 
 async def truncate(request: Request) -> Response:

@@ -7,7 +7,7 @@ Source: Pulsar docs, "Admin API - partitioned topics - get stats".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -38,15 +38,23 @@ _EARLIEST = frozenset({"earliestMsgPublishTimeInBacklog", "earliestMsgPublishTim
 """The earliest of those that are a time at all."""
 
 
-def merged_stats(partitions: Mapping[str, TopicTraffic], *, owner: str, keep_parts: bool) -> Json:
-    """Pulsar's answer for a partitioned topic; ``keep_parts`` also lists each partition by its full name."""
+def merged_stats(
+    partitions: Mapping[str, TopicTraffic], *, owner: str, keep_parts: bool
+) -> Generator[None, None, Json]:
+    """Pulsar's answer for a partitioned topic, in steps; ``keep_parts`` also lists each partition by its full name."""
     about: Json = {**OF_TOPICS, "ownerBroker": owner}
-    parts: dict[str, Json] = {name: {**about, **msgspec.to_builtins(stats)} for name, stats in partitions.items()}
-    merged = _merge(parts.values())
+    parts: dict[str, msgspec.Raw] = {}
+    merged: Json = {}
+    for name, stats in partitions.items():
+        part: Json = {**about, **msgspec.to_builtins(stats)}
+        if keep_parts:
+            parts[name] = msgspec.Raw(msgspec.json.encode(part))  # now, as there may be thousands
+        merged = _merge((merged, part))
+        yield
     messages = merged.get("msgInCounter", 0)
     merged["averageMsgSize"] = merged.get("bytesInCounter", 0) / messages if messages else 0.0
     merged["metadata"] = {"partitions": len(partitions), "deleted": False}
-    merged["partitions"] = parts if keep_parts else {}
+    merged["partitions"] = parts
     return merged
 
 

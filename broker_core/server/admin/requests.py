@@ -7,7 +7,7 @@ Every failure is a BadRequestError or the name's own error, never anything else:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from typing import Final, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -23,6 +23,7 @@ from broker_core.broker.broker import Broker
 from broker_core.broker.topic import Topic
 from broker_core.server.admin.answers import BadRequestError, MissingError, Outcome, RefusedError, all_done
 from broker_core.server.admin.bodies import decoded
+from broker_core.server.admin.turn_queue import TurnQueue
 from broker_core.server.session import Node
 
 T = TypeVar("T")
@@ -80,10 +81,15 @@ def when_recovered(route: Route) -> Route:
 
 async def _recovered(request: Request, names: Iterable[TopicName]) -> None:
     """Wait until all these topics can be opened; the ServerError that says why one of them cannot."""
-    outcomes = []
-    for name in names:
-        outcomes.append(Outcome())
-        node_of(request).recoveries.when_recovered(name, outcomes[-1].on_done)
+    outcomes: list[Outcome] = []
+
+    def begin() -> Generator[None, None, None]:
+        for name in names:
+            outcomes.append(Outcome())
+            node_of(request).recoveries.when_recovered(name, outcomes[-1].on_done)
+            yield
+
+    await in_turns(request, begin())
     await all_done(outcomes)
 
 
@@ -104,6 +110,12 @@ async def used_in_turns(request: Request, names: Sequence[str]) -> AsyncIterator
         for topic in [topic for name in some for topic in broker.used_topics(name)]:
             yield topic
         await asyncio.sleep(0)
+
+
+async def in_turns(request: Request, steps: Generator[None, None, T]) -> T:
+    """The result of ``steps``, between which others are served."""
+    queue: TurnQueue = request.app.state.turns
+    return await queue.in_turns(steps)
 
 
 def node_of(request: Request) -> Node:

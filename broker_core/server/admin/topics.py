@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from broker_core.broker.broker import TopicsMode
 from broker_core.broker.namespaces import NamespaceFullError
 from broker_core.broker.non_persistent.stats import non_persistent_topic_stats
 from broker_core.broker.retention import trim
-from broker_core.broker.stats import TopicStats, topic_stats, unused_topic_stats, with_earliest_times
+from broker_core.broker.stats import TopicStats, topic_stats_in_steps, unused_topic_stats, with_earliest_times
 from broker_core.broker.topic import Topic
 from broker_core.server.admin.absent_features import OF_TOPICS
 from broker_core.server.admin.answers import BadRequestError, ConflictError, RefusedError, all_done, done, json_answer
@@ -30,6 +31,7 @@ from broker_core.server.admin.requests import (
     broker_of,
     existing_topic,
     flag,
+    in_turns,
     message_id,
     namespace_name,
     node_of,
@@ -162,7 +164,7 @@ async def get_stats(request: Request) -> Response:
     `?getEarliestTimeInBacklog=true` says when the first message of each backlog was published."""
     name = existing_topic(request)
     if name.persistent:
-        stats = msgspec.to_builtins(_wished_stats(request, single_topic(request)))
+        stats = msgspec.to_builtins(await in_turns(request, _wished_stats(request, single_topic(request))))
         return json_answer({**OF_TOPICS, "ownerBroker": broker_id(request), **stats})
     found = broker_of(request).non_persistent.get(name)
     if found is None:
@@ -171,8 +173,8 @@ async def get_stats(request: Request) -> Response:
     return json_answer({**OF_TOPICS, "ownerBroker": broker_id(request), **stats})
 
 
-def _wished_stats(request: Request, topic: Topic) -> TopicStats:
-    stats = topic_stats(topic)
+def _wished_stats(request: Request, topic: Topic) -> Generator[None, None, TopicStats]:
+    stats = yield from topic_stats_in_steps(topic)
     if flag(request, "getEarliestTimeInBacklog"):
         stats = with_earliest_times(topic, stats)
     if flag(request, "excludePublishers"):
@@ -191,7 +193,8 @@ async def get_internal_stats(request: Request) -> Response:
 async def get_partitioned_internal_stats(request: Request) -> Response:
     """Those of every partition that was ever used."""
     count = partitions_count(request)
-    parts = {str(topic.name): internal_stats(topic) for topic in used_topics(request)}
+    names = [str(each) for each in broker_of(request).names_of(existing_topic(request))]
+    parts = {str(topic.name): internal_stats(topic) async for topic in used_in_turns(request, names)}
     return json_answer({"metadata": {"partitions": count, "deleted": False}, "partitions": parts})
 
 
@@ -202,9 +205,11 @@ async def get_partitioned_stats(request: Request) -> Response:
     policies = broker.policies
     unused = unused_topic_stats(node_of(request).clock, policies.settings_of(name), policies.quotas_of(name))
     parts = {str(name.partition(index)): unused for index in range(partitions_count(request))}
-    parts |= {str(topic.name): _wished_stats(request, topic) for topic in used_topics(request)}
+    async for topic in used_in_turns(request, list(parts) or [str(name)]):
+        parts[str(topic.name)] = await in_turns(request, _wished_stats(request, topic))
     keep_parts = request.query_params.get("perPartition", "true").lower() != "false"
-    return json_answer(merged_stats(parts, owner=broker_id(request), keep_parts=keep_parts))
+    merged = merged_stats(parts, owner=broker_id(request), keep_parts=keep_parts)
+    return json_answer(await in_turns(request, merged))
 
 
 async def terminate(request: Request) -> Response:
