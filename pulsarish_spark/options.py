@@ -302,8 +302,8 @@ OPTIONS: Final = (
         _hashing_scheme,
         "BoostHash",
         "How the key chooses the partition. Default JavaStringHash, as in the Java client; the default of the C++ and "
-        "Python clients is BoostHash, that of the Go client GoStringHash (Go calls it JavaStringHash); those of Java, "
-        "Go and C++ also have Murmur3_32Hash.",
+        "Python clients is BoostHash (of Boost 1.82 or newer, in Python from 3.6 on), that of the Go client "
+        "GoStringHash (Go calls it JavaStringHash); those of Java, Go and C++ also have Murmur3_32Hash.",
     ),
     Option(
         "keyForm",

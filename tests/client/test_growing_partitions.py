@@ -15,7 +15,7 @@ LOOK_S = 0.1
 
 ONLY_WHEN_WOKEN_S = 3600.0
 
-KEY = "key-0"
+KEY = "key-1"
 """Its Murmur3 hash is 1 modulo 2 and 3 modulo 4 (semantics 1.2.3)."""
 
 
