@@ -38,7 +38,7 @@ class LogReader:
     """Reads for one subscription. ``stopped_at``: the entry in front of which it waits, if any."""
 
     __slots__ = (
-        "_again", "_log", "_name", "_refused", "_skip", "_timer", "_timers", "_withheld", "damaged_entries",
+        "_again", "_log", "_name", "_refused", "_skip", "_stopped", "_timer", "_timers", "_withheld", "damaged_entries",
         "stopped_at",
     )  # fmt: skip
 
@@ -49,14 +49,17 @@ class LogReader:
         skip: Callable[[Position, Position], None] | None,
         timers: Timers,
         again: Callable[[Sequence[Position]], None],
+        stopped: Callable[[], None],
     ) -> None:
         """``skip`` acknowledges the first and last of some neighbours, and those between; None: stop in front of
-        damage. ``again`` is called when reading is worth another try, with what ``read_set`` has called missing."""
+        damage. ``again`` is called when reading is worth another try, with what ``read_set`` has called missing;
+        ``stopped`` in the turn after it has stopped in front of damage."""
         self._log = log
         self._name = name
         self._skip = skip
         self._timers = timers
         self._again = again
+        self._stopped = stopped
         self._timer: TimerHandle | None = None
         self._withheld: list[Position] = []
         self._refused: set[Position] = set()
@@ -178,6 +181,7 @@ class LogReader:
         else:
             logger.error("stopped at damaged entry subscription=%s position=%s error=%s", self._name, position, error)
             self.stopped_at = position
+            self._timers.call_later(0, self._stopped)
 
     def _try_later(self, error: UnreadableEntryError, *, stop: bool) -> None:
         if stop:

@@ -111,6 +111,7 @@ class Subscription:
             self._skip_damaged if host.settings.auto_skip_non_recoverable_data else None,
             host.timers,
             self._read_again,
+            self._go_on_behind_damage,
         )
         self._host = host
         self._log = host.log
@@ -430,11 +431,21 @@ class Subscription:
         return cancelled
 
     def _go_on_behind_damage(self) -> None:
-        """Read on if the damaged entry that stopped it is acknowledged now."""
+        """Read on if the damaged entry that stopped it is acknowledged now. If it is all that is left to do, consumers
+        would wait for it without a word: they are sent away, and told why when they come back."""
         stopped_at = self.reader.stopped_at
-        if stopped_at is not None and self.cursor.is_acked(stopped_at):
+        if stopped_at is None:
+            return
+        if self.cursor.is_acked(stopped_at):
             self.reader.retry_damaged()
             self.entries_came()
+        elif self.cursor.first_unacked() == stopped_at and self._log.lost_at(stopped_at) is not None:
+            self._host.timers.call_later(0, self._send_away)
+
+    def _send_away(self) -> None:
+        if self.reader.stopped_at == self.cursor.first_unacked() and self.dispatcher is not None:
+            self.disconnect_all()
+            self._host.subscription_unused(self)
 
     def _read_again(self, withheld: Sequence[Position]) -> None:
         """The disk may give now what it refused before; ``withheld`` of that waited to be sent again."""

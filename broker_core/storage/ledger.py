@@ -111,8 +111,8 @@ class Ledger:
     """
 
     __slots__ = (
-        "_context", "closed", "created_ms", "end", "entries", "first_index", "first_ms", "id", "last_ms",
-        "live_index", "missing", "next_index", "path", "row", "seed",
+        "_context", "_found_damaged", "closed", "created_ms", "end", "entries", "first_index", "first_ms", "id",
+        "last_ms", "live_index", "missing", "next_index", "path", "row", "seed",
     )  # fmt: skip
 
     def __init__(self, context: StoreContext, row: LedgerRow) -> None:
@@ -132,6 +132,7 @@ class Ledger:
         self.last_ms = row.last_ms
         self.missing = row.id in context.ledgers_missing
         self.live_index: LedgerIndex | None = None
+        self._found_damaged: set[int] = set()
 
     @property
     def info(self) -> LedgerInfo:
@@ -175,12 +176,17 @@ class Ledger:
         self.row = self.row._replace(lost=max(lost, self.row.lost))
 
     def lost_at(self, entry: int) -> UnreadableEntryError | None:
-        """Why ``entry`` cannot be read, if it is among those that are ``lost``."""
+        """Why ``entry`` cannot be read, if it is one of those that are ``lost``, or was found damaged and still is."""
+        if not self.lost and entry not in self._found_damaged:
+            return None
         try:
-            index = self.index(entry)
+            if not self.index(entry).offsets[entry] & DAMAGED and entry not in self._found_damaged:
+                return None
+            self.read(entry, 1, 1)
         except UnreadableEntryError as error:
             return None if error.refused else error
-        return self._unreadable(entry, "is damaged or lost") if index.offsets[entry] & DAMAGED else None
+        self._found_damaged.discard(entry)
+        return None
 
     def _load_index(self) -> LedgerIndex:
         file = self._context.handles.get(self.path)
@@ -285,6 +291,7 @@ class Ledger:
         return found
 
     def _note_damage(self, entry: int, start: int, end: int) -> None:
+        self._found_damaged.add(entry)
         damage = DamagedRange(start, end & ~DAMAGED, entry, entry)
         self._context.quarantine.note(self.path, self.row, damage, "record")
 

@@ -221,11 +221,9 @@ class TopicLog:
         return max(self._index_after(upper_inclusive) - self._index_after(lower_exclusive), 0)
 
     def lost_at(self, position: Position) -> UnreadableEntryError | None:
-        """Why the entry at ``position`` cannot be read, if that is known for good without asking the disk."""
+        """Why the entry at ``position`` cannot be read, if it is known to be lost or was found to be damaged."""
         ledger = self._ledger(position.ledger)
-        if ledger is None or not ledger.lost or not self.contains(position):
-            return None
-        return ledger.lost_at(position.entry)
+        return ledger.lost_at(position.entry) if ledger is not None and self.contains(position) else None
 
     def bytes_between(self, lower_exclusive: Position, upper_inclusive: Position) -> int:
         """About how many bytes of files the entries in (lower, upper] take: exact for whole ledgers, else pro rata."""

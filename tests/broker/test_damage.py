@@ -319,6 +319,29 @@ def test_who_would_wait_for_a_lost_entry_is_refused_with_its_name() -> None:
     assert "is missing; 3 entries of ledger 1 are lost" in damage
 
 
+@pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED])
+def test_who_has_done_all_in_front_of_damage_is_sent_away_and_told_why(kind: SubscriptionType) -> None:
+    """7.1 [reliability] A connected consumer does not wait for ever without a word; a repaired file lets it go on."""
+    world = World()
+    positions = damaged(world)
+    path = f"/data/ledgers/{positions[0].ledger}.log"
+    damaged_file = world.disk.contents(path)
+    consumer, mailbox = world.subscribe(kind)
+    world.settle()
+    ack(consumer, positions[0])
+    world.settle()
+    assert not mailbox.closed
+    ack(consumer, positions[1])
+    world.settle()
+    assert mailbox.closed
+    with pytest.raises(PersistenceServerError, match=rf"lost entries: entry {positions[2]} .* fails its checksum"):
+        world.subscribe(kind)
+    world.disk.replace(path, damaged_file.replace(b"q\x10\x00", b"p\x10\x00"))
+    _, mailbox = world.subscribe(kind)
+    world.settle()
+    assert mailbox.positions == positions[2:]
+
+
 def test_a_topic_with_lost_entries_goes_on_by_setting() -> None:
     """7.1 [autoSkipNonRecoverableData] Who has said that lost entries are given up sends and receives the others."""
     world = World(auto_skip_non_recoverable_data=True)
