@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests about backlogs, single messages and what is deleted, to our broker and to a real Apache Pulsar.
-
-Beside status and JSON of each request: the names of all fields of statistics, where LEFT_OUT says which of Pulsar's a
-single node without its other features does not have.
-"""
+"""Requests about backlogs, single messages and what is deleted, to our broker and to a real Apache Pulsar."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import httpx
 import pytest
@@ -136,40 +132,6 @@ STRICTER: Final = {
 }
 """Requests whose answers differ on purpose."""
 
-_OF_OTHER_FEATURES: Final = {
-    *("abortedTxnCount", "committedTxnCount", "ongoingTxnCount", "compaction", "replication", "ownerBroker"),
-    *("offloadedStorageSize", "lastOffloadFailureTimeStamp", "lastOffloadLedgerId", "lastOffloadSuccessTimeStamp"),
-    *("publishRateLimitedTimes", "systemTopicBytesInCounter", "bytesOutInternalCounter"),
-}
-"""Transactions, compaction, replication, offloading, limits of rates."""
-
-_NOT_COUNTED: Final = {"delayedMessageIndexSizeInBytes", "nonContiguousDeletedMessagesRangesSerializedSize"}
-
-LEFT_OUT: Final = {
-    "stats": _OF_OTHER_FEATURES | _NOT_COUNTED,
-    "partitioned-stats": (_OF_OTHER_FEATURES | _NOT_COUNTED) - {"ownerBroker"},
-    "subscription": {
-        *(f"dispatchThrottled{what}EventsBy{by}Limit" for what in ("Bytes", "Msg") for by in
-          ("Broker", "Subscription", "Topic")),
-        *(f"filter{what}MsgCount" for what in ("Accepted", "Processed", "Rejected", "Rescheduled")),
-        *("chunkedMessageRate", "messageAckRate"),
-        *_NOT_COUNTED,
-    },
-    "consumer": {"avgMessagesPerEntry", "chunkedMessageRate", "messageAckRate"},
-    "publisher": {"producerId", "supportsPartialProducer"},
-    "internalStats": {
-        *("compactedLedger", "pendingAddEntriesCount", "properties", "schemaLedgers", "waitingCursorsCount"),
-    },
-    "cursor": {
-        *("cursorLedger", "cursorLedgerLastEntry", "lastLedgerSwitchTimestamp", "messagesConsumedCounter"),
-        *("pendingReadOps", "properties", "subscriptionHavePendingRead", "subscriptionHavePendingReplayRead"),
-        "waitingReadOp",
-    },
-    "ledger": set(),
-}  # fmt: skip
-"""Fields of Pulsar's that this broker has not, by the object that they are in: of features that it has not, of the way
-in which Pulsar stores, or that nobody here counts."""
-
 
 @pytest.fixture(scope="module")
 def filled(both: Both) -> Both:
@@ -192,12 +154,6 @@ def test_names_answer_as_pulsars(filled: Both) -> None:
 def test_messages_answer_as_pulsars(filled: Both) -> None:
     """1.4.6: looking at messages by place, time and id; of a partitioned topic by its partitions only."""
     assert compare(filled, MESSAGES, STRICTER) == []
-
-
-def test_statistics_have_pulsars_fields(filled: Both) -> None:
-    """1.4, 7: every field of Pulsar's statistics is there, but for those that are left out by name."""
-    ours, theirs = (_field_names(base, url, filled.namespace) for base, url in _sides(filled))
-    assert {name: theirs[name] - ours[name] for name in theirs} == LEFT_OUT
 
 
 def test_messages_say_of_themselves_what_pulsars_do(filled: Both) -> None:
@@ -249,29 +205,3 @@ def test_deleting_answers_as_pulsars(filled: Both) -> None:
 
 def _sides(both: Both) -> list[tuple[str, str]]:
     return list(zip((both.ours, both.theirs), both.service_urls, strict=True))
-
-
-def _field_names(base: str, service_url: str, namespace: str) -> dict[str, set[str]]:
-    """The names of all fields, by the object that they are in, while somebody produces and consumes."""
-    topic = f"{namespace}/t"
-    with (
-        Client(service_url) as client,
-        client.create_producer(topic),
-        client.subscribe(topic, "s", type="key_shared"),
-        httpx.Client(base_url=f"{base}/admin/v2/persistent/{namespace}/", timeout=120) as admin,
-    ):
-        stats: dict[str, Any] = admin.get("t/stats").json()
-        internal: dict[str, Any] = admin.get("t/internalStats").json()
-        of_partitions: dict[str, Any] = admin.get("q/partitioned-stats").json()
-    subscription = stats["subscriptions"]["s"]
-    objects = {
-        "stats": stats,
-        "subscription": subscription,
-        "consumer": subscription["consumers"][0],
-        "publisher": stats["publishers"][0],
-        "internalStats": internal,
-        "cursor": internal["cursors"]["s"],
-        "ledger": internal["ledgers"][0],
-        "partitioned-stats": of_partitions,
-    }
-    return {name: set(value) for name, value in objects.items()}

@@ -56,8 +56,7 @@ APART: Final = {
     "*stats + *oldestBacklogMessageSubscriptionName": _OURS,
     "*stats + *pendingBytes": _OURS,
     "*stats + *backlogMessages": _OURS,
-    "*stats + *damagedEntries": _OURS,
-    "*stats + *stoppedAtDamagedEntry": _OURS,
+    "*stats + *amage*": _OURS,
     "*stats + *markDeletePosition": _OURS,
     "*stats + *readPosition": _OURS,
     "*stats + *priorityLevel": _OURS,
@@ -101,6 +100,7 @@ def objects_of(url: str, service_url: str, namespace: str) -> dict[str, dict[str
         for topic in ("persistent://{}/t", "persistent://{}/q", "non-persistent://{}/n"):
             name = topic.format(namespace)
             used.enter_context(client.subscribe(name, "s", type="shared"))
+            used.enter_context(client.subscribe(name, "k", type="key_shared"))
             used.enter_context(client.subscribe(name, "e"))
             producer = used.enter_context(client.create_producer(name, batching_enabled=False))
             for number in range(3):
