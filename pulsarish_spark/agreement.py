@@ -59,12 +59,18 @@ def judge(partition: object, number: int, facts: Facts) -> Verdict:
     if facts.end.position.entry > 0 and not at.is_possible_before(facts.end):
         return Verdict(lost_end(partition, wanted, facts.end.text(number)), anew=True)
     if found is not None and min(found.message_index, at.message_index) >= 0:
-        missing = found.message_index - (at.message_index - at.batch)
+        first = at.message_index - at.batch
+        missing = found.message_index - first
         if missing < 0 or (missing and found.position == at.position):
             return Verdict(lost_topic(partition, wanted, found.text(number)), anew=True)
-        messages = missing - at.batch
-        return Verdict(lost_gap(partition, wanted, found.text(number), messages)) if missing else AGREED
-    if found is not None and (found.position == at.position or at.position.ledger < 0 == found.message_index):
+        if missing:
+            return Verdict(lost_gap(partition, wanted, found.text(number), missing - at.batch))
+        if facts.is_subscribed or first > 0:
+            return AGREED
+        # Another topic begins at index 0, too.
+    if found is not None and found.position == at.position:
+        return AGREED
+    if found is not None and facts.is_subscribed and at.position.ledger < 0 == found.message_index:
         return AGREED
     why = _disagreement(facts)
     if why is None:
@@ -75,7 +81,7 @@ def judge(partition: object, number: int, facts: Facts) -> Verdict:
 
 def follows(at: Position, before: Position) -> bool:
     """Whether the log goes on at ``at`` right behind ``before``, the entry that the broker knows before it."""
-    return before.ledger < at.ledger if at.entry == 0 else before == Position(at.ledger, at.entry - 1)
+    return before == Position(at.ledger, at.entry - 1) or (at.entry == 0 and before.ledger < at.ledger)
 
 
 def _disagreement(facts: Facts) -> str | None:
@@ -87,7 +93,7 @@ def _disagreement(facts: Facts) -> str | None:
         return f"the broker had messages up to {before}, which are deleted"
     if _has_seen_more(facts):
         return f"its end was {facts.seen.position} when this query saw it last"
-    if follows(at, before):
+    if follows(at, before) and (found is None or at.ledger >= 0):
         return None
     if not facts.is_subscribed:
         return f'its subscription "{facts.subscription}", which kept the messages that were not read, was deleted'

@@ -7,10 +7,11 @@ offsets have none and counts are unknown; callers must live with that.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from broker_core.base.errors import ConfigError
-from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, Position
+from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.client import Client
 from broker_core.client.index_search import IndexedEntry, IndexSearch
 from broker_core.wire.entry import messages_of
@@ -62,7 +63,17 @@ class BrokerView:
 
     def latest(self, name: str) -> Offset:
         """Behind the last message that is durable now."""
-        return behind_last(self._client.last_entry(name))
+        end = self.latest_of([name])[name]
+        if end.position.entry > 0:
+            return end
+        # Apache Pulsar shows no last message where all are deleted, but knows which it was until it loads the topic.
+        before = self._client.bounds_at(name, POSITION_LATEST).before
+        return Offset(Position(before.ledger, before.entry + 1))
+
+    def latest_of(self, names: Collection[str]) -> dict[str, Offset]:
+        """The same for several partitions, which are asked all at once; ledger -1 where no message is shown."""
+        asked = list(names)
+        return {name: behind_last(last) for name, last in zip(asked, self._client.last_entries(asked), strict=True)}
 
     def earliest(self, name: str) -> Offset:
         """The first message that is still there; of an empty partition its end."""
@@ -155,6 +166,8 @@ class BrokerView:
             end = self.latest(name)
             if wanted.key > end.key:
                 raise ConfigError(f"{what} is {wanted.text(0)}, behind the end {end.text(0)}", hint=_NO_FURTHER)
+            if wanted.key < end.key:
+                policy.report(lost_start(what, wanted.text(0), "none", -1))
             return end
         if at.position == wanted.position:
             known = at.message_index >= 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Final
 
@@ -18,6 +18,7 @@ from broker_core.base.clock import SystemClock
 from broker_core.base.errors import (
     ConsumerBusyError,
     NotAllowedError,
+    PulsarishError,
     SubscriptionNotFoundError,
     TopicNotFoundError,
 )
@@ -47,6 +48,11 @@ class Cursors:
         self._cursors: dict[str, CursorHandle] = {}
         self._acked: dict[str, Position] = {}
         self._pending: dict[str, tuple[Position, Future[None]]] = {}
+
+    @property
+    def is_any_open(self) -> bool:
+        """Whether the subscription is in use."""
+        return bool(self._cursors)
 
     def is_open(self, name: str) -> bool:
         """Whether there is a cursor on partition ``name``."""
@@ -113,11 +119,31 @@ class Cursors:
             else:
                 self._acked[name] = last
 
+    def open_all(self, names: Iterable[str]) -> None:
+        """Open those that are not open, from the beginning of what is there; all of them, or nothing new stays."""
+        made: list[str] = []
+        try:
+            for name in names:
+                if not self.is_open(name):
+                    self.open(name)
+                    made.append(name)
+        except PulsarishError:
+            for name in made:
+                self._cursors.pop(name).unsubscribe()
+            raise
+
+    def rename(self, subscription: str) -> None:
+        """Use another subscription."""
+        self.close()
+        self.subscription = subscription
+
     def close(self) -> None:
         """Leave the subscription; it stays on the broker."""
         for cursor in self._cursors.values():
             cursor.close()
         self._cursors.clear()
+        self._acked.clear()
+        self._pending.clear()
 
     def _busy(self, name: str) -> ConsumerBusyError:
         return ConsumerBusyError(

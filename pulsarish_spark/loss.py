@@ -84,11 +84,27 @@ def lost_partition(partition: object, start: str) -> str:
     return f"partition {partition}, to be read on at {start}, does not exist any more"
 
 
+def left_partition(partition: object, start: str, subscription: str) -> str:
+    """The options do not name it any more."""
+    return (
+        f'partition {partition}, to be read on at {start}, is not read any more; its subscription "{subscription}" '
+        "stays on the broker and keeps what was not read, until somebody deletes it"
+    )
+
+
 def subscription_gone(partition: object, subscription: str, wanted: str) -> str:
     """The subscription is made anew, and nothing is known to be lost."""
     return (
         f'subscription "{subscription}" of partition {partition} was deleted; it is made anew at {wanted}, '
         "and what comes there is still known"
+    )
+
+
+def subscription_renamed(partition: object, former: str, subscription: str, wanted: str) -> str:
+    """The user has given a running checkpoint another subscription."""
+    return (
+        f'the checkpoint of partition {partition} was made with subscription "{former}"; "{subscription}" begins at '
+        f"{wanted}. The former one stays on the broker and keeps what was not read, until somebody deletes it"
     )
 
 

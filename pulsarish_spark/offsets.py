@@ -10,7 +10,7 @@ asks a restarted query whose first batch is not committed for its initial offset
 the end that Spark has noted, and rows would be lost. So whoever plans a range prefers the start carried in its end.
 
 Where a batch stops before the end of a partition, ``"seen"`` carries that end: whoever goes on there knows of messages
-that must come.
+that must come. ``"subscription"`` is the name of the query's subscription, by which a restarted query finds it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from pulsarish_spark.topics import TopicPartition
 
 _START: Final = "start"
 _SEEN: Final = "seen"
-NO_TOPICS: Final = frozenset({_START, _SEEN})
+_SUBSCRIPTION: Final = "subscription"
+NO_TOPICS: Final = frozenset({_START, _SEEN, _SUBSCRIPTION})
 """What an offset holds beside its topics. Full names of topics look different."""
 
 _TEXT: Final = re.compile(r"(-?\d+):(-?\d+)(?::-?\d+:(\d+))?(?:@(\d+))?")
@@ -82,12 +83,14 @@ Offsets = Mapping[TopicPartition, Offset]
 class SourceOffset:
     """What one Spark offset says; ``start`` only in the end of a query's first batch.
 
-    ``seen``: the ends of partitions that had more when the offset was made.
+    ``seen``: the ends of partitions that had more when the offset was made. ``subscription``: empty in offsets that
+    were made before queries had one of their own.
     """
 
     offsets: Offsets
     start: Offsets | None = None
     seen: Offsets = field(default_factory=dict)
+    subscription: str = ""
 
     def to_json(self) -> OffsetJson:
         """Plain JSON types, in the one order."""
@@ -96,6 +99,8 @@ class SourceOffset:
             document[_START] = _to_map(self.start)
         if self.seen:
             document[_SEEN] = _to_map(self.seen)
+        if self.subscription:
+            document[_SUBSCRIPTION] = self.subscription
         return document
 
     @classmethod
@@ -105,7 +110,10 @@ class SourceOffset:
             start = document.get(_START)
             topics = {topic: found for topic, found in document.items() if topic not in NO_TOPICS}
             seen = _from_map(document.get(_SEEN, {}))
-            return cls(_from_map(topics), None if start is None else _from_map(start), seen)
+            subscription = document.get(_SUBSCRIPTION, "")
+            if not isinstance(subscription, str):
+                raise ValueError(f"{subscription!r} is no name of a subscription")
+            return cls(_from_map(topics), None if start is None else _from_map(start), seen, subscription)
         except (ValueError, AttributeError) as error:
             raise UsageError(
                 f"the checkpoint holds an offset that cannot be read: {error}",

@@ -23,9 +23,8 @@ from broker_core.base.suggest import closest
 from pulsarish_spark.connection import Address
 from pulsarish_spark.schema import ALL_COLUMNS, HEADERS_COLUMN
 from pulsarish_spark.start_spec import OffsetSpec, parse_offset_spec, parse_timestamp_ms, timestamp_text
-from pulsarish_spark.topics import Selection, parse_assign, parse_topic, parse_topics
+from pulsarish_spark.topics import Selection, TopicPartition, parse_assign, parse_topic, parse_topics
 
-SUBSCRIPTION_DEFAULT: Final = "pulsarish-spark"
 KeyForm = Literal["auto", "text", "bytes"]
 KEY_FORMS: Final[tuple[KeyForm, ...]] = ("auto", "text", "bytes")
 HASHING_SCHEMES: Final[dict[str, HashingScheme]] = {
@@ -292,9 +291,19 @@ OPTIONS: Final = (
         Side.STREAM_READ,
         _subscription,
         "my-query",
-        f"Durable subscription that follows the checkpoint; one for each query. Default {SUBSCRIPTION_DEFAULT}.",
+        "Durable subscription that follows the checkpoint; one for each query. On one that is there a new query begins "
+        "where it stands. Default: a new one of its own, called pulsarish-spark-..., which the checkpoint remembers.",
         ("predefinedSubscription", "kafka.group.id"),
         wrong_side="a batch read leaves no trace on the broker; remove it",
+    ),
+    Option(
+        "skipUnread",
+        Side.STREAM_READ,
+        _flag,
+        "true",
+        "Whether startingOffsets or startingTimestamp may pass over what the subscription of a new query has not "
+        "acknowledged, and acknowledge it unread. Default false: an error.",
+        wrong_side="a batch read acknowledges nothing; remove it",
     ),
     Option(
         "hashingScheme",
@@ -397,7 +406,12 @@ class ReadOptions:
     input_partitions: int | None
     max_records_per_partition: int | None
     fail_on_data_loss: bool
-    subscription: str
+    subscription: str  # empty: one of its own
+    skip_unread: bool
+
+    def says_start_of(self, key: TopicPartition) -> bool:
+        """Whether an option says where one partition begins."""
+        return self.starting_ms is not None or (self.starting is not None and self.starting.says(key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,7 +457,8 @@ def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, s
         input_partitions=given.get("inputPartitions"),
         max_records_per_partition=given.get("maxRecordsPerPartition"),
         fail_on_data_loss=given.get("failOnDataLoss", True),
-        subscription=given.get("subscriptionName", SUBSCRIPTION_DEFAULT),
+        subscription=given.get("subscriptionName", ""),
+        skip_unread=given.get("skipUnread", False),
     )
 
 

@@ -18,7 +18,7 @@ from pulsarish_spark.agreement import Facts, judge
 from pulsarish_spark.broker_view import BrokerView
 from pulsarish_spark.cursors import Cursors
 from pulsarish_spark.entries import offset_of
-from pulsarish_spark.loss import LossPolicy, moved_ahead, subscription_gone
+from pulsarish_spark.loss import LossPolicy, moved_ahead, subscription_gone, subscription_renamed
 from pulsarish_spark.offsets import Offset
 from pulsarish_spark.topics import TopicPartition
 
@@ -49,6 +49,8 @@ class Resuming:
         self._view = view
         self._cursors = cursors
         self._policy = policy
+        self.former = ""
+        """The subscription that the checkpoint was made with, if that is another."""
         self._told: dict[str, Offset] = {}
         self._known: dict[str, tuple[Offset, Offset, Next]] = {}
 
@@ -64,8 +66,12 @@ class Resuming:
         try:
             self._cursors.open(name, must_exist=True)
         except SubscriptionNotFoundError:
-            self._find(place, self._view.latest(name), is_subscribed=False)
-            logger.warning(subscription_gone(place.key, self._cursors.subscription, place.at.text(place.key.partition)))
+            self._find(place, self._view.latest(name), is_subscribed=bool(self.former))
+            wanted, subscription = place.at.text(place.key.partition), self._cursors.subscription
+            if self.former:
+                logger.warning(subscription_renamed(place.key, self.former, subscription, wanted))
+            else:
+                logger.warning(subscription_gone(place.key, subscription, wanted))
             self._cursors.open(name)
             return
         mark_delete = self._cursors.handle(name).mark_delete()
@@ -110,7 +116,7 @@ class Resuming:
             next=found,
             subscription=self._cursors.subscription,
             is_subscribed=is_subscribed,
-            mark_delete=self._cursors.handle(place.name).mark_delete() if is_subscribed else None,
+            mark_delete=self._cursors.handle(place.name).mark_delete() if self._cursors.is_open(place.name) else None,
         )
         verdict = judge(place.key, place.key.partition, facts)
         if verdict.loss is not None and self._told.get(place.name) != place.at:

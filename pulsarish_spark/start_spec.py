@@ -56,6 +56,10 @@ class OffsetSpec:
         """Whether ``word`` is used anywhere."""
         return word in (self.everywhere, *self.topics.values(), *self.partitions.values())
 
+    def says(self, key: TopicPartition) -> bool:
+        """Whether anything is said of one partition."""
+        return bool(self.partitions.get(key) or self.topics.get(key.topic) or self.everywhere)
+
     def point(self, key: TopicPartition, default: Word) -> Point:
         """What is said of one partition."""
         return self.partitions.get(key) or self.topics.get(key.topic) or self.everywhere or default

@@ -4,13 +4,16 @@
 Theory of operation. Spark asks ``initial`` (several times), then for each batch ``latest(start, limit)`` and
 ``plan(start, end)``, and ``commit(end)`` only when another batch follows. ``start`` of a later call is an end that
 Spark has committed, so ``latest`` acknowledges up to it as well: that is what brings the backlog to zero after the
-last batch. Offsets are entry boundaries; a batch never tears an entry. Offset texts must not change unless a position
-does, or Spark would run empty batches for ever.
+last batch. The end of the first batch is noted at once and names the subscription, which is made right before: what is
+given up earlier leaves nothing on the broker, and what is started again finds its own. Offsets are entry boundaries; a
+batch never tears an entry. Offset texts must not change unless a position does, or Spark would run empty batches for
+ever.
 """
 
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
@@ -26,15 +29,15 @@ from pulsarish_spark.admission import admit
 from pulsarish_spark.broker_view import BrokerView
 from pulsarish_spark.cursors import Cursors
 from pulsarish_spark.cutting import plan_tasks
+from pulsarish_spark.first_start import FirstStart
 from pulsarish_spark.index_notice import IndexNotice
-from pulsarish_spark.loss import LossPolicy, lost_partition
+from pulsarish_spark.loss import LossPolicy, left_partition, lost_partition
 from pulsarish_spark.news import News
 from pulsarish_spark.offsets import Offset, Offsets, SourceOffset
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.planning import EntryRange, TaskWish
 from pulsarish_spark.resuming import Place, Resuming
 from pulsarish_spark.start_spec import OffsetSpec
-from pulsarish_spark.starting import resolve_start, start_point
 from pulsarish_spark.topics import TopicPartition, discover
 
 DISCOVERY_S: Final = 5.0
@@ -44,6 +47,12 @@ NEWS_WAIT_S: Final = 0.1
 """How long ``latest`` waits for a first new message: Spark would ask again at once. No longer, for other sources of the
 same query wait meanwhile."""
 
+
+GENERATED_PREFIX: Final = "pulsarish-spark"
+"""The names of subscriptions that the user does not name begin so."""
+
+SHARED_NAME: Final = "pulsarish-spark"
+"""The subscription of all queries that did not name one, before each had its own. Their checkpoints do not name it."""
 
 DELETION_S: Final = 10.0
 """How long a topic may be neither there nor gone: Apache Pulsar deletes it step by step."""
@@ -64,7 +73,8 @@ class StreamDriver:
         self._clock = clock or SystemClock()
         self._view = BrokerView(client)
         self._policy = LossPolicy(options.fail_on_data_loss)
-        self._cursors = Cursors(client, options.subscription)
+        self._cursors = Cursors(client, options.subscription or f"{GENERATED_PREFIX}-{uuid.uuid4().hex[:12]}")
+        self._first_start = FirstStart(self._view, self._cursors, options, self._policy)
         self._resuming = Resuming(client, self._view, self._cursors, self._policy)
         self._news = News(self._cursors, self._clock)
         self._notice = IndexNotice()
@@ -77,6 +87,7 @@ class StreamDriver:
         self._target: Offsets | None = None
         self._newest: Offsets = {}
         self._told_missing: set[TopicPartition] = set()
+        self._unread: dict[str, Offset | None] = {}
 
     # -- what Spark asks, in its order
 
@@ -89,9 +100,8 @@ class StreamDriver:
         if self._initial is None:
             spec = self.options.starting or OffsetSpec()
             spec.check_named("startingOffsets", self._layout.partitions, self._layout.missing)
-            self._initial = SourceOffset(
-                {key: self._first_start(key, name) for key, name in self._layout.names.items()}
-            )
+            found = {key: self._first_start.find(key, name) for key, name in self._layout.names.items()}
+            self._initial = SourceOffset(found, subscription=self._cursors.subscription)
         return self._initial
 
     def latest(self, start: SourceOffset, limit: int | None) -> SourceOffset:
@@ -116,19 +126,46 @@ class StreamDriver:
             self._cursors.drop_ended()
 
     def _latest(self, start: SourceOffset, limit: int | None) -> SourceOffset:
-        first = self._initial is not None and not self._planned and start == self._initial
         self._refresh_layout()
+        if not self._planned and start == self._initial:
+            return self._first_end(start, limit)
+        self._adopt(start)
         places = self._places(start)
-        if not first:
-            self._start_acks(start.offsets)
-        ends = self._ends(places, wait=not first)
+        self._start_acks(start.offsets)
+        ends = self._ends(places)
         stop = self._stop(places, ends, limit)
-        if stop == start.offsets and not first:
+        if stop == start.offsets:
             self._cursors.finish_acks()
             return start
-        # Its batch begins with the commit of ``start``, which waits for the acks.
+        return self._offset(stop, ends)  # its batch begins with the commit of ``start``, which waits for the acks
+
+    def _first_end(self, start: SourceOffset, limit: int | None) -> SourceOffset:
+        """The end of the first batch, perhaps an empty one, which is noted with the start and the subscription."""
+        self._first_start.check()
+        places = {
+            key: Place(key, name, at, at)
+            for key, name in self._layout.names.items()
+            for at in (start.offsets.get(key) or self._view.earliest(name),)
+        }
+        found = self._view.latest_of(self._layout.names.values())
+        ends = {key: max(found[place.name], place.at, key=lambda end: end.key) for key, place in places.items()}
+        self._note_ends(ends)
+        stop = self._stop(places, ends, limit)
+        self._cursors.open_all(self._layout.names.values())
+        self._start_acks({key: place.at for key, place in places.items()})
+        self._cursors.finish_acks()
+        return self._offset(stop, ends, {key: place.at for key, place in places.items()})
+
+    def _offset(self, stop: Offsets, ends: Offsets, start: Offsets | None = None) -> SourceOffset:
         seen = {key: ends[key] for key in stop if ends[key].key > stop[key].key}
-        return SourceOffset(stop, start.offsets if first else None, seen)
+        return SourceOffset(stop, start, seen, self._cursors.subscription)
+
+    def _adopt(self, noted: SourceOffset) -> None:
+        """Go on with the subscription of an offset that Spark has noted, unless the user names another."""
+        name = self.options.subscription or noted.subscription or SHARED_NAME
+        self._resuming.former = noted.subscription if noted.subscription != name else ""
+        if name != self._cursors.subscription:
+            self._cursors.rename(name)
 
     def newest(self) -> SourceOffset | None:
         """The ends as last seen, for the progress report."""
@@ -140,6 +177,7 @@ class StreamDriver:
 
     def _plan(self, start: SourceOffset, end: SourceOffset) -> list[list[EntryRange]]:
         self._planned = True
+        self._adopt(end)
         begin = end.start if end.start is not None else start.offsets
         self._check_partitions(end.offsets)
         ranges = [found for key, to in end.offsets.items() if (found := self._range(key, begin.get(key), to))]
@@ -147,24 +185,13 @@ class StreamDriver:
 
     def commit(self, end: SourceOffset) -> None:
         """Spark will never ask for anything before ``end`` again."""
+        self._adopt(end)
         self._start_acks(end.offsets)
         self._cursors.finish_acks()
 
     def close(self) -> None:
         """Leave the subscription."""
         self._cursors.close()
-
-    def _first_start(self, key: TopicPartition, name: str) -> Offset:
-        """Where one partition starts, with a cursor that is there before, so that nothing behind is deleted."""
-        at_end = self.options.starting_ms is None and start_point(key, self.options, "latest") == "latest"
-        self._cursors.open(name, "latest" if at_end else "earliest")
-        start = resolve_start(self._view, name, key, self.options, "latest", self._policy)
-        if not at_end:
-            # What comes before a start that is always resolved alike is never needed. ``latest`` is not: asked again
-            # after a restart it may lie behind the end of a first batch that was not committed.
-            self._cursors.start_acks({name: start})
-            self._cursors.finish_acks()
-        return start
 
     # -- partitions that come and go
 
@@ -184,26 +211,37 @@ class StreamDriver:
         places: dict[TopicPartition, Place] = {}
         for key, name in self._layout.names.items():
             if (at := start.offsets.get(key)) is None:
-                self._cursors.open(name)
-                at = self._view.earliest(name)
+                at = self._new_partition(name)
                 places[key] = Place(key, name, at, at)
             else:
                 places[key] = Place(key, name, at, start.seen.get(key, at))
                 self._resuming.hold(places[key])
         return places
 
+    def _new_partition(self, name: str) -> Offset:
+        """Where a partition is read from that came after the checkpoint: all of it, or what is not acknowledged."""
+        if not self._cursors.is_open(name):
+            self._unread[name] = self._first_start.position(name)
+            self._cursors.open(name)
+        return self._unread.get(name) or self._view.earliest(name)
+
     def _check_partitions(self, offsets: Offsets) -> None:
         for key, offset in offsets.items():
             if key in self._layout.names:
                 continue
-            if not self.options.selection.wants(key):
+            if self._policy.fail and not self.options.selection.wants(key):
                 what = key.topic if key.topic not in self.options.selection.names else key
                 raise ConfigError(
                     f"the checkpoint was made for topic {what}, which is not read now",
-                    hint="read the same topics, or use a new checkpoint folder",
+                    hint="read the same topics, use a new checkpoint folder, or leave it from now on: "
+                    '.option("failOnDataLoss", "false")',
                 )
             if key not in self._told_missing:
-                self._policy.report(lost_partition(key, offset.text(key.partition)))
+                at = offset.text(key.partition)
+                gone = self.options.selection.wants(key)
+                self._policy.report(
+                    lost_partition(key, at) if gone else left_partition(key, at, self._cursors.subscription)
+                )
                 self._told_missing.add(key)
 
     def _start_acks(self, offsets: Offsets) -> None:
@@ -212,21 +250,24 @@ class StreamDriver:
 
     # -- how far
 
-    def _ends(self, places: Mapping[TopicPartition, Place], *, wait: bool) -> Offsets:
+    def _ends(self, places: Mapping[TopicPartition, Place]) -> Offsets:
         """The ends of all partitions, after waiting a moment for news if there are none; never past the target."""
         if self._target is not None:
             return {key: self._target[key] for key in places}
         names = self._layout.names
-        if wait and not self._bounded and self._cursors.is_settled:
+        if not self._bounded and self._cursors.is_settled:
             expected = {place.name: self._resuming.expected_end(place.name, place.at) for place in places.values()}
             ends = self._news.ends_after(expected, NEWS_WAIT_S)
         else:
             ends = self._news.ends(names.values())
-        self._notice.see(ends)
-        self._newest = {key: self._known_end(places[key], ends[name]) for key, name in names.items()}
-        if self._bounded:
-            self._target = self._newest
+        self._note_ends({key: self._known_end(places[key], ends[name]) for key, name in names.items()})
         return self._newest
+
+    def _note_ends(self, ends: Offsets) -> None:
+        self._notice.see({self._layout.names[key]: end for key, end in ends.items()})
+        self._newest = ends
+        if self._bounded:
+            self._target = ends
 
     def _known_end(self, place: Place, end: Offset) -> Offset:
         """``end``, or the place itself where the broker shows nothing, or nothing new, behind it."""
@@ -249,8 +290,7 @@ class StreamDriver:
         if name is None:
             return None
         if begin is None:
-            self._cursors.open(name)
-            start: Offset | None = self._view.earliest(name)
+            start: Offset | None = self._new_partition(name)
             exact = False
         else:
             self._resuming.hold(Place(key, name, begin, end))

@@ -102,6 +102,10 @@ class CursorHandle(Handle[AsyncCursor]):
         """The same without waiting: the future is done when the broker has confirmed it."""
         return self._thread.start(self._inner.ack_through(position))
 
+    def unsubscribe(self) -> None:
+        """Delete the subscription, and close."""
+        self._thread.run(self._inner.unsubscribe())
+
     def mark_delete(self) -> Position | None:
         """How far the subscription is acknowledged, None if the broker does not tell."""
         return self._thread.run(self._inner.mark_delete())

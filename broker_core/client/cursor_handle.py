@@ -137,6 +137,14 @@ class AsyncCursor:
             connection.send(flow(self._id, 1 - self._permits))
             self._permits = 1
 
+    async def unsubscribe(self) -> None:
+        """Delete the subscription, and close."""
+        connection = await self._attachment.attached(self._network.config.operation_timeout_s)
+        request_id = connection.next_request_id()
+        asked = pb.CommandUnsubscribe(consumer_id=self._id, request_id=request_id)
+        await connection.request(BaseCommand(type=BaseCommand.UNSUBSCRIBE, unsubscribe=asked), request_id)
+        await self.close()
+
     async def close(self) -> None:
         """Leave the subscription, which stays. Harmless if closed."""
         await self._network.to_the_end(self._leave())

@@ -142,12 +142,15 @@ class Broker:
 
     def subscriptions(self, topic: str) -> list[str]:
         """Names of the durable subscriptions of a plain topic or one partition."""
-        return [str(name) for name in self.admin("GET", f"persistent/public/default/{topic}/subscriptions")]
+        found = self.admin("GET", f"persistent/public/default/{topic}/subscriptions")
+        # Our broker shows the readers of a moment too.
+        return [str(name) for name in found if not str(name).startswith("probe-")]
 
-    def backlog(self, topic: str, subscription: str = "pulsarish-spark") -> int:
-        """Messages that a subscription has not acknowledged, as tools see it."""
-        stats = self.admin("GET", f"persistent/public/default/{topic}/stats")
-        return int(stats["subscriptions"][subscription]["msgBacklog"])
+    def backlog(self, topic: str, subscription: str = "") -> int:
+        """Messages that a subscription has not acknowledged, as tools see it; of the only one if none is named."""
+        found = self.admin("GET", f"persistent/public/default/{topic}/stats")["subscriptions"]
+        (name,) = [subscription] if subscription else self.subscriptions(topic)
+        return int(found[name]["msgBacklog"])
 
     def mark_delete(self, topic: str, subscription: str) -> Position:
         """The last entry up to which a subscription of a plain topic or one partition is acknowledged."""

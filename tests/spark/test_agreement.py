@@ -46,6 +46,7 @@ AGREEMENTS = {
         at(7, 0), Position(7, -1), at=at(5, 0), seen=at(5, 0), mark_delete=Position(5, -1)
     ),
     "a new topic has its first message": facts(at(1, 0, 0), Position(1, -1), at=at(-1, 0), seen=at(-1, 0)),
+    "nothing has ever come": facts(None, Position(-1, -1), at=at(-1, 0), seen=at(-1, 0), is_subscribed=False),
     "the broker does not tell where the subscription stands": facts(at(7, 0), Position(7, -1), mark_delete=None),
     "the next ledger begins while the limit has cut before it": facts(
         at(7, 0), Position(5, 19), seen=at(7, 9), end=at(7, 9)
@@ -70,6 +71,12 @@ LOSSES = {
     ),
     "should go on at 5:20, but the next message is 5:22, and the entries before it are gone: at least 2 entries": facts(
         at(5, 22), Position(5, 19)
+    ),
+    "should go on at -1:0, but the next message is 7:0@0, and its subscription": facts(
+        at(7, 0, 0), Position(7, -1), at=at(-1, 0), seen=at(-1, 0), is_subscribed=False
+    ),
+    "should go on at 5:0@0, but the next message is 7:0@0, and its subscription": facts(
+        at(7, 0, 0), Position(7, -1), at=at(5, 0, 0), seen=at(5, 0, 0), is_subscribed=False
     ),
     "should go on at 5:20@40, but the next message is 7:0@43: 3 messages lost": facts(
         at(7, 0, 43), Position(7, -1), at=at(5, 20, 40), **MOVED

@@ -12,7 +12,10 @@ import logging
 import pytest
 
 from broker_core.base.positions import Position
+from broker_core.client import Client
+from pulsarish_spark.batch_reader import plan_batch
 from pulsarish_spark.loss import DataLossError
+from pulsarish_spark.options import Side, read_options
 from tests.spark.brokers import Broker, numbers
 from tests.spark.conftest import Start
 from tests.spark.engine import Engine
@@ -175,3 +178,19 @@ def test_nothing_is_new_in_an_unloaded_topic(start: Start, cell: Broker, topic: 
         assert query.drain() == []
         cell.send(topic, numbers(10 * turn + 10, 10 * turn + 20))
         assert query.drain() == list(range(10 * turn + 10, 10 * turn + 20))
+
+
+def test_a_batch_read_from_an_id_that_was_deleted_is_told(cell: Broker, start: Start, topic: str) -> None:
+    """Where Apache Pulsar shows no message any more, the id lay "behind the end -1:0"."""
+    cell.send_one_by_one(topic, numbers(0, 10))
+    assert start(topic=topic).drain() == list(range(10))
+    ledger = cell.ledgers(topic)[0]
+    cell.unload(topic)
+    raw = {"service.url": cell.service_url, "topic": topic, "startingOffsets": f'{{"{topic}":{{"0":"{ledger}:3"}}}}'}
+    options = read_options(raw, Side.BATCH_READ, {})
+    with Client(cell.service_url) as client:
+        if cell.kind == "pulsarish":  # It deletes when something comes behind.
+            cell.send(topic, numbers(10, 11))
+            cell.drop_acknowledged(topic)
+        with pytest.raises(DataLossError, match=rf"is {ledger}:3, but the first message still there is "):
+            plan_batch(client, options)

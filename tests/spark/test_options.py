@@ -37,7 +37,7 @@ def test_only_a_topic_is_needed() -> None:
     assert options.selection.names == (FLIGHTS,)
     assert options.address.service_url == ""
     assert options.address.data_dir == "/home/somebody/.local/share/pulsarish"
-    assert options.subscription == "pulsarish-spark"
+    assert options.subscription == ""
     assert options.fail_on_data_loss
     assert "headers" not in options.columns
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -119,11 +120,30 @@ def test_partitions_that_are_no_longer_assigned_are_no_loss(start: Start, broker
         query.trigger()
 
 
-def test_whoever_uses_one_stream_twice_in_a_query_learns_how_to(start: Start, broker: Broker, topic: str) -> None:
-    """Spark reads the two sides of a self-join as two sources that know nothing of each other."""
+def test_a_topic_that_is_no_longer_read_is_left_where_the_user_says_so(
+    start: Start, broker: Broker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As Spark's Kafka source does. Its subscription stays, which is said, and goes on when it is read again."""
+    broker.send(f"{topic}-a", numbers(0, 10))
+    broker.send(f"{topic}-b", numbers(10, 20))
+    query = start(topics=f"{topic}-a,{topic}-b", failOnDataLoss="false")
+    assert query.drain() == list(range(20))
+    broker.send(f"{topic}-b", numbers(20, 30))
+    query.restart(topics=f"{topic}-a")
+    with caplog.at_level(logging.WARNING):
+        assert query.drain() == []
+    assert caplog.text.count(f"{topic}-b[0], to be read on at") == 1
+    query.restart(topics=f"{topic}-a,{topic}-b")
+    assert query.drain() == list(range(20, 30))
+
+
+def test_the_sides_of_a_join_of_a_stream_with_itself_have_two_subscriptions(
+    start: Start, broker: Broker, topic: str
+) -> None:
+    """Spark reads them as two sources that know nothing of each other. With one name they are refused."""
     broker.send(topic, numbers(0, 5))
-    query = start(topic=topic)
-    query.trigger()
+    sides = start(topic=topic), start(topic=topic)
+    assert [side.drain() for side in sides] == [list(range(5))] * 2
+    start(topic=topic, subscriptionName="mine").trigger()
     with pytest.raises(ConsumerBusyError, match="or the other side of a join of this stream with itself"):
-        start(topic=topic).trigger()
-    assert start(topic=topic, subscriptionName="other-side").drain() == list(range(5))
+        start(topic=topic, subscriptionName="mine").trigger()

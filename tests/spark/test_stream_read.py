@@ -37,13 +37,14 @@ def test_available_now_reads_what_is_there_and_the_backlog_is_zero(
 
 
 def test_offsets_in_the_checkpoint_are_readable(stream: Load, broker: Broker, topic: str, tmp_path: Path) -> None:
-    """Full topic name, partition, ledger:entry@index; the resolved start travels in the first batch."""
+    """Full topic name, partition, ledger:entry@index, the subscription; the resolved start is in the first batch."""
     broker.create(topic, 2)
     broker.send(f"{topic}-partition-0", numbers(0, 10), batching_max_messages=5)
     drain(stream(topic), tmp_path / "c", Collector())
     offset = json.loads((tmp_path / "c" / "offsets" / "0").read_text().splitlines()[-1])
     full = f"persistent://public/default/{topic}"
-    assert list(offset) == [full, "start"]
+    assert list(offset) == [full, "start", "subscription"]
+    assert broker.subscriptions(f"{topic}-partition-0") == [offset["subscription"]]
     ledger = offset[full]["0"].split(":")[0]
     assert offset[full]["0"] == f"{ledger}:2@10"
     assert offset["start"][full]["0"] == f"{ledger}:0@0"
@@ -221,17 +222,17 @@ def test_a_second_query_on_the_same_subscription_is_refused(
     """Two queries would free each other's data; the text names the option."""
     broker.send(topic, numbers(0, 10))
     seen = Collector()
-    query = follow(stream(topic), tmp_path / "c", seen)
+    query = follow(stream(topic, subscriptionName="mine"), tmp_path / "c", seen)
     seen.wait_for(10)
-    text = failure(lambda: drain(stream(topic), tmp_path / "d", Collector()))
+    text = failure(lambda: drain(stream(topic, subscriptionName="mine"), tmp_path / "d", Collector()))
     assert (
         f"another query, or the other side of a join of this stream with itself, reads "
-        f'persistent://public/default/{topic} under the subscription name "pulsarish-spark"; '
+        f'persistent://public/default/{topic} under the subscription name "mine"; '
         "give each query, and each side of such a join, a stream of its own with a name of its own: "
         '.option("subscriptionName", "my-query")' in text
     )
     other = Collector()
-    drain(stream(topic, subscriptionName="other"), tmp_path / "e", other)
+    drain(stream(topic), tmp_path / "e", other)
     query.stop()
     assert other.values == list(range(10))
 
