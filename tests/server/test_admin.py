@@ -224,6 +224,9 @@ def test_internal_statistics_name_ledgers_and_cursors(
     assert internal["numberOfEntries"] == 3
     assert internal["ledgers"][-1]["ledgerId"] == ledger
     assert internal["cursors"]["s"]["markDeletePosition"] == f"{ledger}:{entry}"
+    assert internal["cursors"]["s"]["messagesConsumedCounter"] == 3
+    http.post(f"{path}/subscription/s/resetcursor/0")
+    assert http.get(f"{path}/internalStats").json()["cursors"]["s"]["messagesConsumedCounter"] == 0
 
 
 def test_internal_statistics_name_cursors_of_readers(
