@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, TypeAlias
 import pulsar
 
 from broker_core.base.hashing import HashingScheme
+from broker_core.wire.proto.pulsar_api_pb2 import MessageIdData
 from tests.apache_pulsar.start import UnavailableError
 from tests.behaviour.java_client import Driver
 
@@ -63,7 +64,7 @@ def java_routes(driver: Driver, url: str, topics: Sequence[str], keys: Sequence[
         )
         sent = driver.ask("send_together", producer=made["object"], messages=messages)
         for key, message_id in zip(keys, sent, strict=True):
-            routes[key].append(message_id["partition"])
+            routes[key].append(MessageIdData.FromString(base64.b64decode(message_id)).partition)
         driver.ask("close", objects=[made["object"]])
     return routes
 
