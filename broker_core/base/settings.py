@@ -262,8 +262,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     auto_skip_non_recoverable_data: Annotated[
         bool,
         _Meta(
-            description="Pass over entries that are damaged on disk and count them as acknowledged; "
-            "false: the subscription stops in front of them. It always does where the disk refuses to read."
+            description="Pass over entries that are damaged on disk or lost and count them as acknowledged; "
+            "false: the subscription stops in front of them, and a topic that has lost entries takes no new ones. "
+            "It always stops where the disk refuses to read."
         ),
     ] = False
 

@@ -2,9 +2,9 @@
 """``LogReader``: how a subscription reads the log, and what happens at an entry that is damaged.
 
 A damaged entry is never delivered. By default the subscription stops in front of it, says so in the log and in its
-statistics, and tries again when its first consumer comes or after a seek; somebody has to decide. To acknowledge it is
-to leave it behind. With ``autoSkipNonRecoverableData`` it is acknowledged for this subscription, counted, and reading
-goes on.
+statistics, and tries again when its first consumer comes or after a seek; somebody has to decide. Who has done all in
+front of it is sent away, and refused with its name. To acknowledge it is to leave it behind. With
+``autoSkipNonRecoverableData`` it is acknowledged for this subscription, counted, and reading goes on.
 
 An entry that the disk refuses to read may be whole: it is never skipped, and is tried again every ``TRY_AGAIN_S``. What
 must keep its order waits behind it until then (``read_set``).
