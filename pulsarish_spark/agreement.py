@@ -70,8 +70,8 @@ def judge(partition: object, number: int, facts: Facts) -> Verdict:
         # Another topic begins at index 0, too.
     if found is not None and found.position == at.position:
         return AGREED
-    if found is not None and facts.is_subscribed and at.position.ledger < 0 == found.message_index:
-        return AGREED
+    if found is not None and facts.is_subscribed and at.position.entry == 0 == found.message_index:
+        return AGREED  # It is the first message that the topic has ever had.
     why = _disagreement(facts)
     if why is None:
         return AGREED

@@ -46,6 +46,9 @@ AGREEMENTS = {
         at(7, 0), Position(7, -1), at=at(5, 0), seen=at(5, 0), mark_delete=Position(5, -1)
     ),
     "a new topic has its first message": facts(at(1, 0, 0), Position(1, -1), at=at(-1, 0), seen=at(-1, 0)),
+    "a topic that was empty, and loaded anew, has its first message, which somebody has skipped": facts(
+        at(7, 0, 0), Position(7, -1), at=at(5, 0), seen=at(5, 0), mark_delete=Position(7, 0)
+    ),
     "nothing has ever come": facts(None, Position(-1, -1), at=at(-1, 0), seen=at(-1, 0), is_subscribed=False),
     "the broker does not tell where the subscription stands": facts(at(7, 0), Position(7, -1), mark_delete=None),
     "the next ledger begins while the limit has cut before it": facts(
