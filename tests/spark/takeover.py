@@ -40,6 +40,9 @@ VALUE_BYTES: Final = 500
 """So that what one task reads is more than it can have fetched when its broker dies."""
 
 SEND_PAUSE_S: Final = 0.005
+HOLD_BEHIND: Final = 10
+"""Batches of a thousand rows: Spark passes the first ones on only when more have filled its buffers."""
+
 KEY_AND_VALUE: Final = "key string, value string"
 
 
@@ -95,7 +98,7 @@ def killed_under_a_batch_write(rig: Rig) -> str:
     held = rows.mapInArrow(holding(flag), KEY_AND_VALUE)
     writing = Background(lambda: held.write.format("pulsarish").options(**rig.options).save(topic))
     with Client(rig.cluster.service_url) as client:
-        until(lambda: client.last_entry(f"{topic}-partition-0").position.entry >= 0, "rows are written")
+        writing.until(lambda: client.last_entry(f"{topic}-partition-0").position.entry >= 0, "rows are written")
         with killed(rig, topic):
             Path(flag).touch()
             writing.join()
@@ -114,7 +117,7 @@ def killed_under_a_batch_read(rig: Rig) -> str:
     with Client(rig.cluster.service_url) as client:
         stored = Counter(contents(client, "written"))
     reading = Background(lambda: counts.extend(held.selectExpr("count(*)", "count(distinct key)").collect()))
-    until(lambda: bool(list(rig.directory.glob("read-*"))), "rows are read")
+    reading.until(lambda: bool(list(rig.directory.glob("read-*"))), "rows are read")
     with killed(rig, "written"):
         Path(flag).touch()
         reading.join()
@@ -234,12 +237,12 @@ def contents(client: Client, topic: str) -> list[int]:
 
 
 def holding(flag: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For ``mapInArrow``: passes rows on, but waits behind the first batch until the file ``flag`` is there."""
+    """For ``mapInArrow``: passes rows on, but waits behind some batches until the file ``flag`` is there."""
 
     def hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(batches):
             yield batch
-            if number == 0:
+            if number == HOLD_BEHIND:
                 Path(f"{flag}-{os.getpid()}").touch()
                 while not Path(flag).exists():
                     time.sleep(0.1)
@@ -263,14 +266,27 @@ class Background:
 
     def join(self) -> None:
         self._thread.join()
+        self.check()
+
+    def check(self) -> None:
+        """Raise what went wrong, if anything has."""
         if self._failure is not None:
             raise self._failure
+
+    def until(self, check: Callable[[], bool], what: str) -> None:
+        """Return when ``check`` holds, or with the failure."""
+
+        def checked() -> bool:
+            self.check()
+            return check()
+
+        until(checked, what)
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.takeover")
     parser.add_argument("--session-ms", type=int, default=30_000, help="a killed broker keeps its bundles for so long")
-    parser.add_argument("--only", choices=[each.__name__ for each in SCENARIOS], help="this scenario alone")
+    parser.add_argument("--only", choices=[each.__name__ for each in SCENARIOS], nargs="+", help="these alone")
     chosen = parser.parse_args(arguments)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     pulsarish_spark.use_this_python()
@@ -281,7 +297,7 @@ def main(arguments: list[str] | None = None) -> None:
         spark.sparkContext.setLogLevel("ERROR")
         rig = Rig(cluster, spark, Path(made), {"service.url": cluster.service_url})
         for scenario in SCENARIOS:
-            if chosen.only in (None, scenario.__name__):
+            if chosen.only is None or scenario.__name__ in chosen.only:
                 begun = time.monotonic()
                 said = scenario(rig)
                 sys.stdout.write(f"{scenario.__name__}: {said}, {time.monotonic() - begun:.0f} s\n")
