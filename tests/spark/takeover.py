@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -96,13 +96,10 @@ def killed_under_a_batch_write(rig: Rig) -> str:
         "string(id) key", f"rpad(string(id), {VALUE_BYTES}, ' ') value"
     )
     held = rows.mapInArrow(holding(flag), KEY_AND_VALUE)
-    writing = Background(lambda: held.write.format("pulsarish").options(**rig.options).save(topic))
     with Client(rig.cluster.service_url) as client:
-        writing.until(lambda: client.last_entry(f"{topic}-partition-0").position.entry >= 0, "rows are written")
-        with killed(rig, topic):
-            Path(flag).touch()
-            writing.join()
-            stored = Counter(contents(client, topic))
+        with killed_when(rig, topic, flag, lambda: client.last_entry(f"{topic}-partition-0").position.entry >= 0):
+            held.write.format("pulsarish").options(**rig.options).mode("append").save(topic)
+        stored = Counter(contents(client, topic))
     missing = set(range(ROWS)) - stored.keys()
     assert not missing, f"{len(missing)} rows are missing"
     return f"{ROWS:,} rows written, 0 missing, {stored.total() - ROWS:,} twice"
@@ -113,17 +110,11 @@ def killed_under_a_batch_read(rig: Rig) -> str:
     flag = str(rig.directory / "read")
     read: DataFrame = rig.spark.read.format("pulsarish").options(**rig.options).load("written")
     held = read.selectExpr("string(key) key", "string(value) value").mapInArrow(holding(flag), KEY_AND_VALUE)
-    counts: list[Any] = []
     with Client(rig.cluster.service_url) as client:
         stored = Counter(contents(client, "written"))
-    reading = Background(lambda: counts.extend(held.selectExpr("count(*)", "count(distinct key)").collect()))
-    reading.until(lambda: bool(list(rig.directory.glob("read-*"))), "rows are read")
-    with killed(rig, "written"):
-        Path(flag).touch()
-        reading.join()
-    assert tuple(counts[0]) == (stored.total(), len(stored)), (
-        f"{counts[0]} of {stored.total()}, {len(stored)} different"
-    )
+    with killed_when(rig, "written", flag, lambda: bool(list(rig.directory.glob("read-*")))):
+        [counts] = held.selectExpr("count(*)", "count(distinct key)").collect()
+    assert tuple(counts) == (stored.total(), len(stored)), f"{counts} of {stored.total()}, {len(stored)} different"
     return f"{stored.total():,} rows read, 0 missing, 0 twice"
 
 
@@ -204,6 +195,30 @@ def killed(rig: Rig, topic: str) -> Iterator[ClusterBroker]:
         victim.wait()
 
 
+@contextmanager
+def killed_when(rig: Rig, topic: str, flag: str, begun: Callable[[], bool]) -> Iterator[None]:
+    """The broker of partition 0 dies inside of the block, once ``begun`` holds; what waits for ``flag`` goes on then.
+
+    Beside the block, not the block itself: Spark finds the format in the thread of its session alone.
+    """
+    done = threading.Event()
+
+    def kill() -> None:
+        until(lambda: begun() or done.is_set(), f"Spark works on {topic}")
+        with killed(rig, topic):
+            Path(flag).touch()
+            done.wait()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield
+        assert Path(flag).exists(), "nobody was killed"
+    finally:
+        done.set()
+        thread.join()
+
+
 def finish(rig: Rig, topic: str, seen: Collector, sender: Sender) -> str:
     """Stop sending, wait for the rest, compare."""
     sender.stop()
@@ -248,39 +263,6 @@ def holding(flag: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
                     time.sleep(0.1)
 
     return hold
-
-
-class Background:
-    """Something that runs beside the scenario, and fails it."""
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(work,))
-        self._thread.start()
-
-    def _run(self, work: Callable[[], object]) -> None:
-        try:
-            work()
-        except BaseException as failure:  # noqa: BLE001 - join raises it
-            self._failure = failure
-
-    def join(self) -> None:
-        self._thread.join()
-        self.check()
-
-    def check(self) -> None:
-        """Raise what went wrong, if anything has."""
-        if self._failure is not None:
-            raise self._failure
-
-    def until(self, check: Callable[[], bool], what: str) -> None:
-        """Return when ``check`` holds, or with the failure."""
-
-        def checked() -> bool:
-            self.check()
-            return check()
-
-        until(checked, what)
 
 
 def main(arguments: list[str] | None = None) -> None:
