@@ -93,7 +93,7 @@ def _disagreement(facts: Facts) -> str | None:
         return f"the broker had messages up to {before}, which are deleted"
     if _has_seen_more(facts):
         return f"its end was {facts.seen.position} when this query saw it last"
-    if follows(at, before) and (found is None or at.ledger >= 0):
+    if follows(at, before) and (at.ledger >= 0 or (found is None and facts.is_subscribed)):
         return None
     if not facts.is_subscribed:
         return f'its subscription "{facts.subscription}", which kept the messages that were not read, was deleted'

@@ -351,8 +351,8 @@ class CellMachine(RuleBasedStateMachine):
             end = pending.index(rows[-1]) + 1
             self.settle(partition, [row for row in pending[:end] if row not in rows])
             del pending[:end]
-        if not pending:
-            self.unknowable.discard(partition)
+            if not pending:
+                self.unknowable.discard(partition)
 
     def settle(self, partition: int, left_out: list[int]) -> None:
         """Rows are missing for good: they are gone, and it was told."""

@@ -49,7 +49,7 @@ AGREEMENTS = {
     "a topic that was empty, and loaded anew, has its first message, which somebody has skipped": facts(
         at(7, 0, 0), Position(7, -1), at=at(5, 0), seen=at(5, 0), mark_delete=Position(7, 0)
     ),
-    "nothing has ever come": facts(None, Position(-1, -1), at=at(-1, 0), seen=at(-1, 0), is_subscribed=False),
+    "nothing has ever come": facts(None, Position(-1, -1), at=at(-1, 0), seen=at(-1, 0)),
     "the broker does not tell where the subscription stands": facts(at(7, 0), Position(7, -1), mark_delete=None),
     "the next ledger begins while the limit has cut before it": facts(
         at(7, 0), Position(5, 19), seen=at(7, 9), end=at(7, 9)
@@ -63,6 +63,10 @@ LOSSES = {
     "deleted: at least 4 entries lost": facts(None, Position(5, 23), **MOVED),
     'should go on at 5:20, but the next message is 7:0, and its subscription "s", which kept the messages that were '
     "not read, was deleted: an unknown number of messages lost": facts(at(7, 0), Position(7, -1), is_subscribed=False),
+    'should go on at -1:0, but there is nothing at or behind it, and its subscription "s", which kept the messages '
+    "that were not read, was deleted: an unknown number of messages lost": facts(
+        None, Position(-1, -1), at=at(-1, 0), seen=at(-1, 0), is_subscribed=False
+    ),
     'should go on at 5:20, but the next message is 7:0, and its subscription "s" stands behind 7:3, where': facts(
         at(7, 0), Position(7, -1), mark_delete=Position(7, 3)
     ),
