@@ -11,14 +11,15 @@ the end that Spark has noted, and rows would be lost. So whoever plans a range p
 
 Where a batch stops before the end of a partition, ``"seen"`` carries that end: whoever goes on there knows of messages
 that must come. ``"subscription"`` is the name of the query's subscription, by which a restarted query finds it.
+``"behind"`` stands in progress reports only: how many entries were left, where the two offsets do not tell.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from broker_core.base.errors import UsageError
 from broker_core.base.names import TopicName
@@ -28,12 +29,15 @@ from pulsarish_spark.topics import TopicPartition
 _START: Final = "start"
 _SEEN: Final = "seen"
 _SUBSCRIPTION: Final = "subscription"
-NO_TOPICS: Final = frozenset({_START, _SEEN, _SUBSCRIPTION})
+_BEHIND: Final = "behind"
+NO_TOPICS: Final = frozenset({_START, _SEEN, _SUBSCRIPTION, _BEHIND})
 """What an offset holds beside its topics. Full names of topics look different."""
 
 _TEXT: Final = re.compile(r"(-?\d+):(-?\d+)(?::-?\d+:(\d+))?(?:@(\d+))?")
 
 OffsetJson = dict[str, Any]
+
+T = TypeVar("T")
 
 
 class Offset(NamedTuple):
@@ -84,13 +88,14 @@ class SourceOffset:
     """What one Spark offset says; ``start`` only in the end of a query's first batch.
 
     ``seen``: the ends of partitions that had more when the offset was made. ``subscription``: empty in offsets that
-    were made before queries had one of their own.
+    were made before queries had one of their own. ``behind``: entries between the end of the last batch and this one.
     """
 
     offsets: Offsets
     start: Offsets | None = None
     seen: Offsets = field(default_factory=dict)
     subscription: str = ""
+    behind: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def to_json(self) -> OffsetJson:
         """Plain JSON types, in the one order."""
@@ -101,6 +106,8 @@ class SourceOffset:
             document[_SEEN] = _to_map(self.seen)
         if self.subscription:
             document[_SUBSCRIPTION] = self.subscription
+        for key in sorted(self.behind):
+            document.setdefault(_BEHIND, {}).setdefault(key.topic, {})[str(key.partition)] = self.behind[key]
         return document
 
     @classmethod
@@ -113,7 +120,8 @@ class SourceOffset:
             subscription = document.get(_SUBSCRIPTION, "")
             if not isinstance(subscription, str):
                 raise ValueError(f"{subscription!r} is no name of a subscription")
-            return cls(_from_map(topics), None if start is None else _from_map(start), seen, subscription)
+            behind = {key: int(entries) for key, entries in _items(document.get(_BEHIND, {}))}
+            return cls(_from_map(topics), None if start is None else _from_map(start), seen, subscription, behind)
         except (ValueError, AttributeError) as error:
             raise UsageError(
                 f"the checkpoint holds an offset that cannot be read: {error}",
@@ -129,8 +137,11 @@ def _to_map(offsets: Offsets) -> OffsetJson:
 
 
 def _from_map(document: Mapping[str, Mapping[str, str]]) -> dict[TopicPartition, Offset]:
-    return {
-        TopicPartition(str(TopicName.parse(topic)), int(partition)): Offset.parse(text)
-        for topic, partitions in document.items()
-        for partition, text in partitions.items()
-    }
+    return {key: Offset.parse(text) for key, text in _items(document)}
+
+
+def _items(document: Mapping[str, Mapping[str, T]]) -> Iterator[tuple[TopicPartition, T]]:
+    """What a map of topics and partitions says of each partition."""
+    for topic, partitions in document.items():
+        for partition, found in partitions.items():
+            yield TopicPartition(str(TopicName.parse(topic)), int(partition)), found

@@ -4,8 +4,8 @@
     lag(query.lastProgress)                       # {TopicPartition(...): PartitionLag(...), ...}
     spark.streams.addListener(LagListener(print))
 
-Counts are messages, by their indexes; a partition whose broker exposes no indexes is counted in entries where that is
-possible, else unknown (-1).
+Where the broker tells message indexes, messages are counted, and entries within one ledger. Where it tells none,
+entries are: over the end of a ledger the source has counted them when it made the report. What is not known is -1.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def lag(progress: Any) -> Lag:
             continue
         for key, latest in newest.offsets.items():
             if (at := end.offsets.get(key)) is not None:
-                found[key] = _between(at, latest)
+                found[key] = _between(at, latest, newest.behind.get(key, -1))
     return found
 
 
@@ -90,12 +90,12 @@ def _offset(document: Any) -> SourceOffset | None:
     return SourceOffset.from_json(document)
 
 
-def _between(at: Offset, latest: Offset) -> PartitionLag:
+def _between(at: Offset, latest: Offset, entries_over_ledgers: int) -> PartitionLag:
     if at.key >= latest.key:
         return PartitionLag(0, 0)
     counted = min(at.message_index, latest.message_index) >= 0
     same_ledger = at.position.ledger == latest.position.ledger
     return PartitionLag(
         latest.message_index - at.message_index if counted else -1,
-        latest.position.entry - at.position.entry if same_ledger else -1,
+        latest.position.entry - at.position.entry if same_ledger else entries_over_ledgers,
     )

@@ -27,6 +27,7 @@ from broker_core.base.errors import (
 from broker_core.client import Client
 from pulsarish_spark.admission import admit
 from pulsarish_spark.broker_view import BrokerView
+from pulsarish_spark.counting import NamedRange
 from pulsarish_spark.cursors import Cursors
 from pulsarish_spark.cutting import plan_tasks
 from pulsarish_spark.first_start import FirstStart
@@ -86,6 +87,7 @@ class StreamDriver:
         self._bounded = False
         self._target: Offsets | None = None
         self._newest: Offsets = {}
+        self._behind: dict[TopicPartition, int] = {}
         self._told_missing: set[TopicPartition] = set()
         self._unread: dict[str, Offset | None] = {}
 
@@ -134,6 +136,7 @@ class StreamDriver:
         self._start_acks(start.offsets)
         ends = self._ends(places)
         stop = self._stop(places, ends, limit)
+        self._note_lag(stop, ends)
         if stop == start.offsets:
             self._cursors.finish_acks()
             return start
@@ -151,6 +154,7 @@ class StreamDriver:
         ends = {key: max(found[place.name], place.at, key=lambda end: end.key) for key, place in places.items()}
         self._note_ends(ends)
         stop = self._stop(places, ends, limit)
+        self._note_lag(stop, ends)
         self._cursors.open_all(self._layout.names.values())
         self._start_acks({key: place.at for key, place in places.items()})
         self._cursors.finish_acks()
@@ -169,7 +173,7 @@ class StreamDriver:
 
     def newest(self) -> SourceOffset | None:
         """The ends as last seen, for the progress report."""
-        return SourceOffset(self._newest) if self._newest else None
+        return SourceOffset(self._newest, behind=self._behind) if self._newest else None
 
     def plan(self, start: SourceOffset, end: SourceOffset) -> list[list[EntryRange]]:
         """The tasks of the batch between two offsets."""
@@ -268,6 +272,17 @@ class StreamDriver:
         self._newest = ends
         if self._bounded:
             self._target = ends
+
+    def _note_lag(self, stop: Offsets, ends: Offsets) -> None:
+        """How many entries the next batch leaves, where ``progress`` cannot see it: over the end of a ledger, without
+        indexes. Admission has asked for the length of these ledgers already."""
+        left = {
+            key: NamedRange(self._layout.names[key], at.position, ends[key].position)
+            for key, at in stop.items()
+            if 0 <= at.position.ledger < ends[key].position.ledger
+            and min(at.message_index, ends[key].message_index) < 0
+        }
+        self._behind = {key: self._view.counts.entries(range_).entries for key, range_ in left.items()}
 
     def _known_end(self, place: Place, end: Offset) -> Offset:
         """``end``, or the place itself where the broker shows nothing, or nothing new, behind it."""

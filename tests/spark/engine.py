@@ -59,6 +59,10 @@ class Engine:
             found += values
         raise AssertionError(f"there was something new in each of {_TRIGGERS_MAX} triggers")
 
+    def progress(self) -> dict[str, Any]:
+        """What Spark would report of the last batch."""
+        return {"sources": [{"endOffset": self.end, "latestOffset": _json(self._reader.reportLatestOffset())}]}
+
     def stop(self) -> None:
         self._reader.stop()
 

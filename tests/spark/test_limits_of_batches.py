@@ -12,6 +12,7 @@ from broker_core.base.errors import ConfigError
 from pulsarish_spark import counting
 from pulsarish_spark.batch_reader import PulsarishBatchReader
 from pulsarish_spark.options import Side, read_options
+from pulsarish_spark.progress import PartitionLag, lag
 from pulsarish_spark.schema import spark_schema
 from tests.spark.brokers import Broker, numbers
 from tests.spark.conftest import Start
@@ -182,3 +183,18 @@ def test_the_log_says_once_which_kind_of_broker_a_query_reads(
         assert query.drain() == list(range(begin, begin + 10))
     told = [(record.levelname, record.message.split(":")[0]) for record in caplog.records if "index" in record.message]
     assert told == [("INFO", "message_indexes") if cell.tells_indexes else ("WARNING", "no_message_indexes")]
+
+
+def test_lag_is_known_over_the_end_of_a_ledger(start: Start, cell: Broker, topic: str) -> None:
+    """In messages where the broker tells indexes, else in entries; nothing is behind once all was read."""
+    cell.create(topic, 0)
+    cell.send(topic, numbers(0, 30), batching_max_messages=1)
+    cell.unload(topic)
+    cell.send(topic, numbers(30, 50), batching_max_messages=1)
+    query = start(topic=topic, maxOffsetsPerTrigger=10)
+    query.trigger()
+    (behind,) = lag(query.progress()).values()
+    assert behind.messages == (40 if cell.tells_indexes else -1)
+    assert behind.entries == (-1 if cell.tells_indexes else 40)
+    query.drain()
+    assert [*lag(query.progress()).values()] == [PartitionLag(0, 0)]

@@ -19,13 +19,16 @@ def progress(end: Any, latest: Any) -> dict[str, Any]:
 
 
 def test_lag_is_counted_in_messages_and_entries() -> None:
-    """By index where the broker tells, else by entries of one ledger, else it is unknown."""
+    """By index where the broker tells, and by entries, which the source has counted where another ledger begins."""
     end = {T: {"0": "5:3@100", "1": "5:3", "2": "5:3", "3": "5:3@7"}}
-    latest = {T: {"0": "6:3@150", "1": "5:9", "2": "6:0", "3": "5:3@7", "4": "5:0@0"}}
+    latest = {
+        T: {"0": "6:3@150", "1": "5:9", "2": "6:0", "3": "5:3@7", "4": "5:0@0"},
+        "behind": {T: {"2": 4}},
+    }
     expected = {
         TopicPartition(T, 0): PartitionLag(50, -1),
         TopicPartition(T, 1): PartitionLag(-1, 6),
-        TopicPartition(T, 2): PartitionLag(-1, -1),
+        TopicPartition(T, 2): PartitionLag(-1, 4),
         TopicPartition(T, 3): PartitionLag(0, 0),
     }
     assert lag(progress(end, latest)) == expected
