@@ -236,7 +236,7 @@ class Store:
         rows = context.metadata.all_ledgers()
         unknown = found - {row.id for row in rows}
         self._refuse_old_catalogue(unknown)
-        made = {row.id for row in rows if row.state == LEDGER_CREATING and row.id in found and self._was_synced(row)}
+        made = self._made([row for row in rows if row.state == LEDGER_CREATING and row.id in found])
         for ledger in made:
             context.metadata.open_ledger(ledger)
         gone = [row for row in rows if row.state in (LEDGER_CREATING, LEDGER_DELETING) and row.id not in made]
@@ -252,6 +252,18 @@ class Store:
                 context.quarantine.note_found(path, what, row.topic_id)
         for ledger in sorted(unknown):
             context.quarantine.note_unknown(layout.ledger_path(context.directory, ledger))
+
+    def _made(self, rows: list[LedgerRow]) -> set[int]:
+        """Of ledgers that the catalogue knows as being made those that were synced, by id.
+
+        A commit mark is written when everything of its group, and of all before, is synced. So it vouches for the
+        topic's ledgers before its own as well: one that was filled and closed by its first group has no mark.
+        """
+        newest: dict[int, int] = {}
+        for row in sorted(rows, key=lambda row: row.id):
+            if self._was_synced(row):
+                newest[row.topic_id] = row.id
+        return {row.id for row in rows if row.id <= newest.get(row.topic_id, -1)}
 
     def _was_synced(self, row: LedgerRow) -> bool:
         """Whether the ledger, which the catalogue knows as being made, has a commit mark: its first group was synced,
