@@ -19,6 +19,7 @@ from pulsarish_spark.options import Side, read_options
 from tests.spark.brokers import Broker, numbers
 from tests.spark.conftest import Start
 from tests.spark.engine import Engine
+from tests.spark.queries import eventually
 
 NAME = "reading"
 
@@ -192,5 +193,6 @@ def test_a_batch_read_from_an_id_that_was_deleted_is_told(cell: Broker, start: S
         if cell.kind == "pulsarish":  # It deletes when something comes behind.
             cell.send(topic, numbers(10, 11))
             cell.drop_acknowledged(topic)
+        eventually(lambda: ledger not in cell.ledgers(topic), f"ledger {ledger} of {topic} is gone")
         with pytest.raises(DataLossError, match=rf"is {ledger}:3, but the first message still there is "):
             plan_batch(client, options)

@@ -222,6 +222,7 @@ def test_a_local_broker_leaves_nothing_behind() -> None:
     """For tests and notebooks: its own directory, gone at the end with the process."""
     with local() as broker:
         with Client(broker.service_url) as client:
+            client.create_producer("t").close()
             assert client.last_entry("t").messages == 0
         directory = broker.data_dir
         assert directory.exists()
