@@ -15,8 +15,9 @@ from broker_core.base.errors import RemoteProtocolError
 from broker_core.base.limits import BATCH_MESSAGES_MAX
 from broker_core.wire.varint import varint
 
-LONG_FROM_BYTES: Final = 16 * 1024
-"""Shorter commands are read as a whole, in a millisecond or two."""
+LONG_FROM_BYTES: Final = 64 * 1024
+"""Shorter commands are read as a whole. A client that groups its acknowledgements for 100 ms stays below this at some
+40,000 messages a second; to cut its commands up would cost a third of all that a message costs."""
 
 IDS_A_PIECE: Final = 512
 BYTES_A_PIECE: Final = 16 * 1024

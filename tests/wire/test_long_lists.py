@@ -40,7 +40,7 @@ def test_the_short_commands_name_the_same_messages_in_the_same_order(
         command.ack.consumer_id, command.ack.ack_type, command.ack.request_id = 7, CommandAck.Individual, 9
     else:
         command.redeliverUnacknowledgedMessages.consumer_id = 7
-    ids = ids * (6000 // len(ids))
+    ids = ids * (LONG_FROM_BYTES // 6 // len(ids) + 1)  # the shortest takes 6 bytes
     for ledger, entry, words in ids:
         target = command.ack.message_id if ack else command.redeliverUnacknowledgedMessages.message_ids
         target.add(ledgerId=ledger, entryId=entry).ack_set.extend(words)
