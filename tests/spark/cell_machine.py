@@ -11,9 +11,10 @@ broker itself, by a plain reader, whenever it matters: it deletes when it likes.
 messages are missing (``unknowable``) an error is no false one. What an administrator does to a subscription is undone
 by the checkpoint, or it is a loss.
 
-The one silence that is allowed, where there are no indexes: rows that came, were passed over on the subscription by
-somebody, and were deleted, all while the query did not look (``passed_unseen``). Nothing that the broker keeps tells
-them from rows that the query has read.
+The one silence that is allowed, where the checkpoint has no index: rows that came, were passed over on the subscription
+by somebody, and were deleted, all while the query did not look (``passed_unseen``). Nothing that the broker keeps tells
+them from rows that the query has read. Where a broker tells indexes, that can only be before the first row of a
+partition; and rows of a partition that the query has not heard of are nothing to it.
 """
 
 from __future__ import annotations
@@ -239,6 +240,8 @@ class CellMachine(RuleBasedStateMachine):
         self.cell.delete(self.topic)
         self.exists = False
         self.unknowable.update(self.all_partitions)
+        for partition in set(self.pending) - self.query.known_partitions:
+            self.pending[partition].clear()  # The query has never heard of it.
 
     @precondition(lambda self: not self.exists)
     @rule()
@@ -361,7 +364,8 @@ class CellMachine(RuleBasedStateMachine):
         there = set(left_out) - set(self.missing(partition))
         assert not there, f"{sorted(there)} are there and were left out"
         warned = dict.fromkeys(self.warned.pop(partition, []))
-        if not (warned or self.cell.tells_indexes) and set(left_out) <= self.passed_unseen[partition]:
+        has_index = self.cell.tells_indexes and partition in self.begun_with
+        if not (warned or has_index) and set(left_out) <= self.passed_unseen[partition]:
             return  # It looks as if the query itself had read and acknowledged them.
         assert warned, f"{left_out} of partition {partition} are missing, and nothing was said"
         counts = [int(found[1]) for found in map(_COUNT.search, warned) if found]

@@ -50,6 +50,12 @@ class Engine:
         batches = [batch for task in self._reader.partitions(start, self._begun) for batch in self._reader.read(task)]
         return [int(value) for batch in batches for value in batch.column("value").to_pylist()]
 
+    @property
+    def known_partitions(self) -> set[int]:
+        """Numbers of the partitions that the checkpoint names."""
+        places = [found for topic, found in (self.end or {}).items() if "://" in topic]
+        return {int(number) for found in places for number in found}
+
     def drain(self) -> list[int]:
         """Run batches until there is nothing new; returns all their values, sorted."""
         found: list[int] = []
