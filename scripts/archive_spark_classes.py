@@ -26,15 +26,18 @@ _END_S: Final = 600.0
 
 
 def spark_options() -> str:
-    """``SPARK_SUBMIT_OPTS`` for a Spark of minutes. Java would warn of an archive that does not fit: no news here."""
-    shared = [f"-XX:SharedArchiveFile={ARCHIVE}", "-Xlog:disable"] if ARCHIVE.exists() else []
+    """``SPARK_SUBMIT_OPTS`` for a Spark of minutes. Java would warn of an archive that does not fit: no news here.
+
+    Spark cuts the text at spaces that are not in quotes, and a folder may have one in its name.
+    """
+    shared = [f'"-XX:SharedArchiveFile={ARCHIVE}"', "-Xlog:disable"] if ARCHIVE.exists() else []
     return " ".join([*SHORT_LIVED, *shared])
 
 
 def main() -> None:
     """Run a small job, and have its Java leave the archive when it ends."""
     draft = ARCHIVE.with_name(f"{ARCHIVE.name}.{os.getpid()}")
-    os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*SHORT_LIVED, f"-XX:ArchiveClassesAtExit={draft}", "-Xlog:disable"])
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*SHORT_LIVED, f'"-XX:ArchiveClassesAtExit={draft}"', "-Xlog:disable"])
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["NUMBA_DISABLE_JIT"] = "1"  # set-up compiles the kernels meanwhile; a hundred rows need none of that
     try:
