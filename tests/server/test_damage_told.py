@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -76,17 +77,21 @@ def test_a_damaged_log_of_the_catalogue_is_mended_and_told(tmp_path: Path, how: 
         assert httpx.get(f"{broker.http_url}/admin/v2/brokers/health", timeout=60).text == "ok"
 
 
-@pytest.mark.parametrize("how", ["gone", "empty"])
+@pytest.mark.parametrize("how", ["gone", "empty", "a pipe"])
 def test_clients_of_a_topic_whose_entries_are_gone_are_refused_with_what_is_missing(tmp_path: Path, how: str) -> None:
     """7.1 [autoSkipNonRecoverableData] A SUBSCRIBE and a PRODUCER are told which file is missing, and what to do."""
     data_dir = tmp_path / "data"
     with killed_broker(data_dir) as broker:
         path = only_ledger(data_dir)
-        path.unlink() if how == "gone" else path.write_bytes(b"")
-        assert "entries 1:0 to 1:19 are lost" in doctor(data_dir) or "is missing" in doctor(data_dir)
+        path.write_bytes(b"") if how == "empty" else path.unlink()
+        if how == "a pipe":
+            os.mkfifo(path)
+        told = {"gone": "is missing", "empty": "entries 1:0 to 1:19 are lost", "a pipe": "is a pipe instead of a file"}
+        assert told[how] in doctor(data_dir)
         broker.start()
         with RawClient(broker.service_url) as client:
-            for answer in (client.subscribe(TOPIC, "check"), client.open_producer(TOPIC)):
+            must_succeed(client.open_producer("of others"))  # one topic is down, the broker is not
+            for answer in (client.subscribe(TOPIC, "check"), client.open_producer(TOPIC, 1)):
                 assert answer.error.error == ServerError.PersistenceError
                 assert path.name in answer.error.message
                 assert "autoSkipNonRecoverableData" in answer.error.message
