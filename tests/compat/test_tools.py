@@ -26,6 +26,7 @@ PATIENCE_S: Final = 400.0
 N: Final = "firm/one"
 T: Final = f"persistent://{N}/t"
 Q: Final = f"persistent://{N}/q"
+BUNDLE: Final = "0x00000000_0xffffffff"
 
 FAILED: Final = ("Reason:", "Unmatched argument", "Missing required", "Unknown option", "Usage:")
 """How the lines begin that these tools print where a command fails."""
@@ -64,6 +65,12 @@ COMMANDS: Final = (
     f"admin topics peek-messages {T} -s s -n 2",
     f"client consume {T} -s s -n 1",
     f"admin topics clear-backlog {T} -s s",
+    f"admin topics unload {T}",
+    f"admin namespaces unload {N} -b {BUNDLE}",
+    f"admin namespaces clear-backlog {N} -b {BUNDLE} -f",
+    f"admin namespaces clear-backlog {N} -b {BUNDLE} -s s -f",
+    f"admin namespaces unsubscribe {N} -b {BUNDLE} -s s",
+    f"admin topics subscriptions {T}",
     f"admin topics list {N}",
     f"admin topics delete {T} -f",
     f"admin topics delete-partitioned-topic {Q}",
@@ -111,7 +118,8 @@ def test_pulsar_admin_and_pulsar_client_work(tool: list[str], tmp_path: Path) ->
     assert "maxTopicsPerNamespace" in said["admin brokers list-dynamic-config"].split()
     assert said["admin brokers get-all-dynamic-config"].split() == ["maxTopicsPerNamespace", "50"]
     assert json.loads(said[f"admin topics stats {T}"])["subscriptions"]["s"]["msgBacklog"] == 2
-    assert said[f"admin topics bundle-range {T}"].strip() == "0x00000000_0xffffffff"
+    assert said[f"admin topics bundle-range {T}"].strip() == BUNDLE
+    assert said[f"admin topics subscriptions {T}"].split() == []
     assert all("hello" in said[f"{reader} {T} -s s -n {count}"] for reader, count in READERS)
 
 

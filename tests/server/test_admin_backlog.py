@@ -141,6 +141,31 @@ def test_a_subscription_is_deleted_from_all_topics_of_a_namespace(
     assert [http.get(f"{base}/{name}/subscriptions").json() for name in ("a", "b")] == [[], []]
 
 
+def test_the_bundle_of_a_namespace_is_all_of_it(broker: RunningBroker, http: httpx.Client, namespace: str) -> None:
+    """7.2, 2.1.8: what tools ask of the bundle that they were told of holds for every topic; there is no other one."""
+    base, bundles = f"/persistent/{namespace}", http.get(f"/namespaces/{namespace}/bundles").json()
+    bundle = f"/namespaces/{namespace}/{'_'.join(bundles['boundaries'])}"
+    for name in ("a", "b"):
+        publish(broker, f"persistent://{namespace}/{name}", 1)
+        http.put(f"{base}/{name}/subscription/s", json="earliest")
+
+    def backlogs() -> list[int]:
+        return [http.get(f"{base}/{name}/stats").json()["subscriptions"]["s"]["msgBacklog"] for name in ("a", "b")]
+
+    assert backlogs() == [1, 1]
+    assert http.put(f"{bundle}/unload").status_code == 204
+    assert http.put(f"{bundle}/unload?destinationBroker=another:8080").status_code == 409
+    assert http.post(f"{bundle}/clearBacklog/s").status_code == 204
+    assert backlogs() == [0, 0]
+    assert http.post(f"{bundle}/clearBacklog").status_code == 204
+    assert http.post(f"{bundle}/unsubscribe/s").status_code == 204
+    assert [http.get(f"{base}/{name}/subscriptions").json() for name in ("a", "b")] == [[], []]
+    half = http.put(f"/namespaces/{namespace}/0x00000000_0x80000000/unload")
+    assert (half.status_code, "only '0x00000000_0xffffffff'" in half.json()["reason"]) == (412, True)
+    missing = http.post(f"/namespaces/public/nowhere/{bundle.rpartition('/')[2]}/clearBacklog")
+    assert missing.status_code == 404
+
+
 def test_requests_about_a_namespace_reach_all_of_its_topics(
     broker: RunningBroker, http: httpx.Client, namespace: str
 ) -> None:

@@ -99,6 +99,34 @@ BACKLOGS: Final = [
     Ask("GET", f"{T}/stats", same=False, fields=("subscriptions.s.msgBacklog",)),
 ]
 
+BUNDLE: Final = f"{N}/0x00000000_0xffffffff"
+NO_BUNDLES: Final = ("0x00000000_0x80000000", "0x00000001_0xffffffff", "0x00000000_0xfffffffff", "nonsense")
+OF_A_BUNDLE: Final = (
+    ("PUT", "unload"),
+    ("POST", "clearBacklog"),
+    ("POST", "clearBacklog/s"),
+    ("POST", "clearBacklog/nope"),
+    ("POST", "unsubscribe/nope"),
+    ("POST", "unsubscribe/s"),
+)
+BUNDLES: Final = [
+    Ask("PUT", N, '{"bundles":{"numBundles":1}}'),
+    Ask("GET", f"{N}/bundles"),
+    Ask("PUT", T, "{}"),
+    Ask("PUT", f"{T}/subscription/s", '"earliest"'),
+    Ask("PUT", f"{BUNDLE}/unload?destinationBroker=nowhere:8080", same=False),
+    *(Ask(method, f"{BUNDLE}/{what}", same=False) for method, what in OF_A_BUNDLE),
+    Ask("GET", f"{T}/subscriptions"),
+    *(
+        Ask(method, f"{place}/{what}", same=False)
+        for place in (
+            *(f"{N}/{bundle}" for bundle in NO_BUNDLES),
+            *(f"namespaces/{absent}/0x00000000_0xffffffff" for absent in ("public/nowhere", "nobody/nowhere")),
+        )
+        for method, what in OF_A_BUNDLE
+    ),
+]
+
 DELETING: Final = [
     *(Ask("POST", f"{topic}/createMissedPartitions", same=False) for topic in (T, Q, NOTHING)),
     *(Ask("POST", f"{topic}/trim", same=False) for topic in (T, Q, NOTHING)),
@@ -128,6 +156,8 @@ STRICTER: Final = {
     ("POST", f"{Q}/subscription/s/expireMessages/100000"): _EXPIRED,
     ("POST", f"{N}/clearBacklog/s"): _BROKEN_DOWN,
     ("POST", f"{N}/clearBacklog/nope"): _BROKEN_DOWN,
+    ("POST", f"{BUNDLE}/clearBacklog/nope"): _BROKEN_DOWN,
+    ("PUT", f"{N}/nonsense/unload"): _BROKEN_DOWN,
     ("DELETE", f"{NOTHING}/policies"): "Pulsar says that it removed what there never was",
 }
 """Requests whose answers differ on purpose."""
@@ -196,6 +226,11 @@ def _headers(answer: httpx.Response) -> dict[str, str]:
 def test_backlogs_answer_as_pulsars(filled: Both) -> None:
     """1.4.6, 7.2, 7.15: what is counted, passed over and expired, of one topic, its partitions and a namespace."""
     assert compare(filled, BACKLOGS, STRICTER) == []
+
+
+def test_bundles_answer_as_pulsars(both: Both) -> None:
+    """7.2: unloading, clearing and unsubscribing by bundle; there is one, and other names of bundles are refused."""
+    assert compare(both._replace(namespace=f"{both.namespace}-bundles"), BUNDLES, STRICTER) == []
 
 
 def test_deleting_answers_as_pulsars(filled: Both) -> None:

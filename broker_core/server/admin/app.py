@@ -17,6 +17,7 @@ from broker_core.base.errors import PulsarishError
 from broker_core.server.admin import (
     backlog,
     brokers,
+    bundles,
     delayed,
     internal_info,
     messages,
@@ -41,6 +42,7 @@ SECTIONS: Final = (
     ("Subscriptions", subscriptions.ROUTES),
     ("Messages", messages.ROUTES),
     ("Backlogs", backlog.ROUTES),
+    ("Bundles", bundles.ROUTES),
     ("Delayed messages (paths of our own)", delayed.ROUTES),
     ("Topics that are not stored", non_persistent.ROUTES),
 )

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from broker_core import __version__
 from broker_core.server.admin import dynamic_configuration
 from broker_core.server.admin.answers import BadRequestError, Outcome, json_answer, text_answer
-from broker_core.server.admin.namespace_object import BUNDLES
+from broker_core.server.admin.namespace_object import BUNDLE
 from broker_core.server.admin.requests import broker_id, existing_cluster, node_of, topic_name
 
 _DAMAGES_MAX: Final = 100
@@ -71,7 +71,7 @@ async def lookup_topic(request: Request) -> Response:
 async def lookup_bundle(request: Request) -> Response:
     """The range of hashes that the topic's bundle has: there is one bundle, of all."""
     node_of(request).broker.namespaces.require(topic_name(request).namespace_name)
-    return text_answer("_".join(BUNDLES["boundaries"]))
+    return text_answer(BUNDLE)
 
 
 ROUTES = [

@@ -22,6 +22,9 @@ from broker_core.server.admin.policies import quota_answer
 BUNDLES: Final[dict[str, Any]] = {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}
 """Of the hashes of topics: one range, for one broker serves all."""
 
+BUNDLE: Final = "_".join(BUNDLES["boundaries"])
+"""The name of the one bundle."""
+
 _NOTHING: Final[dict[str, Any]] = {
     "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
     "allowed_clusters": [],

@@ -22,7 +22,7 @@ from broker_core.server.admin.answers import (
     json_answer,
     text_answer,
 )
-from broker_core.server.admin.namespace_object import BUNDLES, namespace_object, policies_asked_for
+from broker_core.server.admin.namespace_object import namespace_object, policies_asked_for
 from broker_core.server.admin.requests import (
     body,
     broker_of,
@@ -225,12 +225,6 @@ async def list_namespace_topics(request: Request) -> Response:
     return json_answer(broker_of(request).topics_of(namespace_name(request), known))
 
 
-async def get_bundles(request: Request) -> Response:
-    """The bundles of a namespace: one."""
-    broker_of(request).namespaces.require(namespace_name(request))
-    return json_answer(BUNDLES)
-
-
 async def unload_namespace(request: Request) -> Response:
     """Unload every topic of it that is loaded, stored or not."""
     broker, name = broker_of(request), namespace_name(request)
@@ -263,6 +257,5 @@ ROUTES = [
     Route(f"{_N}/property/{{key}}", get_property),
     Route(f"{_N}/property/{{key}}", remove_property, methods=["DELETE"]),
     Route(f"{_N}/property/{{key}}/{{value}}", set_property, methods=["PUT"]),
-    Route(f"{_N}/bundles", get_bundles),
     Route(f"{_N}/unload", unload_namespace, methods=["PUT"]),
 ]
