@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from broker_core.base.errors import NotAllowedError
+from broker_core.base.limits import PARTITIONS_MAX
 from broker_core.base.settings import Settings, SubscriptionTypeName
 
 FOREVER: Final = -1
@@ -25,7 +26,10 @@ FOREVER: Final = -1
 
 _MIB: Final = 1024 * 1024
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+COUNT_MAX: Final = 2**31 - 1
+"""The largest number, of whatever, that Pulsar's clients can write."""
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 _Limit = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
 
 QuotaPolicy = Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
@@ -70,15 +74,32 @@ class BacklogQuota(msgspec.Struct, frozen=True):
     policy: QuotaPolicy = "producer_request_hold"
 
 
+_TOPIC_TYPES: Final = "set topicType to partitioned or non-partitioned"
+
+
 class AutoTopicCreation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
     """What the first use of a topic creates."""
 
     allow_auto_topic_creation: bool
-    topic_type: Literal["partitioned", "non-partitioned"] | None = None
-    default_num_partitions: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
+    topic_type: str | None = None
+    default_num_partitions: int | None = None
 
     def check(self) -> None:
-        """NotAllowedError unless the partitions are named exactly where they mean something."""
+        """NotAllowedError unless the type is one, and the partitions are named exactly where they mean something.
+
+        Where nothing is created, nothing of it matters.
+        """
+        if not self.allow_auto_topic_creation:
+            return
+        if self.topic_type is None:
+            raise NotAllowedError("topics are to be created of no type", hint=_TOPIC_TYPES)
+        if self.topic_type not in ("partitioned", "non-partitioned"):
+            raise NotAllowedError(f"there is no topic type {self.topic_type[:80]!r}", hint=_TOPIC_TYPES)
+        if self.default_num_partitions is not None and not 1 <= self.default_num_partitions <= PARTITIONS_MAX:
+            raise NotAllowedError(
+                f"topics cannot have {self.default_num_partitions} partitions",
+                hint=f"set defaultNumPartitions to 1 to {PARTITIONS_MAX}",
+            )
         if self.topic_type == "partitioned" and self.default_num_partitions is None:
             raise NotAllowedError("partitioned topics were asked for without a number", hint="set defaultNumPartitions")
         if self.topic_type == "non-partitioned" and self.default_num_partitions is not None:
@@ -201,9 +222,9 @@ def _compound_changes(level: Policies) -> dict[str, Any]:
         changes["allow_auto_subscription_creation"] = subscriptions.allow_auto_subscription_creation
     if (topics := level.auto_topic_creation) is not None:
         changes["allow_auto_topic_creation"] = topics.allow_auto_topic_creation
-        if topics.topic_type is not None:
+        if topics.allow_auto_topic_creation and topics.topic_type is not None:
             changes["allow_auto_topic_creation_type"] = topics.topic_type
-        if topics.default_num_partitions is not None:
+        if topics.allow_auto_topic_creation and topics.default_num_partitions is not None:
             changes["default_num_partitions"] = topics.default_num_partitions
     if level.subscription_types_enabled:  # none at all would be of no use: as in Pulsar that is not set
         changes["subscription_types_enabled"] = level.subscription_types_enabled

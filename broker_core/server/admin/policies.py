@@ -24,6 +24,7 @@ from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import TopicName
 from broker_core.base.settings import Settings, SubscriptionTypeName
 from broker_core.broker.policies import (
+    COUNT_MAX,
     NO_POLICIES,
     AutoSubscriptionCreation,
     AutoTopicCreation,
@@ -194,8 +195,8 @@ class _Level:
         broker.namespaces.require(namespace_name(self.request))
         return broker.policies.of_namespace(namespace_name(self.request))
 
-    def change(self, status: int, **fields: object) -> Response:
-        """Set these fields; ``status`` is the answer if they contradict something."""
+    def change(self, **fields: object) -> Response:
+        """Set these fields; 412 if they contradict something."""
         broker = broker_of(self.request)
         policies = msgspec.structs.replace(self.read(), **fields)
         try:
@@ -204,7 +205,7 @@ class _Level:
             else:
                 broker.set_namespace_policies(namespace_name(self.request), policies)
         except NotAllowedError as error:
-            raise RefusedError(status, str(error)) from error
+            raise RefusedError(412, str(error)) from error
         return done()
 
     def settings(self) -> Settings:
@@ -226,22 +227,33 @@ def _check_stored(request: Request, unstored: bool = False) -> None:
         raise RefusedError(405, f"{topic_name(request)} is not persistent: the policy would not mean anything")
 
 
-def _value(content: bytes, policy: PolicyPath) -> object:
+def _value(content: bytes, policy: PolicyPath, name: str) -> object:
     """The body as a value of the policy; 400 if it is of another kind, ``bad_value`` if it is out of bounds."""
     try:
-        loose = decoded(content, policy.kind)
+        value = decoded(content, policy.kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadRequestError(f"the request body cannot be read: {error}") from error
-    if isinstance(loose, list):
-        loose = list(dict.fromkeys(loose))  # a set, to Pulsar
-    try:
-        return _as_field(policy.field, loose)
-    except msgspec.ValidationError as error:
-        raise RefusedError(policy.bad_value, f"{loose!r} cannot be set: {error}") from error
+    if isinstance(value, list):
+        return _as_field(policy.field, list(dict.fromkeys(value)))  # a set, to Pulsar
+    if policy.kind is int:
+        _check_count(value, name)
+    if isinstance(value, Retention | AutoTopicCreation):
+        try:
+            value.check()
+        except NotAllowedError as error:
+            raise RefusedError(policy.bad_value, str(error)) from error
+    return _as_field(policy.field, value)
+
+
+def _check_count(value: int, name: str) -> None:
+    if value < 0:
+        raise RefusedError(412, f"{name} cannot be {value}: it must be 0 or more")
+    if value > COUNT_MAX:
+        raise RefusedError(412, f"{name} cannot be {value}: it must be {COUNT_MAX} or less")
 
 
 def _as_field(field: str, value: object) -> object:
-    """``value`` with the bounds of the field checked; msgspec.ValidationError beyond them."""
+    """``value`` as the field has it."""
     return getattr(msgspec.convert({_ENCODED[field]: msgspec.to_builtins(value)}, Policies), field)
 
 
@@ -272,10 +284,11 @@ def _handlers(policy: PolicyPath) -> dict[str, Callable[[Request], Awaitable[Res
                 return await delete(request)
             raise BadRequestError("the request has no body; remove a policy with DELETE")
         _check_stored(request, policy.unstored)
-        return level.change(policy.bad_value, **{policy.field: _value(content, policy)})
+        name = policy.topic if level.of_topic else policy.namespace
+        return level.change(**{policy.field: _value(content, policy, name)})
 
     async def delete(request: Request) -> Response:
-        return _Level(request).change(policy.bad_value, **{policy.field: None})
+        return _Level(request).change(**{policy.field: None})
 
     return {"GET": get, "POST": post, "DELETE": delete}
 
@@ -296,18 +309,16 @@ async def set_topic_ttl(request: Request) -> Response:
     text = request.query_params.get("messageTTL")
     if text is None:
         return await remove_topic_ttl(request)
+    _Level(request).read()
     _check_stored(request)
     if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= _DIGITS_MAX):
         raise BadRequestError(f"{text[:80]!r} is not a number of seconds")
-    try:
-        value = _as_field("message_ttl_in_seconds", int(text))
-    except msgspec.ValidationError as error:
-        raise RefusedError(412, f"a message TTL of {text} s cannot be set: {error}") from error
-    return _Level(request).change(412, message_ttl_in_seconds=value)
+    _check_count(int(text), "messageTTL")
+    return _Level(request).change(message_ttl_in_seconds=int(text))
 
 
 async def remove_topic_ttl(request: Request) -> Response:
-    return _Level(request).change(412, message_ttl_in_seconds=None)
+    return _Level(request).change(message_ttl_in_seconds=None)
 
 
 class _QuotaBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -342,13 +353,13 @@ async def set_quota(request: Request) -> Response:
     quota = _quota(await request.body())
     quotas = dict(level.read().backlog_quota_map or {})  # as they are now, after the body has come
     quotas[kind] = quota  # type: ignore[index] # _quota_kind knows the two
-    return level.change(412, backlog_quota_map=quotas)
+    return level.change(backlog_quota_map=quotas)
 
 
 async def remove_quota(request: Request) -> Response:
     level, kind = _Level(request), _quota_kind(request)
     quotas = {name: quota for name, quota in (level.read().backlog_quota_map or {}).items() if name != kind}
-    return level.change(412, backlog_quota_map=quotas or None)
+    return level.change(backlog_quota_map=quotas or None)
 
 
 def _quota(content: bytes) -> BacklogQuota:
