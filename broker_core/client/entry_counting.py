@@ -8,13 +8,13 @@ entries come than are counted. Invariants: entries are counted in order, each on
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from broker_core.base.errors import ConnectionLostError, OperationTimeoutError, PulsarishError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
+from broker_core.client.arrival import Arrival
 from broker_core.client.connection import Connection
 from broker_core.client.network import Network
 from broker_core.client.retrying import retrying
@@ -38,9 +38,6 @@ ENTRIES_FIRST: Final = 10
 
 COUNTS_AT_ONCE: Final = 64
 """Of one call: each is a subscription for its time, and a query may read thousands of partitions."""
-
-QUIET_S: Final = 0.25
-"""After this long without an entry the broker is asked whether there are more."""
 
 
 class Span(NamedTuple):
@@ -85,7 +82,7 @@ class EntryCount:
         self._connection: Connection | None = None
         self._balance = 0  # permits that the broker has, in messages
         self._ahead = 0
-        self._arrival: asyncio.Future[None] | None = None
+        self._arrival = Arrival(network.loop)
 
     async def run(self) -> Counted:
         """Count, over reconnects; raises ChecksumMismatchError and the like for an entry that cannot be read."""
@@ -127,7 +124,7 @@ class EntryCount:
             while not self._has_ended():
                 before = len(self._sums)
                 self._give_permits()
-                if not await self._arrived():
+                if not await self._arrival.came():
                     await self._look_for_more(connection)
                 if len(self._sums) > before:
                     deadline = self._network.loop.time() + self._network.config.operation_timeout_s
@@ -154,18 +151,6 @@ class EntryCount:
             self._connection.send(flow(self._id, ahead - self._balance))
             self._balance = self._ahead = ahead
 
-    async def _arrived(self) -> bool:
-        """Wait a little for entries, or for the end of the reading."""
-        self._arrival = self._network.loop.create_future()
-        try:
-            async with asyncio.timeout(QUIET_S):
-                await self._arrival
-                return True
-        except TimeoutError:
-            return False
-        finally:
-            self._arrival = None
-
     async def _look_for_more(self, connection: Connection) -> None:
         last = read_position((await last_message_id(connection, self._id)).last_message_id)
         if last < self._next:
@@ -182,7 +167,7 @@ class EntryCount:
         else:
             self._note(position, body)
         if self._has_ended() or self._balance <= self._ahead // 2:
-            self._wake()
+            self._arrival.tell()
 
     def _has_ended(self) -> bool:
         return self._is_done or self._failure is not None
@@ -209,8 +194,4 @@ class EntryCount:
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
         self._failure = ConnectionLostError(f"a count of {self._topic} lost its broker: {reason.message}")
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._arrival is not None and not self._arrival.done():
-            self._arrival.set_result(None)
+        self._arrival.tell()

@@ -11,7 +11,6 @@ each has passed its checksum. Not owned: what trimmed data means, which is the c
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -23,6 +22,7 @@ from broker_core.base.errors import (
 )
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
+from broker_core.client.arrival import Arrival
 from broker_core.client.attachment import Attachment
 from broker_core.client.connection import Connection
 from broker_core.client.network import Network
@@ -50,9 +50,6 @@ top of what is expected, for a broker may ignore them."""
 BUFFER_BYTES_DEFAULT: Final = 32 * 1024 * 1024
 SHORT_BYTES_MAX: Final = 1024 * 1024
 """A range of so many bytes at most is short: opening a connection takes about as long as reading it."""
-
-QUIET_SECONDS: Final = 0.25
-"""After this long without an entry the broker is asked whether the range has any more."""
 
 
 class AsyncEntryReader:
@@ -94,7 +91,7 @@ class AsyncEntryReader:
         self._is_topped_up = False
         self._complete = end is not None and start >= end
         self._failure: PulsarishError | None = None
-        self._arrival: asyncio.Future[None] | None = None
+        self._arrival = Arrival(network.loop)
         self._port: Connection | None = None
         self._attachment = Attachment(network, topic, self, f"reading of {topic}", dedicated=True)
 
@@ -120,7 +117,7 @@ class AsyncEntryReader:
                 raise self._failure
             if self._complete:
                 return []
-            if not await self._arrived():
+            if not await self._arrival.came():
                 await self._look_for_more()
                 if not self._buffer and self._end is not None and self._network.loop.time() >= deadline:
                     raise self._stalled()
@@ -138,7 +135,7 @@ class AsyncEntryReader:
         self._network.open.discard(self)
         self._failure = self._failure or AlreadyClosedError(f"the reading of {self.topic} is closed")
         self._buffer = []
-        self._wake()
+        self._arrival.tell()
         self._let_go()
         await self._network.to_the_end(self._attachment.close())
 
@@ -170,7 +167,7 @@ class AsyncEntryReader:
 
     def given_up(self, failure: PulsarishError) -> None:
         self._failure = self._failure or failure
-        self._wake()
+        self._arrival.tell()
 
     def end_of_topic(self) -> None:
         """The range ends where it ends."""
@@ -191,7 +188,7 @@ class AsyncEntryReader:
         except PulsarishError as failure:
             self._failure = type(failure)(f"entry {position} of {self.topic}: {failure.message}", hint=failure.hint)
             self._let_go()
-            self._wake()
+            self._arrival.tell()
             return
         index, time_ms = (broker.index, broker.broker_timestamp) if broker is not None else (-1, -1)
         self._buffer.append(EntryRef(head.ledger, head.entry, entry, index, time_ms))
@@ -202,7 +199,7 @@ class AsyncEntryReader:
             self._finish()
         elif self._buffer_bytes >= self._buffer_bytes_max and self._port is not None:
             self._port.pause_reading()
-        self._wake()
+        self._arrival.tell()
 
     # ------------------------------------------------------------------------------------------ inside
 
@@ -217,32 +214,14 @@ class AsyncEntryReader:
             self._port.resume_reading()
         return entries
 
-    async def _arrived(self) -> bool:
-        """Wait a little for an entry, or for the end of the reading."""
-        self._arrival = self._network.loop.create_future()
-        try:
-            async with asyncio.timeout(QUIET_SECONDS):
-                await self._arrival
-                return True
-        except TimeoutError:
-            return False
-        finally:
-            self._arrival = None
-
-    def _wake(self) -> None:
-        if self._arrival is not None and not self._arrival.done():
-            self._arrival.set_result(None)
-
     async def _look_for_more(self) -> None:
         """It is quiet: either the range holds nothing more, or the permits that were asked for did not suffice."""
         connection = self._attachment.connection
         if connection is None:
             return
         asking = self._network.loop.create_task(last_message_id(connection, self._id))
-        arrival = self._arrival = self._network.loop.create_future()
         # Not the answer alone: entries that come before it may fill the buffer, and nothing is read then.
-        await asyncio.wait((asking, arrival), return_when=asyncio.FIRST_COMPLETED)
-        self._arrival = None
+        await self._arrival.came_or(asking)
         if not asking.done():
             asking.cancel()
             return
