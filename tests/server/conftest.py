@@ -11,7 +11,7 @@ import pytest
 
 from broker_core.testing.running_broker import RunningBroker
 from tests.apache_pulsar.start import ApachePulsar
-from tests.server.oracle import Both
+from tests.server.oracle import Both, Side
 
 _numbers = itertools.count()
 
@@ -27,8 +27,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 @pytest.fixture(scope="module")
 def both(broker: RunningBroker, apache_pulsar: ApachePulsar) -> Both:
     """Our broker and a real Pulsar, for the tests of a file, which make their namespace on both."""
-    urls = (broker.service_url, apache_pulsar.service_url)
-    return Both(broker.http_url, apache_pulsar.http_url, urls, f"public/o{uuid.uuid4().hex[:8]}")
+    ours = Side(broker.http_url, broker.service_url)
+    theirs = Side(apache_pulsar.http_url, apache_pulsar.service_url)
+    return Both(ours, theirs, f"public/o{uuid.uuid4().hex[:8]}")
 
 
 @pytest.fixture

@@ -10,10 +10,18 @@ from typing import Any, Final, NamedTuple
 
 import httpx
 
+from broker_core.client import Client
+
 PATIENCE_S: Final = 20.0
 """How long an Apache Pulsar on a busy machine may show what was there before a change."""
 
 TIMEOUT_S: Final = 120.0
+
+N: Final = "namespaces/{}"
+T: Final = "persistent/{}/t"
+Q: Final = "persistent/{}/q"
+NOTHING: Final = "persistent/{}/nothing"
+"""Paths of a test's own namespace: of itself, a topic, a topic with partitions, and one that is never made."""
 
 
 class Ask(NamedTuple):
@@ -27,13 +35,37 @@ class Ask(NamedTuple):
     media_type: str = "application/json"
 
 
+class Side(NamedTuple):
+    """Where one of the two brokers is."""
+
+    http_url: str
+    service_url: str
+
+    def admin(self) -> httpx.Client:
+        """A client of its admin REST; paths are those of an ``Ask``."""
+        return httpx.Client(base_url=f"{self.http_url}/admin/v2/", timeout=TIMEOUT_S)
+
+
 class Both(NamedTuple):
     """The two brokers, and the namespace that this test has on both."""
 
-    ours: str
-    theirs: str
-    service_urls: tuple[str, str]
+    ours: Side
+    theirs: Side
     namespace: str
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return self.ours, self.theirs
+
+    def fill(self) -> None:
+        """Send ten messages to the topic ``T`` of both, each an entry of its own."""
+        for side in self.sides:
+            with (
+                Client(side.service_url) as client,
+                client.create_producer(f"{self.namespace}/t", batching_enabled=False) as producer,
+            ):
+                for number in range(10):
+                    producer.send(b"%d" % number)
 
 
 def answer_to(broker: httpx.Client, ask: Ask, namespace: str) -> tuple[int, Any]:
@@ -68,7 +100,7 @@ def difference(ask: Ask, ours: tuple[int, Any], theirs: tuple[int, Any]) -> str:
 def compare(both: Both, asks: list[Ask], stricter: Collection[tuple[str, str]] = ()) -> list[str]:
     """What is not as it should be; answers to ``stricter`` may differ."""
     found: list[str] = []
-    with _admin(both.ours) as ours, _admin(both.theirs) as theirs:
+    with both.ours.admin() as ours, both.theirs.admin() as theirs:
         for ask in asks:
             expected = (ask.method, ask.path) in stricter
             # Where one difference has stayed there is something to mend, and the others need no long look.
@@ -78,10 +110,6 @@ def compare(both: Both, asks: list[Ask], stricter: Collection[tuple[str, str]] =
             if apart and not expected:
                 found.append(f"{ask.method} {ask.path} {ask.body or ''}: {apart}")
     return found
-
-
-def _admin(base: str) -> httpx.Client:
-    return httpx.Client(base_url=f"{base}/admin/v2/", timeout=TIMEOUT_S)
 
 
 def _difference_that_stays(

@@ -76,7 +76,7 @@ def name(topic: str, http: httpx.Client) -> str:
 def test_topics_that_are_not_stored_answer_as_pulsars(both: Both) -> None:
     """1.1.8, 7.10: subscriptions, statistics, limits, and what needs stored messages."""
     assert compare(both, [Ask("PUT", N), Ask("PUT", f"{Q}/partitions", "2")]) == []
-    with Client(both.service_urls[0]) as ours, Client(both.service_urls[1]) as theirs:
+    with Client(both.ours.service_url) as ours, Client(both.theirs.service_url) as theirs:
         for client in (ours, theirs):
             client.subscribe(f"non-persistent://{both.namespace}/t", "s", type="shared")
         assert compare(both, ASKS) == []

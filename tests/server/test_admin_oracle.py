@@ -12,16 +12,11 @@ from typing import Final
 import pytest
 
 from broker_core.base.names import NamespaceName
-from broker_core.client import Client
 from broker_core.client.admin import AdminApi
-from tests.server.oracle import Ask, Both, compare
+from tests.server.oracle import TIMEOUT_S, Ask, Both, N, Q, T, compare
 
 pytestmark = pytest.mark.pulsar
 
-
-N: Final = "namespaces/{}"
-T: Final = "persistent/{}/t"
-Q: Final = "persistent/{}/q"
 S: Final = f"{T}/subscription/s"
 
 QUOTA: Final = '{"limitSize":1000,"limitTime":-1,"policy":"producer_exception"}'
@@ -310,8 +305,8 @@ def test_policies_answer_as_pulsars(both: Both) -> None:
 def test_the_admin_client_takes_policies_back_on_both(both: Both) -> None:
     """1.1.5: a namespace that was given policies and left them to the broker again shows none, on any Pulsar."""
     wanted = {"deduplicationSnapshotInterval": 7, "messageTTL": 9, "backlogQuota": {"destination_storage": _QUOTA}}
-    for url in (both.ours, both.theirs):
-        with AdminApi(url, timeout_s=120) as admin:
+    for side in both.sides:
+        with AdminApi(side.http_url, timeout_s=TIMEOUT_S) as admin:
             name = NamespaceName.parse(f"{both.namespace}-client")
             admin.create_namespace(name)
             for policy, value in wanted.items():
@@ -323,10 +318,7 @@ def test_the_admin_client_takes_policies_back_on_both(both: Both) -> None:
 
 def test_subscriptions_answer_as_pulsars(both: Both) -> None:
     """1.4.6, 7.5, 7.15: creating, moving, peeking, statistics and the end of a topic."""
-    for url in both.service_urls:
-        with Client(url) as client, client.create_producer(f"{both.namespace}/t", batching_enabled=False) as producer:
-            for number in range(10):
-                producer.send(b"%d" % number)
+    both.fill()
     assert compare(both, SUBSCRIPTIONS) == []
 
 

@@ -9,14 +9,10 @@ import httpx
 import pytest
 
 from broker_core.client import Client
-from tests.server.oracle import Ask, Both, compare
+from tests.server.oracle import NOTHING, Ask, Both, N, Q, T, compare
 
 pytestmark = pytest.mark.pulsar
 
-N: Final = "namespaces/{}"
-T: Final = "persistent/{}/t"
-Q: Final = "persistent/{}/q"
-NOTHING: Final = "persistent/{}/nothing"
 FIRST: Final = '{"ledgerId":-1,"entryId":-1}'
 
 ANALYSIS: Final = (
@@ -168,10 +164,7 @@ def filled(both: Both) -> Both:
     """Ten messages in ``t``, none in ``empty``, three partitions of ``q``; a subscription ``s`` of each."""
     asks = [Ask("PUT", N), Ask("PUT", "persistent/{}/empty", "{}"), Ask("PUT", f"{Q}/partitions", "3")]
     assert compare(both, asks) == []
-    for url in both.service_urls:
-        with Client(url) as client, client.create_producer(f"{both.namespace}/t", batching_enabled=False) as producer:
-            for number in range(10):
-                producer.send(b"%d" % number)
+    both.fill()
     assert compare(both, [Ask("PUT", f"{topic}/subscription/s", '"earliest"') for topic in (T, Q)]) == []
     return both
 
@@ -190,8 +183,8 @@ def test_messages_say_of_themselves_what_pulsars_do(filled: Both) -> None:
     """1.5, 1.6, 5.1.3, 6.1.1: keys, times, batches and chunks are in the headers of a message that is looked at."""
     topic = f"{filled.namespace}/told"
     found = []
-    for base, url in _sides(filled):
-        with Client(url) as client:
+    for side in filled.sides:
+        with Client(side.service_url) as client:
             client.subscribe(topic, "s", type="shared").close()
             with client.create_producer(topic, name="plain", batching_enabled=False) as producer:
                 producer.send(b"0")
@@ -203,10 +196,9 @@ def test_messages_say_of_themselves_what_pulsars_do(filled: Both) -> None:
                 topic, name="chunks", chunking_enabled=True, batching_enabled=False, chunk_max_message_size=200
             ) as producer:
                 producer.send(b"4" * 400)
-        with httpx.Client(
-            base_url=f"{base}/admin/v2/persistent/{topic}/subscription/s/position/", timeout=120
-        ) as admin:
-            answers = [admin.get(str(number)) for number in range(1, 7)]
+        with side.admin() as admin:
+            looks = [f"persistent/{topic}/subscription/s/position/{number}" for number in range(1, 7)]
+            answers = [admin.get(look) for look in looks]
         assert {answer.status_code for answer in answers} == {200}
         found.append([_headers(answer) for answer in answers])
     assert found[0] == found[1]
@@ -236,7 +228,3 @@ def test_bundles_answer_as_pulsars(both: Both) -> None:
 def test_deleting_answers_as_pulsars(filled: Both) -> None:
     """7.1, 7.15: trimming, truncating, unloading, removing policies and subscriptions."""
     assert compare(filled, DELETING, STRICTER) == []
-
-
-def _sides(both: Both) -> list[tuple[str, str]]:
-    return list(zip((both.ours, both.theirs), both.service_urls, strict=True))

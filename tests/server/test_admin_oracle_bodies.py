@@ -10,12 +10,9 @@ from typing import Final
 
 import pytest
 
-from tests.server.oracle import Ask, Both, compare
+from tests.server.oracle import Ask, Both, N, T, compare
 
 pytestmark = pytest.mark.pulsar
-
-N: Final = "namespaces/{}"
-T: Final = "persistent/{}/t"
 
 UNKNOWN: Final = "persistent/{}/unknown/partitions"
 METADATA: Final = "application/vnd.partitioned-topic-metadata+json"

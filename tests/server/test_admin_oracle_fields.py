@@ -12,11 +12,10 @@ from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-import httpx
 import pytest
 
 from broker_core.client import Client
-from tests.server.oracle import TIMEOUT_S, Both
+from tests.server.oracle import Both, Side
 
 pytestmark = pytest.mark.pulsar
 
@@ -91,12 +90,12 @@ def lines_apart(path: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -
     ]
 
 
-def objects_of(url: str, service_url: str, namespace: str) -> dict[str, dict[str, str]]:
+def objects_of(side: Side, namespace: str) -> dict[str, dict[str, str]]:
     """The fields of all OBJECTS while topics of every kind are in use."""
-    with httpx.Client(base_url=f"{url}/admin/v2/", timeout=TIMEOUT_S) as http, ExitStack() as used:
+    with side.admin() as http, ExitStack() as used:
         http.put(f"namespaces/{namespace}")
         http.put(f"persistent/{namespace}/q/partitions", json=1)
-        client = used.enter_context(Client(service_url))
+        client = used.enter_context(Client(side.service_url))
         for topic in ("persistent://{}/t", "persistent://{}/q", "non-persistent://{}/n"):
             name = topic.format(namespace)
             used.enter_context(client.subscribe(name, "s", type="shared"))
@@ -110,8 +109,7 @@ def objects_of(url: str, service_url: str, namespace: str) -> dict[str, dict[str
 
 def test_objects_have_pulsars_fields(both: Both) -> None:
     """1.1.5, 7.15: names and types; what is apart is in the list with its reason, and the list holds nothing else."""
-    ours = objects_of(both.ours, both.service_urls[0], both.namespace)
-    theirs = objects_of(both.theirs, both.service_urls[1], both.namespace)
+    ours, theirs = (objects_of(side, both.namespace) for side in both.sides)
     found = [line for path in OBJECTS for line in lines_apart(path, ours[path], theirs[path])]
     assert [line for line in found if not any(fnmatchcase(line, listed) for listed in APART)] == []
     assert [listed for listed in APART if not any(fnmatchcase(line, listed) for line in found)] == []

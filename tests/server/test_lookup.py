@@ -60,5 +60,5 @@ def test_a_lookup_over_http_refuses_a_listener_too(broker: RunningBroker) -> Non
 def test_lookups_are_refused_with_pulsars_codes(both: Both) -> None:
     """1.1.5: the same requests to a real one."""
     for topic, listener, _code in (*REFUSED, (f"persistent://{T}", "", -1)):
-        ours, theirs = (refusal(url, topic, listener)[0] for url in both.service_urls)
+        ours, theirs = (refusal(side.service_url, topic, listener)[0] for side in both.sides)
         assert ours == theirs, (topic, listener)
