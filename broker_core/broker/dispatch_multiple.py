@@ -6,6 +6,9 @@ Every unacknowledged entry that was read is in exactly one place: with one consu
 is not due. Waiting entries go before new ones, lowest position first. Permits, pending acks, redelivery counts, the
 limits of unacknowledged messages and the order of work in one pass are here; who gets an entry is the subclass's
 (``_deal``).
+
+Consumers may hold very many entries. What all of them hold is taken back, or passed over, a thousand entries in a pass,
+and nothing is given out before that is done. So nobody sees it half done, whatever comes in between.
 Source: Pulsar docs, "Subscription types - Shared"; semantics 2.4, 3.3, 4.4, 6.2.
 """
 
@@ -14,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import groupby, repeat, takewhile
+from itertools import groupby, islice, repeat, takewhile
 from typing import Final
 
 from broker_core.base.invariants import invariant
@@ -40,6 +43,9 @@ _SHARE_OF_A_PASS: Final = 2
 """Entries that a pass reads for each consumer of a large crowd, where most of its cost is going from one to the other.
 With four an entry would cost less still, but nobody else would be served for twice as long."""
 
+_TIDIED_A_PASS: Final = 1000
+"""Entries that a pass takes back or passes over. Of a Key_Shared subscription they take some milliseconds."""
+
 _delivery_of_fields = partial(tuple.__new__, Delivery)
 
 
@@ -60,6 +66,8 @@ class MultipleConsumersDispatcher(ABC):
         self._owners: PositionMap[Consumer] = PositionMap()
         self._replay = PositionSet()
         self._redeliveries = RedeliveryCounter(enabled=settings.subscription_redelivery_tracker_enabled)
+        self._returning: dict[Consumer, None] = {}
+        self._passed_over: Position | None = None
         self._consumer_limit = settings.max_unacked_messages_per_consumer
         self._average_messages = 1.0
         self._woken = False
@@ -124,11 +132,7 @@ class MultipleConsumersDispatcher(ABC):
         """Their unacknowledged entries go to others, counted as redelivered (semantics 2.4.9)."""
         self._crowd.remove(leavers)
         self._left(leavers)
-        for consumer in leavers:
-            self._unacked.returned(consumer.pending.unacked)
-            self._take_back(consumer, consumer.pending.take_all())
-        self._unacked.settle()
-        self._passes.kick()
+        self._take_all_back(leavers)
 
     def close(self) -> None:
         self._passes.stop()
@@ -157,9 +161,12 @@ class MultipleConsumersDispatcher(ABC):
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
         """Take back what is pending at this consumer; ids that are not are ignored (semantics 4.4.1)."""
+        if positions is None:
+            self._take_all_back((consumer,))
+            return
         pending = consumer.pending
         before = pending.unacked
-        taken = pending.take_all() if positions is None else [p for p in positions if pending.remove(p)]
+        taken = [p for p in positions if pending.remove(p)]
         self._unacked.returned(before - pending.unacked)
         self._take_back(consumer, taken)
         self._unblock_if_room(consumer)
@@ -219,15 +226,46 @@ class MultipleConsumersDispatcher(ABC):
 
     def passed_over(self, mark_delete: Position) -> None:
         """What consumers hold or what waits of it is acknowledged for all (semantics 7.2)."""
-        for position, owner in [each for each in self._owners.items() if each[0] <= mark_delete]:
-            self.acked(owner, position, 0)
-        for position in list(takewhile(lambda each: each <= mark_delete, self._replay)):
-            self._drop(position)
         self._redeliveries.forget_through(mark_delete)  # wherever they waited
         if self._delayed is not None:
             self._delayed.passed_over(mark_delete)
-        self._unacked.settle()
+        self._passed_over = mark_delete
+        self._tidy_up()
         self._passes.kick()
+
+    def _take_all_back(self, consumers: Sequence[Consumer]) -> None:
+        """Take back all that is pending at ``consumers``, whether they have left or not."""
+        self._returning.update(dict.fromkeys(consumers))
+        self._tidy_up()
+        self._passes.kick()
+
+    def _tidy_up(self) -> None:
+        """Take back and pass over some of what has to be: all of it, as a rule."""
+        room = _TIDIED_A_PASS
+        while self._returning and room > 0:
+            consumer = next(iter(self._returning))
+            before = consumer.pending.unacked
+            taken = consumer.pending.take_first(room)
+            self._unacked.returned(before - consumer.pending.unacked)
+            self._take_back(consumer, taken)
+            room -= len(taken) + 1
+            if not consumer.pending:
+                del self._returning[consumer]
+                self._unblock_if_room(consumer)
+        if self._passed_over is not None and room > 0:
+            self._pass_some_over(self._passed_over, room)
+        self._unacked.settle()
+
+    def _pass_some_over(self, mark_delete: Position, most: int) -> None:
+        """Up to ``most`` entries of each kind: those that consumers hold, and those that wait."""
+        held = self._owners.first_through(mark_delete, most)
+        for position in held:
+            self.acked(self._owners[position], position, 0)
+        waiting = list(islice(takewhile(lambda each: each <= mark_delete, self._replay), most))
+        for position in waiting:
+            self._drop(position)
+        if len(held) < most and len(waiting) < most:
+            self._passed_over = None
 
     def _take_back(self, consumer: Consumer, positions: Iterable[Position]) -> None:
         for position in positions:
@@ -258,8 +296,11 @@ class MultipleConsumersDispatcher(ABC):
     # -- one pass (semantics 2.4.4)
 
     def _pass(self) -> bool:
-        """Read once and deal out; true if it is worth coming back."""
+        """Tidy up, or read once and deal out; true if it is worth coming back."""
         self._woken = False
+        if self._returning or self._passed_over is not None:
+            self._tidy_up()
+            return True
         self._pass_ms = self._context.clock.now_ms()
         if self.blocked:
             return False

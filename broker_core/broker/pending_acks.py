@@ -8,6 +8,7 @@ entries here and never negative (semantics I3.8).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
 from typing import TypeVar
 
 from broker_core.base.invariants import invariant
@@ -73,9 +74,9 @@ class PendingAcks:
         self.unacked -= gone
         return gone
 
-    def take_all(self) -> list[Position]:
-        """Empty it and return what was in it."""
-        positions = list(self._messages)
-        self._messages.clear()
-        self.unacked = 0
+    def take_first(self, most: int) -> list[Position]:
+        """Take out up to ``most`` entries, those that came first, and return them."""
+        positions = list(islice(self._messages, most))
+        for ledger, run in groupby(positions, lambda position: position.ledger):
+            self.unacked -= sum(self._messages.pop_all(ledger, [position.entry for position in run], 0))
         return positions

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any, Generic, TypeVar
 
-from broker_core.base.positions import Position
+from broker_core.base.positions import Position, positions_of
 
 V = TypeVar("V")
 
@@ -100,6 +100,22 @@ class PositionMap(Generic[V]):
             deque(map(values.pop, entries, repeat(None)), maxlen=0)
             if not values:
                 del self._ledgers[ledger]
+
+    def forget_through(self, position: Position) -> None:
+        """Take out everything up to and including ``position``."""
+        for ledger in [each for each in self._ledgers if each < position.ledger]:
+            del self._ledgers[ledger]
+        if position.ledger in self._ledgers:
+            self.forget_all(position.ledger, list(filter(position.entry.__ge__, self._ledgers[position.ledger])))
+
+    def first_through(self, position: Position, most: int) -> list[Position]:
+        """Up to ``most`` of those up to and including ``position``, those that came first."""
+        found: list[Position] = []
+        for ledger, values in self._ledgers.items():
+            if ledger <= position.ledger:
+                wanted = values if ledger < position.ledger else filter(position.entry.__ge__, values)
+                found += positions_of(ledger, list(islice(wanted, most - len(found))))
+        return found
 
     def values_at(self, positions: PositionMap[Any]) -> Iterator[V]:
         """The values of all ``positions``, which are in it."""

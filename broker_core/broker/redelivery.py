@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker_core.base.positions import Position
+from broker_core.broker.position_map import PositionMap
 
 
 class RedeliveryCounter:
@@ -19,28 +20,25 @@ class RedeliveryCounter:
     __slots__ = ("_counts", "_enabled")
 
     def __init__(self, *, enabled: bool = True) -> None:
-        self._counts: dict[Position, int] = {}
+        self._counts: PositionMap[int] = PositionMap()
         self._enabled = enabled
 
     def count(self, position: Position) -> int:
-        return self._counts.get(position, 0)
+        return self._counts.get(position) or 0
 
     def increment(self, position: Position) -> None:
         if self._enabled:
-            self._counts[position] = self._counts.get(position, 0) + 1
+            self._counts[position] = self.count(position) + 1
 
     def forget(self, position: Position) -> None:
-        self._counts.pop(position, None)
+        self._counts.pop(position)
 
     def forget_all(self, ledger: int, entries: Iterable[int]) -> None:
-        if self._counts:
-            for entry in entries:
-                self._counts.pop(Position(ledger, entry), None)
+        self._counts.forget_all(ledger, entries)
 
     def forget_through(self, position: Position) -> None:
         """Forget every entry up to and including ``position``."""
-        for each in [each for each in self._counts if each <= position]:
-            del self._counts[each]
+        self._counts.forget_through(position)
 
     def __len__(self) -> int:
         return len(self._counts)

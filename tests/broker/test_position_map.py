@@ -11,7 +11,7 @@ from broker_core.broker.position_map import PositionMap
 
 LEDGERS = st.integers(1, 3)
 ENTRIES = st.lists(st.integers(0, 9), min_size=1, max_size=6, unique=True)
-DOINGS = st.sampled_from(("set", "add", "pop", "put_all", "pop_all", "forget_all"))
+DOINGS = st.sampled_from(("set", "add", "pop", "put_all", "pop_all", "forget_all", "forget_through"))
 
 
 @given(st.lists(st.tuples(DOINGS, LEDGERS, ENTRIES, st.integers(1, 99)), max_size=40))
@@ -35,6 +35,13 @@ def test_it_holds_what_a_dictionary_of_positions_would(doings: list[tuple[str, i
             model.update(zip(positions, values, strict=True))
         elif doing == "pop_all":
             assert found.pop_all(ledger, entries, -1) == [model.pop(position, -1) for position in positions]
+        elif doing == "forget_through":
+            through = [position for position in model if position <= first]
+            assert sorted(found.first_through(first, 1 << 30)) == sorted(through)
+            assert found.first_through(first, value) == found.first_through(first, 1 << 30)[:value]
+            found.forget_through(first)
+            for position in through:
+                del model[position]
         else:
             found.forget_all(ledger, entries)
             for position in positions:
