@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from broker_core.base.clock import Clock
+from broker_core.base.private_files import NotAFileError
 from broker_core.base.settings import Settings
 from broker_core.storage import layout
 from broker_core.storage.commit import GroupCommit
@@ -37,13 +38,27 @@ class StoreContext:
     indexes: IndexCache = field(default_factory=IndexCache)
     ledgers_missing: set[int] = field(default_factory=set)
 
+    def lost_without_file(self, row: LedgerRow, error: OSError) -> LedgerRow | None:
+        """``lost_ledger`` if ``error``, the answer to opening its file, says that there is none: no such name, or a
+        pipe, a link, a folder. That is its topic's loss. None: the disk refused, which concerns all."""
+        if isinstance(error, FileNotFoundError):
+            return self.lost_ledger(row, "is missing")
+        if isinstance(error, NotAFileError):
+            return self.lost_ledger(row, f"cannot be read: {error.strerror}")
+        return None
+
     def lost_ledger(self, row: LedgerRow, why: str) -> LedgerRow:
         """Register that nothing is left of a ledger, and tell what is known of it: never written to the catalogue, for
         the file may be restored."""
         self.ledgers_missing.add(row.id)
-        if row.state == LEDGER_OPEN:
-            newest = self.marks.find(row.id, file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms))
-            newest = newest or least_synced(row)
-            row = row._replace(next_index=newest.b, entries=newest.a, footer_offset=newest.c)
+        row = self.known_of_lost(row)
         self.quarantine.note_missing(row, layout.ledger_path(self.directory, row.id), why)
         return row
+
+    def known_of_lost(self, row: LedgerRow) -> LedgerRow:
+        """The row of a ledger whose file is lost, as far as it is known without the file."""
+        if row.state != LEDGER_OPEN:
+            return row
+        newest = self.marks.find(row.id, file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms))
+        newest = newest or least_synced(row)
+        return row._replace(next_index=newest.b, entries=newest.a, footer_offset=newest.c)

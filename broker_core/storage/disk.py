@@ -19,7 +19,7 @@ from contextlib import closing, suppress
 from typing import Final, NamedTuple, Protocol
 
 from broker_core.base.errors import DataDirLockedError, DiskFailedError
-from broker_core.base.private_files import DIRECTORY_MODE, private_opener
+from broker_core.base.private_files import DIRECTORY_MODE, NotAFileError, private_opener
 
 _BUFFERS_PER_CALL: Final = 1024
 """IOV_MAX of Linux: more buffers in one ``pwritev`` are an error."""
@@ -89,7 +89,9 @@ class Disk(Protocol):
         """Open an existing file for reading."""
         ...
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Whether the name is taken, by whatever it is."""
+        ...
 
     def size(self, path: str) -> int:
         """Of a file; -1 if there is none."""
@@ -97,6 +99,10 @@ class Disk(Protocol):
 
     def list_dir(self, directory: str) -> list[str]:
         """The names in a directory, sorted."""
+        ...
+
+    def list_files(self, directory: str) -> list[str]:
+        """The names of regular files in a directory, sorted."""
         ...
 
     def mkdir(self, path: str) -> None:
@@ -232,7 +238,7 @@ class RealDisk:
                 self._reserve.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+        return os.path.lexists(path)
 
     def size(self, path: str) -> int:
         try:
@@ -242,6 +248,10 @@ class RealDisk:
 
     def list_dir(self, directory: str) -> list[str]:
         return sorted(os.listdir(directory))
+
+    def list_files(self, directory: str) -> list[str]:
+        with os.scandir(directory) as found:
+            return sorted(each.name for each in found if each.is_file(follow_symlinks=False))
 
     def mkdir(self, path: str) -> None:
         if os.path.isdir(path):
@@ -290,6 +300,11 @@ class RealDisk:
 def _close_all(reserve: list[int], directories: dict[str, int]) -> None:
     for fd in (*reserve, *directories.values()):
         os.close(fd)
+
+
+def no_file(error: OSError) -> bool:
+    """Whether opening a file failed for there is none: no such name, or something else has it. The disk is well."""
+    return isinstance(error, (FileNotFoundError, NotAFileError))
 
 
 def disk_failed(error: OSError) -> DiskFailedError:

@@ -18,6 +18,7 @@ from broker_core.base.errors import CorruptEntryError
 from broker_core.base.positions import POSITION_EARLIEST, Position, positions_of
 from broker_core.storage import layout
 from broker_core.storage.context import StoreContext
+from broker_core.storage.disk import no_file
 from broker_core.storage.ledger_index import DAMAGED, LedgerIndex, decode_footer
 from broker_core.storage.metadata import LEDGER_CLOSED, LedgerRow
 from broker_core.storage.records import (
@@ -297,8 +298,9 @@ class Ledger:
 
     def _not_given(self, entry: int, error: OSError) -> UnreadableEntryError:
         """What the disk said; a file that is not there is lost, anything else may be better another time."""
-        refused = not isinstance(error, FileNotFoundError)
-        return self._unreadable(entry, f"cannot be read ({error.strerror or error})", refused=refused)
+        if self.row.state == LEDGER_CLOSED:
+            self.missing = self._context.lost_without_file(self.row, error) is not None
+        return self._unreadable(entry, f"cannot be read ({error.strerror or error})", refused=not no_file(error))
 
     def _unreadable(self, entry: int, why: str, *, refused: bool = False) -> UnreadableEntryError:
         position = through = Position(self.id, entry)
@@ -315,14 +317,18 @@ class Ledger:
 
 
 def unlink_ledger(context: StoreContext, row: LedgerRow) -> bool:
-    """Remove the file of a ledger, on any thread. False if it was left, for it is another ledger's; OSError as the
-    disk raises it."""
+    """Remove the file of a ledger, on any thread. False if what has its name was left, for it is another ledger's or no
+    file at all; OSError as the disk raises it."""
     path = layout.ledger_path(context.directory, row.id)
-    if not context.disk.exists(path):
-        return True
-    with closing(context.disk.open_read_only(path)) as file:
-        header = FileHeader.decode(file.read(0, FILE_HEADER_BYTES))
-    if header is not None and header[:4] != (KIND_LEDGER, row.id, row.topic_id, row.created_ms):
+    try:
+        with closing(context.disk.open_read_only(path)) as file:
+            header = FileHeader.decode(file.read(0, FILE_HEADER_BYTES))
+    except OSError as e:
+        if no_file(e):
+            return isinstance(e, FileNotFoundError)
+        raise
+    unlike = header is None and row.id in context.ledgers_missing  # nothing in it was of this ledger
+    if unlike or (header is not None and header[:4] != (KIND_LEDGER, row.id, row.topic_id, row.created_ms)):
         return False
     context.disk.unlink(path)
     return True
@@ -331,14 +337,17 @@ def unlink_ledger(context: StoreContext, row: LedgerRow) -> bool:
 def remove_ledgers(context: StoreContext, ledgers: list[Ledger]) -> None:
     """Remove the files of ledgers whose rows are LEDGER_DELETING, then the rows. In the background, crash-proof."""
 
+    left: list[Ledger] = []
+
     def unlink() -> None:
-        for ledger in ledgers:
-            unlink_ledger(context, ledger.row)
+        left.extend(ledger for ledger in ledgers if not unlink_ledger(context, ledger.row))
         context.disk.sync_dir(layout.ledgers_dir(context.directory))
 
     def forget() -> None:
         for ledger in ledgers:
             context.commits.forget(ledger.path)
+        for ledger in left:
+            context.quarantine.note_unknown(ledger.path)
         context.metadata.forget_ledgers([ledger.id for ledger in ledgers])
 
     for ledger in ledgers:

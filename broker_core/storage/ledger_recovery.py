@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from broker_core.base.invariants import invariant
-from broker_core.base.private_files import NotAFileError
 from broker_core.storage import layout
 from broker_core.storage.context import StoreContext
 from broker_core.storage.disk import TOO_MANY_FILES, File, disk_failed, write_fully
@@ -60,9 +59,9 @@ class LedgerRecovery:
             Exception: whatever else stopped ``run``: the ledger is as it was before, and may be recovered again.
         """
         context, row, scanned = self._context, self._row, self._scanned
-        if isinstance(self._error, NotAFileError):
-            return context.lost_ledger(row, f"cannot be read: {self._error.strerror}")
         if isinstance(self._error, OSError) and self._error.errno not in TOO_MANY_FILES:
+            if (lost := context.lost_without_file(row, self._error)) is not None:
+                return lost
             error = disk_failed(self._error)
             context.commits.fail(error)
             raise error from self._error

@@ -27,22 +27,14 @@ from broker_core.storage.context import StoreContext
 from broker_core.storage.cursors import CursorStore
 from broker_core.storage.disk import Disk, Lock, Space, disk_failed, write_fully
 from broker_core.storage.handles import HandlePool
-from broker_core.storage.ledger import Ledger, unlink_ledger
+from broker_core.storage.ledger import Ledger
+from broker_core.storage.ledger_cleanup import clean_up_ledgers
 from broker_core.storage.ledger_recovery import LedgerRecovery, TopicRecovery
 from broker_core.storage.mark_copies import MarkCopies, cursor_log_key
-from broker_core.storage.metadata import (
-    LEDGER_CLOSED,
-    LEDGER_CREATING,
-    LEDGER_DELETING,
-    LEDGER_OPEN,
-    LedgerRow,
-    Metadata,
-)
+from broker_core.storage.metadata import LEDGER_OPEN, LedgerRow, Metadata
 from broker_core.storage.page_cache import PageCache
 from broker_core.storage.quarantine import Quarantine
-from broker_core.storage.records import FILE_HEADER_BYTES, KIND_LEDGER, TAG_MARK, file_seed
 from broker_core.storage.report import Damage, RecoveryReport
-from broker_core.storage.scan import Gap, walk
 from broker_core.storage.tail_cache import TailCache
 from broker_core.storage.topic_log import TopicLog
 
@@ -74,7 +66,7 @@ class Store:
         self.metadata: Final = context.metadata
         self.commits: Final = context.commits
         self.recovery: Final = context.quarantine.report
-        self._clean_up_ledgers()
+        clean_up_ledgers(context)
         self.cursors: Final = CursorStore(context, context.metadata.number(STORE_CREATED))
         self.buckets: Final = BucketStore(context)
         self._keep_copies()
@@ -172,7 +164,7 @@ class Store:
             recovery.run()
             row = recovery.finish()
         if row.id in self._context.ledgers_missing:
-            return Ledger(self._context, self._context.lost_ledger(row, "is missing"))
+            return Ledger(self._context, self._context.known_of_lost(row))
         ledger = Ledger(self._context, row)
         if self._context.disk.size(ledger.path) != row.size_bytes:
             ledger.find_damage()
@@ -225,87 +217,10 @@ class Store:
 
     # -- opening and closing
 
-    def _clean_up_ledgers(self) -> None:
-        """Finish what a crash interrupted: ledgers half made or half deleted. Compare catalogue and directory."""
-        context = self._context
-        try:
-            names = context.disk.list_dir(layout.ledgers_dir(context.directory))
-        except OSError as e:
-            raise disk_failed(e) from e
-        found = {number for number in map(layout.parse_number, names) if number is not None}
-        rows = context.metadata.all_ledgers()
-        unknown = found - {row.id for row in rows}
-        self._refuse_old_catalogue(unknown)
-        made = self._made([row for row in rows if row.state == LEDGER_CREATING and row.id in found])
-        for ledger in made:
-            context.metadata.open_ledger(ledger)
-        gone = [row for row in rows if row.state in (LEDGER_CREATING, LEDGER_DELETING) and row.id not in made]
-        self._unlink_ledgers([row for row in gone if row.id in found])
-        if gone:
-            context.metadata.forget_ledgers([row.id for row in gone])
-        for row in rows:
-            if row.id not in found and row.state in (LEDGER_OPEN, LEDGER_CLOSED):
-                context.lost_ledger(row, "is missing")
-            elif row.lost:
-                path = layout.ledger_path(context.directory, row.id)
-                what = f"{row.lost} of its {row.entries} entries were lost before it was closed"
-                context.quarantine.note_found(path, what, row.topic_id)
-        for ledger in sorted(unknown):
-            context.quarantine.note_unknown(layout.ledger_path(context.directory, ledger))
-
-    def _made(self, rows: list[LedgerRow]) -> set[int]:
-        """Of ledgers that the catalogue knows as being made those that were synced, by id.
-
-        A commit mark is written when everything of its group, and of all before, is synced. So it vouches for the
-        topic's ledgers before its own as well: one that was filled and closed by its first group has no mark.
-        """
-        newest: dict[int, int] = {}
-        for row in sorted(rows, key=lambda row: row.id):
-            if self._was_synced(row):
-                newest[row.topic_id] = row.id
-        return {row.id for row in rows if row.id <= newest.get(row.topic_id, -1)}
-
-    def _was_synced(self, row: LedgerRow) -> bool:
-        """Whether the ledger, which the catalogue knows as being made, has a commit mark: its first group was synced,
-        and only the catalogue does not know it yet. (If it was told, the catalogue has lost that.)"""
-        path = layout.ledger_path(self._context.directory, row.id)
-        seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
-        try:
-            with closing(self._context.disk.open_read_only(path)) as file:
-                size = file.size()
-                found = walk(file, seed, min(FILE_HEADER_BYTES, size), size)
-                return any(not isinstance(each, Gap) and each[1].tag == TAG_MARK for each in found)
-        except OSError as e:
-            raise disk_failed(e) from e
-
     def _keep_copies(self) -> None:
         """Of the copies of marks those that are still needed: of open ledgers, and of the current cursor log."""
         open_ledgers = {row.id for row in self.metadata.all_ledgers() if row.state == LEDGER_OPEN}
         self._context.marks.keep_only(open_ledgers | {cursor_log_key(self.cursors.log_number)})
-
-    def _refuse_old_catalogue(self, unknown: set[int]) -> None:
-        """Ledgers that the catalogue has yet to give out: it was restored or lost its newest changes."""
-        newer = sorted(ledger for ledger in unknown if ledger >= self.metadata.number("ledgers", 1))
-        if newer:
-            path = layout.ledger_path(self._context.directory, newer[-1])
-            raise DataFormatError(
-                f"the catalogue meta.db is older than the data: it knows nothing of {path}",
-                hint="restore the newest meta.db and meta.db-wal; if there are none, move the newer ledger files away",
-            )
-
-    def _unlink_ledgers(self, rows: list[LedgerRow]) -> None:
-        """Ledgers being made (nothing in them was ever confirmed) or being deleted."""
-        if not rows:
-            return
-        context = self._context
-        try:
-            for row in rows:
-                if not unlink_ledger(context, row):
-                    path = layout.ledger_path(context.directory, row.id)
-                    context.quarantine.note_unknown(path)
-            context.disk.sync_dir(layout.ledgers_dir(context.directory))
-        except OSError as e:
-            raise disk_failed(e) from e
 
     def close(self) -> None:
         """Make everything durable, close all ledgers, release the lock. No job may be in flight.

@@ -32,6 +32,7 @@ from typing import Final, Literal, NamedTuple
 
 from broker_core.base.errors import DataDirLockedError
 from broker_core.base.invariants import invariant
+from broker_core.base.private_files import NotAFileError
 from broker_core.storage.disk import Space
 
 SECTOR_BYTES: Final = 512
@@ -220,8 +221,10 @@ class SimDisk:
                 raise _os_error(errno.ENOENT, path)
             node = _Node()
             self._rename_to(path, node)
+        if node is None and path in self._names:
+            raise NotAFileError(errno.EINVAL, f"{path} is a folder instead of a file, and was not opened")
         if node is None:
-            raise _os_error(errno.EISDIR if path in self._names else errno.ENOENT, path)
+            raise _os_error(errno.ENOENT, path)
         return _SimFile(self, path, node)
 
     def open_read_only(self, path: str) -> _SimFile:
@@ -239,6 +242,9 @@ class SimDisk:
         if not self._is_directory(directory):
             raise _os_error(errno.ENOENT, directory)
         return sorted(path[len(directory) + 1 :] for path in self._names if _parent(path) == directory)
+
+    def list_files(self, directory: str) -> list[str]:
+        return [name for name in self.list_dir(directory) if self._names[f"{directory}/{name}"] is not None]
 
     def mkdir(self, path: str) -> None:
         if self._is_directory(path):

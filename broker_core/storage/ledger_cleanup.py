@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares the catalogue with the folder of ledgers when a store is opened, and finishes what a crash interrupted.
+
+Owns what becomes of ledgers that were half made or half deleted. A file is removed only if the catalogue knows it as
+one of these and nothing else vouches for it: neither a commit mark in it nor the copy of one, nor a header that names
+another ledger. Whatever is no regular file is left alone. Must not know of topics that are in use.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from broker_core.base.errors import DataFormatError
+from broker_core.storage import layout
+from broker_core.storage.context import StoreContext
+from broker_core.storage.disk import disk_failed, no_file
+from broker_core.storage.ledger import unlink_ledger
+from broker_core.storage.metadata import (
+    LEDGER_CREATING,
+    LEDGER_DELETING,
+    LedgerRow,
+)
+from broker_core.storage.records import FILE_HEADER_BYTES, KIND_LEDGER, TAG_MARK, file_seed
+from broker_core.storage.scan import Gap, walk
+
+
+def clean_up_ledgers(context: StoreContext) -> None:
+    """DataFormatError: the catalogue is older than the ledgers. DiskFailedError: the disk refused."""
+    folder = layout.ledgers_dir(context.directory)
+    try:
+        names, files = context.disk.list_dir(folder), context.disk.list_files(folder)
+    except OSError as e:
+        raise disk_failed(e) from e
+    there, whole = _numbers(names), _numbers(files)
+    rows = context.metadata.all_ledgers()
+    unknown = there - {row.id for row in rows}
+    _refuse_old_catalogue(context, unknown)
+    made = _made(context, [row for row in rows if row.state == LEDGER_CREATING])
+    for ledger in made:
+        context.metadata.open_ledger(ledger)
+    gone = [row for row in rows if row.state in (LEDGER_CREATING, LEDGER_DELETING) and row.id not in made]
+    _unlink_ledgers(context, [row for row in gone if row.id in there])
+    if gone:
+        context.metadata.forget_ledgers([row.id for row in gone])
+    for row in context.metadata.all_ledgers():
+        _note_lost(context, row, is_file=row.id in whole)
+    for ledger in sorted(unknown):
+        context.quarantine.note_unknown(layout.ledger_path(context.directory, ledger))
+
+
+def _numbers(names: list[str]) -> set[int]:
+    return {number for number in map(layout.parse_number, names) if number is not None}
+
+
+def _refuse_old_catalogue(context: StoreContext, unknown: set[int]) -> None:
+    """Ledgers that the catalogue has yet to give out: it was restored or lost its newest changes."""
+    newer = sorted(ledger for ledger in unknown if ledger >= context.metadata.number("ledgers", 1))
+    if newer:
+        path = layout.ledger_path(context.directory, newer[-1])
+        raise DataFormatError(
+            f"the catalogue meta.db is older than the data: it knows nothing of {path}",
+            hint="restore the newest meta.db and meta.db-wal; if there are none, move the newer ledger files away",
+        )
+
+
+def _made(context: StoreContext, rows: list[LedgerRow]) -> set[int]:
+    """Of ledgers that the catalogue knows as being made those that were synced, by id.
+
+    A commit mark is written when everything of its group, and of all before, is synced. So it vouches for the
+    topic's ledgers before its own as well: one that was filled and closed by its first group has no mark.
+    """
+    newest: dict[int, int] = {}
+    for row in sorted(rows, key=lambda row: row.id):
+        if _was_synced(context, row):
+            newest[row.topic_id] = row.id
+    return {row.id for row in rows if row.id <= newest.get(row.topic_id, -1)}
+
+
+def _was_synced(context: StoreContext, row: LedgerRow) -> bool:
+    """Whether a commit mark, or its copy, says that the first group of a ledger that is being made was synced.
+
+    Then only the catalogue does not know it yet. (If it was told, the catalogue has lost that.)
+    """
+    seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
+    if context.marks.find(row.id, seed) is not None:
+        return True
+    try:
+        with closing(context.disk.open_read_only(layout.ledger_path(context.directory, row.id))) as file:
+            size = file.size()
+            found = walk(file, seed, min(FILE_HEADER_BYTES, size), size)
+            return any(not isinstance(each, Gap) and each[1].tag == TAG_MARK for each in found)
+    except OSError as e:
+        if no_file(e):
+            return False
+        raise disk_failed(e) from e
+
+
+def _note_lost(context: StoreContext, row: LedgerRow, *, is_file: bool) -> None:
+    """Register what is known to be lost of a ledger that has, or should have, entries."""
+    path = layout.ledger_path(context.directory, row.id)
+    if not is_file:
+        try:
+            context.disk.open_read_only(path).close()
+        except OSError as e:
+            if context.lost_without_file(row, e) is None:
+                raise disk_failed(e) from e
+    elif row.lost:
+        what = f"{row.lost} of its {row.entries} entries were lost before it was closed"
+        context.quarantine.note_found(path, what, row.topic_id)
+
+
+def _unlink_ledgers(context: StoreContext, rows: list[LedgerRow]) -> None:
+    """Ledgers being made (nothing in them was ever confirmed) or being deleted."""
+    if not rows:
+        return
+    try:
+        for row in rows:
+            if not unlink_ledger(context, row):
+                context.quarantine.note_unknown(layout.ledger_path(context.directory, row.id))
+        context.disk.sync_dir(layout.ledgers_dir(context.directory))
+    except OSError as e:
+        raise disk_failed(e) from e
