@@ -116,9 +116,7 @@ class BrokerServer:
             budget.committed()
             broker.upkeep.group_committed()
 
-        self._commits = CommitDriver(
-            self._store.commits, syncs_later=settings.durability == "async", on_committed=committed
-        )
+        self._commits = CommitDriver(self._store.commits, on_second=self._store.sync_due, on_committed=committed)
         self.node.service_url = f"pulsar://{_authority(host)}:{await self.endpoint.bind(host, port)}"
         self.node.http_url = f"http://{_authority(host)}:{await self.http.bind(host, http_port)}"
         self._commits.start()

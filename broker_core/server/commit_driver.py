@@ -24,16 +24,19 @@ from broker_core.storage.commit import CommitJob, GroupCommit
 _log = logging.getLogger(__name__)
 
 _SYNC_SECONDS: Final = 1.0
-"""With ``durability=async``: how long written bytes may wait for their sync."""
+"""How long bytes may wait for their sync for which no answer stands: those of ``durability=async``, second copies."""
 
 
 class CommitDriver:
     """Drives one GroupCommit from one event loop. Everything but ``_work`` belongs to the loop's thread."""
 
-    def __init__(self, commits: GroupCommit, *, syncs_later: bool, on_committed: Callable[[], None]) -> None:
-        """``syncs_later``: the store has ``durability=async``. ``on_committed`` is called after each group."""
+    def __init__(
+        self, commits: GroupCommit, *, on_second: Callable[[], None], on_committed: Callable[[], None]
+    ) -> None:
+        """``on_second`` is called once a second, to ask for the syncs that are due, ``on_committed`` after each
+        group."""
         self._commits = commits
-        self._syncs_later = syncs_later
+        self._on_second = on_second
         self._on_committed = on_committed
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[CommitJob | None] = queue.SimpleQueue()
@@ -50,8 +53,7 @@ class CommitDriver:
         self._commits.on_pending = self._pending
         if self._commits.pending:
             self._pending()
-        if self._syncs_later:
-            self._sync_timer = self._loop.call_later(_SYNC_SECONDS, self._sync_due)
+        self._sync_timer = self._loop.call_later(_SYNC_SECONDS, self._sync_due)
 
     async def drain(self) -> None:
         """Return when nothing is pending or in flight, or when the store has failed."""
@@ -105,5 +107,5 @@ class CommitDriver:
         self._on_committed()
 
     def _sync_due(self) -> None:
-        self._commits.sync_due()
+        self._on_second()
         self._sync_timer = self._loop.call_later(_SYNC_SECONDS, self._sync_due)

@@ -320,6 +320,15 @@ class CatalogueFile:
         self._journal.begin(self._number, _PAGE_BYTES, page_sums(self._pages(), _PAGE_BYTES))
         self._log_pages = 0
 
+    @property
+    def unsynced(self) -> bool:
+        """Whether transactions are durable in SQLite's log only, and not yet in the journal."""
+        return self._journal.unsynced
+
+    def sync_journal(self) -> None:
+        """On the worker: make the journal durable as well. OSError as the disk raises it."""
+        self._journal.sync()
+
     def problems(self) -> list[str]:
         """A thorough look, for the doctor: damage of the file, and rows that contradict each other."""
         with _translated():

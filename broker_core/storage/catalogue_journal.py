@@ -7,7 +7,8 @@ page of it, and every transaction since, with its number. Whoever opens the cata
 damage, and transactions that SQLite has lost are read from here.
 
 A new file takes the place of the old one after each merge and before the next transaction, synced; the transactions are
-written behind SQLite's own sync and not synced here, so that this file never knows of one that is not durable.
+written behind SQLite's own sync and synced here up to a second later, so that this file never knows of one that is not
+durable, and none waits for it.
 Knows neither SQL nor what a transaction means.
 """
 
@@ -120,11 +121,17 @@ def page_sums(file: File, page_bytes: int) -> array[int]:
 
 
 class CatalogueJournal:
-    """The writing side. ``base``: the transaction that the pages hold, -1 before the file is begun or resumed."""
+    """The writing side.
+
+    Attributes:
+        base: The transaction that the pages hold, -1 before the file is begun or resumed.
+        unsynced: Whether transactions were written since the file was last synced.
+    """
 
     def __init__(self, disk: Disk, path: str) -> None:
         self.path: Final = path
         self.base = -1
+        self.unsynced = False
         self._disk = disk
         self._file: File | None = None
         self._seed = 0
@@ -155,6 +162,7 @@ class CatalogueJournal:
         self._disk.sync_dir(self.path.rpartition("/")[0])
         self._end = len(data)
         self.base = base
+        self.unsynced = False
 
     def append(self, number: int, change: bytes) -> None:
         """Transaction ``number`` is durable in SQLite's log."""
@@ -162,6 +170,13 @@ class CatalogueJournal:
             record = encode_record(self._seed, self._end, TAG_CHANGE, 0, (number, 0, 0), change)
             write_fully(self._file, self._end, [record])
             self._end += len(record)
+            self.unsynced = True
+
+    def sync(self) -> None:
+        """Make the transactions durable here too. OSError as the disk raises it."""
+        if self._file is not None:
+            self._file.sync()
+            self.unsynced = False
 
     def close(self) -> None:
         if self._file is not None:

@@ -3,8 +3,8 @@
 
 A log that is cut off loses its marks with its end, and what is left looks like the remains of a crash. The copy lies
 elsewhere: it says how far the log was synced and, of a ledger, how many entries it held then. It is written with the
-mark, after the sync of the group that it covers, and not synced itself; so after a power loss it may be of an older
-group, and never of one that was not synced.
+mark, after the sync of the group that it covers, and synced up to a second later; so after a power loss it may be of an
+older group, and never of one that was not synced.
 
 A slot has 64 bytes: key i64, offset of the mark i64, the mark, CRC32C of all that. The key is a ledger id, or -1 minus
 the number of a cursor log. What the mark says is believed only if it was made for that file (``decode_head``). A slot
@@ -30,7 +30,12 @@ def cursor_log_key(number: int) -> int:
 
 
 class MarkCopies:
-    """The copies of one store. ``write`` belongs to the commit worker, everything else to the thread of the rest."""
+    """The copies of one store. ``write`` and ``sync`` belong to the commit worker, everything else to the thread of the
+    rest.
+
+    Attributes:
+        unsynced: Whether something was written since the last ``sync``.
+    """
 
     def __init__(self, disk: Disk, path: str) -> None:
         """Open the file and read it, if there is one. OSError as the disk raises it."""
@@ -41,6 +46,7 @@ class MarkCopies:
         self._slots: dict[int, int] = {}
         self._free: list[int] = []
         self._count = 0
+        self.unsynced = False
         if disk.exists(path):
             self._read()
 
@@ -95,11 +101,13 @@ class MarkCopies:
         if self._file is None:
             self._file = self._disk.open(self._path)
         write_fully(self._file, offset, [data])
+        self.unsynced = True
 
     def sync(self) -> None:
-        """Make the copies durable: at an orderly stop, while no job is in flight. OSError as the disk raises it."""
+        """Make the copies durable, on the worker, or while no job is in flight. OSError as the disk raises it."""
         if self._file is not None:
             self._file.sync()
+            self.unsynced = False
 
     def close(self) -> None:
         if self._file is not None:

@@ -147,6 +147,15 @@ class Metadata:
         changes, self._changes = self._changes, []
         return partial(self._file.apply, changes) if changes else None
 
+    @property
+    def copy_unsynced(self) -> bool:
+        """Whether changes that are durable are not yet durable a second time (``sync_copy``)."""
+        return self._file.unsynced
+
+    def sync_copy(self) -> None:
+        """What the worker calls to make the second copy of the newest changes durable. OSError: the disk refused."""
+        self._file.sync_journal()
+
     def flush(self) -> None:
         """Make all changes durable here and now: for start and end, while no commit is in flight. StorageError."""
         apply = self.take_changes()

@@ -222,6 +222,22 @@ class Store:
         open_ledgers = {row.id for row in self.metadata.all_ledgers() if row.state == LEDGER_OPEN}
         self._context.marks.keep_only(open_ledgers | {cursor_log_key(self.cursors.log_number)})
 
+    def sync_due(self) -> None:
+        """Call it once a second: what may wait so long for its sync is synced by the next job.
+
+        That is what was written with ``durability=async``, and, whatever the durability, what is kept twice: the copies
+        of marks and the newest changes of the catalogue.
+        """
+        self.commits.sync_due()
+        if self.commits.error is None and (self._context.marks.unsynced or self.metadata.copy_unsynced):
+            self.commits.submit(self._write_copies_down, lambda: None)
+
+    def _write_copies_down(self) -> None:
+        if self._context.marks.unsynced:
+            self._context.marks.sync()
+        if self.metadata.copy_unsynced:
+            self.metadata.sync_copy()
+
     def close(self) -> None:
         """Make everything durable, close all ledgers, release the lock. No job may be in flight.
 

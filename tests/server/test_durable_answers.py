@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,11 +13,14 @@ from broker_core.base.errors import OperationTimeoutError
 from broker_core.base.settings import Settings
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.sim_disk import SimDisk
-from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from broker_core.wire.entry import seal_entry
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageMetadata
 from tests.server.server_thread import ServerThread, stuck_disk
 
 PING = BaseCommand(type=BaseCommand.PING)
 PING.ping.SetInParent()
+
+ENTRY = seal_entry(MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString(), b"x")
 
 QUIET_S = 0.3
 """How long to look before saying that no answer comes."""
@@ -87,3 +91,23 @@ def test_what_a_connection_says_keeps_its_order_while_an_answer_waits() -> None:
         client.socket.settimeout(60)
         assert client.next_command().type == BaseCommand.SUCCESS
         assert client.next_command().type == BaseCommand.PONG
+
+
+def test_what_is_kept_twice_is_synced_twice_though_nobody_sends_any_more() -> None:
+    """Reliability row 2: a broker that rests has its marks and its newest names in two durable places."""
+    disk = SimDisk()
+    dirty: set[str] = set()
+    clean = threading.Event()
+
+    def before(kind: str, path: str) -> None:
+        if path.startswith(("/data/marks", "/data/meta.changes")) and kind in ("write", "sync"):
+            dirty.add(path) if kind == "write" else dirty.discard(path)
+            clean.clear() if dirty else clean.set()
+
+    with ServerThread(disk, Settings()) as server, RawClient(server.service_url) as client:
+        disk.before = before
+        must_succeed(client.open_producer("t"))
+        client.send_entry(0, 0, ENTRY)
+        assert client.next_command().type == BaseCommand.SEND_RECEIPT
+        assert clean.wait(60)
+        disk.before = None
