@@ -65,17 +65,27 @@ class Cursors:
             self._acked.pop(name, None)
             self._pending.pop(name, None)
 
-    def open(self, name: str, new_at: Word = "earliest", *, must_exist: bool = False) -> None:
+    def open(
+        self,
+        name: str,
+        new_at: Word = "earliest",
+        *,
+        must_exist: bool = False,
+        needed_from: Position | None = None,
+    ) -> None:
         """Make sure there is a cursor on partition ``name``; a new one begins at ``new_at``, an old one stays.
 
-        ``must_exist``: SubscriptionNotFoundError instead of a new one.
+        ``must_exist``: SubscriptionNotFoundError instead of a new one, or of one that was made anew and has not kept
+        what is at ``needed_from`` and behind.
         """
         if name in self._cursors:
             return
         deadline = _clock.monotonic() + TAKEOVER_S
         while True:
             try:
-                self._cursors[name] = self._client.open_cursor(name, self.subscription, new_at, must_exist=must_exist)
+                self._cursors[name] = self._client.open_cursor(
+                    name, self.subscription, new_at, must_exist=must_exist, needed_from=needed_from
+                )
             except ConsumerBusyError as error:
                 if _clock.monotonic() > deadline:
                     raise self._busy(name) from error
@@ -95,6 +105,8 @@ class Cursors:
     def start_acks(self, before: Mapping[str, Offset]) -> None:
         """Begin to acknowledge everything before an offset on each partition. Cheap if that was begun already."""
         for name, offset in before.items():
+            if name in self._cursors:
+                self._cursors[name].needs(offset.position)
             # Entry 0 has its predecessor in another ledger, whose length is not known here; the next ack covers it.
             if offset.position.entry <= 0 or name not in self._cursors:
                 continue
@@ -129,8 +141,12 @@ class Cursors:
                     made.append(name)
         except PulsarishError:
             for name in made:
-                self._cursors.pop(name).unsubscribe()
+                self.unsubscribe(name)
             raise
+
+    def unsubscribe(self, name: str) -> None:
+        """Delete the subscription on partition ``name``, which was just made."""
+        self._cursors.pop(name).unsubscribe()
 
     def rename(self, subscription: str) -> None:
         """Use another subscription."""

@@ -18,7 +18,7 @@ from pulsarish_spark.agreement import Facts, judge
 from pulsarish_spark.broker_view import BrokerView
 from pulsarish_spark.cursors import Cursors
 from pulsarish_spark.entries import offset_of
-from pulsarish_spark.loss import LossPolicy, moved_ahead, subscription_gone, subscription_renamed
+from pulsarish_spark.loss import DataLossError, LossPolicy, moved_ahead, subscription_gone, subscription_renamed
 from pulsarish_spark.offsets import Offset
 from pulsarish_spark.topics import TopicPartition
 
@@ -64,7 +64,7 @@ class Resuming:
             return
         self._known.pop(name, None)
         try:
-            self._cursors.open(name, must_exist=True)
+            self._cursors.open(name, must_exist=True, needed_from=place.at.position)
         except SubscriptionNotFoundError:
             self._find(place, self._view.latest(name), is_subscribed=bool(self.former))
             wanted, subscription = place.at.text(place.key.partition), self._cursors.subscription
@@ -72,13 +72,24 @@ class Resuming:
                 logger.warning(subscription_renamed(place.key, self.former, subscription, wanted))
             else:
                 logger.warning(subscription_gone(place.key, subscription, wanted))
-            self._cursors.open(name)
+            self._make(place)
             return
         mark_delete = self._cursors.handle(name).mark_delete()
         if mark_delete is not None and mark_delete.entry >= 0 and mark_delete >= place.at.position:
             self._find(place, self._view.latest(name))
             wanted = place.at.text(place.key.partition)
             logger.warning(moved_ahead(place.key, self._cursors.subscription, str(mark_delete), wanted))
+
+    def _make(self, place: Place) -> None:
+        """Make the subscription anew. What was deleted while it was being made, it has not kept."""
+        self._cursors.open(place.name, needed_from=place.at.position)
+        if self.former:
+            return  # That one has kept it.
+        try:
+            self._find(place, self._view.latest(place.name), is_subscribed=False)
+        except DataLossError:
+            self._cursors.unsubscribe(place.name)
+            raise
 
     def find(self, place: Place, end: Offset) -> Next:
         """What comes at ``place`` of a partition that ends at ``end`` now."""

@@ -250,15 +250,19 @@ class AsyncClient:
         start: Position | InitialPosition = "earliest",
         *,
         must_exist: bool = False,
+        needed_from: Position | None = None,
     ) -> AsyncCursor:
         """A durable subscription of a plain topic or one partition that is acknowledged but not read.
 
         A new one begins at ``start``; one that has acknowledged anything stays where it is. ConsumerBusyError if it is
-        in use; TopicNotFoundError, and with ``must_exist`` SubscriptionNotFoundError, if it is not there.
+        in use; TopicNotFoundError, and with ``must_exist`` SubscriptionNotFoundError, if it is not there, or has not
+        kept what is at ``needed_from`` and behind.
         """
         name = TopicName.parse(topic)
         initial: InitialPosition = "earliest" if isinstance(start, Position) else start
-        cursor = AsyncCursor(self._network, self._probes, name, subscription, initial, must_exist=must_exist)
+        cursor = AsyncCursor(
+            self._network, self._probes, name, subscription, initial, must_exist=must_exist, needed_from=needed_from
+        )
         await cursor.open()
         self._keep(cursor)
         try:

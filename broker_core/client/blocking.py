@@ -204,14 +204,16 @@ class Client:
         start: Position | InitialPosition = "earliest",
         *,
         must_exist: bool = False,
+        needed_from: Position | None = None,
     ) -> CursorHandle:
         """A durable subscription of a plain topic or one partition that is acknowledged but not read.
 
         A new one begins at ``start``: the entry there is its first unacknowledged one. One that has acknowledged
         anything stays where it is. ConsumerBusyError if it is in use; TopicNotFoundError, and with ``must_exist``
-        SubscriptionNotFoundError, if it is not there. One that is deleted later ends the handle with that error.
+        SubscriptionNotFoundError, if it is not there, or has not kept what is at ``needed_from`` and behind. One that
+        is deleted later ends the handle with that error.
         """
-        making = self._client.open_cursor(topic, subscription, start, must_exist=must_exist)
+        making = self._client.open_cursor(topic, subscription, start, must_exist=must_exist, needed_from=needed_from)
         return CursorHandle.of(self._thread, making)
 
     def close(self) -> None:

@@ -102,6 +102,10 @@ class CursorHandle(Handle[AsyncCursor]):
         """The same without waiting: the future is done when the broker has confirmed it."""
         return self._thread.start(self._inner.ack_through(position))
 
+    def needs(self, position: Position) -> None:
+        """Nothing at or behind ``position`` may be lost; a subscription that has lost it ends the handle."""
+        self._inner.needs(position)
+
     def unsubscribe(self) -> None:
         """Delete the subscription, and close."""
         self._thread.run(self._inner.unsubscribe())

@@ -9,7 +9,7 @@ pushes the first entry that is not acknowledged, and nothing behind it. An ack t
 a reader that has acknowledged everything is pushed what is new. Invariants: each ``expect`` is answered once, by an
 entry or by the loss of the broker, and an entry that was pushed before is paid for by the next ``expect``. No topic is
 created; a subscription that was deleted is not made anew behind the owner's back, as SUBSCRIBE does, but ends the
-cursor.
+cursor: ``durable_subscribing`` sees to that.
 """
 
 from __future__ import annotations
@@ -23,18 +23,17 @@ from broker_core.base.errors import (
     ConsumerBusyError,
     ConsumerNotFoundError,
     PulsarishError,
-    SubscriptionNotFoundError,
 )
 from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import Position
 from broker_core.client.attachment import Attachment
 from broker_core.client.config import InitialPosition
 from broker_core.client.connection import Connection
+from broker_core.client.durable_subscribing import DurableSubscribing
 from broker_core.client.network import Network
 from broker_core.client.probes import LastEntry, Probes, last_of
 from broker_core.client.retrying import retrying
-from broker_core.client.subscribing import Subscribing, flow, last_message_id, leave, register
-from broker_core.client.subscription_check import is_subscription_there
+from broker_core.client.subscribing import flow, last_message_id, leave, unsubscribe
 from broker_core.wire.commands import message_id, read_position
 from broker_core.wire.entry import messages_of, split_broker_entry
 from broker_core.wire.heads import MessageHead
@@ -79,15 +78,18 @@ class AsyncCursor:
         initial_position: InitialPosition,
         *,
         must_exist: bool = False,
+        needed_from: Position | None = None,
     ) -> None:
-        """``must_exist``: a subscription that is not there is a SubscriptionNotFoundError, and is not made."""
+        """``must_exist``: a subscription that is not there is a SubscriptionNotFoundError, and is not made.
+        ``needed_from``: nothing at or behind it may be lost."""
         self.topic = topic
         self.subscription = check_subscription_name(subscription)
         self._network = network
         self._probes = probes
-        self._initial_position = initial_position
-        self._must_exist = must_exist
         self._id = network.next_consumer_id()
+        self._subscribing = DurableSubscribing(
+            network, probes, topic, subscription, initial_position, must_exist=must_exist, needed_from=needed_from
+        )
         self._acked: Position | None = None
         self._permits = 0  # That the broker has; below 0 after a batch.
         self._expecting: OnNews | None = None
@@ -108,10 +110,15 @@ class AsyncCursor:
         """Acknowledge every entry up to and including ``position``; returns when the broker has confirmed it."""
         if self._acked is not None and position <= self._acked:
             return
+        self.needs(Position(position.ledger, position.entry + 1))
         timeout_s = self._network.config.operation_timeout_s
         what = f"acknowledging {position} on subscription {self.subscription!r} of {self.topic}"
         await retrying(lambda: self._ack_once(position), what, timeout_s, self._network.new_backoff())
         self._acked = position
+
+    def needs(self, position: Position) -> None:
+        """What lies before ``position`` may be lost from now on, nothing behind it. May be called on any thread."""
+        self._subscribing.needs(position)
 
     async def mark_delete(self) -> Position | None:
         """How far the subscription is acknowledged, None if the broker does not tell."""
@@ -140,9 +147,7 @@ class AsyncCursor:
     async def unsubscribe(self) -> None:
         """Delete the subscription, and close."""
         connection = await self._attachment.attached(self._network.config.operation_timeout_s)
-        request_id = connection.next_request_id()
-        asked = pb.CommandUnsubscribe(consumer_id=self._id, request_id=request_id)
-        await connection.request(BaseCommand(type=BaseCommand.UNSUBSCRIBE, unsubscribe=asked), request_id)
+        await unsubscribe(connection, self._id)
         await self.close()
 
     async def close(self) -> None:
@@ -210,27 +215,13 @@ class AsyncCursor:
     async def attach(self, connection: Connection) -> None:
         self._permits = 0
         self._detached = self._network.loop.create_future()
-        request = Subscribing(
-            topic=self.topic,
-            subscription=self.subscription,
-            initial_position=self._initial_position,
-            create_topic=False,
-        )
         try:
-            if self._must_exist:
-                await self._check_existence(connection)
-            await register(connection, self._id, self, request)
+            await self._subscribing.register(connection, self._id, self)
         except ConsumerBusyError as busy:
             raise ConsumerBusyError(
                 f"subscription {self.subscription!r} of {self.topic} is in use by another consumer",
                 hint="stop the other consumer or query, or choose another subscription name",
             ) from busy
-        self._must_exist = True
-
-    async def _check_existence(self, connection: Connection) -> None:
-        visitor_id = self._network.next_consumer_id()
-        if not await is_subscription_there(connection, visitor_id, self.topic, self.subscription):
-            raise SubscriptionNotFoundError(f"subscription {self.subscription!r} of {self.topic} does not exist")
 
     def message(self, head: MessageHead, body: bytes) -> None:
         """It stays unacknowledged: who reads the topic acknowledges it with all that it has read."""

@@ -149,6 +149,13 @@ async def leave(connection: Connection, consumer_id: int) -> None:
         await asyncio.gather(goodbye, return_exceptions=True)
 
 
+async def unsubscribe(connection: Connection, consumer_id: int) -> None:
+    """Delete the consumer's subscription."""
+    request_id = connection.next_request_id()
+    asked = pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=request_id)
+    await connection.request(BaseCommand(type=BaseCommand.UNSUBSCRIBE, unsubscribe=asked), request_id)
+
+
 def flow(consumer_id: int, permits: int) -> BaseCommand:
     """Permission to push ``permits`` more messages."""
     return BaseCommand(type=BaseCommand.FLOW, flow=pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits))

@@ -11,8 +11,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from broker_core.base.errors import NotAllowedError
 from broker_core.base.positions import to_signed64
-from broker_core.wire.commands import connected, parse_command, pong, success
+from broker_core.wire.commands import connected, error, parse_command, pong, success
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.frames import Frame, FrameReader, encode_command
 from broker_core.wire.heads import message_frame_head, parse_send, receipt_frame
@@ -140,6 +141,19 @@ def answer(peer: Peer, command: BaseCommand) -> None:
     elif kind in (BaseCommand.CLOSE_PRODUCER, BaseCommand.CLOSE_CONSUMER):
         closed = command.close_producer if kind == BaseCommand.CLOSE_PRODUCER else command.close_consumer
         peer.send(success(to_signed64(closed.request_id)))
+
+
+def durable(subscription: str) -> Handler:
+    """The answer about any subscription where there is a durable one of this name."""
+
+    def tell(peer: Peer, command: BaseCommand) -> None:
+        asked = command.subscribe
+        if asked.subscription == subscription and not asked.durable:
+            peer.send(error(asked.request_id, NotAllowedError("there is a durable one of that name")))
+        else:
+            answer(peer, command)
+
+    return tell
 
 
 def partitions(count: int) -> Handler:

@@ -15,7 +15,7 @@ from broker_core.wire import commands
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.helpers import WAIT_S
 from tests.client.scenes import run
-from tests.client.scripted_broker import Peer, ScriptedBroker, last_message, partitions
+from tests.client.scripted_broker import Peer, ScriptedBroker, durable, last_message, partitions
 
 STEPS_MAX = 20
 """More turns of the event loop than any closing takes, but for the waiting for the broker."""
@@ -37,6 +37,7 @@ def test_a_close_that_is_cut_off_leaves_nothing_behind(kind: str) -> None:
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
         broker.handlers[BaseCommand.PARTITIONED_METADATA] = partitions(2)
         broker.handlers[BaseCommand.GET_LAST_MESSAGE_ID] = last_message(-1)
+        broker.handlers[BaseCommand.SUBSCRIBE] = durable("s")
         for step in range(STEPS_MAX):
             before = asyncio.all_tasks()
             made = await MADE[kind](client)

@@ -16,7 +16,7 @@ from broker_core.client.producer import AsyncProducer
 from broker_core.wire.commands import close_consumer, close_producer, error, success
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.scenes import run, subscribes
-from tests.client.scripted_broker import Peer, ScriptedBroker, answer, last_message, partitions
+from tests.client.scripted_broker import Handler, Peer, ScriptedBroker, answer, durable, last_message, partitions
 
 
 class Part:
@@ -313,3 +313,33 @@ def test_a_cursor_that_cannot_begin_is_left() -> None:
         assert not client._network.open
 
     run(play)
+
+
+def test_a_cursor_is_not_left_on_a_subscription_that_the_broker_tidies_away() -> None:
+    """Apache Pulsar tidies up by name after who has only asked, and may hit who came next: that one is made again."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        outcomes: list[Handler] = [answer, _busy, durable("s")]
+
+        def asked_again(peer: Peer, command: BaseCommand) -> None:
+            handler = answer if command.subscribe.durable else outcomes.pop(0)
+            handler(peer, command)
+
+        broker.handlers[BaseCommand.SUBSCRIBE] = asked_again
+        cursor = await client.open_cursor("t", "s")
+        assert not outcomes
+        made = [command.consumer_id for command in subscribes(broker) if command.durable]
+        left = [
+            each.close_consumer.consumer_id
+            for each in broker.peers[0].received
+            if each.type == BaseCommand.CLOSE_CONSUMER
+        ]
+        assert [made.count(each) for each in set(made)] == [3]
+        assert left.count(made[0]) == 2
+        await cursor.close()
+
+    run(play)
+
+
+def _busy(peer: Peer, command: BaseCommand) -> None:
+    peer.send(error(command.subscribe.request_id, ConsumerBusyError("in use")))

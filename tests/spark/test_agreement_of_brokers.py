@@ -7,21 +7,53 @@ it is down. Without indexes of messages, as Apache Pulsar comes, the subscriptio
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from broker_core.base.positions import Position
-from broker_core.client import Client
+from broker_core.client import Client, durable_subscribing
+from broker_core.client.connection import Connection, ConsumerPort
+from broker_core.client.subscribing import Subscribing, register
 from pulsarish_spark.batch_reader import plan_batch
 from pulsarish_spark.loss import DataLossError
 from pulsarish_spark.options import Side, read_options
-from tests.spark.brokers import Broker, numbers
+from tests.spark.brokers import TIMEOUT_S, Broker, numbers
 from tests.spark.conftest import Start
 from tests.spark.engine import Engine
 from tests.spark.queries import eventually
 
 NAME = "reading"
+
+
+class HeldSubscribing:
+    """Holds every SUBSCRIBE to a durable subscription up, while ``hold`` is in force."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._reached = threading.Event()
+        self._free = threading.Event()
+        self._free.set()
+
+        async def held(connection: Connection, consumer_id: int, port: ConsumerPort, request: Subscribing) -> None:
+            if not self._free.is_set():
+                self._reached.set()
+                await asyncio.to_thread(self._free.wait, TIMEOUT_S)
+            await register(connection, consumer_id, port, request)
+
+        monkeypatch.setattr(durable_subscribing, "register", held)
+
+    def hold(self) -> None:
+        self._free.clear()
+
+    def wait(self) -> None:
+        """Return when one is held up."""
+        assert self._reached.wait(TIMEOUT_S)
+
+    def go_on(self) -> None:
+        self._free.set()
 
 
 def begun(start: Start, cell: Broker, topic: str, read: int, sent: int) -> Engine:
@@ -96,6 +128,39 @@ def test_a_deleted_subscription_under_a_query_is_told_where_messages_went(
     cell.send_one_by_one(topic, numbers(25, 30))
     cell.drop_acknowledged(topic)
     assert_told_again_and_again(query, "5 messages lost" if cell.tells_indexes else f'"{NAME}", .*was deleted')
+
+
+@pytest.mark.parametrize("deleted", ["opening", "reopening", "before"])
+def test_what_goes_while_a_subscription_is_opened_is_told(
+    start: Start, cell: Broker, topic: str, deleted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was there when that was asked, or nothing was lost yet; the SUBSCRIBE behind that makes it anew."""
+    held = HeldSubscribing(monkeypatch)
+    query = begun(start, cell, topic, 5, 5)
+    assert query.trigger() is None
+    if deleted != "reopening":
+        query.restart()
+    cell.send_one_by_one(topic, numbers(5, 8))
+    cell.subscribe(topic, "other", "latest")
+    if deleted == "before":
+        cell.unsubscribe(topic, NAME)
+    with ThreadPoolExecutor(1) as thread:
+        held.hold()
+        if deleted == "reopening":
+            cell.unload(topic)
+        batch = thread.submit(query.trigger)
+        held.wait()
+        if deleted != "before":
+            cell.unsubscribe(topic, NAME)
+        cell.unload(topic)
+        cell.send_one_by_one(topic, numbers(8, 10))
+        cell.drop_acknowledged(topic)
+        held.go_on()
+        words = "3 messages lost" if cell.tells_indexes else f'"{NAME}", .*was deleted'
+        with pytest.raises(DataLossError, match=words):
+            batch.result()
+    query.restart()
+    assert_told_again_and_again(query, words)
 
 
 def test_a_deleted_subscription_without_loss_is_made_anew_with_a_warning(
