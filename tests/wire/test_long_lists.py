@@ -57,6 +57,20 @@ def test_the_short_commands_name_the_same_messages_in_the_same_order(
     assert [is_last for _, is_last in pieces] == [False] * (len(pieces) - 1) + [True]
 
 
+@pytest.mark.parametrize("odd_at", [0, IDS_A_PIECE - 1, IDS_A_PIECE, 3 * IDS_A_PIECE + 1])
+def test_an_unusual_id_among_usual_ones_keeps_its_place(odd_at: int) -> None:
+    """Most ids have no ack set, and a piece of them is found at once. One that has keeps its neighbours."""
+    command = BaseCommand(type=BaseCommand.ACK)
+    command.ack.consumer_id, command.ack.ack_type = 7, CommandAck.Individual
+    for entry in range(LONG_FROM_BYTES // 4):
+        command.ack.message_id.add(ledgerId=1, entryId=entry, partition=-1)
+    command.ack.message_id[odd_at].ack_set.extend(range(100))
+    merged = BaseCommand()
+    for piece, _ in found(command.SerializeToString()).commands():
+        merged.MergeFrom(BaseCommand.FromString(piece))
+    assert merged == command
+
+
 def test_words_that_no_batch_reaches_are_left_out() -> None:
     """The rest of such an id stays what it is, and its neighbours too."""
     command = BaseCommand(type=BaseCommand.ACK)
