@@ -26,7 +26,7 @@ def broker(tmp_path: Path) -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.service_url, operation_timeout_s=15) as opened:
+    with Client(broker.service_url) as opened:
         yield opened
 
 
