@@ -9,7 +9,7 @@ are gone, and halves of files, are removed at the next start. Source: semantics 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Final
 
 from broker_core.storage import layout
@@ -29,7 +29,7 @@ class BucketStore:
         self._directory: Final = layout.delayed_dir(context.directory)
         try:
             context.disk.mkdir(self._directory)
-            names = context.disk.list_dir(self._directory)
+            names = context.disk.list_files(self._directory)
         except OSError as e:
             raise disk_failed(e) from e
         found = {name: parsed for name in names if (parsed := layout.parse_bucket(name)) is not None}
@@ -117,7 +117,7 @@ class BucketStore:
 
         def unlink() -> None:
             for path in paths:
-                if disk.exists(path):
+                with suppress(FileNotFoundError, IsADirectoryError):  # a folder of that name is none of ours
                     disk.unlink(path)
             disk.sync_dir(self._directory)
 

@@ -29,7 +29,7 @@ from broker_core.storage.cursor_state import (
     encode_change,
     encode_state,
 )
-from broker_core.storage.disk import copy_aside, disk_failed
+from broker_core.storage.disk import copy_aside, disk_failed, no_file
 from broker_core.storage.mark_copies import cursor_log_key
 from broker_core.storage.records import FILE_HEADER_BYTES, KIND_CURSORS, TAG_MARK, FileHeader
 from broker_core.storage.recovery import DamagedRange
@@ -164,13 +164,13 @@ class CursorStore:
                 copy = self._context.marks.find(cursor_log_key(number), header.seed)
                 result = replay(file, header, initial, copy)
                 self._context.quarantine.report.truncated_bytes += max(file.size() - result.end, 0)
-        except FileNotFoundError:
+        except OSError as e:
+            if not no_file(e):
+                raise disk_failed(e) from e
             self._context.quarantine.note_missing_cursors(path)
             result = nothing_replayed(initial)
             result.damages.append(DamagedRange(0, 0, 0, -1))
             return result
-        except OSError as e:
-            raise disk_failed(e) from e
         for damage in result.damages:
             self._context.quarantine.note_acknowledgements(path, damage)
         if result.damages:
@@ -239,14 +239,16 @@ class CursorStore:
             self._remove(removed)
 
     def _may_be_removed(self, number: int, current: int) -> bool:
-        """Not if it is another file under the name of one, nor if it went on after its snapshots: then it was the
-        current one, and the catalogue has lost that."""
+        """Not if it is no file, or another one under the name of one, nor if it went on after its snapshots: then it
+        was the current one, and the catalogue has lost that."""
         header = self._header(number)
         try:
             with closing(self._context.disk.open_read_only(self._path(number))) as file:
                 own = FileHeader.decode(file.read(0, FILE_HEADER_BYTES))
                 records, _, _ = survey(file, header.seed)
         except OSError as e:
+            if no_file(e):
+                return False
             raise disk_failed(e) from e
         if number <= current or own not in (None, header):
             return own in (None, header)

@@ -263,7 +263,7 @@ class SimDisk:
     def unlink(self, path: str) -> None:
         self._begin("unlink", path)
         if self._names.get(path) is None:
-            raise _os_error(errno.ENOENT, path)
+            raise _os_error(errno.EISDIR if path in self._names else errno.ENOENT, path)
         del self._names[path]
         self._name_changes.append(_NameChange(self._next_number(), "", None, path))
 
