@@ -18,6 +18,7 @@ Invariants:
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import chain
@@ -30,11 +31,17 @@ from broker_core.base.errors import DataFormatError, DiskFailedError, StorageErr
 from broker_core.base.invariants import invariant
 from broker_core.storage import catalogue_schema as schema
 from broker_core.storage import layout
-from broker_core.storage.catalogue_journal import CatalogueJournal, Recorded, page_sums, read_journal
+from broker_core.storage.catalogue_journal import (
+    CatalogueJournal,
+    Recorded,
+    differing_pages,
+    page_sums,
+    read_journal,
+)
 from broker_core.storage.disk import Disk, File, RealDisk, copy_aside, disk_failed
 from broker_core.storage.report import Damage
 from broker_core.storage.sqlite_vfs import DiskVFS
-from broker_core.storage.sqlite_wal import committed_pages
+from broker_core.storage.sqlite_wal import commits_behind_damage, committed_pages
 
 _CHECKPOINT_PAGES: Final = 256
 """The write-ahead log is merged into the file when it has this many pages (a MiB), or a quarter of the file's: start-up
@@ -92,6 +99,7 @@ class CatalogueFile:
         self._lost: list[list[Change]] = []
         self._journal = CatalogueJournal(disk, layout.changes_path(path.rpartition("/")[0]))
         self._recorded: Recorded | None = None
+        self._sums: array[int] | None = None
         self.findings: list[Damage] = []
         self.compared = False
         if not create and not disk.exists(path):
@@ -110,8 +118,10 @@ class CatalogueFile:
             raise
 
     def _refuse_empty(self, *, create: bool) -> None:
-        """SQLite would take it for a new database, and remove the write-ahead log."""
-        if not create and self._pages().size() == 0:
+        """SQLite would take it for a new database, and remove the write-ahead log. What comes after ``meta.db`` when a
+        directory is made says that it was not empty."""
+        made = not create or self._disk.exists(self._journal.path)
+        if made and self._disk.exists(self._path) and self._pages().size() == 0:
             raise DataFormatError(
                 f"{self._path} is empty, so what the data directory holds is unknown", hint=_HINT_DAMAGED
             )
@@ -159,10 +169,11 @@ class CatalogueFile:
         if version != schema.VERSION:
             self._merge()  # before the version says that there is something to compare with
             self._in_transaction(schema.upgrade_from(version))
-        if self._recorded is not None and self._recorded.whole and self._recorded.last == self._number:
-            self._journal.resume(self._recorded)
+        recorded = self._recorded
+        if recorded is not None and recorded.whole and recorded.last == self._number and self._sums is not None:
+            self._journal.resume(recorded)
         else:
-            self._merge()
+            self._merge(empty_log=bool(self.findings))
 
     # -- comparing
 
@@ -175,44 +186,57 @@ class CatalogueFile:
                 self._found(self._journal.path, "is missing or damaged, so that meta.db cannot be compared with it")
             self._check_form()
             return
-        if self._number < journal.base and self._contents(self._path + "-wal"):
-            self._set_log_aside(journal)
         if self._number < journal.base:
+            self._set_log_aside(journal)
+        self._compare_pages(journal)
+        behind = commits_behind_damage(self._contents(self._path + "-wal"), self._number - journal.base)
+        known, unread = max(self._number, journal.last), self._number + behind - 1
+        if self._number < journal.last:
+            self._redo(journal)
+        if behind and unread > known:
+            self._found(
+                self._path + "-wal",
+                f"is damaged, and its transactions {known + 1} to {unread} at least are lost: names or settings"
+                " that were changed in the second before power was lost are as before",
+            )
+
+    def _compare_pages(self, journal: Recorded) -> None:
+        sums = page_sums(self._pages(), journal.page_bytes)
+        differ = differing_pages(sums, journal.sums)
+        if not differ:
+            self._sums = journal.sums
+        else:  # a merge was interrupted, or they are damaged
+            self._refuse_damaged(differ - committed_pages(self._contents(self._path + "-wal")), len(journal.sums))
+
+    def _refuse_damaged(self, pages: set[int], count: int) -> None:
+        if pages:
+            raise DataFormatError(
+                f"the catalogue {self._path} is damaged: {len(pages)} of its {count} pages are not what was written,"
+                f" the first is page {min(pages)}",
+                hint=_HINT_DAMAGED,
+            )
+
+    def _set_log_aside(self, journal: Recorded) -> None:
+        """If the log in place is one from before the last merge, which turns pages back, go on without it. If the file
+        is no newer without it either, it is an old one: nothing is changed then."""
+        log, number = self._path + "-wal", self._number
+        there = bool(self._contents(log))
+        if there:
+            self._use_copy_without_log()
+        if self._stored_number() < journal.base:
             raise DataFormatError(
                 f"the catalogue {self._path} is older than the data: it ends with transaction {self._number}, and"
                 f" {journal.last} were made",
                 hint="restore the newest meta.db, or take the data directory back as a whole",
             )
-        self._compare_pages(journal)
-        if self._number < journal.last:
-            self._redo(journal)
-
-    def _compare_pages(self, journal: Recorded) -> None:
-        sums = page_sums(self._pages(), journal.page_bytes)
-        count = max(len(sums), len(journal.sums))
-        differ = {page + 1 for page in range(count) if sums[page : page + 1] != journal.sums[page : page + 1]}
-        if differ:
-            differ -= committed_pages(self._contents(self._path + "-wal"))
-        if differ:
-            raise DataFormatError(
-                f"the catalogue {self._path} is damaged: {len(differ)} of its {len(journal.sums)} pages are not what"
-                f" was written, the first is page {min(differ)}",
-                hint=_HINT_DAMAGED,
-            )
-
-    def _set_log_aside(self, journal: Recorded) -> None:
-        """The log in place is one from before the last merge, and would turn pages back."""
-        log = self._path + "-wal"
-        self._found(
-            log, f"is an old one, of transaction {self._number} when {journal.base} was written; it is set aside"
-        )
-        if self._examine:
-            self._use_copy_without_log()
-        else:
-            self._copy_aside(log)
+        self._found(log, f"is an old one, of transaction {number} when {journal.base} was written; it is set aside")
+        if not self._examine:
             self._close_connection()
-            self._disk.unlink(log)
-            self._disk.sync_dir(log.rpartition("/")[0])
+            aside = layout.set_aside_path(log, number)
+            self._disk.mkdir(aside.rpartition("/")[0])
+            self._disk.rename(log, aside)
+            for path in (aside, log):
+                self._disk.sync_dir(path.rpartition("/")[0])
             self._connect(create=False)
         self._number = self._stored_number()
 
@@ -313,11 +337,21 @@ class CatalogueFile:
         self._db.execute(_PUT_NUMBER, (number,))
         self._db.execute("COMMIT")
 
-    def _merge(self) -> None:
-        """Write the log into the file, and begin a new journal before anything comes into the log again."""
+    def _merge(self, *, empty_log: bool = False) -> None:
+        """Write the log into the file, and begin a new journal before anything comes into the log again.
+
+        Pages that were damaged since the last time are noticed before their checksums are taken for the right ones.
+        ``empty_log``: leave nothing of the log, of which parts are damaged.
+        """
+        if self._sums is not None:
+            found = page_sums(self._pages(), _PAGE_BYTES)
+            self._refuse_damaged(differing_pages(found, self._sums), len(self._sums))
         pages, merged = self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         invariant(pages == merged, "%s of %s pages of the log were merged, though nobody reads", merged, pages)
-        self._journal.begin(self._number, _PAGE_BYTES, page_sums(self._pages(), _PAGE_BYTES))
+        self._sums = page_sums(self._pages(), _PAGE_BYTES)
+        self._journal.begin(self._number, _PAGE_BYTES, self._sums)
+        if empty_log:
+            self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         self._log_pages = 0
 
     @property

@@ -120,6 +120,14 @@ def page_sums(file: File, page_bytes: int) -> array[int]:
     return sums
 
 
+def differing_pages(found: array[int], expected: array[int]) -> set[int]:
+    """Numbers, from 1, of the pages whose checksums differ or which only one of the two has."""
+    if found == expected:
+        return set()
+    count = max(len(found), len(expected))
+    return {page + 1 for page in range(count) if found[page : page + 1] != expected[page : page + 1]}
+
+
 class CatalogueJournal:
     """The writing side.
 
