@@ -29,7 +29,8 @@ What needs no history is a property of one function, in the tests of its file: I
 I5.1 to I5.7, I6.2, I6.4, I6.9. Real clients and brokers show I4.7 to I4.10. I7.4 and I7.5 are not built.
 
 Three more run on real brokers, where a step takes milliseconds, so only when ``--only`` names them: PulsarishCell,
-ApacheCell and ApacheIndexedCell (``tests/spark/cell_machine.py``).
+ApacheCell and ApacheIndexedCell (``tests/spark/cell_machine.py``). All pieces share one Apache Pulsar, which takes as
+long to start as a piece to play.
 
 Owns: finding the machines, sharing them out over processes, counting steps, telling how to see a failure again. Every
 piece of work is one machine with one seed, some thousand steps long, and always does the same; a failure prints the
@@ -51,6 +52,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import nullcontext
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -62,6 +64,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, run_state_mach
 from tests import dice
 
 if TYPE_CHECKING:
+    from tests.spark.brokers import Broker
     from tests.spark.cell_machine import CellMachine
 
 TESTS: Final = Path(__file__).resolve().parent
@@ -69,8 +72,8 @@ STEPS_DEFAULT: Final = 5_000_000
 STEPS_OF_A_PIECE: Final = 20_000
 """Some seconds of work, so that all processes are busy until the end."""
 
-STEPS_OF_A_PIECE_ON_A_BROKER: Final = 500
-"""Some minutes of work."""
+STEPS_OF_A_PIECE_ON_A_BROKER: Final = 250
+"""A minute of work."""
 
 _TELL_EVERY_S: Final = 10.0
 _INTERRUPTED: Final = 130
@@ -109,18 +112,18 @@ def machines() -> dict[str, type[RuleBasedStateMachine]]:
 
 @cache
 def machines_on_brokers() -> dict[str, type[CellMachine]]:
-    """Machines that start a real broker for each piece, by name."""
+    """Machines that need a real broker, by name."""
     from tests.spark.cell_machine import CELL_MACHINES  # Spark takes a second, and most runs do without it.
 
     return {each.__name__: each for each in CELL_MACHINES.values()}
 
 
-def run_piece(piece: Piece) -> Outcome:
-    """Run one piece in this process."""
+def run_piece(piece: Piece, broker: Broker | None = None) -> Outcome:
+    """Run one piece in this process, on ``broker`` where it needs a real one, or on one of its own."""
     if piece.machine in machines():
         return run_machine(piece, machines()[piece.machine])
     on_broker = machines_on_brokers()[piece.machine]
-    with on_broker.surroundings():
+    with on_broker.surroundings(broker):
         return run_machine(piece, on_broker)
 
 
@@ -179,13 +182,21 @@ def _begin_worker() -> None:
 
 def soak(names: list[str], first_seed: int, steps: int, processes: int, piece_steps: int) -> Iterator[Outcome]:
     """Outcomes as they come, until ``steps`` were made."""
+    on_broker = None if set(names) <= set(machines()) else machines_on_brokers()[names[0]]
+    with nullcontext() if on_broker is None else on_broker.shared_broker() as broker:
+        yield from _soak_on(broker, names, first_seed, steps, processes, piece_steps)
+
+
+def _soak_on(
+    broker: Broker | None, names: list[str], first_seed: int, steps: int, processes: int, piece_steps: int
+) -> Iterator[Outcome]:
     work = pieces(names, first_seed, piece_steps)
     done = asked = 0
     with ProcessPoolExecutor(processes, get_context("spawn"), _begin_worker) as pool:
         running: set[Future[Outcome]] = set()
         while done < steps:
             while len(running) < processes and (asked < steps or not running):
-                running.add(pool.submit(run_piece, next(work)))
+                running.add(pool.submit(run_piece, next(work), broker))
                 asked += piece_steps
             finished, running = wait(running, return_when=FIRST_COMPLETED)
             for each in finished:

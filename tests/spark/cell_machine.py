@@ -27,7 +27,7 @@ import tempfile
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -81,16 +81,34 @@ class CellMachine(RuleBasedStateMachine):
 
     @classmethod
     @contextmanager
-    def surroundings(cls) -> Iterator[None]:
-        """A broker of its own for the length of the block, and the log on."""
+    def shared_broker(cls) -> Iterator[Broker | None]:
+        """A broker for histories of several processes; None where each process needs its own, as it restarts it."""
+        if cls.kind == "pulsarish":
+            yield None
+        else:
+            with cls._broker() as cell:
+                yield cell
+
+    @classmethod
+    @contextmanager
+    def _broker(cls) -> Iterator[Broker]:
+        with tempfile.TemporaryDirectory() as directory, _started(cls.kind, Path(directory)) as cell:
+            yield cell
+
+    @classmethod
+    @contextmanager
+    def surroundings(cls, shared: Broker | None) -> Iterator[None]:
+        """A broker, ``shared`` or one of its own, for the length of the block, and the log on for who listens to it."""
         disabled = logging.root.manager.disable
         logging.disable(logging.NOTSET)
+        logging.root.addHandler(silent := logging.NullHandler())
         propagate, _log.propagate = _log.propagate, False
         try:
-            with tempfile.TemporaryDirectory() as directory, _started(cls.kind, Path(directory)) as cell, cls.on(cell):
+            with nullcontext(shared) if shared else cls._broker() as cell, cls.on(cell):
                 yield
         finally:
             _log.propagate = propagate
+            logging.root.removeHandler(silent)
             logging.disable(disabled)
 
     def __init__(self) -> None:
@@ -350,9 +368,9 @@ class CellMachine(RuleBasedStateMachine):
         pending = self.pending[partition]
         assert rows == [row for row in pending if row in set(rows)], f"{rows} came where {pending} were to be read"
         if rows:
-            self.begun_with.add(partition)
             end = pending.index(rows[-1]) + 1
             self.settle(partition, [row for row in pending[:end] if row not in rows])
+            self.begun_with.add(partition)
             del pending[:end]
             if not pending:
                 self.unknowable.discard(partition)
