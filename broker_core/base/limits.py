@@ -34,7 +34,7 @@ BATCH_MESSAGES_MAX: Final = 1_000_000
 """Messages that one entry may claim. The smallest possible member takes 6 bytes, so a 5 MiB entry cannot hold more."""
 
 COMMAND_BYTES_MAX: Final = 512 * 1024
-"""A command that is no list of message ids: it is read in one go. Those with schemas are the largest."""
+"""A command that is no list of message ids, without the text of its schema: it is read in one go."""
 
 COMMAND_PARTS_MAX: Final = 4096
 """Properties, key ranges and the like in one command, as each is an object of its own."""

@@ -21,6 +21,7 @@ from broker_core.wire.frames import Frame
 from broker_core.wire.heads import SendHead, parse_acks, parse_sends
 from broker_core.wire.long_lists import LongList
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from broker_core.wire.schema_data import without_schema_data
 
 _START = frozenset({SessionState.START})
 _CONNECTED = frozenset({SessionState.CONNECTED})
@@ -124,9 +125,11 @@ def _receive_others(session: Session, serialised: list[bytes], frames: list[Fram
 
 def _parsed(command: bytes) -> BaseCommand:
     if len(command) > COMMAND_BYTES_MAX:
+        command = without_schema_data(command)  # of which no topic keeps any
+    if len(command) > COMMAND_BYTES_MAX:
         raise RemoteProtocolError(
             f"a command of {len(command)} bytes came, more than the {COMMAND_BYTES_MAX} allowed",
-            hint="fewer or shorter properties, or a smaller schema",
+            hint="fewer or shorter properties",
         )
     return commands.parse_command(command, COMMAND_PARTS_MAX)
 

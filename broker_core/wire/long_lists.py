@@ -14,6 +14,7 @@ from typing import Final
 
 from broker_core.base.errors import RemoteProtocolError
 from broker_core.base.limits import BATCH_MESSAGES_MAX
+from broker_core.wire.fields import field_end, read_varint
 from broker_core.wire.varint import varint
 
 LONG_FROM_BYTES: Final = 64 * 1024
@@ -37,9 +38,6 @@ _REST_BYTES_MAX: Final = 4096
 _ACK: Final = b"\x08\x0a\x52"
 _FORMS: Final = ((_ACK, 0x1A), (b"\x08\x14\xa2\x01", 0x12))
 """ACK and REDELIVER_UNACKNOWLEDGED_MESSAGES, type first as every encoder writes it: their start, the tag of an id."""
-
-_FIXED_BYTES: Final = {1: 8, 5: 4}
-"""What fields of these wire types take."""
 
 _USUAL_ID_BYTES: Final = range(4, 31)
 """Of a message id behind its tag and length: ledger and entry, and mostly a partition, but no ack set. So a whole piece
@@ -82,7 +80,7 @@ class LongList:
     def find(self) -> Iterator[None]:
         """Look where the ids are. RemoteProtocolError if it cannot be read."""
         data, usual_piece = self._command, _usual_pieces[self._id_tag]
-        size, at = _varint(data, len(self._start))
+        size, at = read_varint(data, len(self._start))
         if at + size != len(data):
             raise RemoteProtocolError(f"a command of {len(data)} bytes cannot be read: it has no end")
         while at < len(data):
@@ -101,8 +99,8 @@ class LongList:
         """
         data, id_tag, begin, ids = self._command, self._id_tag, at, 0
         while at < len(data) and ids < IDS_A_PIECE and at - begin < BYTES_A_PIECE:
-            tag, after = _varint(data, at)
-            end = _field_end(data, tag & 7, after)
+            tag, after = read_varint(data, at)
+            end = field_end(data, tag & 7, after)
             if tag != id_tag or end - at > _ID_BYTES_MAX:
                 self._place(begin, at, ids)
                 if tag == id_tag:
@@ -131,7 +129,7 @@ class LongList:
     def _shortened(self, at: int, end: int) -> Generator[None, None, bytes]:
         """The message id at ``at`` without the words of its ack set that no batch reaches."""
         data, kept, words, steps = self._command, bytearray(), 0, 0
-        _size, at = _varint(data, _varint(data, at)[1])
+        _size, at = read_varint(data, read_varint(data, at)[1])
         begin = at
         while at < end:
             beyond = _some_words(data, at, end) if words >= _WORDS_MAX else None
@@ -140,8 +138,8 @@ class LongList:
                 begin = at = beyond.end()
                 yield
                 continue
-            tag, after = _varint(data, at)
-            next_at = _field_end(data, tag & 7, after)
+            tag, after = read_varint(data, at)
+            next_at = field_end(data, tag & 7, after)
             words += tag == _WORD_TAG
             if len(kept) + at - begin > _ID_BYTES_MAX:
                 raise RemoteProtocolError("a message id holds more than the words of its ack set")
@@ -156,29 +154,3 @@ class LongList:
         if ids:
             self._parts.append((begin, end))
             self.ids += ids
-
-
-def _field_end(data: bytes, wire_type: int, at: int) -> int:
-    """Where the field whose value begins at ``at`` ends."""
-    if wire_type == 0:
-        end = _varint(data, at)[1]
-    elif wire_type == 2:
-        size, at = _varint(data, at)
-        end = at + size
-    else:
-        end = at + _FIXED_BYTES.get(wire_type, len(data) + 1)
-    if end > len(data):
-        raise RemoteProtocolError(f"a command of {len(data)} bytes cannot be read: a field has no end")
-    return end
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A varint and where it ends."""
-    value = shift = 0
-    for place in range(at, min(at + 10, len(data))):
-        byte = data[place]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, place + 1
-        shift += 7
-    raise RemoteProtocolError(f"a command of {len(data)} bytes cannot be read: a number has no end")

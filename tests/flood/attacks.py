@@ -27,6 +27,7 @@ from broker_core.wire.proto.pulsar_api_pb2 import (
     CommandSubscribe,
     KeySharedMode,
     MessageMetadata,
+    Schema,
 )
 from tests.flood.target import MIB, Target
 
@@ -215,6 +216,23 @@ def _large_list(kind: str, **form: bool) -> Attack:
     return send
 
 
+def _large_schemas(text_bytes: int, fields: int) -> Attack:
+    """Commands as large as a frame: of one long text, or of very many fields."""
+
+    def send(target: Target, size: float) -> None:
+        command = _of_type(BaseCommand.GET_OR_CREATE_SCHEMA, request_id=1, topic="schemas")
+        command.getOrCreateSchema.schema.CopyFrom(Schema(name="s", schema_data=b"x" * text_bytes, type=Schema.Avro))
+        for _ in range(fields):
+            command.getOrCreateSchema.schema.properties.add(key="", value="")
+        for _ in range(max(1, int(20 * size))):
+            with contextlib.suppress(OSError, PulsarishError), _client(target) as client:
+                client.ask(command)
+
+    return send
+
+
+ATTACKS["schemas_of_5_mb"] = _large_schemas(5_200_000, 0)
+ATTACKS["schemas_of_a_million_properties"] = _large_schemas(0, 800_000)
 ATTACKS["an_ack_of_600_000_ids"] = _large_list("ACK")
 ATTACKS["an_ack_of_odd_ids"] = _large_list("ACK", partition=True)
 ATTACKS["an_ack_of_ack_sets"] = _large_list("ACK", ack_set=True)

@@ -3,6 +3,7 @@
 
 import pytest
 
+from broker_core.base.errors import ConnectionLostError
 from broker_core.server.conversation import RULES
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import RunningBroker
@@ -11,7 +12,7 @@ from broker_core.wire.entry import seal_entry
 from broker_core.wire.frames import encode_command
 from broker_core.wire.heads import send_frame_head
 from broker_core.wire.proto import pulsar_api_pb2 as pb
-from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageMetadata
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageMetadata, Schema
 
 FIRST = pb.MessageIdData(ledgerId=0, entryId=0)
 
@@ -177,6 +178,20 @@ def test_a_producer_is_told_an_empty_schema_version(broker: RunningBroker, topic
         made = must_succeed(client.open_producer(topic)).producer_success
     assert made.HasField("schema_version")
     assert made.schema_version == b""
+
+
+@pytest.mark.parametrize(("size", "taken"), [(5_200_000, True), (5_260_000, False)])
+def test_a_schema_may_be_as_large_as_a_frame(broker: RunningBroker, topic: str, size: int, taken: bool) -> None:
+    """1.3.1: these are Apache Pulsar's bounds, too: with a larger one than a frame holds the connection ends."""
+    command = BaseCommand(type=BaseCommand.PRODUCER)
+    command.producer.topic, command.producer.producer_id, command.producer.request_id = topic, 1, 2
+    command.producer.schema.CopyFrom(Schema(name="s", schema_data=b"x" * size, type=Schema.Avro))
+    with RawClient(broker.service_url) as client:
+        if taken:
+            assert client.ask(command).type == BaseCommand.PRODUCER_SUCCESS
+        else:
+            with pytest.raises((ConnectionLostError, OSError)):
+                client.ask(command)
 
 
 def test_a_producer_may_come_back_over_the_connection_that_it_was_taken_from(broker: RunningBroker, topic: str) -> None:
