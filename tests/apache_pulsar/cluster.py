@@ -31,6 +31,8 @@ from tests.apache_pulsar.start import (
 BROKERS: Final = 2
 NAME: Final = "cluster"
 REDIRECTS_MAX: Final = 5
+MOVE_SECONDS_MAX: Final = 10.0
+UNLOADS_MAX: Final = 10
 
 ZOOKEEPER: Final = {"clientPortAddress": "127.0.0.1", "tickTime": "2000", "forceSync": "no"}
 
@@ -135,6 +137,11 @@ class Cluster:
         """Both brokers: clients try one after the other."""
         return "pulsar://" + ",".join(each.address for each in self.brokers)
 
+    def wait(self) -> None:
+        """Return when all brokers are well, those too that were launched again."""
+        for broker in self.brokers:
+            broker.wait()
+
     def owner(self, topic: str) -> ClusterBroker:
         """Who serves a topic of public/default, or one partition."""
         asked = next(each for each in self.brokers if each.process is not None and each.process.poll() is None)
@@ -145,13 +152,20 @@ class Cluster:
         return next(each for each in self.brokers if each is not broker)
 
     def move(self, topic: str) -> None:
-        """Give the bundle of a topic to the other broker, and return when that serves it."""
-        broker = self.owner(topic)
-        bundle = broker.admin("GET", f"/lookup/v2/topic/persistent/public/default/{topic}/bundle")
-        other = self.other(broker)
+        """Give the bundle of a topic to the other broker, and return when that serves it.
+
+        Pulsar may answer an unload well and leave the bundle where it is, so it is asked again.
+        """
+        other = self.other(self.owner(topic))
         to = f"127.0.0.1:{other.web_port}"
-        broker.admin("PUT", f"/admin/v2/namespaces/public/default/{bundle}/unload?destinationBroker={to}")
-        until(lambda: self.owner(topic) is other, f"{topic} is served by {to}")
+        for _ in range(UNLOADS_MAX):
+            if (broker := self.owner(topic)) is other:
+                return
+            bundle = broker.admin("GET", f"/lookup/v2/topic/persistent/public/default/{topic}/bundle")
+            broker.admin("PUT", f"/admin/v2/namespaces/public/default/{bundle}/unload?destinationBroker={to}")
+            with contextlib.suppress(TimeoutError):
+                until(lambda: self.owner(topic) is other, f"{topic} is served by {to}", MOVE_SECONDS_MAX)
+        raise TimeoutError(f"{topic} was not given to {to} though it was unloaded {UNLOADS_MAX} times")
 
 
 @contextlib.contextmanager
@@ -178,8 +192,7 @@ def running_cluster(directory: Path, settings: Mapping[str, str] | None = None) 
             values = {**BROKER, **ports, **stores, "narExtractionDirectory": str(directory / "nar"), **(settings or {})}
             _write(directory / f"broker-{broker.number}.conf", values)
             broker.launch()
-        for broker in cluster.brokers:
-            broker.wait()
+        cluster.wait()
         yield cluster
 
 
@@ -241,10 +254,10 @@ def _listens(port: int) -> bool:
     return True
 
 
-def until(check: Callable[[], bool], what: str) -> None:
-    """Return when ``check`` holds."""
-    deadline = time.monotonic() + START_SECONDS_MAX
+def until(check: Callable[[], bool], what: str, within_s: float = START_SECONDS_MAX) -> None:
+    """Return when ``check`` holds; TimeoutError if it never does."""
+    deadline = time.monotonic() + within_s
     while not check():
         if time.monotonic() > deadline:
-            raise RuntimeError(f"in {START_SECONDS_MAX:g} s it never became true that {what}")
+            raise TimeoutError(f"in {within_s:g} s it never became true that {what}")
         time.sleep(0.1)

@@ -2,7 +2,10 @@
 """Spark on a cluster of two Apache Pulsar brokers while bundles move and brokers are killed: ``make cluster``.
 
 A stream, busy or idle, must deliver exactly what the topic holds; a batch read too; a batch write must store each row
-at least once. Nothing may fail. Owns the scenarios and what is compared; ``apache_pulsar.cluster`` owns the cluster.
+at least once. Nothing may fail, with the patience that users have who set none. Owns the scenarios and what is
+compared; ``apache_pulsar.cluster`` owns the cluster, ``cluster_parts`` what the scenarios are made of.
+
+Progress goes to stderr, the table to stdout. The exit code is the number of scenarios that failed.
 """
 
 from __future__ import annotations
@@ -11,281 +14,225 @@ import argparse
 import os
 import sys
 import tempfile
-import threading
 import time
+import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 import pulsarish_spark
-from broker_core.base.names import TopicName
-from broker_core.base.positions import MessageId
+from broker_core.base.limits import OPERATION_TIMEOUT_SECONDS
 from broker_core.client import Client
-from broker_core.client.admin import AdminApi
-from tests.apache_pulsar.cluster import Cluster, ClusterBroker, running_cluster, until
-from tests.spark.queries import Collector, follow
+from scripts.archive_spark_classes import spark_options
+from tests.apache_pulsar.cluster import running_cluster
+from tests.spark.cluster_parts import PARTITIONS, Death, Hold, Rig, Sender, Watched, killed, send, sending, streaming
 
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
-
-PARTITIONS: Final = 4
-ROWS: Final = 240_000
-VALUE_BYTES: Final = 500
+ROWS: Final = 60_000
+VALUE_BYTES: Final = 2000
 """So that what one task reads is more than it can have fetched when its broker dies."""
 
-SEND_PAUSE_S: Final = 0.005
+BATCH_ROWS: Final = 250
 HOLD_BEHIND: Final = 10
-"""Batches of a thousand rows: Spark passes the first ones on only when more have filled its buffers."""
+"""Batches of ``BATCH_ROWS``: Spark passes the first ones on only when more have filled its buffers."""
 
-KEY_AND_VALUE: Final = "key string, value string"
-
-
-class Rig(NamedTuple):
-    """What scenarios have."""
-
-    cluster: Cluster
-    spark: SparkSession
-    directory: Path
-    options: dict[str, str]
+WARM_ROWS: Final = 100
 
 
-def moved_under_an_idle_stream(rig: Rig) -> str:
+class Found(NamedTuple):
+    """What a scenario has found. ``failover_s``: from the kill until Pulsar has given the partition to another broker;
+    ``first_s``: from the kill until the first row of that partition that was sent later, or until the job was done."""
+
+    rows: int
+    missing: int
+    twice: int
+    failover_s: float | None = None
+    first_s: float | None = None
+
+    def text(self) -> str:
+        seconds = ["-" if each is None else f"{each:.1f}" for each in (self.failover_s, self.first_s)]
+        return f"{self.rows:>8,}{self.missing:>9,}{self.twice:>7,}{seconds[0]:>13}{seconds[1]:>14}"
+
+
+Scenario: TypeAlias = Callable[[Rig], Found]
+
+
+def moved_under_an_idle_stream(rig: Rig) -> Found:
     """Every bundle to and fro while there is nothing to read, then rows."""
-    topic = make_topic(rig, "idle")
-    with streaming(rig, topic) as seen, Client(rig.cluster.service_url) as client:
-        send(client, topic, range(100))
-        seen.wait_for(100)
+    topic = rig.make_topic("idle")
+    with streaming(rig, topic) as query:
+        send(rig, topic, range(WARM_ROWS))
+        query.wait_for(WARM_ROWS)
         for _ in range(2):
-            for partition in range(PARTITIONS):
-                rig.cluster.move(f"{topic}-partition-{partition}")
-        send(client, topic, range(100, 200))
-        seen.wait_for(200)
-        return compare(seen, client, topic, set(range(200)))
+            rig.move_all(topic)
+        send(rig, topic, range(WARM_ROWS, 2 * WARM_ROWS))
+        query.wait_for(2 * WARM_ROWS)
+    return differing(query.values(), Counter(range(2 * WARM_ROWS)))
 
 
-def moved_under_a_busy_stream(rig: Rig) -> str:
+def moved_under_a_busy_stream(rig: Rig) -> Found:
     """Every bundle to and fro while rows come."""
-    topic = make_topic(rig, "busy")
-    with streaming(rig, topic) as seen, sending(rig, topic) as sender:
+    topic = rig.make_topic("busy", kept=True)
+    with streaming(rig, topic) as query, sending(rig, topic) as sender:
+        query.wait_for(WARM_ROWS)
         for _ in range(2):
-            for partition in range(PARTITIONS):
-                rig.cluster.move(f"{topic}-partition-{partition}")
-        return finish(rig, topic, seen, sender)
+            rig.move_all(topic)
+        return finished(rig, topic, query, sender)
 
 
-def killed_under_a_stream(rig: Rig) -> str:
+def killed_under_an_idle_stream(rig: Rig) -> Found:
+    """The broker of a partition dies while there is nothing to read, then rows: those of that partition wait for it."""
+    topic = rig.make_topic("quiet")
+    with streaming(rig, topic) as query:
+        send(rig, topic, range(WARM_ROWS))
+        query.wait_for(WARM_ROWS)
+        with killed(rig, topic) as death:
+            send(rig, topic, range(WARM_ROWS, 2 * WARM_ROWS))
+            query.wait_for(2 * WARM_ROWS)
+    return timed(differing(query.values(), Counter(range(2 * WARM_ROWS))), death, query, WARM_ROWS)
+
+
+def killed_under_a_stream(rig: Rig) -> Found:
     """The broker of a partition dies while rows come, for good as far as the query can tell."""
-    topic = make_topic(rig, "killed")
-    with streaming(rig, topic) as seen, sending(rig, topic) as sender:
-        seen.wait_for(100)
-        with killed(rig, topic):
-            return finish(rig, topic, seen, sender)
+    topic = rig.make_topic("killed", kept=True)
+    with streaming(rig, topic) as query, sending(rig, topic) as sender:
+        query.wait_for(WARM_ROWS)
+        with killed(rig, topic) as death:
+            sent = sender.sent
+            death.wait_for_takeover()
+            found = finished(rig, topic, query, sender)
+        return timed(found, death, query, sent)
 
 
-def killed_under_a_batch_write(rig: Rig) -> str:
+def killed_under_a_batch_write(rig: Rig) -> Found:
     """The broker of a partition dies while tasks write; each waits for that before its last rows."""
-    topic = make_topic(rig, "written")
-    flag = str(rig.directory / "written")
+    topic = rig.make_topic("written", kept=True)
+    hold = Hold(rig, topic, HOLD_BEHIND)
     rows = rig.spark.range(0, ROWS, 1, PARTITIONS).selectExpr(
         "string(id) key", f"rpad(string(id), {VALUE_BYTES}, ' ') value"
     )
-    held = rows.mapInArrow(holding(flag), KEY_AND_VALUE)
-    with Client(rig.cluster.service_url) as client:
-        with killed_when(rig, topic, flag, lambda: client.last_entry(f"{topic}-partition-0").position.entry >= 0):
-            held.write.format("pulsarish").options(**rig.options).mode("append").save(topic)
-        stored = Counter(contents(client, topic))
-    missing = set(range(ROWS)) - stored.keys()
-    assert not missing, f"{len(missing)} rows are missing"
-    return f"{ROWS:,} rows written, 0 missing, {stored.total() - ROWS:,} twice"
+    first = f"{topic}-partition-0"
+    with (
+        Client(rig.cluster.service_url) as client,
+        hold.killing(lambda: client.last_entry(first).position.entry >= 0) as death,
+    ):
+        hold.applied_to(rows).write.format("pulsarish").options(**rig.options).mode("append").save(topic)
+        done_at = time.monotonic()
+    stored = Counter(rig.stored(topic))
+    found = Found(ROWS, len(set(range(ROWS)) - stored.keys()), stored.total() - len(stored))
+    return found._replace(failover_s=death().failover_s, first_s=done_at - death().at)
 
 
-def killed_under_a_batch_read(rig: Rig) -> str:
+def killed_under_a_batch_read(rig: Rig) -> Found:
     """The broker of a partition dies while tasks read; each waits for that behind its first rows."""
-    flag = str(rig.directory / "read")
-    read: DataFrame = rig.spark.read.format("pulsarish").options(**rig.options).load("written")
-    held = read.selectExpr("string(key) key", "string(value) value").mapInArrow(holding(flag), KEY_AND_VALUE)
-    with Client(rig.cluster.service_url) as client:
-        stored = Counter(contents(client, "written"))
-    with killed_when(rig, "written", flag, lambda: bool(list(rig.directory.glob("read-*")))):
-        [counts] = held.selectExpr("count(*)", "count(distinct key)").collect()
-    assert tuple(counts) == (stored.total(), len(stored)), f"{counts} of {stored.total()}, {len(stored)} different"
-    return f"{stored.total():,} rows read, 0 missing, 0 twice"
+    topic = rig.make_topic("read", kept=True)
+    send(rig, topic, range(ROWS), VALUE_BYTES)
+    stored = Counter(rig.stored(topic))
+    hold = Hold(rig, topic, HOLD_BEHIND)
+    rows = rig.spark.read.format("pulsarish").options(**rig.options).load(topic)
+    held = hold.applied_to(rows.selectExpr("string(key) key", "string(value) value"))
+    with hold.killing(lambda: hold.is_reached) as death:
+        read = Counter(int(row.key) for row in held.select("key").collect())
+        done_at = time.monotonic()
+    found = differing(read, stored)
+    return found._replace(failover_s=death().failover_s, first_s=done_at - death().at)
 
 
-SCENARIOS: Final = (
+SCENARIOS: Final[tuple[Scenario, ...]] = (
     moved_under_an_idle_stream,
     moved_under_a_busy_stream,
+    killed_under_an_idle_stream,
     killed_under_a_stream,
     killed_under_a_batch_write,
     killed_under_a_batch_read,
 )
 
 
-# ------------------------------------------------------------------------------------------ what they are made of
-
-
-def make_topic(rig: Rig, topic: str) -> str:
-    with AdminApi(f"http://127.0.0.1:{rig.cluster.brokers[0].web_port}", timeout_s=120) as api:
-        api.create_topic(TopicName.parse(topic), PARTITIONS)
-    return topic
-
-
-@contextmanager
-def streaming(rig: Rig, topic: str) -> Iterator[Collector]:
-    """A query of the whole topic, which must not have failed at the end."""
-    options = rig.options | {"startingOffsets": "earliest", "subscriptionName": f"of-{topic}"}
-    frame = rig.spark.readStream.format("pulsarish").options(**options).load(topic)
-    seen = Collector()
-    query: StreamingQuery = follow(frame, rig.directory / f"checkpoint-{topic}", seen)
-    try:
-        yield seen
-        assert query.isActive, str(query.exception())
-    finally:
-        query.stop()
-
-
-class Sender:
-    """Sends numbers one by one until it is told to stop."""
-
-    def __init__(self, client: Client, topic: str) -> None:
-        self.confirmed: set[int] = set()
-        self._stop = threading.Event()
-        self._producer = client.create_producer(topic, send_timeout_s=600)
-        self._thread = threading.Thread(target=self._send)
-        self._thread.start()
-
-    def _send(self) -> None:
-        sent: list[Future[MessageId]] = []
-        while not self._stop.wait(SEND_PAUSE_S):
-            sent.append(self._producer.send_future(str(len(sent)), key=str(len(sent))))
-        self._producer.flush()
-        self.confirmed = {number for number, confirmed in enumerate(sent) if confirmed.exception() is None}
-
-    def stop(self) -> None:
-        """Return when everything is confirmed."""
-        self._stop.set()
-        self._thread.join()
-
-
-@contextmanager
-def sending(rig: Rig, topic: str) -> Iterator[Sender]:
-    with Client(rig.cluster.service_url, operation_timeout_s=600) as client:
-        sender = Sender(client, topic)
-        try:
-            yield sender
-        finally:
-            sender.stop()
-
-
-@contextmanager
-def killed(rig: Rig, topic: str) -> Iterator[ClusterBroker]:
-    """Without the broker of partition 0; it is started again behind the block."""
-    victim = rig.cluster.owner(f"{topic}-partition-0")
-    victim.kill()
-    try:
-        yield victim
-    finally:
-        victim.launch()
-        victim.wait()
-
-
-@contextmanager
-def killed_when(rig: Rig, topic: str, flag: str, begun: Callable[[], bool]) -> Iterator[None]:
-    """The broker of partition 0 dies inside of the block, once ``begun`` holds; what waits for ``flag`` goes on then.
-
-    Beside the block, not the block itself: Spark finds the format in the thread of its session alone.
-    """
-    done = threading.Event()
-
-    def kill() -> None:
-        until(lambda: begun() or done.is_set(), f"Spark works on {topic}")
-        with killed(rig, topic):
-            Path(flag).touch()
-            done.wait()
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    try:
-        yield
-        assert Path(flag).exists(), "nobody was killed"
-    finally:
-        done.set()
-        thread.join()
-
-
-def finish(rig: Rig, topic: str, seen: Collector, sender: Sender) -> str:
+def finished(rig: Rig, topic: str, query: Watched, sender: Sender) -> Found:
     """Stop sending, wait for the rest, compare."""
     sender.stop()
-    with Client(rig.cluster.service_url, operation_timeout_s=600) as client:
-        seen.wait_for(len(contents(client, topic)))
-        return compare(seen, client, topic, sender.confirmed)
+    stored = rig.stored(topic)
+    query.wait_for(len(stored))
+    return compared(query, stored, sender.confirmed)
 
 
-def compare(seen: Collector, client: Client, topic: str, confirmed: set[int]) -> str:
-    """The rows of the query are the messages of the topic, and what was confirmed is among them."""
-    stored, rows = Counter(contents(client, topic)), Counter(seen.values)
-    assert not confirmed - stored.keys(), "what was confirmed is not stored"
-    assert rows == stored, f"missing {stored - rows}, too many {rows - stored}"
-    return f"{rows.total():,} rows in {len(seen.sizes):,} batches, 0 missing, 0 twice"
+def compared(query: Watched, stored: list[int], confirmed: Iterable[int]) -> Found:
+    """The rows of the query against the messages of the topic, among which must be what was confirmed."""
+    lost = set(confirmed) - set(stored)
+    assert not lost, f"{len(lost)} confirmed messages are not stored"
+    return differing(query.values(), Counter(stored))
 
 
-def send(client: Client, topic: str, numbers: range) -> None:
-    with client.write_rows(topic) as writer:
-        texts = [str(number) for number in numbers]
-        writer.write(pa.record_batch({"key": texts, "value": texts}))
+def differing(read: Counter[int], stored: Counter[int]) -> Found:
+    """What was read against what is stored, where a message may be twice."""
+    return Found(read.total(), (stored - read).total(), (read - stored).total())
 
 
-def contents(client: Client, topic: str) -> list[int]:
-    """Every message of the topic, as its number."""
-    found: list[int] = []
-    for partition in range(PARTITIONS):
-        with client.create_reader(f"{topic}-partition-{partition}") as reader:
-            while reader.has_message_available():
-                found.append(int(reader.read_next(600).value or b""))
-    return found
+def timed(found: Found, death: Death, query: Watched, sent: int) -> Found:
+    """With the time until partition 0 has delivered one of the rows that were sent after the ``sent`` first ones."""
+    first = min(row.at for row in query.rows if row.partition == 0 and row.value >= sent and row.at > death.at)
+    return found._replace(failover_s=death.failover_s, first_s=first - death.at)
 
 
-def holding(flag: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For ``mapInArrow``: passes rows on, but waits behind some batches until the file ``flag`` is there."""
-
-    def hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number, batch in enumerate(batches):
-            yield batch
-            if number == HOLD_BEHIND:
-                Path(f"{flag}-{os.getpid()}").touch()
-                while not Path(flag).exists():
-                    time.sleep(0.1)
-
-    return hold
+# ------------------------------------------------------------------------------------------------- running them
 
 
-def main(arguments: list[str] | None = None) -> None:
+def attempt(rig: Rig, scenario: Scenario) -> tuple[str, bool]:
+    """The line of the table for one scenario, and whether it went well."""
+    begun = time.monotonic()
+    name = scenario.__name__
+    sys.stderr.write(f"{name} ...\n")
+    try:
+        found = scenario(rig)
+    except Exception as failure:  # noqa: BLE001 - the other scenarios still run
+        traceback.print_exc()
+        said = str(failure).strip() or type(failure).__name__
+        return f"{name:<30}FAILED  {said.splitlines()[0][:200]}", False
+    # What was written twice was promised at least once.
+    well = not found.missing and (not found.twice or scenario is killed_under_a_batch_write)
+    line = f"{name:<30}{'ok' if well else 'FAILED':<7}{found.text()}{time.monotonic() - begun:>8.0f}"
+    sys.stderr.write(f"{line}\n")
+    return line, well
+
+
+def a_spark() -> SparkSession:
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_options())
+    pulsarish_spark.use_this_python()
+    builder = SparkSession.builder.master("local[4]").appName("cluster").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    builder = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH_ROWS))
+    spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.takeover")
     parser.add_argument("--session-ms", type=int, default=30_000, help="a killed broker keeps its bundles for so long")
     parser.add_argument("--only", choices=[each.__name__ for each in SCENARIOS], nargs="+", help="these alone")
     chosen = parser.parse_args(arguments)
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    pulsarish_spark.use_this_python()
     settings = {"metadataStoreSessionTimeoutMillis": str(chosen.session_ms)}
-    with tempfile.TemporaryDirectory() as made, running_cluster(Path(made) / "cluster", settings) as cluster:
-        builder = SparkSession.builder.master("local[4]").appName("cluster").config("spark.ui.enabled", "false")
-        spark = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", "1000").getOrCreate()
-        spark.sparkContext.setLogLevel("ERROR")
-        rig = Rig(cluster, spark, Path(made), {"service.url": cluster.service_url})
-        for scenario in SCENARIOS:
-            if chosen.only is None or scenario.__name__ in chosen.only:
-                begun = time.monotonic()
-                said = scenario(rig)
-                sys.stdout.write(f"{scenario.__name__}: {said}, {time.monotonic() - begun:.0f} s\n")
-                sys.stdout.flush()
+    with tempfile.TemporaryDirectory() as made, ExitStack() as running, ThreadPoolExecutor(1) as beside:
+        clusters = running_cluster(Path(made) / "cluster", settings)
+        starting = beside.submit(running.enter_context, clusters)
+        spark = a_spark()
+        rig = Rig(starting.result(), spark, Path(made))
+        sys.stderr.write("Spark and the cluster run\n")
+        wanted = [each for each in SCENARIOS if chosen.only is None or each.__name__ in chosen.only]
+        lines = [attempt(rig, scenario) for scenario in wanted]
         spark.stop()
+    sys.stdout.write(
+        f"patience {OPERATION_TIMEOUT_SECONDS:g} s, a killed broker's session {chosen.session_ms / 1000:g} s\n"
+        f"{'scenario':<30}{'':<7}{'rows':>8}{'missing':>9}{'twice':>7}{'failover s':>13}{'first/done s':>14}{'s':>8}\n"
+        + "".join(f"{line}\n" for line, _ in lines)
+    )
+    return sum(not well for _, well in lines)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
