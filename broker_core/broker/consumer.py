@@ -235,11 +235,15 @@ class Consumer:
             on_done(ConsumerNotFoundError(f"consumer {self.name!r} is no longer connected to subscription {name!r}"))
 
 
+def by_subscription(consumers: Iterable[Consumer]) -> list[list[Consumer]]:
+    """``consumers``, those of each subscription together."""
+    groups: dict[ConsumerHost, list[Consumer]] = {}
+    for consumer in consumers:
+        groups.setdefault(consumer.subscription, []).append(consumer)
+    return list(groups.values())
+
+
 def close_together(consumers: Iterable[Consumer]) -> None:
     """``close`` of many at a time: nothing of what one had goes to another of them, which leaves as well."""
-    leavers: dict[ConsumerHost, list[Consumer]] = {}
-    for consumer in consumers:
-        if not consumer.closed:
-            leavers.setdefault(consumer.subscription, []).append(consumer)
-    for subscription, theirs in leavers.items():
-        subscription.leave(theirs)
+    for theirs in by_subscription(consumer for consumer in consumers if not consumer.closed):
+        theirs[0].subscription.leave(theirs)

@@ -143,9 +143,10 @@ class Outbox:
             self._go_on()
 
     def end(self) -> None:
-        """Close the transport when it has everything."""
+        """Close the transport when it has everything; nothing more is to be put."""
         self.flush()
         self._ending = True
+        self.writable = False
         if not self._holds and self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 
@@ -193,6 +194,6 @@ class Outbox:
         self._taken_bytes = 0
 
     def _go_on(self) -> None:
-        if self._transport is not None and not self.writable:
+        if self._transport is not None and not self.writable and not self._ending:
             self.writable = True
             self._on_writable()

@@ -6,7 +6,7 @@ A session is the shared state of the handlers; it decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
@@ -14,7 +14,7 @@ from itertools import chain
 from broker_core.base.clock import Clock
 from broker_core.base.settings import Settings
 from broker_core.broker.broker import Broker
-from broker_core.broker.consumer import close_together
+from broker_core.broker.consumer import by_subscription, close_together
 from broker_core.broker.topic_watches import TopicWatch
 from broker_core.server.consumer_channel import ConsumerChannel
 from broker_core.server.input_budget import InputBudget
@@ -90,14 +90,30 @@ class Session:
             consumer.writable_again()
 
     def close(self) -> None:
-        """The connection is gone: let go of all producers, consumers and watches."""
+        """The connection is gone: let go of all producers, consumers and watches, of very many in several turns."""
         self.state = SessionState.CLOSED
         self.steps = None
         producers, self.producers = self.producers, {}
         consumers, self.consumers = self.consumers, {}
         watches, self.watches = self.watches, {}
-        for watch in watches.values():
-            self.node.broker.unwatch_topics(watch)
-        for producer in chain(producers.values(), self.leaving):
-            producer.abandon()
-        close_together(channel.consumer for channel in consumers.values())
+        if producers or consumers or watches or self.leaving:
+            abandoned = [*producers.values(), *self.leaving]
+            self.node.turns.do(_let_go(self.node.broker, watches.values(), abandoned, consumers.values()))
+
+
+def _let_go(
+    broker: Broker,
+    watches: Collection[TopicWatch],
+    producers: Collection[ProducerChannel],
+    consumers: Collection[ConsumerChannel],
+) -> Iterator[None]:
+    """In steps. The consumers of one subscription leave together: what one had must not go to another of them."""
+    for watch in watches:
+        broker.unwatch_topics(watch)
+        yield
+    for producer in producers:
+        producer.abandon()
+        yield
+    for theirs in by_subscription(channel.consumer for channel in consumers):
+        close_together(theirs)
+        yield

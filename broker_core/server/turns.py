@@ -10,7 +10,7 @@ those of the others. Knows nothing of what the work is.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from broker_core.base.clock import Clock
@@ -35,6 +35,21 @@ class Worker(Protocol):
     def set_queued(self, queued: bool) -> None:
         """It waits for its turn, or does not any more: what is to be read meanwhile is left where it is."""
         ...
+
+
+class _Chore:
+    """A worker that is not a connection."""
+
+    __slots__ = ("_steps",)
+
+    def __init__(self, steps: Iterator[None]) -> None:
+        self._steps = steps
+
+    def work(self, is_over: Callable[[], bool]) -> bool:
+        return any(is_over() for _ in self._steps)
+
+    def set_queued(self, queued: bool) -> None:
+        """Nothing can be put in its way."""
 
 
 class Turns:
@@ -69,6 +84,10 @@ class Turns:
                 break
             now_s = self._monotonic()
         self.later(worker)
+
+    def do(self, steps: Iterator[None]) -> None:
+        """Do ``steps``, which nobody waits for: now as far as there is time, the rest in later turns."""
+        self.came(_Chore(steps))
 
     def later(self, worker: Worker) -> None:
         """``worker``, which is not queued, has something to do."""
