@@ -8,17 +8,18 @@ metadata; each partition is a topic of its own, made when first used. Pure: file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from itertools import chain, islice
 from typing import Final, TypeAlias
 
 from broker_core.base.clock import Clock, Timers
-from broker_core.base.errors import NotAllowedError, ServerError, TopicNotFoundError
+from broker_core.base.errors import NotAllowedError, ServerError, ServiceNotReadyError, TopicNotFoundError
 from broker_core.base.limits import PARTITIONS_MAX
 from broker_core.base.names import PARTITION_MARK, NamespaceName, TopicName, check_properties
 from broker_core.base.settings import Settings
+from broker_core.base.steps import drained
 from broker_core.base.suggest import did_you_mean
 from broker_core.broker.age_clock import AgeClock
 from broker_core.broker.disk_reserve import DiskReserve
@@ -42,6 +43,12 @@ _STARTS = "broker starts"
 
 _NEAR: Final = 50
 """Names before and after a missing one in the alphabet that are compared with it; each takes some 0.1 ms."""
+
+_NAMES_A_STEP: Final = 512
+"""Of topics, listed in one go; a microsecond each."""
+
+_PARTITIONS_A_STEP: Final = 64
+"""Looked at in one go; to find out whether somebody uses a partition takes some microseconds."""
 
 AnyTopic: TypeAlias = Topic | NonPersistentTopic
 """Whatever producers and consumers connect to."""
@@ -70,9 +77,11 @@ class Broker:
         self._metadata = store.metadata
         self._clock = clock
         self._timers = timers
-        self._watches = TopicWatches()
+        turn = Turn(timers, clock)
+        self._watches = TopicWatches(timers, turn)
         self._topics: dict[TopicName, Topic] = {}
         self._partitions = {TopicName.parse(name): n for name, n in self._metadata.partitioned_topics().items()}
+        self._being_deleted: set[TopicName] = set()
         self._start_number = self._metadata.reserve_numbers(_STARTS, 1)[0]
         self._producers_named = 0
         self.non_persistent = NonPersistentTopics(clock, timers, self._producer_name)
@@ -84,7 +93,7 @@ class Broker:
             timers,
             settings,
             quotas_under(settings),
-            Turn(timers, clock),
+            turn,
             reserve,
             BrokerUnacked(settings),
             self._producer_name,
@@ -153,15 +162,27 @@ class Broker:
 
     def topics_of(self, namespace: NamespaceName, mode: TopicsMode = TopicsMode.PERSISTENT) -> list[str]:
         """Full names of the topics of a namespace, of partitioned ones every partition; no system topics."""
+        return drained(self.topics_in_steps(namespace, mode))
+
+    def topics_in_steps(
+        self, namespace: NamespaceName, mode: TopicsMode = TopicsMode.PERSISTENT
+    ) -> Generator[None, None, list[str]]:
+        """As ``topics_of``; what comes or goes meanwhile may be among them or not."""
         self.namespaces.require(namespace)
-        return sorted(name for name in self._names_in(namespace, mode) if not _is_system(name))
+        found: list[str] = []
+        for number, name in enumerate(self._names_in(namespace, mode)):
+            if not _is_system(name):
+                found.append(name)
+            if not number % _NAMES_A_STEP:
+                yield
+        return sorted(found)
 
     def watch_topics(self, watch: TopicWatch) -> Iterator[None]:
         """Fill in the topics that match, in steps, and then tell of every change until ``unwatch_topics``.
 
         The namespace may come later.
         """
-        yield from self._watches.add(watch, list(self._names_in(watch.namespace, TopicsMode.PERSISTENT)))
+        yield from self._watches.add(watch, self._names_in(watch.namespace, TopicsMode.PERSISTENT))
 
     def unwatch_topics(self, watch: TopicWatch) -> None:
         """Tell no more."""
@@ -224,12 +245,16 @@ class Broker:
         """The topic of that name, loaded; of a partitioned one those of its partitions that were ever used."""
         return [self.topic(each) for each in self.names_of(name) if self._row(each) is not None]
 
-    def names_of(self, name: TopicName) -> list[TopicName]:
-        """Where the messages of a topic are: its partitions; of one without partitions, itself."""
-        return [name.partition(index) for index in range(self._partitions.get(name, 0))] or [name]
+    def names_of(self, name: TopicName) -> Iterator[TopicName]:
+        """Where the messages of a topic are: its partitions, of which there may be very many; of one without
+        partitions, itself."""
+        count = self._partitions.get(name, 0)
+        return (name.partition(index) for index in range(count)) if count else iter((name,))
 
     def any_topic(self, name: TopicName, *, create: bool = False) -> AnyTopic:
-        """As ``topic``, also for names of the other domain, of which nothing is stored."""
+        """As ``topic`` for clients, also for names of the other domain, of which nothing is stored."""
+        if self._being_deleted and name.base in self._being_deleted:
+            raise ServiceNotReadyError(f"{name.base} is being deleted", hint="try again in a moment")
         if name.persistent:
             return self.topic(name, create=create)
         loaded = self.non_persistent.get(name)
@@ -311,7 +336,7 @@ class Broker:
         self._check_room(name, partitions)
         self._metadata.put_partitioned_topic(str(name), partitions)
         self._partitions[name] = partitions
-        self._watches.appeared(*(name.partition(index) for index in range(partitions)))
+        self._watches.appeared(name, range(partitions))
 
     def grow_partitions(self, name: TopicName, partitions: int) -> None:
         """Add partitions; every durable subscription of the topic gets a cursor on them, so that nothing is missed."""
@@ -335,7 +360,7 @@ class Broker:
             str(name), partitions, self._metadata.partitioned_topic_properties(str(name))
         )
         self._partitions[name] = partitions
-        self._watches.appeared(*(name.partition(index) for index in range(before, partitions)))
+        self._watches.appeared(name, range(before, partitions))
         for index in range(before, partitions):
             topic = self.topic(name.partition(index)) if subscriptions else None
             for subscription, properties in subscriptions.items():
@@ -396,22 +421,54 @@ class Broker:
         self.namespaces.delete(name)
         self.policies.forget_namespace(name)
 
-    def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
-        """Delete a partitioned topic and all its partitions."""
-        partitions = self._partitions.get(name)
-        if partitions is None:
+    def begin_deletion(self, name: TopicName) -> None:
+        """A partitioned topic is about to be deleted, partition by partition: until ``finish_deletion`` or
+        ``give_up_deletion`` no client may begin to use one. Refused while that is going on already."""
+        if name not in self._partitions:
             raise TopicNotFoundError(f"{name} is not a partitioned topic")
-        all_of_them = [name.partition(index) for index in range(partitions)]
-        if not force:
-            for partition in all_of_them:
-                self._check_without_clients(partition)
-        for partition in all_of_them:
-            if not name.persistent or self._row(partition) is not None:
-                self.delete_topic(partition, force=True)
+        if name in self._being_deleted:
+            raise NotAllowedError(f"{name} is being deleted already", hint="wait until it is gone")
+        self._being_deleted.add(name)
+
+    def check_deletable(self, name: TopicName) -> Generator[None, None, None]:
+        """NotAllowedError if a partition has clients; in steps."""
+        for number, partition in enumerate(self.names_of(name)):
+            self._check_without_clients(partition)
+            if not number % _PARTITIONS_A_STEP:
+                yield
+
+    def partitions_left(self, name: TopicName) -> list[TopicName]:
+        """The partitions of a topic that were ever used and are not deleted."""
+        if name.persistent:
+            stored = self._metadata.topic_names(f"{name}{PARTITION_MARK}")
+            used = [TopicName.parse(text) for text in stored]
+        else:
+            used = self.non_persistent.names()
+        return [each for each in used if each.base == name and self._is_partition(each)]
+
+    def finish_deletion(self, name: TopicName) -> None:
+        """Delete the partitioned topic itself, and what is left of its partitions."""
+        for partition in self.partitions_left(name):
+            self.delete_topic(partition, force=True)
         self._metadata.delete_partitioned_topic(str(name))
-        del self._partitions[name]
+        count = self._partitions.pop(name)
+        self.give_up_deletion(name)
         self.policies.forget_topic(name)
-        self._watches.disappeared(*all_of_them)
+        self._watches.disappeared(name, range(count))
+
+    def give_up_deletion(self, name: TopicName) -> None:
+        """Whoever comes may use it again."""
+        self._being_deleted.discard(name)
+
+    def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
+        """Delete a partitioned topic and all its partitions at once."""
+        self.begin_deletion(name)
+        try:
+            if not force:
+                drained(self.check_deletable(name))
+            self.finish_deletion(name)
+        finally:
+            self.give_up_deletion(name)
 
     def unload(self, name: TopicName) -> None:
         """Disconnect all clients of a topic and let it go from memory; it is loaded again when it is next used."""
@@ -444,16 +501,15 @@ class Broker:
 
     def _names_in(self, namespace: NamespaceName, mode: TopicsMode) -> Iterator[str]:
         """Full names of topics, of partitioned ones those of the partitions; as text, as there may be very many."""
+        counts = {str(name): partitions for name, partitions in self._partitions.items()}
         for place in [f"{domain}://{namespace}/" for domain in mode.domains]:
-            for name, partitions in self._partitions.items():
-                if str(name).startswith(place):
-                    yield from (f"{name}{PARTITION_MARK}{index}" for index in range(partitions))
+            for partitioned, partitions in counts.items():
+                if partitioned.startswith(place):
+                    yield from (f"{partitioned}{PARTITION_MARK}{index}" for index in range(partitions))
             for text in chain(self._metadata.topic_names(place), map(str, self.non_persistent.names())):
-                if text.startswith(place) and not self._is_name_of_partition(text):
+                base, _mark, index = text.rpartition(PARTITION_MARK)
+                if text.startswith(place) and not _is_number_below(index, counts.get(base, 0)):
                     yield text
-
-    def _is_name_of_partition(self, text: str) -> bool:
-        return PARTITION_MARK in text and self._is_partition(TopicName.parse(text))
 
     def _check_new(self, name: TopicName) -> None:
         self.namespaces.require(name.namespace_name)
@@ -507,6 +563,11 @@ class Broker:
 def _is_system(name: str) -> bool:
     """``TopicName.is_system`` of a full name."""
     return name.startswith("__", name.rindex("/") + 1)
+
+
+def _is_number_below(text: str, end: int) -> bool:
+    """Whether ``text`` is how the index of one of ``end`` partitions is written."""
+    return end > 0 and text.isdecimal() and (text[0] != "0" or text == "0") and int(text) < end
 
 
 def _check_partitions(partitions: int) -> None:

@@ -7,24 +7,46 @@ system and topics that are not persistent are not watched. Source: PIP-145; sema
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections import defaultdict
+from bisect import bisect_left
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from sys import intern
-from typing import Final
+from typing import Final, NamedTuple
 
 import google_crc32c
 
-from broker_core.base.names import NamespaceName, TopicName
+from broker_core.base.clock import Timers
+from broker_core.base.names import PARTITION_MARK, NamespaceName, TopicName
 from broker_core.broker.name_pattern import NamePattern
+from broker_core.broker.passes import Passes, Turn
 
 _DOMAIN_MARK: Final = "://"
+
+_TOLD: Final = object()
 
 _NAMES_A_STEP: Final = 16
 """Matched in one go: with the longest pattern a name of usual length takes a tenth of a millisecond."""
 
+_PARTITIONS_A_STEP: Final = 128
+_WATCHES_A_STEP: Final = 16
+"""Told of a change in one go; each may match a name."""
+
 OnChange = Callable[[Sequence[str], Sequence[str]], None]
 """Gets the names of topics that are new, and of those that are gone."""
+
+
+class Change(NamedTuple):
+    """A topic came or went, or ``partitions`` of it, of which there may be very many."""
+
+    name: TopicName
+    partitions: range | None
+    appeared: bool
+
+    def names(self) -> Iterator[str]:
+        """The full names that came or went."""
+        if self.partitions is None:
+            return iter((str(self.name),))
+        return (f"{self.name}{PARTITION_MARK}{index}" for index in self.partitions)
 
 
 class TopicWatch:
@@ -36,7 +58,7 @@ class TopicWatch:
         self.topics: list[str] = []
         self._pattern = NamePattern(_without_domain(pattern))
         self._on_change = on_change
-        self._missed: list[tuple[Sequence[TopicName], Sequence[TopicName]]] | None = None
+        self._missed: deque[Change] | None = None
 
     @property
     def topics_hash(self) -> str:
@@ -46,7 +68,7 @@ class TopicWatch:
 
     def begin(self, existing: Iterable[str]) -> Iterator[None]:
         """Find those of ``existing`` that match, in steps; what changes meanwhile counts, and is not told."""
-        self._missed = []
+        self._missed = deque()
         found: list[str] = []
         for number, text in enumerate(existing):
             name = TopicName.parse(text)
@@ -55,29 +77,34 @@ class TopicWatch:
             if not number % _NAMES_A_STEP:
                 yield
         self.topics = sorted(found)
-        missed, self._missed = self._missed, None
-        for appeared, disappeared in missed:
-            self._update(appeared, disappeared)
+        while self._missed:
+            yield from self._update(self._missed.popleft(), [])
+        self._missed = None
 
-    def changed(self, appeared: Sequence[TopicName], disappeared: Sequence[TopicName]) -> None:
-        """Tell of what matches and was not known, or was."""
+    def changed(self, change: Change) -> Iterator[None]:
+        """Tell of what matches and was not known, or was; in steps, of which a single topic needs none."""
         if self._missed is not None:
-            self._missed.append((appeared, disappeared))
+            self._missed.append(change)
             return
-        new, gone = self._update(appeared, disappeared)
-        if new or gone:
-            self._on_change(new, gone)
+        names: list[str] = []
+        yield from self._update(change, names)
+        if names:
+            self._on_change(*((names, ()) if change.appeared else ((), names)))
 
-    def _update(
-        self, appeared: Sequence[TopicName], disappeared: Sequence[TopicName]
-    ) -> tuple[Sequence[str], Sequence[str]]:
-        new = [str(name) for name in appeared if self._matches(name) and not self._knows(str(name))]
-        gone = [str(name) for name in disappeared if self._matches(name) and self._knows(str(name))]
-        for name in new:
-            insort(self.topics, name)
-        for name in gone:
-            del self.topics[bisect_left(self.topics, name)]
-        return new, gone
+    def _update(self, change: Change, updated: list[str]) -> Iterator[None]:
+        """Put into ``topics``, or take out of it, what matches; ``updated`` gets the names."""
+        if not self._matches(change.name):  # a partition matches as its topic does
+            return
+        for number, name in enumerate(change.names(), 1):
+            at = bisect_left(self.topics, name)
+            if (at < len(self.topics) and self.topics[at] == name) is not change.appeared:
+                updated.append(name)
+                if change.appeared:
+                    self.topics.insert(at, name)
+                else:
+                    del self.topics[at]
+            if not number % _PARTITIONS_A_STEP:
+                yield
 
     def _matches(self, name: TopicName) -> bool:
         """Whether ``name`` is watched; a partition matches as its topic does."""
@@ -88,42 +115,53 @@ class TopicWatch:
             and self._pattern.matches(_without_domain(str(name.base)))
         )
 
-    def _knows(self, name: str) -> bool:
-        at = bisect_left(self.topics, name)
-        return at < len(self.topics) and self.topics[at] == name
-
 
 class TopicWatches:
-    """All watches of a broker."""
+    """All watches of a broker. Each hears of changes in their order; very many watches, or partitions, take several
+    turns of the loop."""
 
-    def __init__(self) -> None:
-        self._by_namespace: defaultdict[NamespaceName, list[TopicWatch]] = defaultdict(list)
+    def __init__(self, timers: Timers, turn: Turn) -> None:
+        self._by_namespace: defaultdict[NamespaceName, dict[TopicWatch, None]] = defaultdict(dict)
+        self._told: deque[Iterator[None]] = deque()
+        self._passes = Passes(timers, turn, self._pass)
 
     def add(self, watch: TopicWatch, existing: Iterable[str]) -> Iterator[None]:
         """Begin, in steps; ``existing``: the full names of the topics there are, at least those of its namespace."""
-        self._by_namespace[watch.namespace].append(watch)
+        self._by_namespace[watch.namespace][watch] = None
         yield from watch.begin(existing)
 
     def remove(self, watch: TopicWatch) -> None:
         """End; harmless if it has ended."""
-        watches = self._by_namespace.get(watch.namespace, [])
-        if watch in watches:
-            watches.remove(watch)
+        watches = self._by_namespace.get(watch.namespace, {})
+        watches.pop(watch, None)
         if not watches:
             self._by_namespace.pop(watch.namespace, None)
 
-    def appeared(self, *names: TopicName) -> None:
-        """Topics of one namespace were made."""
-        for watch in self._of(names):
-            watch.changed(names, ())
+    def appeared(self, name: TopicName, partitions: range | None = None) -> None:
+        """A topic was made, or ``partitions`` of it were."""
+        self._changed(Change(name, partitions, appeared=True))
 
-    def disappeared(self, *names: TopicName) -> None:
-        """Topics of one namespace were deleted."""
-        for watch in self._of(names):
-            watch.changed((), names)
+    def disappeared(self, name: TopicName, partitions: range | None = None) -> None:
+        """A topic was deleted, or ``partitions`` of it were."""
+        self._changed(Change(name, partitions, appeared=False))
 
-    def _of(self, names: Sequence[TopicName]) -> list[TopicWatch]:
-        return list(self._by_namespace.get(names[0].namespace_name, ())) if names else []
+    def _changed(self, change: Change) -> None:
+        watches = list(self._by_namespace.get(change.name.namespace_name, ()))
+        if watches:
+            self._told.append(self._tell(change, watches))
+            self._passes.kick()
+
+    def _tell(self, change: Change, watches: Sequence[TopicWatch]) -> Iterator[None]:
+        for number, watch in enumerate(watches, 1):
+            if watch in self._by_namespace.get(watch.namespace, ()):
+                yield from watch.changed(change)
+            if not number % _WATCHES_A_STEP:
+                yield
+
+    def _pass(self) -> bool:
+        if self._told and next(self._told[0], _TOLD) is _TOLD:
+            self._told.popleft()
+        return bool(self._told)
 
 
 def _without_domain(text: str) -> str:

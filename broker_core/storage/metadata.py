@@ -296,10 +296,14 @@ class Metadata:
         """All topics by name."""
         return [_topic(row) for row in self._rows(_TOPICS + " ORDER BY name")]
 
-    def topic_names(self, prefix: str) -> list[str]:
-        """The names of all topics that begin with ``prefix``, which ends with a slash, in order."""
-        behind = prefix[:-1] + chr(ord("/") + 1)
-        return [name for (name,) in self._rows(_NAMES_FROM_TO, (prefix, behind))]
+    def topic_names(self, prefix: str) -> Iterator[str]:
+        """The names of all topics that begin with ``prefix`` and are longer, in order. Topics may come and go while
+        the caller goes through them."""
+        behind = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        last = prefix
+        while some := self._rows(_NAMES_BETWEEN, (last, behind, _NAMES_AT_A_TIME)):
+            for (last,) in some:
+                yield last
 
     def names_near(self, name: str, count: int) -> list[str]:
         """Of topics and of partitioned topics, up to ``count`` names from ``name`` on and as many before it each."""
@@ -499,7 +503,9 @@ class Metadata:
 _TOPICS: Final = (
     "SELECT id, name, created_ms, properties, trimmed_ledger, trimmed_entry, trimmed_next_index FROM topics"
 )
-_NAMES_FROM_TO: Final = "SELECT name FROM topics WHERE name >= ? AND name < ? ORDER BY name"
+_NAMES_AT_A_TIME: Final = 256
+
+_NAMES_BETWEEN: Final = "SELECT name FROM topics WHERE name > ? AND name < ? ORDER BY name LIMIT ?"
 
 _NAMES_NEAR: Final = (
     "SELECT name FROM topics WHERE name >= ? ORDER BY name LIMIT ?",

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from broker_core.base.errors import (
     InvalidTopicNameError,
     NotAllowedError,
+    ServiceNotReadyError,
     StorageError,
     TopicNotFoundError,
 )
@@ -308,6 +309,47 @@ class TestDeletion:
         assert world.broker.topics_of(DEFAULT) == []
         with pytest.raises(TopicNotFoundError):
             world.broker.delete_partitioned(name("t"))
+
+    def test_no_client_comes_while_partitions_are_deleted_one_by_one(self) -> None:
+        """1.2.1: as in Pulsar it is told to try again, so what it sends is neither lost nor brings a partition back."""
+        world = World()
+        broker, parted = world.broker, name("t")
+        broker.create_partitioned(parted, 3)
+        world.subscribe(topic="t-partition-1")
+        broker.begin_deletion(parted)
+        with pytest.raises(ServiceNotReadyError, match="is being deleted"):
+            broker.any_topic(parted.partition(0), create=True)
+        with pytest.raises(NotAllowedError, match="already"):
+            broker.begin_deletion(parted)
+        with pytest.raises(NotAllowedError, match="1 consumers"):
+            list(broker.check_deletable(parted))
+        broker.give_up_deletion(parted)
+        assert broker.any_topic(parted.partition(0), create=True).name == parted.partition(0)
+        broker.begin_deletion(parted)
+        assert broker.partitions_left(parted) == [parted.partition(0), parted.partition(1)]
+        broker.delete_topic(parted.partition(0), force=True)
+        broker.finish_deletion(parted)
+        assert broker.topics_of(DEFAULT) == []
+        assert broker.partitions_left(parted) == []
+        assert broker.any_topic(parted, create=True).name == parted
+
+    def test_what_is_named_nearly_like_a_partition_stays(self) -> None:
+        """1.2.1: another topic, or the partition of another."""
+        world = World()
+        others = ["t-partition-x", "t-partition-01", "-partition-1", "tt-partition-1", "t-partition-1-partition-0"]
+        world.broker.create_partitioned(name("t"), 2)
+        world.broker.create_partitioned(name("tt"), 2)
+        world.broker.create_partitioned(name("t-partition-y"), 1)
+        for other in ("t-partition-x", "t-partition-01", "-partition-1"):
+            world.broker.topic(name(other), create=True)
+        for index in range(2):
+            world.topic(f"t-partition-{index}")
+        world.topic("tt-partition-1")
+        world.topic("t-partition-y-partition-0")
+        assert len(world.broker.topics_of(DEFAULT)) == 8
+        world.broker.delete_partitioned(name("t"))
+        local = {each.rpartition("/")[2] for each in world.broker.topics_of(DEFAULT)}
+        assert local == {*others[:3], "tt-partition-0", "tt-partition-1", "t-partition-y-partition-0"}
 
 
 class TestUnloading:

@@ -119,3 +119,51 @@ def test_what_changes_while_a_watch_begins_counts_and_is_not_told() -> None:
     assert watch.topics == world.broker.topics_of(HOME)
     world.broker.create_topic(TopicName.parse("t-last"))
     assert told == [["persistent://public/default/t-last"]]
+
+
+def test_very_many_partitions_are_told_at_once_though_not_found_at_once() -> None:
+    """7.12: one update has them all, and what happens meanwhile is told after it."""
+    world = World()
+    name, other = TopicName.parse("parts"), TopicName.parse("other")
+    heard, deaf = Heard(world), Heard(world, "public/default/elsewhere")
+    world.broker.create_partitioned(name, 5000)
+    world.broker.create_topic(other)
+    assert heard.told == [], "it would take long to find them in one turn of the loop"
+    world.settle()
+    assert heard.take() == [*(f"+parts-partition-{index}" for index in range(5000)), "+other"]
+    assert heard.watch.topics == world.broker.topics_of(HOME)
+    world.broker.delete_partitioned(name)
+    late = Heard(world)
+    world.settle()
+    assert len(heard.take()) == 5000
+    assert heard.watch.topics == late.watch.topics == [str(other)]
+    assert late.told == deaf.told == []
+
+
+def test_very_many_watches_are_told_one_after_the_other() -> None:
+    """7.12: a topic costs each of them a look at its name, and that takes several turns; who ends hears nothing."""
+    world = World()
+    crowd = [Heard(world) for _ in range(300)]
+    world.broker.create_topic(TopicName.parse("a"))
+    told = sum(bool(each.told) for each in crowd)
+    assert 0 < told < 300
+    world.broker.unwatch_topics(crowd[-1].watch)
+    world.broker.delete_topic(TopicName.parse("a"))
+    world.settle()
+    assert {tuple(each.told) for each in crowd[:-1]} == {("+a", "-a")}
+    assert crowd[-1].told == []
+
+
+def test_very_many_partitions_that_come_while_a_watch_begins_are_in_its_list() -> None:
+    """7.12: also where they come in its last step."""
+    world = World()
+    world.broker.create_topic(TopicName.parse("a"))
+    told: list[Sequence[str]] = []
+    watch = TopicWatch(HOME, ".*", lambda new, gone: told.append([*new, *gone]))
+    steps = world.broker.watch_topics(watch)
+    next(steps)
+    world.broker.create_partitioned(TopicName.parse("parts"), 300)
+    assert len(list(steps)) >= 2
+    assert watch.topics == world.broker.topics_of(HOME)
+    world.settle()
+    assert told == []

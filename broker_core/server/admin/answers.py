@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from broker_core.base.errors import (
     ConsumerBusyError,
@@ -31,6 +31,10 @@ _STATUS_OF_ERROR: Final[tuple[tuple[type[PulsarishError], int], ...]] = (
     (NotAllowedError, 405),
     (UsageError, 400),
 )
+
+
+_PIECES_AT_A_TIME: Final = 256
+"""Put together and handed to the connection, some 200 KB."""
 
 
 class RefusedError(Exception):
@@ -79,13 +83,40 @@ class Outcome:
 
 
 async def all_done(outcomes: Iterable[Outcome]) -> None:
-    """Wait for changes that were all begun before the first wait: between two of them anything may be unloaded."""
-    await asyncio.gather(*[each.done for each in list(outcomes)])
+    """Wait for changes that were all begun before the first wait: between two of them anything may be unloaded.
+
+    Very many may be done by the same commit, in one turn of the loop, so nothing is to happen then for each of them.
+    """
+    refusals: list[ServerError] = []
+    for each in list(outcomes):
+        try:
+            await each.done
+        except ServerError as error:
+            refusals.append(error)
+    if refusals:
+        raise refusals[0]
 
 
 def json_answer(value: object, status: int = 200) -> Response:
     """``value`` as JSON; anything that msgspec can encode."""
     return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def long_json_answer(about: dict[str, Any], parts: Mapping[str, bytes], *, under: str) -> Response:
+    """The object ``about`` with one field more, ``under``, which holds ``parts``, each JSON already. Of very many parts
+    the answer is many MiB, which are never put together."""
+    begin, end = msgspec.json.encode({**about, under: {}})[:-2], b"}}"
+    pieces = [begin]
+    for number, (name, part) in enumerate(parts.items()):
+        pieces += [b"," if number else b"", msgspec.json.encode(name), b":", part]
+    pieces.append(end)
+
+    async def content() -> AsyncIterator[bytes]:
+        for start in range(0, len(pieces), _PIECES_AT_A_TIME):
+            yield b"".join(pieces[start : start + _PIECES_AT_A_TIME])
+
+    headers = {"content-length": str(sum(map(len, pieces)))}
+    return StreamingResponse(content(), headers=headers, media_type="application/json")
 
 
 def text_answer(text: str) -> Response:

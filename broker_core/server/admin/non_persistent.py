@@ -14,9 +14,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from broker_core.base.errors import SubscriptionNotFoundError
+from broker_core.base.names import PARTITION_MARK
 from broker_core.broker.non_persistent import NonPersistentTopic
 from broker_core.broker.non_persistent.stats import non_persistent_topic_stats, unused_non_persistent_stats
-from broker_core.server.admin.answers import BadRequestError, RefusedError, done, json_answer
+from broker_core.server.admin.answers import BadRequestError, RefusedError, done, json_answer, long_json_answer
 from broker_core.server.admin.partitioned_stats import merged_stats
 from broker_core.server.admin.requests import (
     broker_id,
@@ -83,11 +84,11 @@ async def get_partitioned_stats(request: Request) -> Response:
     """Statistics of all partitions added up; `?perPartition=false` leaves out those of each."""
     name = existing_topic(request)
     unused = unused_non_persistent_stats(node_of(request).clock)
-    parts = {str(name.partition(index)): unused for index in range(partitions_count(request))}
+    parts = {f"{name}{PARTITION_MARK}{index}": unused for index in range(partitions_count(request))}
     parts |= {str(topic.name): non_persistent_topic_stats(topic) for topic in _used(request)}
     keep_parts = request.query_params.get("perPartition", "true").lower() != "false"
     merged = merged_stats(parts, owner=broker_id(request), keep_parts=keep_parts)
-    return json_answer(await in_turns(request, merged))
+    return long_json_answer(*await in_turns(request, merged), under="partitions")
 
 
 async def truncate(request: Request) -> Response:

@@ -40,22 +40,22 @@ _EARLIEST = frozenset({"earliestMsgPublishTimeInBacklog", "earliestMsgPublishTim
 
 def merged_stats(
     partitions: Mapping[str, TopicTraffic], *, owner: str, keep_parts: bool
-) -> Generator[None, None, Json]:
-    """Pulsar's answer for a partitioned topic, in steps; ``keep_parts`` also lists each partition by its full name."""
+) -> Generator[None, None, tuple[Json, dict[str, bytes]]]:
+    """Pulsar's answer for a partitioned topic, in steps: the sum, and with ``keep_parts`` each partition by its full
+    name, as JSON."""
     about: Json = {**OF_TOPICS, "ownerBroker": owner}
-    parts: dict[str, msgspec.Raw] = {}
+    parts: dict[str, bytes] = {}
     merged: Json = {}
     for name, stats in partitions.items():
         part: Json = {**about, **msgspec.to_builtins(stats)}
         if keep_parts:
-            parts[name] = msgspec.Raw(msgspec.json.encode(part))  # now, as there may be thousands
+            parts[name] = msgspec.json.encode(part)  # now, as there may be thousands
         merged = _merge((merged, part))
         yield
     messages = merged.get("msgInCounter", 0)
     merged["averageMsgSize"] = merged.get("bytesInCounter", 0) / messages if messages else 0.0
     merged["metadata"] = {"partitions": len(partitions), "deleted": False}
-    merged["partitions"] = parts
-    return merged
+    return merged, parts
 
 
 def _merge(parts: Iterable[Json]) -> Json:

@@ -7,7 +7,8 @@ Every failure is a BadRequestError or the name's own error, never anything else:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -93,19 +94,20 @@ async def _recovered(request: Request, names: Iterable[TopicName]) -> None:
     await all_done(outcomes)
 
 
-def used_topics_of_namespace(request: Request) -> AsyncIterator[Topic]:
+async def used_topics_of_namespace(request: Request) -> AsyncIterator[Topic]:
     """``used_in_turns`` of all topics of the namespace in the path."""
-    return used_in_turns(request, broker_of(request).topics_of(namespace_name(request)))
+    names = await in_turns(request, broker_of(request).topics_in_steps(namespace_name(request)))
+    async for topic in used_in_turns(request, map(TopicName.parse, names)):
+        yield topic
 
 
-async def used_in_turns(request: Request, names: Sequence[str]) -> AsyncIterator[Topic]:
+async def used_in_turns(request: Request, names: Iterator[TopicName]) -> AsyncIterator[Topic]:
     """Those topics that were ever used, loaded; others have their turn in between.
 
     Whoever asks for the next one must be done with this one: it may be unloaded meanwhile.
     """
     broker = broker_of(request)
-    for start in range(0, len(names), _TOPICS_A_TURN):
-        some = [TopicName.parse(text) for text in names[start : start + _TOPICS_A_TURN]]
+    while some := list(islice(names, _TOPICS_A_TURN)):
         await _recovered(request, some)
         for topic in [topic for name in some for topic in broker.used_topics(name)]:
             yield topic

@@ -28,6 +28,7 @@ from broker_core.server.admin.requests import (
     broker_of,
     existing_cluster,
     flag,
+    in_turns,
     namespace_name,
     node_of,
     part,
@@ -222,7 +223,7 @@ async def list_namespace_topics(request: Request) -> Response:
     """The topics of a namespace, of partitioned ones every partition; `?mode=` PERSISTENT, NON_PERSISTENT or ALL."""
     mode = request.query_params.get("mode", "PERSISTENT").upper()
     known = TopicsMode.__members__.get(mode, TopicsMode.PERSISTENT)
-    return json_answer(broker_of(request).topics_of(namespace_name(request), known))
+    return json_answer(await in_turns(request, broker_of(request).topics_in_steps(namespace_name(request), known)))
 
 
 async def unload_namespace(request: Request) -> Response:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from broker_core.base.errors import NotAllowedError, ServerError, TopicNotFoundError
+from broker_core.base.names import PARTITION_MARK
 from broker_core.base.positions import Position
 from broker_core.broker.broker import TopicsMode
 from broker_core.broker.namespaces import NamespaceFullError
@@ -21,7 +22,15 @@ from broker_core.broker.retention import trim
 from broker_core.broker.stats import TopicStats, topic_stats_in_steps, unused_topic_stats, with_earliest_times
 from broker_core.broker.topic import Topic
 from broker_core.server.admin.absent_features import OF_TOPICS
-from broker_core.server.admin.answers import BadRequestError, ConflictError, RefusedError, all_done, done, json_answer
+from broker_core.server.admin.answers import (
+    BadRequestError,
+    ConflictError,
+    RefusedError,
+    all_done,
+    done,
+    json_answer,
+    long_json_answer,
+)
 from broker_core.server.admin.internal_stats import internal_stats
 from broker_core.server.admin.partitioned_stats import merged_stats
 from broker_core.server.admin.requests import (
@@ -48,7 +57,7 @@ from broker_core.server.admin.subscriptions import passing_over
 async def list_topics(request: Request) -> Response:
     """The topics of a namespace, of partitioned ones every partition."""
     mode = TopicsMode.NON_PERSISTENT if _non_persistent(request) else TopicsMode.PERSISTENT
-    return json_answer(broker_of(request).topics_of(namespace_name(request), mode))
+    return json_answer(await in_turns(request, broker_of(request).topics_in_steps(namespace_name(request), mode)))
 
 
 async def list_partitioned_topics(request: Request) -> Response:
@@ -132,14 +141,22 @@ async def grow_partitions(request: Request) -> Response:
 
 async def delete_partitions(request: Request) -> Response:
     """Delete a partitioned topic with all its partitions."""
-    broker, name, force = broker_of(request), topic_name(request), flag(request, "force")
-    if force and broker.is_partitioned(name):
-        async for partition in used_in_turns(request, [str(each) for each in broker.names_of(name)]):
-            broker.delete_topic(partition.name, force=True)
+    broker, name = broker_of(request), topic_name(request)
     try:
-        broker.delete_partitioned(name, force=force)
+        broker.begin_deletion(name)
     except NotAllowedError as error:
         raise RefusedError(412, str(error)) from error
+    try:
+        if not flag(request, "force"):
+            await in_turns(request, broker.check_deletable(name))
+        if name.persistent:
+            async for partition in used_in_turns(request, broker.names_of(name)):
+                broker.delete_topic(partition.name, force=True)
+        broker.finish_deletion(name)
+    except NotAllowedError as error:
+        raise RefusedError(412, str(error)) from error
+    finally:
+        broker.give_up_deletion(name)
     return done()
 
 
@@ -193,7 +210,7 @@ async def get_internal_stats(request: Request) -> Response:
 async def get_partitioned_internal_stats(request: Request) -> Response:
     """Those of every partition that was ever used."""
     count = partitions_count(request)
-    names = [str(each) for each in broker_of(request).names_of(existing_topic(request))]
+    names = broker_of(request).names_of(existing_topic(request))
     parts = {str(topic.name): internal_stats(topic) async for topic in used_in_turns(request, names)}
     return json_answer({"metadata": {"partitions": count, "deleted": False}, "partitions": parts})
 
@@ -204,12 +221,12 @@ async def get_partitioned_stats(request: Request) -> Response:
     broker, name = broker_of(request), existing_topic(request)
     policies = broker.policies
     unused = unused_topic_stats(node_of(request).clock, policies.settings_of(name), policies.quotas_of(name))
-    parts = {str(name.partition(index)): unused for index in range(partitions_count(request))}
-    async for topic in used_in_turns(request, list(parts) or [str(name)]):
+    parts = {f"{name}{PARTITION_MARK}{index}": unused for index in range(partitions_count(request))}
+    async for topic in used_in_turns(request, broker.names_of(name)):
         parts[str(topic.name)] = await in_turns(request, _wished_stats(request, topic))
     keep_parts = request.query_params.get("perPartition", "true").lower() != "false"
     merged = merged_stats(parts, owner=broker_id(request), keep_parts=keep_parts)
-    return json_answer(await in_turns(request, merged))
+    return long_json_answer(*await in_turns(request, merged), under="partitions")
 
 
 async def terminate(request: Request) -> Response:

@@ -9,6 +9,8 @@ Source: Pulsar docs, "Binary protocol - Service discovery".
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from broker_core.base.errors import MetadataServerError, ServerError, ServiceNotReadyError, TopicNotFoundError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.broker.broker import TopicsMode
@@ -71,15 +73,15 @@ def handle_lookup(session: Session, command: BaseCommand) -> None:
         session.node.recoveries.when_ready(name, ready)
 
 
-def handle_get_topics_of_namespace(session: Session, command: BaseCommand) -> None:
-    """All topics of a namespace; the partitions of a partitioned one singly.
+def handle_get_topics_of_namespace(session: Session, command: BaseCommand) -> Iterator[None]:
+    """All topics of a namespace, in steps; the partitions of a partitioned one singly.
 
     As in Pulsar a namespace that is not there has none, and is an error where topics that are not stored are asked for.
     """
     wish = command.getTopicsOfNamespace
     broker, namespace, mode = session.node.broker, NamespaceName.parse(wish.namespace), TopicsMode(wish.mode)
     if broker.namespaces.exists(namespace):
-        topics = broker.topics_of(namespace, mode)
+        topics = yield from broker.topics_in_steps(namespace, mode)
     elif mode is TopicsMode.PERSISTENT:
         topics = []
     else:
