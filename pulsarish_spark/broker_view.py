@@ -88,7 +88,7 @@ class BrokerView:
         if offset.message_index >= 0:
             return offset
         found = self._first_at(name, offset.position)
-        if found is None or found.at.message_index < 0:
+        if found is None or found.at.position != offset.position or found.at.message_index < 0:
             return offset
         return offset._replace(message_index=found.at.message_index + offset.batch)
 

@@ -204,6 +204,25 @@ def test_what_came_and_was_skipped_while_it_was_down(start: Start, cell: Broker,
         assert_told_again_and_again(query, "up to .* deleted: at least 4 entries lost")
 
 
+def test_rows_of_a_begun_batch_that_went_are_told(
+    start: Start, cell: Broker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The batch is replayed. They were the first of the topic; the next message behind them does not stand for them."""
+    cell.create(topic, 0)
+    query = start(topic=topic, subscriptionName=NAME)
+    query.drain()
+    cell.send_one_by_one(topic, numbers(0, 3))
+    assert query.attempt() == [0, 1, 2]
+    query.restart()
+    cell.skip_all(topic, NAME)
+    cell.unload(topic)
+    cell.send_one_by_one(topic, numbers(3, 5))
+    cell.drop_acknowledged(topic)
+    words = "should go on" if cell.kind == "pulsarish" else "nothing between"
+    assert_told_again_and_again(query, words)
+    goes_on_with(query, [3, 4], words, caplog)
+
+
 def test_what_was_skipped_and_is_still_there_is_read(
     start: Start, cell: Broker, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
