@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, Final
+
+from pyspark.sql.datasource import InputPartition
 
 from pulsarish_spark.options import Side, read_options
 from pulsarish_spark.schema import spark_schema
@@ -39,6 +42,11 @@ class Engine:
 
     def attempt(self) -> list[int] | None:
         """The same, but the query dies before the batch is committed: the next attempt replays its range."""
+        tasks = self.plan()
+        return None if tasks is None else [*self.values(tasks)]
+
+    def plan(self) -> list[InputPartition] | None:
+        """The tasks of such a batch."""
         start = _json(self._reader.initialOffset() if self.end is None else self.end)
         if self._begun is None:
             end = _json(self._reader.latestOffset(start, self._reader.getDefaultReadLimit()))
@@ -47,8 +55,13 @@ class Engine:
             if self.end is not None:
                 self._reader.commit(self.end)
             self._begun = end
-        batches = [batch for task in self._reader.partitions(start, self._begun) for batch in self._reader.read(task)]
-        return [int(value) for batch in batches for value in batch.column("value").to_pylist()]
+        return self._reader.partitions(start, self._begun)
+
+    def values(self, tasks: list[InputPartition]) -> Iterator[int]:
+        """What tasks read, as they read it."""
+        for task in tasks:
+            for batch in self._reader.read(task):
+                yield from map(int, batch.column("value").to_pylist())
 
     @property
     def known_partitions(self) -> set[int]:
