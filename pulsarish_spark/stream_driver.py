@@ -90,6 +90,7 @@ class StreamDriver:
         self._behind: dict[TopicPartition, int] = {}
         self._told_missing: set[TopicPartition] = set()
         self._unread: dict[str, Offset | None] = {}
+        self._idle_at: SourceOffset | None = None  # where the last look has found nothing new
 
     # -- what Spark asks, in its order
 
@@ -128,6 +129,9 @@ class StreamDriver:
             self._cursors.drop_ended()
 
     def _latest(self, start: SourceOffset, limit: int | None) -> SourceOffset:
+        if self._stays_idle(start):
+            return start
+        self._idle_at = None
         self._refresh_layout()
         if not self._planned and start == self._initial:
             return self._first_end(start, limit)
@@ -139,8 +143,15 @@ class StreamDriver:
         self._note_lag(stop, ends)
         if stop == start.offsets:
             self._cursors.finish_acks()
+            self._idle_at = start
             return start
         return self._offset(stop, ends)  # its batch begins with the commit of ``start``, which waits for the acks
+
+    def _stays_idle(self, start: SourceOffset) -> bool:
+        """Whether what was found of ``start`` last still holds: of many partitions it takes long to find it again."""
+        if start != self._idle_at or self._bounded or self._is_discovery_due():
+            return False
+        return self._news.stays_quiet(self._layout.names.values(), NEWS_WAIT_S)
 
     def _first_end(self, start: SourceOffset, limit: int | None) -> SourceOffset:
         """The end of the first batch, perhaps an empty one, which is noted with the start and the subscription."""
@@ -202,8 +213,14 @@ class StreamDriver:
     def _refresh_layout(self) -> None:
         if self._bounded and self._target is not None:
             return
-        if self._layout.missing or self._clock.monotonic() - self._layout_at >= DISCOVERY_S:
+        if self._is_discovery_due():
             self._look_for_partitions()
+
+    def _is_discovery_due(self) -> bool:
+        """A topic that was missing is found in the first call behind its creation, new partitions in a few seconds."""
+        if self._clock.monotonic() - self._layout_at >= DISCOVERY_S:
+            return True
+        return any(self._client.existing_partitions(topic) is not None for topic in self._layout.missing)
 
     def _look_for_partitions(self) -> None:
         self._layout = discover(self.options.selection, self._client, missing_ok=True)

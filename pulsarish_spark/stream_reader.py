@@ -88,7 +88,8 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
 
     @plain_errors
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        limit = self._options().max_offsets_per_trigger
+        known = self._driver_state
+        limit = (self._options() if known is None else known.options).max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     @plain_errors

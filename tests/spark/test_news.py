@@ -6,8 +6,9 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from types import FrameType
 from typing import Any, Final
 
 import pytest
@@ -19,6 +20,7 @@ from pulsarish_spark.news import News
 from pulsarish_spark.offsets import Offset
 from tests.spark.brokers import Broker, eventually, numbers
 from tests.spark.conftest import Start
+from tests.spark.engine import Engine
 
 WAIT_S: Final = 300.0
 """Far longer than a push takes: a test that has to wait so long has missed one."""
@@ -115,6 +117,37 @@ def test_what_is_not_acknowledged_before_the_query_does_not_wake_it_for_ever(
     assert query.end_after(end, 0.001) == end
     cell.send(topic, ["101"])
     assert end.key < query.end_after(end).key
+
+
+def test_an_idle_query_hardly_looks_at_its_partitions(broker: Broker, topic: str) -> None:
+    """Spark asks ten times a second: what was found of each partition is not found out again."""
+    partitions = 40
+    broker.create(topic, partitions)
+    broker.send(topic, numbers(0, 100))
+    query = Engine(broker.service_url, topic=topic)
+    try:
+        assert query.drain() == list(range(100))
+        assert min(calls_of(query.trigger) for _ in range(10)) < 10 * partitions
+        broker.send(topic, ["100"])
+        assert query.drain() == [100]
+    finally:
+        query.stop()
+
+
+def calls_of(action: Callable[[], object]) -> int:
+    """How many Python functions ``action`` calls in this thread."""
+    count = 0
+
+    def counted(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(counted)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return count
 
 
 def test_an_unloaded_topic_is_looked_at_again(query: Query, cell: Broker, topic: str) -> None:
