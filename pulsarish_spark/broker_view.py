@@ -22,7 +22,6 @@ from pulsarish_spark.loss import LossPolicy, lost_start
 from pulsarish_spark.offsets import Offset
 from pulsarish_spark.start_spec import AtIndex, Point
 
-_TIME_SEARCH_TIMEOUT_S: Final = 30.0
 _SHOWN_MAX: Final = 256
 _NO_FURTHER: Final = "give one up to the end; one that was good before is of a topic that was made anew"
 
@@ -191,5 +190,5 @@ class BrokerView:
             reader.seek(publish_time_ms)
             if not reader.has_message_available():
                 return None
-            found = reader.read_next(_TIME_SEARCH_TIMEOUT_S).message_id
+            found = reader.read_next(self._client.config.operation_timeout_s).message_id
         return self.offset_at(name, found.position)
