@@ -30,6 +30,7 @@ from broker_core.base.limits import OPERATION_TIMEOUT_SECONDS
 from broker_core.client import Client
 from scripts.archive_spark_classes import spark_options
 from tests.apache_pulsar.cluster import running_cluster
+from tests.apache_pulsar.start import INDEXED
 from tests.spark.cluster_parts import PARTITIONS, Death, Hold, Rig, Sender, Watched, killed, send, sending, streaming
 
 ROWS: Final = 60_000
@@ -214,9 +215,10 @@ def a_spark() -> SparkSession:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.takeover")
     parser.add_argument("--session-ms", type=int, default=30_000, help="a killed broker keeps its bundles for so long")
+    parser.add_argument("--indexed", action="store_true", help="brokers that tell message indexes")
     parser.add_argument("--only", choices=[each.__name__ for each in SCENARIOS], nargs="+", help="these alone")
     chosen = parser.parse_args(arguments)
-    settings = {"metadataStoreSessionTimeoutMillis": str(chosen.session_ms)}
+    settings = {"metadataStoreSessionTimeoutMillis": str(chosen.session_ms), **(INDEXED if chosen.indexed else {})}
     with tempfile.TemporaryDirectory() as made, ExitStack() as running, ThreadPoolExecutor(1) as beside:
         clusters = running_cluster(Path(made) / "cluster", settings)
         starting = beside.submit(running.enter_context, clusters)
@@ -227,7 +229,8 @@ def main(arguments: list[str] | None = None) -> int:
         lines = [attempt(rig, scenario) for scenario in wanted]
         spark.stop()
     sys.stdout.write(
-        f"patience {OPERATION_TIMEOUT_SECONDS:g} s, a killed broker's session {chosen.session_ms / 1000:g} s\n"
+        f"patience {OPERATION_TIMEOUT_SECONDS:g} s, a killed broker's session {chosen.session_ms / 1000:g} s, "
+        f"{'message indexes' if chosen.indexed else 'no message indexes'}\n"
         f"{'scenario':<30}{'':<7}{'rows':>8}{'missing':>9}{'twice':>7}{'failover s':>13}{'first/done s':>14}{'s':>8}\n"
         + "".join(f"{line}\n" for line, _ in lines)
     )
