@@ -127,7 +127,7 @@ def test_what_cannot_be_set_is_refused_as_pulsars(refusing: Both) -> None:
 def test_our_refusals_name_what_was_wrong(refusing: Both) -> None:
     """1.1.5: the reason has the value or the place in it."""
     vague = []
-    with httpx.Client(base_url=f"{refusing.ours}/admin/v2/", timeout=120) as ours:
+    with httpx.Client(base_url=f"{refusing.ours.http_url}/admin/v2/", timeout=120) as ours:
         for ask in ASKS:
             status, said = answer_to(ours, ask, refusing.namespace)
             if status >= 400 and len(said["reason"].split()) < 4:
