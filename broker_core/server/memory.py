@@ -3,13 +3,16 @@
 
 The allocator keeps what was freed, for a reader of large entries takes and leaves the same few MiB over and over
 (``keep_some``). After a flood that may be much more, and it lies between what is in use; so now and then, when the
-broker is at ease, the allocator is asked to let go of all of it (``Trimmer``).
+broker is at ease, the allocator is asked to let go of all of it (``Trimmer``). Topics, clients and what belongs to them
+refer to each other, so Python frees what was closed only when it looks for cycles. Among a million objects that takes
+the loop a tenth of a second and more; therefore it is done when nobody is connected.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import os
 from collections.abc import Callable
 from typing import Final
@@ -44,14 +47,17 @@ class Trimmer:
         self._pause = 1
         self._looks = 0
 
-    async def look(self, *, at_ease: bool) -> None:
-        """If memory has grown and the broker is ``at_ease``: trim, on another thread, for it may take milliseconds."""
+    async def look(self, *, at_ease: bool, alone: bool) -> None:
+        """If memory has grown and the broker is ``at_ease``: trim, on another thread, for it may take milliseconds.
+        ``alone``: nobody is connected, so that nobody waits while cycles are looked for."""
         before = resident_bytes()
         self._least_bytes = min(before, self._least_bytes)
         self._looks += 1
         if self._trim is None or not at_ease or before - self._least_bytes <= _GROWTH_BYTES:
             return
         if self._looks >= self._pause:
+            if alone:
+                gc.collect()
             await asyncio.to_thread(self._trim, 0)
             self._looks = 0
             self._pause = 1 if before - resident_bytes() >= _IN_VAIN_BYTES else min(2 * self._pause, _PAUSE_MAX)

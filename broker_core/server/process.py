@@ -161,7 +161,7 @@ async def _until_time_to_stop(
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), min(_CHECK_SECONDS, idle_stop_seconds or _CHECK_SECONDS))
         log.tell_repeats()
-        await trimmer.look(at_ease=server.at_ease)
+        await trimmer.look(at_ease=server.at_ease, alone=not server.connections_open)
         if _file_number(lock_path) != lock_number:
             _die(StorageError(f"{data_dir} was removed or replaced under the broker, which cannot keep anything now"))
         if server.connections_open or server.connections_made != made:

@@ -29,7 +29,8 @@ from broker_core.wire.proto.pulsar_api_pb2 import (
     MessageMetadata,
     Schema,
 )
-from tests.flood.target import MIB, Target
+from tests.flood.memory import MIB
+from tests.flood.target import Target
 
 Attack = Callable[[Target, float], None]
 ATTACKS: Final[dict[str, Attack]] = {}
@@ -187,8 +188,9 @@ def connections(target: Target, size: float) -> None:
 # ------------------------------------------------------------------------------------------------- large commands
 
 
-def _long_list(kind: str, count: int, *, partition: bool = False, ack_set: bool = False) -> bytes:
-    """One command that names ``count`` messages, as bytes: its ids differ in the entry only, or in more."""
+def _long_list(kind: str, size_bytes: int, *, partition: bool = False, ack_set: bool = False) -> bytes:
+    """One command of up to ``size_bytes`` that names as many messages as there is room for: its ids differ in the entry
+    only, or in more."""
     command = _of_type(
         getattr(BaseCommand, kind),
         consumer_id=0,
@@ -196,22 +198,29 @@ def _long_list(kind: str, count: int, *, partition: bool = False, ack_set: bool 
     )
     part = command.ListFields()[1][1]
     ids = part.message_id if kind == "ACK" else part.message_ids
-    for number in range(count):
+    left, number = size_bytes - command.ByteSize(), 0
+    while left > _ID_BYTES_MAX:
         each = ids.add(ledgerId=1 + number % 2 if partition else 0, entryId=number % 100_000)
         if partition:
             each.partition = number % 3
         if ack_set and number % 2:
             each.ack_set.append(number)
+        left -= each.ByteSize() + 2
+        number += 1
     return _frames([command])
 
 
-def _large_list(kind: str, **form: bool) -> Attack:
+_ID_BYTES_MAX: Final = 32
+"""No id of these lists is longer, and so much is left for the lengths of what holds them."""
+
+
+def _large_list(kind: str, size_bytes: int, times: int, **form: bool) -> Attack:
     def send(target: Target, size: float) -> None:
         _fill(target, "lists", int(100_000 * size))
         with _client(target) as client:
             must_succeed(client.subscribe("lists", "s", kind=CommandSubscribe.Shared, permits=1))
-            frame = _long_list(kind, int(300_000 * size), **form)
-            _blast(client, frame * 3, 0)
+            frame = _long_list(kind, max(70_000, int(size_bytes * size)), **form)
+            _blast(client, frame * times, 0)
 
     return send
 
@@ -233,10 +242,29 @@ def _large_schemas(text_bytes: int, fields: int) -> Attack:
 
 ATTACKS["schemas_of_5_mb"] = _large_schemas(5_200_000, 0)
 ATTACKS["schemas_of_a_million_properties"] = _large_schemas(0, 800_000)
-ATTACKS["an_ack_of_600_000_ids"] = _large_list("ACK")
-ATTACKS["an_ack_of_odd_ids"] = _large_list("ACK", partition=True)
-ATTACKS["an_ack_of_ack_sets"] = _large_list("ACK", ack_set=True)
-ATTACKS["a_redelivery_of_600_000_ids"] = _large_list("REDELIVER_UNACKNOWLEDGED_MESSAGES", partition=True)
+
+_FRAME_BYTES: Final = 5 * MIB
+_READ_AS_A_WHOLE_BYTES: Final = 60 * 1024
+_REDELIVERY: Final = "REDELIVER_UNACKNOWLEDGED_MESSAGES"
+
+# 5 MiB hold some 650,000 of the shortest ids, 520,000 with a partition, 440,000 with an ack set each other time.
+ATTACKS["an_ack_of_5_mib_of_ids"] = _large_list("ACK", _FRAME_BYTES, 3)
+ATTACKS["an_ack_of_5_mib_of_odd_ids"] = _large_list("ACK", _FRAME_BYTES, 3, partition=True)
+ATTACKS["an_ack_of_5_mib_of_ack_sets"] = _large_list("ACK", _FRAME_BYTES, 3, ack_set=True)
+ATTACKS["a_redelivery_of_5_mib_of_ids"] = _large_list(_REDELIVERY, _FRAME_BYTES, 3, partition=True)
+ATTACKS["acks_of_60_kib_of_ids"] = _large_list("ACK", _READ_AS_A_WHOLE_BYTES, 50)
+ATTACKS["acks_of_60_kib_of_odd_ids"] = _large_list("ACK", _READ_AS_A_WHOLE_BYTES, 50, partition=True)
+
+
+@attack
+def redeliveries_of_60_kib_of_ids(target: Target, size: float) -> None:
+    """Of what the consumer has, so that all of it is sent again each time."""
+    count = int(50_000 * size)
+    _fill(target, "again", count)
+    with _client(target) as client:
+        must_succeed(client.subscribe("again", "s", kind=CommandSubscribe.Shared, permits=count))
+        client.skip_frames(count)
+        _blast(client, _long_list(_REDELIVERY, _READ_AS_A_WHOLE_BYTES) * max(2, int(50 * size)), 0)
 
 
 @attack
@@ -339,6 +367,46 @@ def making_4_000_subscriptions(target: Target, size: float) -> None:
 
 
 @attack
+def a_message_to_4_000_subscriptions(target: Target, size: float) -> None:
+    """Each of them has a consumer that waits for it."""
+    count = int(4_000 * size)
+    with _client(target) as client:
+        _blast(client, _frames(_subscribe("fan", number, name=f"s{number}") for number in range(count)), count)
+        flows = [_of_type(BaseCommand.FLOW, consumer_id=number, messagePermits=10) for number in range(count)]
+        _blast(client, _frames(flows), 0)
+        must_succeed(client.open_producer("fan"))
+        _blast(client, _sends(3, _entry()), 3 * (count + 1))
+
+
+@attack
+def a_thousand_connections_that_end_at_once(target: Target, size: float) -> None:
+    with ExitStack() as stack:
+        for number in range(int(1_000 * size)):
+            client = stack.enter_context(_client(target))
+            must_succeed(client.subscribe("ends", "s", kind=CommandSubscribe.Shared, permits=10))
+            must_succeed(client.open_producer("ends", producer_id=number))
+
+
+@attack
+def key_shared_joins_among_100_000_messages(target: Target, size: float) -> None:
+    """Two consumers have the messages of a few hundred keys, and a hundred others come and go."""
+    count = int(50_000 * size)
+    with _client(target) as client:
+        must_succeed(client.subscribe("moves", "k", kind=CommandSubscribe.Key_Shared, permits=count))
+        must_succeed(client.subscribe("moves", "k", kind=CommandSubscribe.Key_Shared, permits=count, consumer_id=1))
+        with _client(target) as sender:
+            must_succeed(sender.open_producer("moves"))
+            bodies = [_entry(partition_key=f"k{number}") for number in range(300)]
+            frames = [send_frame_head(0, n, 1, len(bodies[n % 300])) + bodies[n % 300] for n in range(2 * count)]
+            _blast(sender, b"".join(frames), 2 * count)
+        others = range(2, int(100 * size) + 4)
+        with _client(target) as crowd:
+            joins = [_subscribe("moves", number, CommandSubscribe.Key_Shared, "k") for number in others]
+            leaving = [_of_type(BaseCommand.CLOSE_CONSUMER, consumer_id=n, request_id=n) for n in others]
+            _blast(crowd, _frames([*joins, *leaving]), 2 * len(others))
+
+
+@attack
 def joining_key_shared_1_500_times(target: Target, size: float) -> None:
     count = int(1_500 * size)
     _fill(target, "keys", 1000)
@@ -396,7 +464,7 @@ def permits_without_end(target: Target, size: float) -> None:
 
 
 @attack
-def nacks_of_100_000(target: Target, size: float) -> None:
+def nacks_of_50_000(target: Target, size: float) -> None:
     count = int(50_000 * size)
     _fill(target, "nacks", count)
     with _client(target) as client:
@@ -405,6 +473,21 @@ def nacks_of_100_000(target: Target, size: float) -> None:
             client.skip_frames(count)
             client.tell(_of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=0))
             client.flow(0, count)
+
+
+@attack
+def passing_over_100_000_messages(target: Target, size: float) -> None:
+    """Half of them out at a consumer, the other half too, and taken back."""
+    count = int(50_000 * size)
+    _fill(target, "passed", 2 * count)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(_client(target)) for _ in range(2)]
+        for client in clients:
+            must_succeed(client.subscribe("passed", "s", kind=CommandSubscribe.Shared, permits=count))
+            client.skip_frames(count)
+        clients[0].tell(_of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=0))
+        with _http(target) as http:
+            http.post("/persistent/public/default/passed/subscription/s/skip_all").raise_for_status()
 
 
 # ------------------------------------------------------------------------------------------------------- memory
@@ -565,3 +648,24 @@ def partitions_made_and_deleted(target: Target, size: float) -> None:
             _blast(client, _frames(commands), count)
             http.get("/persistent/public/default/parts/partitioned-stats?perPartition=true").raise_for_status()
         http.delete("/persistent/public/default/parts/partitions?force=true").raise_for_status()
+
+
+@attack
+def partitions_told_to_watches(target: Target, size: float) -> None:
+    count = int(10_000 * size)
+    with _http(target) as http, _client(target) as client:
+        watches = [
+            _of_type(
+                BaseCommand.WATCH_TOPIC_LIST,
+                namespace="public/default",
+                topics_pattern="public/default/told.*",
+                watcher_id=number,
+                request_id=number,
+            )
+            for number in range(int(50 * size) or 2)
+        ]
+        _blast(client, _frames(watches), len(watches))
+        http.put("/persistent/public/default/told/partitions", json=count).raise_for_status()
+        client.skip_frames(len(watches))
+        http.delete("/persistent/public/default/told/partitions").raise_for_status()
+        client.skip_frames(len(watches))

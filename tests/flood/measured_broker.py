@@ -3,8 +3,9 @@
 
 Takes the options of ``python -m broker_core.server``. For each line on stdin it writes one line of JSON on stdout: how
 many turns there were since the line before, the longest, how many took too long, and what ran in those (stacks that a
-second thread saw, most frequent first). A look comes with each turn while there is something to do, and else each
-millisecond; so a figure may be too high by a millisecond, never too low.
+second thread saw, most frequent first). The line ``work 30`` makes it waste 30 ms of CPU in a turn, ``hold 100`` keeps
+100 MiB: so one sees that who watches it notices. A look comes with each turn while there is something to do, and
+else each millisecond; so a figure may be too high by a millisecond, never too low.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class TurnMeter:
         self._loop = loop
         self._last_s = 0.0
         self._samples: list[tuple[float, str]] = []
+        self._held = bytearray()
         self._clear()
 
     def start(self) -> None:
@@ -80,7 +82,18 @@ class TurnMeter:
                 self._samples.append((0.0, _stack_of(frame)))
 
     def _answer(self) -> None:
-        for _line in sys.stdin:
+        for line in sys.stdin:
+            what, _, amount = line.strip().partition(" ")
+            if what == "work":
+                done = threading.Event()
+                self._loop.call_soon_threadsafe(_work, int(amount), self._loop, done)
+                done.wait()
+            elif what == "hold":
+                self._held = bytearray(b"x" * (int(amount) * 1024 * 1024))
+            if what:
+                sys.stdout.write("done\n")
+                sys.stdout.flush()
+                continue
             longest_ms = round(1000 * self._longest_s, 1)
             answer = {
                 "turns": self._turns,
@@ -92,6 +105,13 @@ class TurnMeter:
             self._clear()
             sys.stdout.write(json.dumps(answer) + "\n")
             sys.stdout.flush()
+
+
+def _work(cpu_ms: int, loop: asyncio.AbstractEventLoop, done: threading.Event) -> None:
+    until_s = time.thread_time() + cpu_ms / 1000
+    while time.thread_time() < until_s:
+        pass
+    loop.call_later(0.01, done.set)  # a later turn
 
 
 def _stack_of(frame: FrameType | None) -> str:

@@ -9,18 +9,25 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
 import psutil
 
+from broker_core.base.settings import Settings
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
+from tests.flood.memory import MIB
 
-MIB: Final = 1024 * 1024
+_LOOK_S: Final = 0.2
+_AT_REST_MS: Final = 3.0
+"""Between two looks a broker with one client that does little has no longer turn than this."""
+
 _GIVEN_BACK_S: Final = 60.0
 """The broker looks every 5 s whether memory can go back, and less often where that was in vain."""
 
@@ -33,15 +40,32 @@ class Measures(NamedTuple):
     stacks: list[tuple[str, int]]
     turns: int
     peak_mib: float
-    after_mib: float
+    """The most that the process had, with what it had before."""
+    left_mib: float
+    """What it had more than before when the clients were gone."""
     others_ms: float
     others: int
+
+
+class Turns(NamedTuple):
+    """What is told of some turns of the loop."""
+
+    number: int
+    longest_ms: float
+    over: list[float]
+    stacks: Counter[str]
+
+    def and_then(self, later: Turns) -> Turns:
+        """These and ``later`` ones."""
+        longest_ms = max(self.longest_ms, later.longest_ms)
+        return Turns(self.number + later.number, longest_ms, self.over + later.over, self.stacks + later.stacks)
 
 
 class Target:
     """One broker."""
 
     def __init__(self, directory: Path, settings: Mapping[str, object] | None = None) -> None:
+        self.settings = msgspec.convert(dict(settings or {}), Settings)
         self._log = (directory / "stderr").open("ab")
         command = [sys.executable, "-m", "tests.flood.measured_broker", "--data-dir", str(directory / "data")]
         command += ["--settings", json.dumps(dict(settings or {}))]
@@ -55,13 +79,25 @@ class Target:
         assert self._process.stdout is not None
         return self._process.stdout.readline()
 
-    def turns(self) -> dict[str, object]:
-        """Of the turns since the last question."""
+    def tell(self, what: str) -> None:
+        """A line to the broker that is measured; see there."""
         assert self._process.stdin is not None
-        self._process.stdin.write("\n")
+        self._process.stdin.write(what + "\n")
         self._process.stdin.flush()
-        answer: dict[str, object] = json.loads(self._line())
-        return answer
+
+    def turns(self) -> Turns:
+        """Of the turns since the last question."""
+        self.tell("")
+        return self._turns()
+
+    def harm(self, what: str) -> None:
+        """Have the broker do something that must be noticed."""
+        self.tell(what)
+        self._line()
+
+    def _turns(self) -> Turns:
+        answer = json.loads(self._line())
+        return Turns(answer["turns"], answer["longest_ms"], answer["over"], Counter(dict(answer["stacks"])))
 
     def rss_mib(self) -> float:
         return float(self._system.memory_info().rss / MIB)
@@ -75,8 +111,9 @@ class Target:
                 pipe.close()
 
     @contextlib.contextmanager
-    def watched(self) -> Iterator[Watch]:
-        """Measure what happens in the block, until memory is given back (or is not)."""
+    def watched(self, left_mib_max: float) -> Iterator[Watch]:
+        """Measure what happens in the block, until the clients are let go of and all but ``left_mib_max`` is given back
+        (or is not)."""
         with RawClient(self.service_url, timeout_s=300) as first:
             must_succeed(first.open_producer("honest"))  # the turns of the start are over
         before = self.rss_mib()
@@ -86,15 +123,25 @@ class Target:
         try:
             yield watch
         finally:
+            found = self._until_at_rest()
             watch.stop()
-            found = self.turns()
             deadline = time.monotonic() + _GIVEN_BACK_S
-            while self.rss_mib() > before + 32 and time.monotonic() < deadline:
+            while self.rss_mib() > before + left_mib_max and time.monotonic() < deadline:
                 time.sleep(0.5)
             watch.measures = Measures(
-                *(found["longest_ms"], found["over"], found["stacks"], found["turns"]),  # type: ignore[arg-type]
-                *(watch.peak_mib - before, self.rss_mib() - before, watch.worst_ms, watch.served),
+                *(found.longest_ms, found.over, found.stacks.most_common(4), found.number),
+                *(watch.peak_mib, self.rss_mib() - before, watch.worst_ms, watch.served),
             )
+
+    def _until_at_rest(self) -> Turns:
+        """The turns of the attack, and those in which the broker still does what it has left to do."""
+        found = self.turns()
+        while True:
+            time.sleep(_LOOK_S)
+            later = self.turns()
+            found = found.and_then(later)
+            if later.longest_ms < _AT_REST_MS:
+                return found
 
 
 @dataclass
