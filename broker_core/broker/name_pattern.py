@@ -5,6 +5,10 @@ Python's ``re`` tries one way after the other, so that a short expression can ke
 all ways at once (Glushkov's automaton): for each character at most one step for each atom of the expression. An atom is
 what matches one character: a letter, a dot, an escape, a class in brackets. There are groups, ``|``, ``*``, ``+``,
 ``?`` and counts; everything that needs more (looking around, references, flags, anchors inside) is refused by name.
+
+Why not google-re2, which answers the same: its newest release (1.1.20251105) has no wheels for CPython 3.15, nor for
+musl, and to build it RE2, Abseil and pybind11 have to be installed. A broker should not fail to install for the sake of
+names. Once all supported Pythons have wheels this file can go.
 Source: V. Glushkov, "The abstract theory of automata", 1961; the subset is that of RE2 which Pulsar's broker uses.
 """
 

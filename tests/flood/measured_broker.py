@@ -2,10 +2,12 @@
 """A broker that measures the turns of its event loop: the CPU time of the loop's thread between two looks.
 
 Takes the options of ``python -m broker_core.server``. For each line on stdin it writes one line of JSON on stdout: how
-many turns there were since the line before, the longest, how many took too long, and what ran in those (stacks that a
-second thread saw, most frequent first). The line ``work 30`` makes it waste 30 ms of CPU in a turn, ``hold 100`` keeps
-100 MiB: so one sees that who watches it notices. A look comes with each turn while there is something to do, and
-else each millisecond; so a figure may be too high by a millisecond, never too low.
+many turns there were since the line before, the longest, how many took too long, what ran in those (stacks that a
+second thread saw, most frequent first), and the longest collections of cycles of each generation. The line ``work 30``
+makes it waste 30 ms of CPU in a turn, ``hold 100`` keeps 100 MiB: so one sees that who watches it notices.
+
+A look comes with each turn while there is something to do, and else each millisecond; so a figure may be too high by a
+millisecond, never too low.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ class TurnMeter:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._last_s = 0.0
+        self._collection_began_s = 0.0
         self._samples: list[tuple[float, str]] = []
         self._held = bytearray()
         self._clear()
@@ -47,6 +50,7 @@ class TurnMeter:
         self._main = threading.get_ident()
         self._last_s = time.thread_time()
         self._look()
+        gc.callbacks.append(self._collected)
         threading.Thread(target=self._sample, daemon=True).start()
         threading.Thread(target=self._answer, daemon=True).start()
 
@@ -55,7 +59,7 @@ class TurnMeter:
         self._longest_s = 0.0
         self._over: list[float] = []
         self._stacks: Counter[str] = Counter()
-        self._collector_s = 0.0
+        self._collections_ms = [0.0, 0.0, 0.0]
 
     def _look(self) -> None:
         now_s = time.thread_time()
@@ -72,6 +76,15 @@ class TurnMeter:
             self._loop.call_soon(self._look)
         else:
             self._loop.call_later(_REST_S, self._look)
+
+    def _collected(self, phase: str, about: dict[str, int]) -> None:
+        """The collector of cycles begins or ends; it does so in the middle of whatever runs."""
+        if phase == "start":
+            self._collection_began_s = time.thread_time()
+        else:
+            took_ms = 1000 * (time.thread_time() - self._collection_began_s)
+            generation = about["generation"]
+            self._collections_ms[generation] = max(self._collections_ms[generation], took_ms)
 
     def _sample(self) -> None:
         pause = threading.Event()
@@ -100,7 +113,7 @@ class TurnMeter:
                 "longest_ms": longest_ms,
                 "over": self._over[:50],
                 "stacks": self._stacks.most_common(4),
-                "garbage": gc.get_stats()[2]["collections"],
+                "collections_ms": [round(each, 1) for each in self._collections_ms],
             }
             self._clear()
             sys.stdout.write(json.dumps(answer) + "\n")

@@ -81,7 +81,7 @@ def main() -> int:
             wrong += len(told)
             print_("".join(f"    WRONG: {each}\n" for each in told))
             if args.stacks and found.over:
-                print_(f"    {found.over[:12]}\n")
+                print_(f"    {found.over[:12]}; collections of cycles at most {found.collections_ms} ms\n")
                 print_("".join(f"    {count:4} {stack}\n" for stack, count in found.stacks[:3]))
             sys.stdout.flush()
     print_(f"{len(names)} attacks, {wrong} problems\n")

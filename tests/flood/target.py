@@ -39,6 +39,8 @@ class Measures(NamedTuple):
     over: list[float]
     stacks: list[tuple[str, int]]
     turns: int
+    collections_ms: list[float]
+    """The longest collection of cycles of each generation."""
     peak_mib: float
     """The most that the process had, with what it had before."""
     left_mib: float
@@ -54,11 +56,18 @@ class Turns(NamedTuple):
     longest_ms: float
     over: list[float]
     stacks: Counter[str]
+    collections_ms: list[float]
 
     def and_then(self, later: Turns) -> Turns:
         """These and ``later`` ones."""
         longest_ms = max(self.longest_ms, later.longest_ms)
-        return Turns(self.number + later.number, longest_ms, self.over + later.over, self.stacks + later.stacks)
+        return Turns(
+            self.number + later.number,
+            longest_ms,
+            self.over + later.over,
+            self.stacks + later.stacks,
+            list(map(max, self.collections_ms, later.collections_ms)),
+        )
 
 
 class Target:
@@ -97,7 +106,8 @@ class Target:
 
     def _turns(self) -> Turns:
         answer = json.loads(self._line())
-        return Turns(answer["turns"], answer["longest_ms"], answer["over"], Counter(dict(answer["stacks"])))
+        stacks = Counter(dict(answer["stacks"]))
+        return Turns(answer["turns"], answer["longest_ms"], answer["over"], stacks, answer["collections_ms"])
 
     def rss_mib(self) -> float:
         return float(self._system.memory_info().rss / MIB)
@@ -129,7 +139,7 @@ class Target:
             while self.rss_mib() > before + left_mib_max and time.monotonic() < deadline:
                 time.sleep(0.5)
             watch.measures = Measures(
-                *(found.longest_ms, found.over, found.stacks.most_common(4), found.number),
+                *(found.longest_ms, found.over, found.stacks.most_common(4), found.number, found.collections_ms),
                 *(watch.peak_mib, self.rss_mib() - before, watch.worst_ms, watch.served),
             )
 
