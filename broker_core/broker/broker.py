@@ -78,7 +78,7 @@ class Broker:
         self._clock = clock
         self._timers = timers
         turn = Turn(timers, clock)
-        self._watches = TopicWatches(timers, turn)
+        self._watches = TopicWatches(turn)
         self._topics: dict[TopicName, Topic] = {}
         self._partitions = {TopicName.parse(name): n for name, n in self._metadata.partitioned_topics().items()}
         self._being_deleted: set[TopicName] = set()

@@ -72,7 +72,7 @@ class MultipleConsumersDispatcher(ABC):
         self._average_messages = 1.0
         self._woken = False
         self._pass_ms = 0
-        self._passes = Passes(context.timers, context.turn, self._pass)
+        self._passes = Passes(context.turn, self._pass)
         self._unacked = SubscriptionUnacked(
             context.unacked, settings.max_unacked_messages_per_subscription, self._passes.kick_later
         )

@@ -54,7 +54,7 @@ class SingleActiveDispatcher:
         self._takeover_delay_s = settings.active_consumer_failover_delay_time_millis / 1000
         self._takeover: TimerHandle | None = None
         self._average_messages = 1.0
-        self._passes = Passes(context.timers, context.turn, self._pass)
+        self._passes = Passes(context.turn, self._pass)
 
     # -- consumers
 

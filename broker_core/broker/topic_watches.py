@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 
 import google_crc32c
 
-from broker_core.base.clock import Timers
 from broker_core.base.names import PARTITION_MARK, NamespaceName, TopicName
 from broker_core.broker.name_pattern import NamePattern
 from broker_core.broker.passes import Passes, Turn
@@ -120,10 +119,10 @@ class TopicWatches:
     """All watches of a broker. Each hears of changes in their order; very many watches, or partitions, take several
     turns of the loop."""
 
-    def __init__(self, timers: Timers, turn: Turn) -> None:
+    def __init__(self, turn: Turn) -> None:
         self._by_namespace: defaultdict[NamespaceName, dict[TopicWatch, None]] = defaultdict(dict)
         self._told: deque[Iterator[None]] = deque()
-        self._passes = Passes(timers, turn, self._pass)
+        self._passes = Passes(turn, self._pass)
 
     def add(self, watch: TopicWatch, existing: Iterable[str]) -> Iterator[None]:
         """Begin, in steps; ``existing``: the full names of the topics there are, at least those of its namespace."""

@@ -25,7 +25,7 @@ def test_a_turn_has_room_for_a_few_passes() -> None:
     """What is left after them waits for another turn, whatever is asked for meanwhile."""
     timers, clock = VirtualTimers(), VirtualTimers()
     work = Work(clock, PASSES_A_TURN + 1, 0)
-    passes = Passes(timers, Turn(timers, clock), work.do_some)
+    passes = Passes(Turn(timers, clock), work.do_some)
     passes.kick()
     passes.kick()
     assert work.left == 1
@@ -37,20 +37,47 @@ def test_a_turn_ends_after_a_pass_that_took_long() -> None:
     """Entries may be large: others wait for one pass of them, not for several."""
     timers, clock = VirtualTimers(), VirtualTimers()
     work = Work(clock, 3, 500)
-    Passes(timers, Turn(timers, clock), work.do_some).kick()
+    Passes(Turn(timers, clock), work.do_some).kick()
     assert work.left == 2
 
 
 def test_subscriptions_share_a_turn() -> None:
-    """Many busy ones hold up everything else no longer than one does, but for a pass of each."""
+    """Many busy ones hold up everything else no longer than one does."""
     timers, clock = VirtualTimers(), VirtualTimers()
     turn = Turn(timers, clock)
     works = [Work(clock, PASSES_A_TURN, 2) for _ in range(3)]
     for work in works:
-        Passes(timers, turn, work.do_some).kick()
-    assert [PASSES_A_TURN - work.left for work in works] == [2, 1, 1]
+        Passes(turn, work.do_some).kick()
+    assert [PASSES_A_TURN - work.left for work in works] == [2, 0, 0]
     timers.run_due()
     assert not any(work.left for work in works)
+
+
+def test_who_found_no_time_in_a_turn_comes_first_in_the_next() -> None:
+    """Whoever is busy all the time keeps nobody from having a turn; each has one after the other."""
+    timers, clock = VirtualTimers(), VirtualTimers()
+    turn, order = Turn(timers, clock), list[int]()
+
+    def work_of(number: int) -> Passes:
+        def work() -> bool:
+            clock.advance(5)
+            order.append(number)
+            return True
+
+        return Passes(turn, work)
+
+    crowd = [work_of(number) for number in range(4)]
+    for passes in crowd:
+        passes.kick()
+    for _ in range(7):
+        for passes in crowd:
+            passes.kick()
+        assert timers.run_one()
+    assert order == [0, 0, 1, 2, 3, 0, 1, 2]
+    crowd[0].stop()
+    for _ in range(6):
+        assert timers.run_one()
+    assert order[8:] == [3, 1, 2, 3, 1, 2]
 
 
 def test_work_may_leave_the_rest_of_a_turn_to_others() -> None:
@@ -63,7 +90,7 @@ def test_work_may_leave_the_rest_of_a_turn_to_others() -> None:
         passes.end_turn()
         return True
 
-    passes = Passes(timers, Turn(timers, timers), work)
+    passes = Passes(Turn(timers, timers), work)
     passes.kick()
     assert done == ["a pass"]
     while len(done) == 1:
