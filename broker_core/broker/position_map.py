@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from typing import Any, Generic, TypeVar
 
 from broker_core.base.positions import Position, positions_of
@@ -119,8 +119,8 @@ class PositionMap(Generic[V]):
 
     def values_at(self, positions: PositionMap[Any]) -> Iterator[V]:
         """The values of all ``positions``, which are in it."""
-        for ledger, entries in positions._ledgers.items():
-            yield from map(self._ledgers[ledger].__getitem__, entries)
+        theirs = positions._ledgers.items()
+        return chain.from_iterable([map(self._ledgers[ledger].__getitem__, entries) for ledger, entries in theirs])
 
     def items(self) -> Iterator[tuple[Position, V]]:
         """All of it. The map must not change meanwhile."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Final, Protocol, TypeAlias
 
 from broker_core.base.clock import Clock, TimerHandle, Timers
@@ -49,6 +50,10 @@ class Topics(Protocol):
     def topic(self, name: TopicName) -> Topic: ...
 
     def unload(self, name: TopicName) -> None: ...
+
+
+_TOPICS_A_TURN: Final = 500
+"""Loaded ones, of which most need nothing: some microseconds each."""
 
 
 class Upkeep:
@@ -93,25 +98,19 @@ class Upkeep:
 
     def retain(self) -> None:
         """Delete what may go, of loaded topics and of a few others."""
-        for topic in self._topics.loaded_topics():
-            trim(topic)
-        self._let_go()
-        self._visit()
+        self._act_on_each(trim, then=self._look_after_others)
 
     def expire(self) -> None:
         """Pass over messages beyond their time to live."""
-        for topic in self._topics.loaded_topics():
-            expire_topic(topic)
+        self._act_on_each(expire_topic)
 
     def enforce_quotas(self) -> None:
         """Act on backlogs beyond their quotas."""
-        for topic in self._topics.loaded_topics():
-            backlog_quota.enforce(topic)
+        self._act_on_each(backlog_quota.enforce)
 
     def end_unused_subscriptions(self) -> None:
         """Delete durable subscriptions that had no consumer for longer than their topic allows."""
-        for topic in self._topics.loaded_topics():
-            end_unused_subscriptions(topic)
+        self._act_on_each(end_unused_subscriptions)
 
     def look_at_disk(self) -> None:
         """Send producers away when the disk has become nearly full; while it is, none comes back."""
@@ -124,20 +123,39 @@ class Upkeep:
     def make_room(self) -> None:
         """Delete what may go sooner than usual while the disk is nearly full."""
         if self._reserve.low:
-            for topic in self._topics.loaded_topics():
-                trim(topic)
+            self._act_on_each(trim)
 
     def group_committed(self) -> None:
         """Look at the disk at once if much was written since the last look. Called after each group commit."""
         if self._reserve.due:
             self.look_at_disk()
 
+    def _act_on_each(self, act: Callable[[Topic], object], then: Callable[[], None] = lambda: None) -> None:
+        """``act`` on every loaded topic, on some in a turn of the loop, as there may be very many; and ``then``."""
+        topics = iter(self._topics.loaded_topics())
+
+        def act_on_some() -> None:
+            some = list(islice(topics, _TOPICS_A_TURN))
+            for topic in some:
+                if not topic.closed:
+                    act(topic)
+            if len(some) < _TOPICS_A_TURN:
+                then()
+            elif not self._closed:
+                self._timers.call_later(0, act_on_some)
+
+        act_on_some()
+
     # -- topics that nobody uses
+
+    def _look_after_others(self) -> None:
+        self._let_go()
+        self._visit()
 
     def _let_go(self) -> None:
         """Unload what was visited last time, unless somebody uses it by now."""
         visited, self._visited = self._visited, []
-        for topic in [each for each in self._topics.loaded_topics() if each.name in visited]:
+        for topic in [self._topics.topic(name) for name in visited if self._topics.is_loaded(name)]:
             if not len(topic.producers) and not any(each.consumers for each in topic.subscriptions.values()):
                 self._topics.unload(topic.name)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from functools import cache
 from typing import Final, cast
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from broker_core.base.errors import RemoteProtocolError, ServerError
@@ -55,11 +56,19 @@ def command_name(command: BaseCommand) -> str:
     return BaseCommand.Type.Name(command.type)
 
 
+@cache
+def _may_hold_text(kind: Descriptor) -> bool:
+    """Whether there may be text in such a message: thousands of ranges, say, need no look at each."""
+    return any(field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE) for field in kind.fields)
+
+
 def _check_text(message: Message, parts_max: int) -> None:
     for field, value in message.ListFields():
         if field.is_repeated and len(value) > parts_max:
             raise RemoteProtocolError(f"a command has {len(value)} {field.name}, more than the {parts_max} allowed")
         if field.type == FieldDescriptor.TYPE_MESSAGE:
+            if not _may_hold_text(field.message_type):
+                continue
             for part in value if field.is_repeated else (value,):
                 _check_text(part, parts_max)
         elif field.type == FieldDescriptor.TYPE_STRING:
