@@ -102,7 +102,8 @@ class TurnMeter:
                 self._loop.call_soon_threadsafe(_work, int(amount), self._loop, done)
                 done.wait()
             elif what == "hold":
-                self._held = bytearray(b"x" * (int(amount) * 1024 * 1024))
+                self._held = bytearray(int(amount) * 1024 * 1024)
+                self._held[::4096] = bytes(len(self._held) // 4096)  # pages count once they are written to
             if what:
                 sys.stdout.write("done\n")
                 sys.stdout.flush()

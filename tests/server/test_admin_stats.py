@@ -53,7 +53,7 @@ def test_times_of_partitions_are_not_added_up() -> None:
     parts = {"a": part(5, 0), "b": part(7, 300), "c": part(6, 200)}
     merged, parts_told = drained(merged_stats(parts, owner="here", keep_parts=False))
     assert (merged["lastPublishTimeStamp"], merged["earliestMsgPublishTimeInBacklogs"]) == (7, 200)
-    assert parts_told == {}
+    assert parts_told == []
 
 
 def test_the_last_expiry_of_partitions_is_the_latest(

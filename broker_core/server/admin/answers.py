@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from broker_core.base.errors import (
     ConsumerBusyError,
@@ -33,8 +34,8 @@ _STATUS_OF_ERROR: Final[tuple[tuple[type[PulsarishError], int], ...]] = (
 )
 
 
-_PIECES_AT_A_TIME: Final = 256
-"""Put together and handed to the connection, some 200 KB."""
+_PARTS_AT_A_TIME: Final = 64
+"""Handed to the connection together, some 200 KB."""
 
 
 class RefusedError(Exception):
@@ -102,21 +103,25 @@ def json_answer(value: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
-def long_json_answer(about: dict[str, Any], parts: Mapping[str, bytes], *, under: str) -> Response:
-    """The object ``about`` with one field more, ``under``, which holds ``parts``, each JSON already. Of very many parts
-    the answer is many MiB, which are never put together."""
-    begin, end = msgspec.json.encode({**about, under: {}})[:-2], b"}}"
-    pieces = [begin]
-    for number, (name, part) in enumerate(parts.items()):
-        pieces += [b"," if number else b"", msgspec.json.encode(name), b":", part]
-    pieces.append(end)
+class LongJsonAnswer(Response):
+    """The object ``about`` with one field more, ``under``: an object of ``parts``, each a name and its value as JSON.
+    Of very many parts the answer is many MiB, which are never put together."""
 
-    async def content() -> AsyncIterator[bytes]:
-        for start in range(0, len(pieces), _PIECES_AT_A_TIME):
-            yield b"".join(pieces[start : start + _PIECES_AT_A_TIME])
+    def __init__(self, about: dict[str, Any], parts: Sequence[bytes], *, under: str) -> None:
+        self._begin, self._end = msgspec.json.encode({**about, under: {}})[:-2], b"}}"
+        self._parts = parts
+        size = len(self._begin) + sum(map(len, parts)) + max(0, len(parts) - 1) + len(self._end)
+        super().__init__(headers={"content-length": str(size)}, media_type="application/json")
 
-    headers = {"content-length": str(sum(map(len, pieces)))}
-    return StreamingResponse(content(), headers=headers, media_type="application/json")
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        before = self._begin
+        for start in range(0, len(self._parts), _PARTS_AT_A_TIME):
+            some = b",".join(self._parts[start : start + _PARTS_AT_A_TIME])
+            await send({"type": "http.response.body", "body": before + some, "more_body": True})
+            before = b","
+        end = self._end if self._parts else self._begin + self._end
+        await send({"type": "http.response.body", "body": end, "more_body": False})
 
 
 def text_answer(text: str) -> Response:

@@ -17,7 +17,7 @@ from broker_core.base.errors import SubscriptionNotFoundError
 from broker_core.base.names import PARTITION_MARK
 from broker_core.broker.non_persistent import NonPersistentTopic
 from broker_core.broker.non_persistent.stats import non_persistent_topic_stats, unused_non_persistent_stats
-from broker_core.server.admin.answers import BadRequestError, RefusedError, done, json_answer, long_json_answer
+from broker_core.server.admin.answers import BadRequestError, LongJsonAnswer, RefusedError, done, json_answer
 from broker_core.server.admin.partitioned_stats import merged_stats
 from broker_core.server.admin.requests import (
     broker_id,
@@ -88,7 +88,7 @@ async def get_partitioned_stats(request: Request) -> Response:
     parts |= {str(topic.name): non_persistent_topic_stats(topic) for topic in _used(request)}
     keep_parts = request.query_params.get("perPartition", "true").lower() != "false"
     merged = merged_stats(parts, owner=broker_id(request), keep_parts=keep_parts)
-    return long_json_answer(*await in_turns(request, merged), under="partitions")
+    return LongJsonAnswer(*await in_turns(request, merged), under="partitions")
 
 
 async def truncate(request: Request) -> Response:

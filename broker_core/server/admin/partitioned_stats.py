@@ -40,16 +40,16 @@ _EARLIEST = frozenset({"earliestMsgPublishTimeInBacklog", "earliestMsgPublishTim
 
 def merged_stats(
     partitions: Mapping[str, TopicTraffic], *, owner: str, keep_parts: bool
-) -> Generator[None, None, tuple[Json, dict[str, bytes]]]:
-    """Pulsar's answer for a partitioned topic, in steps: the sum, and with ``keep_parts`` each partition by its full
-    name, as JSON."""
+) -> Generator[None, None, tuple[Json, list[bytes]]]:
+    """Pulsar's answer for a partitioned topic, in steps: the sum, and with ``keep_parts`` each partition: its full
+    name and what there is of it, as JSON."""
     about: Json = {**OF_TOPICS, "ownerBroker": owner}
-    parts: dict[str, bytes] = {}
+    parts: list[bytes] = []
     merged: Json = {}
     for name, stats in partitions.items():
         part: Json = {**about, **msgspec.to_builtins(stats)}
         if keep_parts:
-            parts[name] = msgspec.json.encode(part)  # now, as there may be thousands
+            parts.append(msgspec.json.encode(name) + b":" + msgspec.json.encode(part))  # now, as there may be thousands
         merged = _merge((merged, part))
         yield
     messages = merged.get("msgInCounter", 0)

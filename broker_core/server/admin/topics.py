@@ -25,11 +25,11 @@ from broker_core.server.admin.absent_features import OF_TOPICS
 from broker_core.server.admin.answers import (
     BadRequestError,
     ConflictError,
+    LongJsonAnswer,
     RefusedError,
     all_done,
     done,
     json_answer,
-    long_json_answer,
 )
 from broker_core.server.admin.internal_stats import internal_stats
 from broker_core.server.admin.partitioned_stats import merged_stats
@@ -226,7 +226,7 @@ async def get_partitioned_stats(request: Request) -> Response:
         parts[str(topic.name)] = await in_turns(request, _wished_stats(request, topic))
     keep_parts = request.query_params.get("perPartition", "true").lower() != "false"
     merged = merged_stats(parts, owner=broker_id(request), keep_parts=keep_parts)
-    return long_json_answer(*await in_turns(request, merged), under="partitions")
+    return LongJsonAnswer(*await in_turns(request, merged), under="partitions")
 
 
 async def terminate(request: Request) -> Response:
