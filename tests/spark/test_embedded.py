@@ -23,7 +23,7 @@ from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.client import Client
 from broker_core.testing.raw_client import RawClient
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
-from pulsarish_spark import embedded, embedded_broker, local, passing_folders
+from pulsarish_spark import embedded, embedded_broker, local
 from pulsarish_spark.connection import Address
 from tests.spark.ending import end
 from tests.spark.queries import eventually
@@ -257,8 +257,8 @@ def test_what_killed_owners_leave_is_swept_and_nothing_that_lives(
         folders, brokers = [Path(words[0]) for words in said], [int(words[1]) for words in said]
         end(first.pid, signal.SIGKILL)
         end(brokers[1], signal.SIGKILL)
-        passing_folders.sweep()
-        assert [folder.exists() for folder in folders] == [True, True]
+        with local():
+            assert [folder.exists() for folder in folders] == [True, True]
         end(brokers[0], signal.SIGKILL)
         end(second.pid, signal.SIGKILL)
     with local() as broker:

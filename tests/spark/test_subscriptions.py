@@ -149,11 +149,6 @@ def test_a_query_that_is_given_another_name_goes_on_and_says_what_stays(
     assert cell.backlog(topic, "new") == 0
 
 
-def exists(cell: Broker, topic: str) -> bool:
-    with Client(cell.service_url) as client:
-        return client.existing_partitions(topic) is not None
-
-
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_a_deleted_topic_does_not_come_back_by_being_read(
     start: Start, cell: Broker, topic: str, partitions: int
@@ -167,7 +162,7 @@ def test_a_deleted_topic_does_not_come_back_by_being_read(
     for _ in range(3):
         assert query.drain() == []
         query.restart()
-    assert not exists(cell, topic)
+    assert not cell.topic_exists(topic)
     cell.create(topic, partitions)
     cell.send(topic, numbers(10, 20))
     assert query.drain() == list(range(10, 20))
@@ -180,7 +175,7 @@ def test_a_stream_waits_for_its_topic(start: Start, cell: Broker, topic: str, ca
         assert query.drain() == []
         assert query.drain() == []
     assert caplog.text.count("does not exist; the stream waits for it") == 1
-    assert not exists(cell, topic)
+    assert not cell.topic_exists(topic)
     with pytest.raises(TopicNotFoundError), Client(cell.service_url) as client:
         client.last_entry(topic)
     cell.create(topic, 2)
