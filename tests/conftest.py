@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+from broker_core.testing.running_broker import RunningBroker
 from scripts.archive_spark_classes import spark_options
 from tests.apache_pulsar.shared import Asking, Host, Listening, Pulsars
 from tests.apache_pulsar.start import ApachePulsar, UnavailableError
+from tests.fork_server import ForkServer
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
@@ -46,6 +48,9 @@ LONGEST_FIRST: Final = (
     "tests/storage/test_crash",
 )
 """Beginnings of the names of groups that take longest. Those behind them fill the gaps; the slow ones of them begin."""
+
+READ_ALL_CODE: Final = frozenset({"test_layers.py", "test_repository.py", "test_rules.py"})
+"""Files of tests that parse all files of the project: one worker does it for all of them."""
 
 FIXTURES: Final = {"apache": "apache_pulsar", "apache-indexed": "apache_pulsar_indexed"}
 """Kind of Apache Pulsar -> the fixture that has it. Parameters of other fixtures name the kind."""
@@ -108,6 +113,8 @@ def _group(item: pytest.Item) -> str:
         return "java"
     if item.get_closest_marker("apart"):
         return item.nodeid
+    if item.path.name in READ_ALL_CODE:
+        return "code"
     return " on ".join([item.nodeid.partition("::")[0], *_kinds(item)])
 
 
@@ -125,6 +132,19 @@ def interruptible() -> Iterator[None]:
     usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, usual)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_brokers() -> Iterator[None]:
+    """Brokers are forked from a process that has imported all they need. Only Linux can be trusted with a fork."""
+    if sys.platform != "linux":
+        yield
+        return
+    usual, server = RunningBroker.launch, ForkServer()
+    RunningBroker.launch = server.launch
+    yield
+    RunningBroker.launch = usual
+    server.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,10 +16,10 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Final, Self
+from typing import IO, ClassVar, Final, Protocol, Self
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import OperationTimeoutError, PulsarishError
@@ -34,8 +34,31 @@ class BrokerExitedError(PulsarishError):
     """The process ended before it was ready; ``str()`` holds what it wrote on stderr."""
 
 
+class Process(Protocol):
+    """What is asked of a process that was started, in the words of ``subprocess.Popen``."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def kill(self) -> None: ...
+
+
 class RunningBroker:
-    """One broker process on ``data_dir``. ``service_url`` and ``http_url`` are known once it has started."""
+    """One broker process on ``data_dir``. ``service_url`` and ``http_url`` are known once it has started.
+
+    Attributes:
+        launch: Starts a process, with a pipe for its stdout and a file for its stderr. Who starts hundreds of brokers
+            may have a quicker way.
+    """
+
+    @staticmethod
+    def started_anew(command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        """The usual ``launch``."""
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+
+    launch: ClassVar[Callable[[Sequence[str], IO[bytes]], Process]] = started_anew
 
     def __init__(
         self, data_dir: Path, settings: Mapping[str, object] | None = None, *, port: int = 0, http_port: int = 0
@@ -47,7 +70,7 @@ class RunningBroker:
         self.http_port = http_port
         self.service_url = ""
         self.http_url = ""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._held: list[HeldPort] = []
         self._log_path = data_dir.with_name(data_dir.name + ".stderr")
 
@@ -78,7 +101,7 @@ class RunningBroker:
         command += ["--port", str(self.port), "--http-port", str(self.http_port)]
         command += ["--settings", json.dumps(self.settings)]
         with self._log_path.open("ab") as log:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+            process = type(self).launch(command, log)
         self._process = process
         ready = _first_line(process.stdout, _START_SECONDS).split()
         if len(ready) != 3:
@@ -131,7 +154,7 @@ class RunningBroker:
             each.release()
         self._held.clear()
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> Process:
         if self._process is None:
             raise PulsarishError("the broker is not running", hint="call start() first")
         return self._process
