@@ -14,8 +14,12 @@ from tests.client.conftest import Service
 from tests.client.helpers import WAIT_S
 
 WAIT_MS = 15_000
-VALUE = b"%08d" * 1_500_000 % tuple(range(1_500_000))
-"""12 MB: three chunks at the usual limit of 5 MiB."""
+
+
+@pytest.fixture(scope="module")
+def value() -> bytes:
+    """12 MB: three chunks at the usual limit of 5 MiB."""
+    return b"%08d" * 1_500_000 % tuple(range(1_500_000))
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +32,7 @@ def official(service: Service) -> Iterator[pulsar.Client]:
 
 @pytest.mark.parametrize("codec", [pulsar.CompressionType.NONE, pulsar.CompressionType.LZ4])
 def test_we_put_together_what_the_official_client_cuts(
-    official: pulsar.Client, client: Client, topic: str, codec: pulsar.CompressionType
+    official: pulsar.Client, client: Client, topic: str, value: bytes, codec: pulsar.CompressionType
 ) -> None:
     """5.1.3, 5.3.4, 5.3.5: chunks of the official producer, between ordinary messages, with all fields."""
     with client.subscribe(topic, "s") as consumer:
@@ -36,12 +40,12 @@ def test_we_put_together_what_the_official_client_cuts(
             topic, chunking_enabled=True, batching_enabled=False, compression_type=codec
         )
         producer.send(b"before")
-        producer.send(VALUE, properties={"a": "b"}, partition_key="k")
+        producer.send(value, properties={"a": "b"}, partition_key="k")
         producer.send(b"behind")
         producer.close()
         assert consumer.receive(WAIT_S).value == b"before"
         got = consumer.receive(WAIT_S)
-        assert (got.value, got.properties, got.key) == (VALUE, {"a": "b"}, "k")
+        assert (got.value, got.properties, got.key) == (value, {"a": "b"}, "k")
         assert isinstance(got.message_id, ChunkMessageId)
         consumer.acknowledge(got, wait=True)
         assert consumer.receive(WAIT_S).value == b"behind"
@@ -49,33 +53,33 @@ def test_we_put_together_what_the_official_client_cuts(
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_the_official_client_puts_together_what_we_cut(
-    official: pulsar.Client, client: Client, topic: str, codec: str
+    official: pulsar.Client, client: Client, topic: str, value: bytes, codec: str
 ) -> None:
     """5.1.2, 5.1.3, 5.1.5: chunks of our producer, between ordinary messages; the id it shows is that of the last."""
     consumer = official.subscribe(topic, "s")
     options = {"chunking_enabled": True, "batching_enabled": False, "compression": codec}
     with client.create_producer(topic, **options) as producer:  # type: ignore[arg-type]
         producer.send("before")
-        sent = producer.send(VALUE, properties={"a": "b"}, key="k")
+        sent = producer.send(value, properties={"a": "b"}, key="k")
         producer.send("behind")
     assert consumer.receive(WAIT_MS).data() == b"before"
     got = consumer.receive(WAIT_MS)
-    assert (got.data(), got.properties(), got.partition_key()) == (VALUE, {"a": "b"}, "k")
+    assert (got.data(), got.properties(), got.partition_key()) == (value, {"a": "b"}, "k")
     assert (got.message_id().ledger_id(), got.message_id().entry_id()) == (sent.ledger, sent.entry)
     consumer.acknowledge(got)
     assert consumer.receive(WAIT_MS).data() == b"behind"
     consumer.close()
 
 
-def test_both_share_a_subscription(official: pulsar.Client, client: Client, topic: str) -> None:
+def test_both_share_a_subscription(official: pulsar.Client, client: Client, topic: str, value: bytes) -> None:
     """5.2 (I5.8): our consumer and the official one on one Shared subscription get whole messages, each once."""
     theirs = official.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
     with client.subscribe(topic, "s", type="shared") as ours:
         options = {"chunking_enabled": True, "batching_enabled": False, "chunk_max_message_size": 10_000}
         with client.create_producer(topic, **options) as producer:  # type: ignore[arg-type]
-            sent = [b"%02d" % number + VALUE[:45_000] for number in range(8)]
-            for value in sent:
-                producer.send(value)
+            sent = [b"%02d" % number + value[:45_000] for number in range(8)]
+            for each in sent:
+                producer.send(each)
         received: list[bytes] = []
         while len(received) < len(sent):
             received += _soon(theirs)
