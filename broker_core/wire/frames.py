@@ -31,6 +31,8 @@ BUFFER_BYTES_FIRST: Final = 2 * 1024
 """What a connection starts with: ten thousand idle ones must not hold much."""
 _BUFFER_BYTES_BUSY: Final = (64 * 1024, 1024 * 1024)
 """What it grows to as soon as a read fills it: large enough that frames are rarely cut by its end."""
+_TLS_STARTS: Final = (b"\x15\x03", b"\x16\x03")
+"""An alert and a greeting: what one who speaks TLS says first to one who does not."""
 _SPARE_BYTES: Final = 16 * 1024
 """How much more than one frame of the largest size the buffer may hold, so that there is always room to read into."""
 
@@ -194,6 +196,13 @@ class FrameReader:
         self._start, self._end = 0, unread
 
     def _bad_sizes(self, total: int, command_size: int) -> RemoteProtocolError:
+        start = total.to_bytes(SIZE_BYTES, "big")
+        if start == b"HTTP":
+            return RemoteProtocolError(
+                "the peer speaks HTTP", hint="give the port of the binary protocol, usually 6650, not that of the REST"
+            )
+        if start[:2] in _TLS_STARTS:
+            return RemoteProtocolError("the peer speaks TLS, which is not supported", hint="use a port without it")
         if total > self._frame_bytes_max:
             return RemoteProtocolError(
                 f"a frame of {total} bytes was announced, more than the {self._frame_bytes_max} allowed",

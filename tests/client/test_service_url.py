@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Service URLs."""
 
+from urllib.parse import urlsplit
+
 import pytest
 
-from broker_core.base.errors import ConfigError
+from broker_core.base.errors import ConfigError, RemoteProtocolError
+from broker_core.client import Client
 from broker_core.client.service_url import BrokerAddress, parse_service_url
+from tests.client.conftest import Service
 
 
 @pytest.mark.parametrize(
@@ -37,3 +41,10 @@ def test_other_urls_are_refused_with_what_to_write(url: str) -> None:
 def test_an_address_prints_as_a_service_url() -> None:
     """Errors show addresses in the form in which users write them."""
     assert str(BrokerAddress("::1", 6650)) == "pulsar://[::1]:6650"
+
+
+def test_the_port_of_the_admin_rest_is_recognised(service: Service) -> None:
+    """The error names the address and says which port is meant."""
+    wrong = f"pulsar://{urlsplit(service.http_url).netloc}"
+    with pytest.raises(RemoteProtocolError, match=f"{wrong}: the peer speaks HTTP; give the port of"):
+        Client(wrong, operation_timeout_s=60).last_entry("t")

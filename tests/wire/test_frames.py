@@ -85,6 +85,20 @@ def test_impossible_sizes_are_refused_at_once(sizes: tuple[int, int]) -> None:
     assert len(reader.get_buffer()) <= room
 
 
+@pytest.mark.parametrize(
+    ("start", "told"),
+    [
+        (b"HTTP/1.1", "the peer speaks HTTP; give the port of the binary protocol"),
+        (b"\x15\x03\x03\x00\x02\x02\x46\x00", "the peer speaks TLS"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "the peer speaks TLS"),
+    ],
+)
+def test_who_speaks_something_else_is_recognised(start: bytes, told: str) -> None:
+    """The wrong port is a common mistake, and "a frame of 1213486160 bytes" helps nobody to find it."""
+    with pytest.raises(RemoteProtocolError, match=told):
+        feed(FrameReader(FRAME_BYTES_MAX), start, [8])
+
+
 def test_an_idle_connection_holds_little_memory() -> None:
     """The first buffer is small; only traffic makes it grow, and never beyond one frame and some room."""
     reader = FrameReader(5 * 1024 * 1024)
