@@ -3,8 +3,8 @@
 
     spark.readStream.format("pulsarish").option("topic", "flights").load()
 
-``register(spark)`` is only needed where Spark's own discovery of the module ``pyspark_pulsarish`` does not work, and in
-threads other than the one that made the session;
+``register(spark)`` is only needed where Spark's own discovery of the module ``pyspark_pulsarish`` does not work, and
+for batch writes in threads other than the one that made the session;
 ``local()`` runs a broker of its own for a test or a notebook; ``embedded_broker()`` finds or starts the one that is
 used where no address is given; ``use_this_python()`` saves one from the wrong interpreter in Spark's workers;
 ``progress`` tells how far a query is behind.

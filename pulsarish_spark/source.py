@@ -83,8 +83,8 @@ class PulsarishSource(DataSource):
 def register(spark: SparkSession) -> None:
     """Make the format known to ``spark`` and to this thread, where Spark does not discover it by itself.
 
-    That is where discovery of ``pyspark_pulsarish`` does not work, and in each thread but the one that made the
-    session: Spark looks for formats in the session that is active in the thread, and a new thread has none.
+    That is where discovery of ``pyspark_pulsarish`` does not work, and for a batch write in a thread that has not made
+    the session: Spark looks for its format in the session that is active in the thread, and a new thread has none.
     """
     spark.dataSource.register(PulsarishSource)
     spark.createDataFrame([], "nothing int")  # The one public call by which a session becomes the thread's active one.
