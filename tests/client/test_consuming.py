@@ -71,15 +71,18 @@ def test_exclusive_means_one_consumer(client: Client, topic: str) -> None:
     client.subscribe(topic, "s").close()
 
 
-def test_failover_passes_to_the_next(client: Client, topic: str) -> None:
+def test_failover_passes_to_the_next(client: Client, service: Service, topic: str) -> None:
     """2.3 one consumer is active; when it leaves, the other gets what was not acknowledged."""
+    service.create_partitioned(topic, 1)
+    topic = f"{topic}-partition-0"  # On a plain topic a hash of its name may choose the other (2.3.3).
     send(client, topic, 10, batched=False)
     options = {"type": "failover", "initial_position": "earliest", "receiver_queue_size": 5}
     first = client.subscribe(topic, "s", consumer_name="a", **options)  # type: ignore[arg-type]
     eventually(lambda: first.is_active, "the only consumer becomes active")
     second = client.subscribe(topic, "s", consumer_name="b", **options)  # type: ignore[arg-type]
-    messages = take(first, 3)
-    first.acknowledge_cumulative(messages[-1], wait=True)
+    # All of them: where the first leaves in the middle of a read, Apache Pulsar 4.2.4 may serve the second never.
+    messages = take(first, 10)
+    first.acknowledge_cumulative(messages[2], wait=True)
     assert not second.is_active
     first.close()
     assert values(take(second, 7)) == numbered(3, 10)
