@@ -3,15 +3,18 @@
 
 A broker that accepts connections leaves ``broker.json`` in its data directory and removes it when it stops. The file is
 a hint, never proof: after a kill it names a process that is gone, so a reader must be ready for a refused connection.
+It ends with its own checksum: a damaged port would lead to another broker.
 This module only builds names and turns what a file says into values; opening and writing it is the caller's business.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import BinaryIO, Final
+from zlib import crc32
 
 import msgspec
 
@@ -30,6 +33,8 @@ ENV_HTTP_URL: Final = "PULSARISH_HTTP_URL"
 DATA_SUBDIR: Final = "pulsarish"
 
 
+_CHECKED: Final = re.compile(rb'(\{.*),"check":"([0-9a-f]{8})"\}\n', re.DOTALL)
+
 _OWN_BEFORE_THE_FIRST_START: Final = ("FORMAT", DATA_LOCK_FILE, "embedded.")
 """Beginnings of names. Whoever starts a broker for itself keeps its notes (``embedded.*``) there too."""
 
@@ -46,8 +51,9 @@ class RuntimeInfo(msgspec.Struct, frozen=True, kw_only=True):
     its ``broker.json`` speaks of a broker that serves the original."""
 
     def encode(self) -> bytes:
-        """The content of the file: one line of JSON."""
-        return msgspec.json.encode(self) + b"\n"
+        """The content of the file: one line of JSON, whose last field is a checksum of all before it."""
+        fields = msgspec.json.encode(self).removesuffix(b"}")
+        return b'%b,"check":"%08x"}\n' % (fields, crc32(fields))
 
     @classmethod
     def read(cls, file: BinaryIO) -> RuntimeInfo | None:
@@ -59,7 +65,11 @@ class RuntimeInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, content: bytes, file_number: int) -> RuntimeInfo | None:
-        """Read the content of the file with this number back; None if it is not (yet) whole, or was copied there."""
+        """Read the content of the file with this number back; None if it is not (yet) whole, is damaged, or was copied
+        there."""
+        parts = _CHECKED.fullmatch(content)
+        if parts is None or int(parts[2], 16) != crc32(parts[1]):
+            return None
         try:
             info = msgspec.json.decode(content, type=cls)
         except msgspec.DecodeError:

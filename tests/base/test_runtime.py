@@ -3,6 +3,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from broker_core.base.errors import ConfigError
@@ -35,7 +36,23 @@ def test_the_runtime_file_comes_back_and_half_a_file_does_not() -> None:
     assert RuntimeInfo.decode(content, 5) == info
     assert RuntimeInfo.decode(content[:20], 5) is None
     assert RuntimeInfo.decode(b'{"pid": "seven"}', 5) is None
-    assert RuntimeInfo.decode(content.replace(b"{", b'{"extra":1,', 1), 5) == info
+    assert RuntimeInfo.decode(_Newer(**msgspec.structs.asdict(info)).encode(), 5) == info
+
+
+class _Newer(RuntimeInfo, frozen=True, kw_only=True):
+    """What a newer version may write."""
+
+    extra: int = 1
+
+
+def test_a_damaged_runtime_file_speaks_of_no_broker() -> None:
+    """Reliability row 5: one bit in the port names another broker, which would get this one's messages."""
+    info = RuntimeInfo(pid=7, service_url="pulsar://127.0.0.1:6650", http_url="http://127.0.0.1:2", version="0.1.0")
+    content = info.encode()
+    for bit in range(len(content) * 8):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert RuntimeInfo.decode(bytes(damaged), 5) is None
 
 
 def test_a_copy_of_the_runtime_file_speaks_of_no_broker() -> None:

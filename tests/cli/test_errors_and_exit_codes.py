@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.base import errors
+from broker_core.base.runtime import RuntimeInfo
 from broker_core.cli.exits import MEANINGS, Exit, exit_code
 from broker_core.cli.main import main
 from broker_core.testing.held_port import HeldPort
@@ -63,8 +64,8 @@ def test_a_broker_that_was_killed_left_a_note_that_is_not_believed(lonely: Pulsa
     """broker.json of a dead process leads to a refused connection, code 5 within the timeout."""
     held = HeldPort()  # nobody listens there, and nobody else will
     address = f"127.0.0.1:{held.number}"
-    note = f'{{"pid":1,"service_url":"pulsar://{address}","http_url":"http://{address}","version":"0"}}'
-    (tmp_path / "broker.json").write_text(note)
+    note = RuntimeInfo(pid=1, service_url=f"pulsar://{address}", http_url=f"http://{address}", version="0")
+    (tmp_path / "broker.json").write_bytes(note.encode())
     for command in (("produce", "t", "-m", "x"), ("topic", "list")):
         done = lonely(*command, "--data-dir", str(tmp_path), "--timeout", "4")
         assert done.returncode == 5, done.stderr

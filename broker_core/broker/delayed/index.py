@@ -358,8 +358,11 @@ class DelayedIndex:
             view.index_ready()
 
     def _know_again(self, bucket: BucketSnapshot) -> None:
+        """Of what was looked at only that counts which is in the bucket: the rest may have been in one that is lost,
+        and whatever is read again without need is sent or indexed as before."""
         for ledger, coverage in bucket.coverage().items():
-            self.seen.setdefault(ledger, BitMap()).update(coverage.seen)
+            if coverage.indexed:
+                self.seen.setdefault(ledger, BitMap()).update(coverage.indexed)
         self.passed_key = max(self.passed_key, passed_key(bucket))
         self.buckets.append(bucket)
 
