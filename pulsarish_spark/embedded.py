@@ -295,7 +295,7 @@ def _last_ports(data_dir: Path) -> Ports:
         with open(data_dir / PORTS_FILE, "rb", opener=private_opener) as file:
             kept = json.load(file)
         return Ports(int(kept["service"]), int(kept["http"]))
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, ValueError, OverflowError, KeyError, TypeError):
         return Ports()
 
 

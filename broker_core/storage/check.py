@@ -128,7 +128,13 @@ class _Examination:
         self._directory = directory
         self._on_file = on_file
         self._report = Report(directory)
-        self._marks = MarkCopies(disk, layout.marks_path(directory))
+        try:
+            self._marks = MarkCopies(disk, layout.marks_path(directory))
+        except OSError as e:
+            raise StorageError(
+                f"{layout.marks_path(directory)} cannot be read: {e.strerror or e}; a broker does not start on it",
+                hint="move away what is in its place; without it, lost ends of logs that were open are not noticed",
+            ) from e
         self._ends: dict[int, int] = {}
 
     def run(self) -> Report:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random damage to the files of a data directory: bits, cuts, zeroes, swaps, deletions, old copies."""
+"""Random damage to the files of a data directory: bits, cuts, zeroes, swaps, deletions, old copies, folders."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ from tests.damage.histories import Files, History
 
 @dataclass(frozen=True)
 class Damage:
-    """What was done to which files. ``gone``: a folder that was removed with all in it."""
+    """What was done to which files. ``gone``: a folder that was removed with all in it; ``made``: one that has the
+    name of a file."""
 
     kind: str
     paths: tuple[str, ...]
     files: Files
     gone: str = "-"
+    made: str = ""
+
+    @property
+    def delayed(self) -> bool:
+        """Whether files of delayed messages are hit, or nothing is."""
+        return not self.paths or any(path.startswith("/data/delayed") for path in self.paths)
 
     def __str__(self) -> str:
         return f"{self.kind} {' '.join(self.paths)}"
@@ -27,7 +34,7 @@ class Damage:
 def damage(history: History, chance: random.Random) -> Damage:
     """One damage; each kind of file and each kind of damage is met about as often."""
     if chance.random() < 0.02:
-        folder = chance.choice(("/data/ledgers", "/data/cursors"))
+        folder = chance.choice(("/data/ledgers", "/data/cursors", "/data/delayed"))
         return Damage("remove the folder", (folder,), history.files, folder)
     path = _choose(history.files, chance)
     kind = chance.choice(tuple(_KINDS))
@@ -82,6 +89,11 @@ def _delete(history: History, path: str, chance: random.Random) -> Damage:
     return Damage("delete", (path,), files)
 
 
+def _folder(history: History, path: str, chance: random.Random) -> Damage:
+    files = {each: data for each, data in history.files.items() if each != path}
+    return Damage("put a folder in the place of", (path,), files, made=path)
+
+
 def _swap(history: History, path: str, chance: random.Random) -> Damage:
     folder = path.rpartition("/")[0]
     near = [each for each in sorted(history.files) if each.rpartition("/")[0] == folder and each != path]
@@ -110,4 +122,5 @@ _KINDS: Final[dict[str, Callable[[History, str, random.Random], Damage]]] = {
     "swap": _swap,
     "old copy": _old_copy,
     "append": _append,
+    "folder": _folder,
 }

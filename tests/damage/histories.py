@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data directories to be damaged: random lives of a broker, and exactly what each had confirmed when it ended.
 
-A history ends by a kill (all that was written is there) or by a clean stop. Everything in it was settled, so all of it
-is confirmed. Beside the last state of every file it keeps some older ones, for damages by old copies.
+A history ends by a kill (all that was written is there), by a clean stop, or by a power loss a second after the last
+write (what was not synced is gone, in whole or in part). Everything in it was settled, so all of it is confirmed.
+Beside the last state of every file it keeps some older ones, for damages by old copies.
 """
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from broker_core.base.names import TopicName
 from broker_core.base.positions import POSITION_EARLIEST, Position
@@ -17,18 +18,31 @@ from broker_core.base.settings import Settings
 from broker_core.broker import AckId, AckKind
 from broker_core.broker.policies import Policies
 from broker_core.storage import CursorState, Metadata, TopicLog, UnreadableEntryError
-from broker_core.testing.sim_disk import SimDisk
+from broker_core.testing.sim_disk import POLICIES, SimDisk
+from broker_core.testing.virtual_timers import VirtualTimers
+from tests.broker.delayed.entries import publish_delayed
 from tests.broker.world import SHARED, World, body
 
 TOPICS: Final = tuple(f"persistent://public/default/{name}" for name in "abc")
+DELAYED: Final = "persistent://public/default/delayed"
+"""Has messages that are delivered at a time of their own, and so files of delayed messages."""
+
+LATEST_DELAY_MS: Final = 3_600_000
 SUBSCRIPTIONS: Final = ("s", "t")
 SETTINGS: Final = Settings(
     managed_ledger_max_entries_per_ledger=6,
     managed_ledger_min_ledger_rollover_time_minutes=0,
     managed_ledger_cache_size_mbytes=0,
     acknowledgment_at_batch_index_level_enabled=True,
+    is_delayed_delivery_deliver_at_time_strict=True,
+    delayed_delivery_tick_time_millis=1,
+    delayed_delivery_min_index_count_per_bucket=4,
+    delayed_delivery_max_indexes_per_bucket_snapshot_segment=2,
 )
 STEPS: Final = 30
+
+End = Literal["kill", "clean stop", "power loss"]
+ENDS: Final[tuple[End, ...]] = ("kill",) * 5 + ("clean stop",) * 3 + ("power loss",) * 2
 
 Files = dict[str, bytes]
 Acked = tuple[Position, frozenset[Position]]
@@ -73,6 +87,10 @@ def readable(log: TopicLog) -> tuple[dict[Position, bytes], list[Position]]:
     return found, lost
 
 
+class JudgementError(AssertionError):
+    """The broker was silent about a damage, or served or removed what it must not."""
+
+
 @dataclass
 class History:
     """A data directory and what was confirmed in it.
@@ -83,10 +101,16 @@ class History:
         entries: Of each topic, by position.
         cursors: By topic and subscription, what was acknowledged.
         rows: The catalogue.
+        real: Of real processes.
+        now_ms: What the clock showed when it ended.
+        delays: When each entry of the topic DELAYED may be delivered.
     """
 
     seed: int
-    killed: bool
+    end: End
+    real: bool = False
+    now_ms: int = 0
+    delays: dict[Position, int] = field(default_factory=dict)
     files: Files = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
     older: list[Files] = field(default_factory=list)
@@ -94,16 +118,29 @@ class History:
     cursors: dict[tuple[str, str], Acked] = field(default_factory=dict)
     rows: dict[str, list[tuple[object, ...]]] = field(default_factory=dict)
 
-    def disk(self, files: Files | None = None, *, without: str = "-") -> SimDisk:
-        """A disk with ``files``, or those of the end; folders that begin with ``without`` are gone with all in them."""
+    def disk(self, files: Files | None = None, *, without: str = "-", made: str = "") -> SimDisk:
+        """A disk with ``files``, or those of the end; folders that begin with ``without`` are gone with all in them,
+        and ``made`` is one more."""
         disk = SimDisk()
-        for folder in self.folders:
+        for folder in [*self.folders, *([made] if made else [])]:
             if not folder.startswith(without):
                 disk.mkdir(folder)
         for path, data in (self.files if files is None else files).items():
             if not path.startswith(without):
                 disk.replace(path, data)
         return disk
+
+
+class WorldAt(World):
+    """A broker that starts at the time that the clock of a history showed."""
+
+    def __init__(self, disk: SimDisk, now_ms: int) -> None:
+        self._now_ms = now_ms
+        super().__init__(SETTINGS, disk)
+
+    def open(self) -> None:
+        self.clock = VirtualTimers(self._now_ms)
+        super().open()
 
 
 def contents(disk: SimDisk) -> Files:
@@ -116,7 +153,7 @@ class Life:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.history = History(seed, killed=self.chance.random() < 0.7)
+        self.history = History(seed, self.chance.choice(ENDS))
         self.world = World(SETTINGS)
         self.serial = 0
 
@@ -127,8 +164,9 @@ class Life:
             for name in SUBSCRIPTIONS:
                 self.world.topic(topic).create_subscription(name, POSITION_EARLIEST)
             self._publish(topic)
+        self._publish_delayed()
         actions = (
-            [self._publish_somewhere] * 6 + [self._acknowledge] * 6 + [self._policy] * 2
+            [self._publish_somewhere] * 6 + [self._acknowledge] * 6 + [self._policy] * 2 + [self._publish_delayed] * 2
             + [self._seek, self._compact, self._restart, self._kill, self._delete, self._remember, self._retain]
         )  # fmt: skip
         for _ in range(STEPS):
@@ -151,11 +189,20 @@ class Life:
         assert not answers.errors
         producer.close()
 
+    def _publish_delayed(self) -> None:
+        """Some messages with times, and a consumer who keeps what is due and acknowledges some of it."""
+        delays = [self.chance.randint(1, LATEST_DELAY_MS) for _ in range(self.chance.randint(4, 9))]
+        times = [self.world.clock.now_ms() + delay for delay in delays]
+        self.history.delays.update(zip(publish_delayed(self.world, times, DELAYED), times, strict=True))
+        self._consume(DELAYED, "s")
+
     def _publish_somewhere(self) -> None:
         self._publish(self.chance.choice(TOPICS))
 
     def _acknowledge(self) -> None:
-        topic, name = self.chance.choice(TOPICS), self.chance.choice(SUBSCRIPTIONS)
+        self._consume(self.chance.choice(TOPICS), self.chance.choice(SUBSCRIPTIONS))
+
+    def _consume(self, topic: str, name: str) -> None:
         consumer, mailbox = self.world.subscribe(SHARED, name, topic)
         self.world.settle()
         for position in mailbox.positions:
@@ -203,26 +250,37 @@ class Life:
 
     def _end(self) -> None:
         history, world = self.history, self.world
-        for row in world.store.metadata.topics():
-            topic = world.topic(row.name)
-            history.entries[row.name], lost = readable(topic.log)
-            assert not lost
-            for name, each in topic.subscriptions.items():
-                history.cursors[row.name, name] = acked(each.cursor.state())
-        world.settle()
-        if history.killed:
-            world.store.metadata.flush()
-        else:
+        note_confirmed(history, world)
+        if history.end == "clean stop":
             world.broker.close()
             world.settle()
+        else:
+            world.store.metadata.flush()
         history.rows = catalogue(world.store.metadata)
-        if not history.killed:
+        disk = world.disk
+        if history.end == "clean stop":
             world.store.close()
-        history.files = contents(world.disk)
-        history.folders = [path for path, node in world.disk._names.items() if node is None]
-        if history.killed:
+        elif history.end == "power loss":
+            world.store.sync_due()
+            world.store.commits.commit_now()
+            disk = world.disk.crash(history.seed, self.chance.choice(POLICIES))
+        history.files = contents(disk)
+        history.folders = [path for path, node in disk._names.items() if node is None]
+        if history.end != "clean stop":
             world.abandon()
         World.running.remove(world)
+
+
+def note_confirmed(history: History, world: World) -> None:
+    """Write down what a broker has, all of which it has confirmed."""
+    history.now_ms = world.clock.now_ms()
+    for row in world.store.metadata.topics():
+        topic = world.topic(row.name)
+        history.entries[row.name], lost = readable(topic.log)
+        assert not lost
+        for name, each in topic.subscriptions.items():
+            history.cursors[row.name, name] = acked(each.cursor.state())
+    world.settle()
 
 
 def make_history(seed: int) -> History:

@@ -19,16 +19,16 @@ import msgspec
 
 from broker_core.base.errors import PersistenceServerError, PulsarishError, StorageError
 from broker_core.base.positions import Position
+from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.broker import topic_stats
 from broker_core.storage.check import verify_directory
 from broker_core.testing.sim_disk import SimDisk
 from tests.broker.world import World
 from tests.damage.damages import Damage
-from tests.damage.histories import SETTINGS, Files, History, acked, catalogue, contents, readable
+from tests.damage.delays import judge_delays
+from tests.damage.histories import SETTINGS, Files, History, JudgementError, acked, catalogue, contents, readable
 
-
-class JudgementError(AssertionError):
-    """The broker was silent about a damage, or served or removed what it must not."""
+RUNTIME_PATH = f"/data/{RUNTIME_FILE}"
 
 
 @dataclass
@@ -47,6 +47,7 @@ class Tally:
     outcomes: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     places: Counter[str] = field(default_factory=Counter)
+    ends: Counter[str] = field(default_factory=Counter)
     lost_entries: int = 0
     forgotten: int = 0
     failures: list[str] = field(default_factory=list)
@@ -60,6 +61,7 @@ class Tally:
         self.outcomes += other.outcomes
         self.kinds += other.kinds
         self.places += other.places
+        self.ends += other.ends
         self.lost_entries += other.lost_entries
         self.forgotten += other.forgotten
         self.failures += other.failures
@@ -89,7 +91,10 @@ def _log_lines() -> Iterator[list[str]]:
 
 def judge(history: History, damage: Damage, *, skip: bool) -> Verdict:
     """JudgementError unless the damage had no effect or is told. ``skip``: autoSkipNonRecoverableData."""
-    disk = history.disk(damage.files, without=damage.gone)
+    judge_runtime_file(history, damage)
+    if damage.delayed:
+        judge_delays(history, damage)
+    disk = history.disk(damage.files, without=damage.gone, made=damage.made)
     problems = _ask_doctor(disk)
     before = contents(disk)
     with _log_lines() as lines:
@@ -113,6 +118,15 @@ def judge(history: History, damage: Damage, *, skip: bool) -> Verdict:
     if verdict.lost_entries:
         _ask_again(disk, look.lost)
     return verdict
+
+
+def judge_runtime_file(history: History, damage: Damage) -> None:
+    """``broker.json`` leads to no other broker than before."""
+    original, found = history.files.get(RUNTIME_PATH), damage.files.get(RUNTIME_PATH)
+    if original is not None and found is not None and found != original:
+        number = int(msgspec.json.decode(original)["file_number"])
+        if RuntimeInfo.decode(found, number) not in (None, RuntimeInfo.decode(original, number)):
+            raise JudgementError(f"{RUNTIME_PATH} names another broker now")
 
 
 def _ask_doctor(disk: SimDisk) -> list[str]:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Damages of data directories for as long as wanted: ``python -m tests.damage.rig [--damages N] [--seed S]``.
 
-Each history (a random life of a broker on the simulated disk, ended by a kill or a clean stop) is damaged many times,
-each time afresh. Prints what became of the damages; exit code 1 if one was silent.
+Each history (a random life of a broker, ended by a kill, a clean stop or a power loss) is damaged many times, each time
+afresh. Nine in ten live on the simulated disk; the tenth are real processes on the real disk, killed with SIGKILL.
+Prints what became of the damages; exit code 1 if one was silent.
 """
 
 from __future__ import annotations
@@ -17,28 +18,35 @@ from collections.abc import Iterable
 from typing import Final
 
 from tests.damage.damages import Damage, damage
-from tests.damage.histories import History, make_history
-from tests.damage.judging import JudgementError, Tally, judge
+from tests.damage.histories import History, JudgementError, make_history
+from tests.damage.judging import Tally, judge
+from tests.damage.killed_brokers import make_real_history
 
 DAMAGES_PER_HISTORY: Final = 50
+REAL_EVERY: Final = 10
 _PROGRESS_SECONDS: Final = 10.0
 
 
 def run_history(seed: int, damages: int = DAMAGES_PER_HISTORY) -> Tally:
     """Damage one history; the same seed does the same."""
-    history = make_history(seed)
     tally = Tally()
+    try:
+        history = make_real_history(seed) if seed % REAL_EVERY == REAL_EVERY - 1 else make_history(seed)
+    except JudgementError as error:
+        tally.failures.append(f"history {seed}: {error}")
+        return tally
     if judged := undamaged(history):
         tally.failures.append(f"history {seed}: {judged}")
         return tally
     for number in range(damages):
         chance = random.Random(f"{seed}/{number}")
         done = damage(history, chance)
-        how = f"history {seed} damage {number} after a {'kill' if history.killed else 'clean stop'}: {done}"
+        how = f"history {seed} damage {number} after a {history.end}: {done}"
         try:
             tally.add(judge(history, done, skip=chance.random() < 0.3))
             tally.kinds[done.kind.partition(" ")[0]] += 1
             tally.places[_place(done.paths[0])] += 1
+            tally.ends[("real, " if history.real else "simulated, ") + history.end] += 1
         except JudgementError as error:
             tally.failures.append(f"{how}: {error}")
         except Exception as error:  # noqa: BLE001 - whatever a damage makes the broker do is a finding
@@ -91,7 +99,12 @@ def _collect(tallies: Iterable[Tally], begun: float) -> Tally:
 
 def _print(total: Tally, seconds: float) -> None:
     lines = [f"{total.damages:,} damages in {seconds:,.0f} s: {len(total.failures)} silent, wrong or destroying"]
-    for title, counts in (("became", total.outcomes), ("kinds", total.kinds), ("files", total.places)):
+    for title, counts in (
+        ("became", total.outcomes),
+        ("kinds", total.kinds),
+        ("files", total.places),
+        ("after", total.ends),
+    ):
         lines += [f"  {title:7} {count:6,}  {name}" for name, count in counts.most_common()]
     lines.append(f"  {total.lost_entries:,} entries and {total.forgotten:,} acknowledgements lost, every one told")
     sys.stdout.write("\n".join(lines) + "\n")

@@ -9,12 +9,13 @@ from itertools import count
 import pytest
 
 from broker_core.base.errors import DataFormatError
+from broker_core.storage import ledger_cleanup
 from broker_core.storage.catalogue_file import CatalogueFile
 from broker_core.storage.mark_copies import MarkCopies
 from broker_core.storage.report import RecoveryReport
-from broker_core.storage.store import Store
 from tests.broker.world import World
 from tests.damage.damages import Damage
+from tests.damage.delays import judge_delays
 from tests.damage.histories import SETTINGS, History, catalogue, contents, make_history
 from tests.damage.judging import judge
 from tests.damage.rig import run_history, undamaged
@@ -28,7 +29,7 @@ def killed() -> History:
     seeds = (make_history(seed) for seed in count(SEED))
     return next(
         each for each in seeds
-        if each.killed and len(each.files.get(WAL, b"")) > 10_000 and len(open_ledgers(each)) > 1
+        if each.end == "kill" and len(each.files.get(WAL, b"")) > 10_000 and len(open_ledgers(each)) > 1
     )  # fmt: skip
 
 
@@ -113,6 +114,17 @@ def test_cursor_logs_that_are_flipped_cut_or_gone_are_told() -> None:
     assert "acknowledgements lost, told" in outcomes
 
 
+def test_no_bucket_that_is_lost_keeps_a_delayed_message_back() -> None:
+    """6.4.6 (I6.5): a bucket knows what was looked at when it was made, also what lies in another one: if that is gone
+    the entry must be read again."""
+    for history in map(make_history, range(SEED, SEED + 3)):
+        buckets = [path for path in history.files if path.startswith("/data/delayed/")]
+        assert buckets
+        for path in buckets:
+            files = {each: data for each, data in history.files.items() if each != path}
+            judge_delays(history, Damage("delete", (path,), files))
+
+
 def _nothing(*_args: object, **_rest: object) -> None:
     """A part of the broker that does not work."""
 
@@ -123,7 +135,7 @@ BREAKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "lost transactions are not noticed": lambda patch: patch.setattr(CatalogueFile, "_redo", _nothing),
     "damage is not told": lambda patch: patch.setattr(RecoveryReport, "note", _nothing),
     "half made ledgers are removed whatever is in them": lambda patch: (
-        patch.setattr(Store, "_was_synced", _nothing),
+        patch.setattr(ledger_cleanup, "_was_synced", _nothing),
         patch.setattr(CatalogueFile, "_redo", _nothing),
     )[0],
 }
