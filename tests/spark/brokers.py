@@ -101,7 +101,13 @@ class Broker:
         """Delete all that every subscription has acknowledged; return when it is gone. Others come back meanwhile."""
         old = self.ledgers(topic)[:-1]
         self.trim(topic)
-        eventually(lambda: not set(old) & set(self.ledgers(topic)), f"the ledgers {old} of {topic} are gone")
+
+        def are_gone() -> bool:
+            if self.kind == "pulsarish":
+                self.trim(topic)  # A client that had a look at these ledgers was in the way of the one before.
+            return not set(old) & set(self.ledgers(topic))
+
+        eventually(are_gone, f"the ledgers {old} of {topic} are gone")
 
     # -- subscriptions
 

@@ -134,6 +134,8 @@ class CellMachine(RuleBasedStateMachine):
         """Rows that came since the query looked last."""
         self.passed_unseen: defaultdict[int, set[int]] = defaultdict(set)
         """Of these, those that somebody passed over on the subscription before the query could see them."""
+        self.passed_unheard: defaultdict[int, set[int]] = defaultdict(set)
+        """Of these, those in partitions that the query did not know: it begins there where the subscription stands."""
         self.warned: defaultdict[int, list[str]] = defaultdict(list)
         """What was said of each partition since rows of it were last missing, and the query went on."""
         self.warnings = _Warnings()
@@ -330,6 +332,8 @@ class CellMachine(RuleBasedStateMachine):
         """Acknowledge rows in the query's name."""
         self.tamper(partition, change)
         self.passed_unseen[partition] |= self.unseen[partition]
+        if partition not in self.query.known_partitions:
+            self.passed_unheard[partition] |= self.unseen[partition]
 
     def run_batch(self) -> bool:
         """One batch; whether there was one."""
@@ -389,7 +393,7 @@ class CellMachine(RuleBasedStateMachine):
         """Rows are missing for good: they are gone, and it was told."""
         if not left_out:
             return
-        there = set(left_out) - set(self.missing(partition))
+        there = set(left_out) - set(self.missing(partition)) - self.passed_unheard[partition]
         assert not there, f"{sorted(there)} are there and were left out"
         warned = dict.fromkeys(self.warned.pop(partition, []))
         has_index = self.cell.tells_indexes and partition in self.begun_with

@@ -7,31 +7,30 @@ Owns: what happens while a query runs or reads. What a restarted query finds is 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
-from contextlib import suppress
 
 import pytest
 
 from broker_core.base.errors import PulsarishError
-from broker_core.client.admin import AdminRefusedError
 from pulsarish_spark.loss import DataLossError
 from tests.spark.brokers import Broker, eventually, numbers
 from tests.spark.conftest import Start
 
 NAME = "reading"
+OLD_S = 1
+"""So old messages expire. The least that Apache Pulsar takes."""
+
 DIGITS = 4000
 """Of each number in a topic that is too long to be read in one go."""
 
 
 def expire(cell: Broker, topic: str) -> None:
-    """As the time to live of the messages does; what came in the same second is left."""
-
-    def is_done() -> bool:
-        with suppress(AdminRefusedError):  # The expiry before it is not done yet.
-            cell.expire(topic, NAME, 1)
-        return cell.backlog(topic, NAME) == 0
-
-    eventually(is_done, f"all messages of {topic} have expired")
+    """As the time to live of the messages does."""
+    sent_at = time.time()
+    eventually(lambda: time.time() - sent_at > 2 * OLD_S, "the messages are old enough")
+    cell.expire(topic, NAME, OLD_S)
+    eventually(lambda: cell.backlog(topic, NAME) == 0, f"all messages of {topic} have expired")
 
 
 def truncate(cell: Broker, topic: str) -> None:
