@@ -114,7 +114,11 @@ class EntryCount:
         target = await lookup.known_broker_of(self._topic)
         connection = await self._network.pool.shared(target)
         request = Subscribing(
-            topic=self._topic, subscription=reader_subscription("count"), durable=False, start=self._next
+            topic=self._topic,
+            subscription=reader_subscription("count"),
+            durable=False,
+            create_topic=False,
+            start=self._next,
         )
         await register(connection, self._id, self, request)
         lookup.serves(self._topic, target)

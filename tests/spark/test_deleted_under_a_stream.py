@@ -71,7 +71,8 @@ def test_what_expires_or_is_truncated_is_told(
 def test_a_topic_that_is_deleted_while_a_task_reads_is_no_end_of_its_rows(
     start: Start, cell: Broker, topic: str
 ) -> None:
-    """It delivers all rows of its range, or fails and names the topic; who tries again is told that it is gone."""
+    """It delivers all rows of its range, or fails and names the topic, which nobody makes anew; who tries again is
+    told that it is gone."""
     sent = [str(number).zfill(DIGITS) for number in range(3000)]
     cell.send(topic, sent, batching_max_messages=10)
     query = start(topic=topic, subscriptionName=NAME)
@@ -86,6 +87,8 @@ def test_a_topic_that_is_deleted_while_a_task_reads_is_no_end_of_its_rows(
     except PulsarishError as error:
         told = str(error)
     assert topic in told or rows == list(range(3000))
+    with pytest.raises(PulsarishError, match=topic):
+        query.trigger()
     assert not cell.topic_exists(topic)
     query.restart()
     with pytest.raises(DataLossError, match=rf"{topic}\[0\].* does not exist any more"):
