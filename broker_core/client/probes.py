@@ -253,6 +253,11 @@ class Probes:
 
     async def with_index(self, topic: TopicName, position: Position, messages: int) -> LastEntry:
         """What is known of the last entry, and its index; ``messages`` 0: the topic is empty."""
+        return await self._retried(
+            lambda: self._with_index(topic, position, messages), f"message index of {position} of {topic}"
+        )
+
+    async def _with_index(self, topic: TopicName, position: Position, messages: int) -> LastEntry:
         known = self._last.get(topic)
         if known is not None and known.position == position:
             return known
@@ -274,7 +279,7 @@ class Probes:
                 await probe.attach()
                 waiting = self._waiting[topic] = _Waiting(probe, self._network.loop)
         position, messages = await waiting.last()
-        return await self.with_index(topic, position, messages)
+        return await self._with_index(topic, position, messages)
 
     async def _first_entry_at(self, topic: TopicName, position: Position) -> EntryRef | None:
         probe = Probe(self._network, topic, position)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our client while our broker is killed and started again under it."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -10,8 +11,11 @@ import pyarrow as pa
 import pytest
 
 from broker_core.base.errors import ConnectionLostError, OperationTimeoutError, PulsarishError, RowsUnconfirmedError
+from broker_core.base.names import TopicName
 from broker_core.base.positions import POSITION_EARLIEST, MessageId, Position
 from broker_core.client import Client
+from broker_core.client.admin import AdminApi
+from broker_core.client.probes import Probe
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.wire.batch import decode_entries
 from tests.client.helpers import WAIT_S, assert_nothing_comes, numbered, send, take, values
@@ -146,6 +150,30 @@ def test_a_cursor_acknowledges_over_a_kill(broker: RunningBroker, client: Client
         broker.kill()
         broker.start()
         assert cursor.mark_delete() == Position(first.ledger, 2)
+
+
+def test_a_cursor_looks_at_a_topic_that_is_moved_meanwhile(
+    broker: RunningBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look asks for the end, then for the entry there, which tells its index: in between the topic may be moved."""
+    attach, unloaded = Probe.attach, threading.Event()
+
+    def unload() -> None:
+        with AdminApi(broker.http_url, timeout_s=WAIT_S) as admin:
+            admin.unload(TopicName.parse("t"))
+
+    async def attach_and_lose(probe: Probe, *, permits: int = 0) -> None:
+        await attach(probe, permits=permits)
+        if not unloaded.is_set():
+            unloaded.set()
+            await asyncio.to_thread(unload)
+
+    send(client, "t", 1)
+    with client.open_cursor("t", "job") as cursor:
+        monkeypatch.setattr(Probe, "attach", attach_and_lose)
+        look = cursor.start_look().result()
+    assert unloaded.is_set()
+    assert look.last.index == 0
 
 
 def test_a_broker_that_stays_away_is_an_error_in_time(broker: RunningBroker) -> None:
