@@ -14,7 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from broker_core.base.clock import Clock
 from broker_core.base.errors import ConfigError
+from broker_core.base.settings import LogFormat
 from broker_core.client import Client
 from broker_core.server import log as log_module
 from broker_core.server.log import LINE_CHARACTERS_MAX, LINES_A_WINDOW, WINDOW_SECONDS, Log, event_of
@@ -39,6 +41,16 @@ def stderr(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     ours.setLevel(before[2])
 
 
+def begun(file: Path, level: str = "info", line_format: LogFormat = "text", clock: Clock | None = None) -> Log:
+    """A log that has begun, with what is logged here and no more: clients of other tests may still live, and speak."""
+    before = set(logging.getLogger().handlers)
+    log = Log(clock)
+    log.begin(level, line_format, str(file))
+    for handler in set(logging.getLogger().handlers) - before:
+        handler.addFilter(lambda record: record.name == OURS.name)
+    return log
+
+
 def _lines(path: Path) -> list[str]:
     return path.read_text().splitlines()
 
@@ -46,7 +58,7 @@ def _lines(path: Path) -> list[str]:
 def test_a_line_has_time_and_level_and_is_one_line(tmp_path: Path) -> None:
     """Whatever a client puts into a text: no line is forged, no terminal obeys, and its length is bounded."""
     file = tmp_path / "log"
-    Log().begin("info", "text", str(file))
+    begun(file)
     OURS.info("request refused reason=%s", "a\nb\x1b[31m\x85" + "x" * 10_000)
     [line] = _lines(file)
     start = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO request refused reason="
@@ -57,7 +69,7 @@ def test_a_line_has_time_and_level_and_is_one_line(tmp_path: Path) -> None:
 def test_lines_of_json_hold_the_values_by_name(tmp_path: Path) -> None:
     """A program needs no pattern to read them; a trace is a field."""
     file = tmp_path / "log"
-    Log().begin("info", "json", str(file))
+    begun(file, line_format="json")
     OURS.warning("ack refused topic=%s entries=%d time=%s", "t\n", 3, "mine")
     try:
         raise ValueError("no")
@@ -73,7 +85,7 @@ def test_lines_of_json_hold_the_values_by_name(tmp_path: Path) -> None:
 def test_what_is_below_the_level_is_not_written(tmp_path: Path) -> None:
     """And what is above it is."""
     file = tmp_path / "log"
-    Log().begin("warning", "text", str(file))
+    begun(file, "warning")
     OURS.info("too little")
     OURS.warning("enough")
     assert [line.split()[1:] for line in _lines(file)] == [["WARNING", "enough"]]
@@ -82,8 +94,7 @@ def test_what_is_below_the_level_is_not_written(tmp_path: Path) -> None:
 def test_what_repeats_is_counted(tmp_path: Path) -> None:
     """100,000 refused acknowledgements were 17 MB; other events are still heard, and the count is told."""
     file, clock = tmp_path / "log", VirtualTimers()
-    log = Log(clock)
-    log.begin("info", "text", str(file))
+    log = begun(file, clock=clock)
     for number in range(100_000):
         OURS.info("ack refused entry=%d", number)
     OURS.info("something else")
@@ -103,7 +114,7 @@ def test_the_file_stays_small_and_stderr_follows_it(
     """One predecessor is kept, both are for this user only, and what goes to stderr directly lands there too."""
     monkeypatch.setattr(log_module, "FILE_BYTES_MAX", 1000)
     file = tmp_path / "log"
-    Log().begin("info", "text", str(file))
+    begun(file)
     for number in range(LINES_A_WINDOW):
         OURS.info("line %s", "x" * 100 + str(number))
     os.write(stderr, b"last words\n")
