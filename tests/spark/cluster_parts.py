@@ -190,14 +190,20 @@ def send(rig: Rig, topic: str, numbers: range, length: int = 0) -> None:
 
 
 class Death:
-    """A broker that was killed: when, and how long its bundles were nobody's."""
+    """A broker that was killed: when, and how long its bundles were nobody's.
 
-    def __init__(self, cluster: Cluster, victim: ClusterBroker, served: str) -> None:
+    ``comes_back``: it is started again at once. Pulsar does not give it back what it had until its session has ended.
+    """
+
+    def __init__(self, cluster: Cluster, victim: ClusterBroker, served: str, *, comes_back: bool) -> None:
         victim.kill()
         self.at = time.monotonic()
-        self.failover_s = 0.0
+        self.failover_s: float | None = None
         self._cluster, self._victim, self._served = cluster, victim, served
         self._thread = threading.Thread(target=self._watch)
+        if comes_back:
+            victim.launch()
+            return
         self._thread.start()
 
     def _watch(self) -> None:
@@ -210,21 +216,25 @@ class Death:
         return False
 
     def wait_for_takeover(self) -> None:
-        self._thread.join()
+        """Return at once if it came back: lookups name it all the time, though it serves the topic only later."""
+        if self._thread.ident is not None:
+            self._thread.join()
 
 
 @contextmanager
-def killed(rig: Rig, topic: str) -> Iterator[Death]:
-    """Without the broker of partition 0, at least until another has taken over; it is started behind the block."""
+def killed(rig: Rig, topic: str, *, comes_back: bool = False) -> Iterator[Death]:
+    """Without the broker of partition 0, at least until another has taken over; it is started behind the block, or at
+    once."""
     rig.cluster.wait()
     served = f"{topic}-partition-0"
     victim = rig.cluster.owner(served)
-    death = Death(rig.cluster, victim, served)
+    death = Death(rig.cluster, victim, served, comes_back=comes_back)
     try:
         yield death
     finally:
         death.wait_for_takeover()
-        victim.launch()
+        if not comes_back:
+            victim.launch()
 
 
 class Hold:

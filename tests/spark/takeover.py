@@ -29,7 +29,7 @@ import pulsarish_spark
 from broker_core.base.limits import OPERATION_TIMEOUT_SECONDS
 from broker_core.client import Client
 from scripts.archive_spark_classes import spark_options
-from tests.apache_pulsar.cluster import running_cluster
+from tests.apache_pulsar.cluster import running_cluster, until
 from tests.apache_pulsar.start import INDEXED
 from tests.spark.cluster_parts import PARTITIONS, Death, Hold, Rig, Sender, Watched, killed, send, sending, streaming
 
@@ -99,12 +99,22 @@ def killed_under_an_idle_stream(rig: Rig) -> Found:
 
 def killed_under_a_stream(rig: Rig) -> Found:
     """The broker of a partition dies while rows come, for good as far as the query can tell."""
-    topic = rig.make_topic("killed", kept=True)
+    return _killed_under_a_busy_stream(rig, "killed", comes_back=False)
+
+
+def restarted_under_a_stream(rig: Rig) -> Found:
+    """The same, but it is back in seconds, and refuses what lookups send to it until its former session has ended."""
+    return _killed_under_a_busy_stream(rig, "restarted", comes_back=True)
+
+
+def _killed_under_a_busy_stream(rig: Rig, name: str, *, comes_back: bool) -> Found:
+    topic = rig.make_topic(name, kept=True)
     with streaming(rig, topic) as query, sending(rig, topic) as sender:
         query.wait_for(WARM_ROWS)
-        with killed(rig, topic) as death:
+        with killed(rig, topic, comes_back=comes_back) as death:
             sent = sender.sent
             death.wait_for_takeover()
+            until(lambda: sender.sent >= sent + WARM_ROWS, "rows are sent behind the kill")
             found = finished(rig, topic, query, sender)
         return timed(found, death, query, sent)
 
@@ -148,6 +158,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     moved_under_a_busy_stream,
     killed_under_an_idle_stream,
     killed_under_a_stream,
+    restarted_under_a_stream,
     killed_under_a_batch_write,
     killed_under_a_batch_read,
 )
