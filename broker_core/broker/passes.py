@@ -21,28 +21,42 @@ small entries."""
 _TURN_S: Final = 0.004
 """Of all subscriptions together. Passes of large entries take as long as this alone."""
 
+_LATE_MAX: Final = 4
+"""Of those who come when a turn is over so many have a pass in it all the same: permits have just come for them, as a
+rule, and Key_Shared reads entries twice that found none."""
+
 
 class Turn:
     """A turn of the loop. All subscriptions of a broker share it: while it is young there is time for more passes. Who
     comes when it is over waits for the next one, behind those who wait already."""
 
-    __slots__ = ("_clock", "_timers", "_until_s", "_waiting")
+    __slots__ = ("_clock", "_late", "_timers", "_until_s", "_waiting")
 
     def __init__(self, timers: Timers, clock: Clock) -> None:
         self._timers = timers
         self._clock = clock
         self._until_s: float | None = None
+        self._late = 0
         self._waiting: OrderedDict[Passes, None] = OrderedDict()
 
     def begin(self) -> None:
         """Somebody works in it; it may have begun before."""
         if self._until_s is None:
             self._until_s = self._clock.monotonic() + _TURN_S
+            self._late = 0
             self._timers.call_later(0, self._next)
 
     @property
     def is_over(self) -> bool:
         return self._until_s is None or self._clock.monotonic() >= self._until_s
+
+    @property
+    def has_room(self) -> bool:
+        """Whether somebody who comes now may have a pass in it."""
+        if not self.is_over:
+            return True
+        self._late += 1
+        return self._late <= _LATE_MAX
 
     def put_off(self, passes: Passes) -> None:
         """``passes`` go on in a later turn."""
@@ -86,7 +100,11 @@ class Passes:
         if self._running:
             self._again = True
         elif not self._turn.waits(self):
-            self.go_on()
+            self._turn.begin()
+            if self._turn.has_room:
+                self.go_on()
+            else:
+                self._turn.put_off(self)
 
     def kick_later(self) -> None:
         """Work soon, for those in the middle of something else: after the pass that is running, or in the next turn."""
@@ -105,15 +123,12 @@ class Passes:
         self._turn.forget(self)
 
     def go_on(self) -> None:
-        """Some passes, if the turn has time for one; what is left after them is for the next turn."""
+        """Some passes; what is left after them is for the next turn."""
         self._had_enough = False
-        self._turn.begin()
         for _ in range(PASSES_A_TURN):
-            if self._turn.is_over:
-                break
             if not self._pass():
                 return
-            if self._had_enough:
+            if self._had_enough or self._turn.is_over:
                 break
         self._turn.put_off(self)
 
