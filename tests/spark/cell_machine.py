@@ -357,7 +357,8 @@ class CellMachine(RuleBasedStateMachine):
             assert self.fail, f"failOnDataLoss is false: {loss}"
             self.failed = True
             self.listen(str(loss))
-        self.unseen.clear()
+        for partition in self.query.known_partitions:
+            self.unseen.pop(partition, None)
         for text in self.warnings.taken():
             for partition in self.listen(text):
                 self.warned[partition].append(text)
