@@ -8,10 +8,13 @@ import subprocess
 import sys
 from types import ModuleType
 
+import pyarrow as pa
+
 from broker_core.testing.reference_codec import decode_reference, encode_reference_batch
 from broker_core.wire import batch as compiled_batch
 from broker_core.wire.batch.compiled import Kernel
 from broker_core.wire.entry import EntryRef
+from pulsarish_spark.id_text import id_texts
 
 
 def test_the_plain_modules_import_nothing_heavy() -> None:
@@ -52,6 +55,8 @@ def test_warming_up_loads_every_kernel() -> None:
 def test_a_process_that_finds_compiled_kernels_loads_neither_numba_nor_pandas() -> None:
     """Both take longer to import than a small task takes; pyarrow imports pandas for what looks harmless."""
     compiled_batch.warm_up()
+    number = pa.array([1])
+    id_texts(number, number, number.cast(pa.int32()), 0)  # the Spark source has a kernel of its own
     code = """
 import sys
 import numpy as np, pyarrow as pa
