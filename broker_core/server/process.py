@@ -52,8 +52,8 @@ _CHECK_SECONDS: Final = 5.0
 _OTHER_FILES: Final = 512
 """Descriptors for what is neither a log file nor a connection of a client: the catalogue, HTTP clients, a reserve."""
 
-_GC_YOUNG_OBJECTS: Final = 50_000
-"""Allocations between two looks of the garbage collector; a look at so many takes about 3 ms."""
+_GC_YOUNG_OBJECTS: Final = 10_000
+"""Allocations between two looks of the garbage collector. A look at so many takes up to 8 ms, if they are garbage."""
 
 
 def serve(
@@ -194,11 +194,11 @@ def _raise_file_limit(max_connections: int) -> None:
 def _tune_garbage_collector() -> None:
     """Entries in flight are many young objects and none of them garbage; by default a sixth of the time per entry goes
     into looking at them again and again. Cycles are rare here, so look rarely, and never at what was there at start.
-    What outlives a look is looked at once more, when there is four times as much, and then only with everything else,
-    very seldom."""
+    What outlives a look is looked at once more, when there is twice as much, and then only with everything else, very
+    seldom."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_GC_YOUNG_OBJECTS, 4, 250)
+    gc.set_threshold(_GC_YOUNG_OBJECTS, 2, 2500)
 
 
 def _tell_what_others_may_read(data_dir: Path) -> None:
