@@ -291,7 +291,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._dispatch(command, body)
         except ProtocolError as failure:
             _log.warning("connection.protocol_error peer=%s error=%s", self.address, failure)
-            self.close(type(failure)(f"{self.address}: {failure.message}", hint=failure.hint))
+            self.close(type(failure)(f"{failure.message} ({self.address})", hint=failure.hint))
 
     def connection_lost(self, exc: Exception | None) -> None:
         why = f": {exc}" if exc else ""

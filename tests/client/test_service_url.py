@@ -46,5 +46,5 @@ def test_an_address_prints_as_a_service_url() -> None:
 def test_the_port_of_the_admin_rest_is_recognised(service: Service) -> None:
     """The error names the address and says which port is meant."""
     wrong = f"pulsar://{urlsplit(service.http_url).netloc}"
-    with pytest.raises(RemoteProtocolError, match=f"{wrong}: the peer speaks HTTP; give the port of"):
+    with pytest.raises(RemoteProtocolError, match=rf"the peer speaks HTTP \({wrong}\); give the port of"):
         Client(wrong, operation_timeout_s=60).last_entry("t")
