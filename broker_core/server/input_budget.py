@@ -27,6 +27,10 @@ in a minute and a half."""
 _LOOK_S: Final = 1.0
 """How often it is looked whether a holder is too slow, while somebody waits."""
 
+_SERVED_A_TURN: Final = 3
+"""Connections that get memory in one turn of the loop. For each of them a buffer of another one may have to go, and to
+give 5 MiB of pages back to the system takes more than a millisecond."""
+
 _MAPPED_FROM_BYTES: Final = 256 * 1024
 """From here on a buffer has pages of its own, which go back to the system with it: the allocator would keep them."""
 
@@ -84,6 +88,7 @@ class InputBudget:
         self._holders: dict[InputAccount, None] = {}
         self._waiting: dict[InputAccount, int] = {}
         self._timer: TimerHandle | None = None
+        self._serving: TimerHandle | None = None
 
     @property
     def waiting(self) -> int:
@@ -154,30 +159,41 @@ class InputBudget:
 
     def _make_room(self, more: int, wishing: InputAccount) -> bool:
         """Whether there is room for so much, if need be by taking back what is idle."""
-        if self.held_bytes + more > self.bytes_max:
-            for account in [each for each in self._holders if each is not wishing and each.is_idle]:
+        for account in list(self._holders):
+            if self.held_bytes + more <= self.bytes_max:
+                return True
+            if account is not wishing and account.is_idle:
                 self._take_back(account)
         return self.held_bytes + more <= self.bytes_max
 
-    def _serve(self) -> None:
-        """Those who wait, as far as there is room now."""
-        while self._waiting:
+    def _serve(self) -> bool:
+        """Those who wait, a few in a turn of the loop; whether the first of them waits on, as there is no room."""
+        for _ in range(_SERVED_A_TURN):
+            if not self._waiting:
+                return False
             account, more = next(iter(self._waiting.items()))
             if not self._make_room(more, account):
-                return
+                return True
             del self._waiting[account]
             self._lend(account, more)
             account.holder.resume_reading()
+        if self._waiting and self._serving is None:
+            self._serving = self._timers.call_later(0, self._serve_more)
+        return False
+
+    def _serve_more(self) -> None:
+        self._serving = None
+        self._serve()
 
     def _look(self) -> None:
         """While somebody waits: hang up those who keep memory and bring nothing."""
         self._timer = None
-        self._serve()
+        is_full = self._serve()
         if not self._waiting:
             return
         now_s = self._clock.monotonic()
         for account in [each for each in self._holders if self._is_too_slow(each, now_s)]:
-            if self._waiting:
+            if self._waiting and is_full:
                 account.holder.hang_up(
                     f"a frame of {account.holder.reader.needed_bytes} bytes does not get on while others wait for "
                     "memory (maxUnfinishedInputSizeInMB)"

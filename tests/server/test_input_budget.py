@@ -149,6 +149,22 @@ def test_memory_is_lent_for_a_frame_at_a_time_while_others_wait() -> None:
     assert [peer.reason for peer in peers] == [""] * 5
 
 
+def test_memory_that_comes_back_is_lent_to_a_few_connections_in_a_turn() -> None:
+    """Each of them begins to be read, and takes the buffer of another one: all at once would be a long turn."""
+    budget, timers = world(2 * LARGEST)
+    holder, waiting = Peer(budget), [Peer(budget) for _ in range(12)]
+    for large in (holder, Peer(budget)):
+        large.sends(frame(LARGEST)[:-10])
+    for peer in waiting:
+        peer.sends(frame(FRAME_BYTES // 2)[:10_000])
+    assert {peer.pauses for peer in waiting} == {1}
+    budget.forget(holder.account)
+    first = sum(not peer.pauses for peer in waiting)
+    assert 0 < first < 12
+    timers.advance(0)
+    assert sum(not peer.pauses for peer in waiting) > first
+
+
 def test_a_larger_buffer_is_taken_back_from_those_who_do_not_need_it() -> None:
     """Busy connections have room to read into as long as nobody needs it for a frame."""
     budget, _timers = world(2 * LARGEST)
