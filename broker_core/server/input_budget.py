@@ -159,11 +159,12 @@ class InputBudget:
 
     def _make_room(self, more: int, wishing: InputAccount) -> bool:
         """Whether there is room for so much, if need be by taking back what is idle."""
-        for account in list(self._holders):
-            if self.held_bytes + more <= self.bytes_max:
-                return True
-            if account is not wishing and account.is_idle:
-                self._take_back(account)
+        if self.held_bytes + more > self.bytes_max:
+            for account in list(self._holders):
+                if account is not wishing and account.is_idle:
+                    self._take_back(account)
+                    if self.held_bytes + more <= self.bytes_max:
+                        break
         return self.held_bytes + more <= self.bytes_max
 
     def _serve(self) -> bool:
