@@ -109,14 +109,14 @@ class Connection(asyncio.BufferedProtocol):
         self._node.turns.came(self)
 
     def eof_received(self) -> bool:
-        self.close()  # A half-closed connection is of no use: close the other half too, in bounded time.
-        return False
+        """A half-closed connection is of no use: close the other half, too, but of very many in several turns."""
+        self._node.turns.do(self._closing())
+        return True  # the loop leaves the closing to us
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         self._outbox.detach()
-        self._session.close()
-        self._let_go_of_input()
+        self._let_go()
         self._node.publish_budget.forget(self._account)
         self._transport = None  # which has what was not sent, and would have it until a cycle is found
         self._owner.lost(self)
@@ -217,18 +217,27 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Send what is queued and close; nothing that arrives from now on is read. Harmless if that has begun."""
-        self._session.close()
-        self._let_go_of_input()
+        self._let_go()
         if self._transport is not None and not self._ending:
             self._ending = True
             self._stop_timer()
             self._outbox.end()
             self._timer = self._loop.call_later(_LINGER_SECONDS, self._transport.abort)
 
+    def _closing(self) -> Iterator[None]:
+        self.close()
+        yield
+
+    def _let_go(self) -> None:
+        """Of what is held for the client, once."""
+        if not self._is_closed:
+            self._session.close()
+            self._let_go_of_input()
+
     def _cut_off(self, reason: str) -> None:
         """End the connection of a client that takes nothing: waiting for it to take the reason makes no sense."""
         _log.info("connection cut off peer=%s reason=%s", self._session.link.peer_address, reason)
-        self._session.close()
+        self._let_go()
         if self._transport is not None:
             self._transport.abort()
 

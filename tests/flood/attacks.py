@@ -182,7 +182,11 @@ def refused_acks(target: Target, size: float) -> None:
 def connections(target: Target, size: float) -> None:
     for _ in range(int(2_000 * size)):
         with _client(target) as client:
-            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            _reset_when_closed(client)
+
+
+def _reset_when_closed(client: RawClient) -> None:
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 # ------------------------------------------------------------------------------------------------- large commands
@@ -381,10 +385,23 @@ def a_message_to_4_000_subscriptions(target: Target, size: float) -> None:
 @attack
 def a_thousand_connections_that_end_at_once(target: Target, size: float) -> None:
     with ExitStack() as stack:
-        for number in range(int(1_000 * size)):
-            client = stack.enter_context(_client(target))
-            must_succeed(client.subscribe("ends", "s", kind=CommandSubscribe.Shared, permits=10))
-            must_succeed(client.open_producer("ends", producer_id=number))
+        _have_many_connections(target, size, stack)
+
+
+@attack
+def a_thousand_connections_that_are_reset_at_once(target: Target, size: float) -> None:
+    with ExitStack() as stack:
+        for client in _have_many_connections(target, size, stack):
+            _reset_when_closed(client)
+
+
+def _have_many_connections(target: Target, size: float, stack: ExitStack) -> list[RawClient]:
+    """Each with a consumer and a producer."""
+    clients = [stack.enter_context(_client(target)) for _ in range(int(1_000 * size))]
+    for number, client in enumerate(clients):
+        must_succeed(client.subscribe("ends", "s", kind=CommandSubscribe.Shared, permits=10))
+        must_succeed(client.open_producer("ends", producer_id=number))
+    return clients
 
 
 @attack

@@ -55,6 +55,7 @@ OPENS: Final[dict[str, Opens]] = {
     "passing_over_100_000_messages": Opens(messages_out=100_000),
     "a_message_to_4_000_subscriptions": Opens(consumers=4_000, subscriptions=4_000),
     "a_thousand_connections_that_end_at_once": Opens(connections=1_000, consumers=1_000, producers=1_000),
+    "a_thousand_connections_that_are_reset_at_once": Opens(connections=1_000, consumers=1_000, producers=1_000),
     "permits_without_end": Opens(messages_out=100_000),
     "nacks_of_50_000": Opens(messages_out=50_000),
     "consumers_of_5_mb_of_metadata": Opens(connections=150, consumers=150),
