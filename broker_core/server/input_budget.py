@@ -31,6 +31,9 @@ _SERVED_A_TURN: Final = 3
 """Connections that get memory in one turn of the loop. For each of them a buffer of another one may have to go, and to
 give 5 MiB of pages back to the system takes more than a millisecond."""
 
+_HUNG_UP_A_TURN: Final = 2
+"""Connections that lose their place in one turn. The buffer of each goes, and up to ``_SERVED_A_TURN`` get theirs."""
+
 _MAPPED_FROM_BYTES: Final = 256 * 1024
 """From here on a buffer has pages of its own, which go back to the system with it: the allocator would keep them."""
 
@@ -187,19 +190,20 @@ class InputBudget:
         self._serve()
 
     def _look(self) -> None:
-        """While somebody waits: hang up those who keep memory and bring nothing."""
+        """While somebody waits: hang up those who keep memory and bring nothing, a few in a turn of the loop."""
         self._timer = None
         is_full = self._serve()
         if not self._waiting:
             return
         now_s = self._clock.monotonic()
-        for account in [each for each in self._holders if self._is_too_slow(each, now_s)]:
-            if self._waiting and is_full:
+        slow = [each for each in self._holders if self._is_too_slow(each, now_s)] if is_full else []
+        for account in slow[:_HUNG_UP_A_TURN]:
+            if self._waiting:
                 account.holder.hang_up(
                     f"a frame of {account.holder.reader.needed_bytes} bytes does not get on while others wait for "
                     "memory (maxUnfinishedInputSizeInMB)"
                 )
-        self._timer = self._timers.call_later(_LOOK_S, self._look)
+        self._timer = self._timers.call_later(0 if len(slow) > _HUNG_UP_A_TURN else _LOOK_S, self._look)
 
     def _is_too_slow(self, account: InputAccount, now_s: float) -> bool:
         bytes_now = account.holder.reader.pending_bytes

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
+import pytest
 
 from broker_core.base.limits import (
     CONSUMER_NAME_BYTES_MAX,
@@ -122,6 +124,29 @@ def test_who_keeps_others_waiting_is_hung_up_and_they_go_on() -> None:
     assert waiting.frames == 1
     assert "maxUnfinishedInputSizeInMB" in holders[0].reason
     assert not holders[-1].reason
+
+
+def test_few_are_hung_up_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With each of them a large buffer goes back to the system: all at once would be a long turn."""
+    budget, timers = world(2 * LARGEST)
+    holders = [Peer(budget) for _ in range(10)]
+    hung_up_in_turns = []
+    arm = timers.call_later
+
+    def counting(delay_s: float, callback: Callable[[], None]) -> object:
+        def turn() -> None:
+            before = sum(bool(holder.reason) for holder in holders)
+            callback()
+            hung_up_in_turns.append(sum(bool(holder.reason) for holder in holders) - before)
+
+        return arm(delay_s, turn)
+
+    monkeypatch.setattr(timers, "call_later", counting)
+    for peer in [*holders, *(Peer(budget) for _ in range(12))]:
+        peer.sends(frame()[:-10])
+    timers.advance(60_000)
+    assert sum(hung_up_in_turns) > 4
+    assert max(hung_up_in_turns) == 2
 
 
 def test_nobody_is_hung_up_while_there_is_room() -> None:
