@@ -24,4 +24,4 @@ def make_selector(mode: KeySharedMode, settings: Settings) -> Selector[Consumer]
 
 def wanted_ranges(consumer: Consumer) -> list[HashRange]:
     """The slots that a consumer asked for."""
-    return [HashRange(*each) for each in consumer.request.key_shared.ranges]
+    return list(map(HashRange._make, consumer.request.key_shared.ranges))

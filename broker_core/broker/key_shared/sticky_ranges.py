@@ -7,7 +7,7 @@ nobody ever loses anything (semantics I2.10). Source: Pulsar docs, "Key_Shared -
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from typing import Generic
 
@@ -36,19 +36,22 @@ class StickyRanges(Generic[C]):
     def add(self, consumer: C) -> Collection[C]:
         wanted = check_ranges(self._wish(consumer), consumer.name)
         for each in wanted:
-            taken = self._overlapping(each)
+            taken = self._overlapping(*each)
             if taken is not None:
                 raise ConsumerAssignError(
                     f"range {each} of consumer {consumer.name!r} overlaps with that of consumer {taken.name!r}",
                     hint="give every slot to one consumer only",
                 )
-        self._starts = sorted([*self._starts, *(start for start, _end in wanted)])
-        self._by_start.update({start: (end, consumer) for start, end in wanted})
+        brought = {start: (end, consumer) for start, end in wanted}
+        self._by_start |= brought
+        self._starts = sorted([*self._starts, *brought])
         return ()
 
     def remove(self, consumer: C) -> Collection[C]:
-        self._by_start = {start: brought for start, brought in self._by_start.items() if brought[1] is not consumer}
-        self._starts = sorted(self._by_start)
+        for start, _end in self._wish(consumer):
+            if start in self._by_start and self._by_start[start][1] is consumer:
+                del self._by_start[start]
+        self._starts = [start for start in self._starts if start in self._by_start]
         return ()
 
     def hashes_of(self, consumer: C) -> Hashes:
@@ -58,12 +61,13 @@ class StickyRanges(Generic[C]):
     def ranges(self) -> list[tuple[HashRange, C]]:
         return joined((HashRange(start, self._by_start[start][0]), self._by_start[start][1]) for start in self._starts)
 
-    def _overlapping(self, wanted: HashRange) -> C | None:
-        """Somebody who has any slot of ``wanted``."""
-        index = bisect_left(self._starts, wanted.start)
-        if index < len(self._starts) and self._starts[index] <= wanted.end:
-            return self._by_start[self._starts[index]][1]
-        return self.select(wanted.start)
+    def _overlapping(self, start: int, end: int) -> C | None:
+        """Somebody who has any of these slots: only the last of all ranges that begin in or before them may."""
+        index = bisect_right(self._starts, end)
+        if not index:
+            return None
+        their_end, owner = self._by_start[self._starts[index - 1]]
+        return owner if their_end >= start else None
 
 
 def check_ranges(ranges: Sequence[HashRange], consumer: str) -> list[HashRange]:
