@@ -39,14 +39,17 @@ class _Stepper:
 
     def __init__(self, command: bytes) -> None:
         self._data = command
+        self._view = memoryview(command)  # a slice of which is no copy
         self._left = FIELDS_MAX
 
-    def without(self, begin: int, end: int, path: tuple[int, ...]) -> bytes:
-        """The message between ``begin`` and ``end``; the field that ``path`` leads to becomes empty.
+    def without(self, begin: int, end: int, path: tuple[int, ...]) -> list[bytes | memoryview]:
+        """The message between ``begin`` and ``end`` in pieces; the field that ``path`` leads to becomes empty.
 
         An empty path begins at ``BaseCommand``.
         """
-        data, parts, kept, at = self._data, [], begin, begin
+        data, view = self._data, self._view
+        parts: list[bytes | memoryview] = []
+        kept = at = begin
         while at < end:
             self._left -= 1
             if self._left < 0:
@@ -58,11 +61,11 @@ class _Stepper:
             further = self._further(tag, path)
             if further is not None:
                 inner = read_varint(data, value)[1]
-                content = self.without(inner, behind, further) if further else b""
-                parts += [data[kept:value], varint(len(content)), content]
+                content = self.without(inner, behind, further) if further else []
+                parts += [view[kept:value], varint(sum(map(len, content))), *content]
                 kept = behind
             at = behind
-        return b"".join([*parts, data[kept:at]])
+        return [*parts, view[kept:at]]
 
     @staticmethod
     def _further(tag: int, path: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -77,4 +80,4 @@ class _Stepper:
 
 def without_schema_data(command: bytes) -> bytes:
     """``command``, with an empty text if it brings a schema; RemoteProtocolError if it cannot be read."""
-    return _Stepper(command).without(0, len(command), ())
+    return b"".join(_Stepper(command).without(0, len(command), ()))
