@@ -116,8 +116,11 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
         select, hashes = self.selector.select, self._hashes
         if self._keys_move:
             for loser in losers:
-                theirs = Counter(filter(among.__contains__, loser.pending.values_in(hashes)))
-                self.draining.begin(loser, {hash_: n for hash_, n in theirs.items() if select(hash_) is not loser})
+                theirs = Counter(
+                    loser.pending.values_in(hashes)
+                )  # all: cheaper than to ask of each whether it has moved
+                moved = filter(among.__contains__, theirs)
+                self.draining.begin(loser, {hash_: theirs[hash_] for hash_ in moved if select(hash_) is not loser})
         for former in (*losers, *leavers):
             for position in list(self._waiting.queues.get(former, ())):
                 hash_ = hashes[position]
