@@ -52,9 +52,9 @@ _CHECK_SECONDS: Final = 5.0
 _OTHER_FILES: Final = 512
 """Descriptors for what is neither a log file nor a connection of a client: the catalogue, HTTP clients, a reserve."""
 
-_GC_YOUNG_OBJECTS: Final = 7_000
-"""Allocations between two looks of the garbage collector. A look at so many takes up to 6 ms, if they are garbage, and
-up to 15 ms one at twice as many, if they stay."""
+_GC_YOUNG_OBJECTS: Final = 5_000
+"""Allocations between two looks of the garbage collector. A look at so many takes up to 5 ms, and one at twice as
+many up to 15, on a slow machine, if they are garbage."""
 
 
 def serve(
@@ -199,7 +199,7 @@ def _tune_garbage_collector() -> None:
     seldom."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_GC_YOUNG_OBJECTS, 1, 5000)
+    gc.set_threshold(_GC_YOUNG_OBJECTS, 1, 7000)
 
 
 def _tell_what_others_may_read(data_dir: Path) -> None:
