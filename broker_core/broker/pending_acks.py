@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
-from typing import TypeVar
 
 from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position
 from broker_core.broker.position_map import PositionMap
-
-V = TypeVar("V")
 
 
 class PendingAcks:
@@ -35,10 +32,6 @@ class PendingAcks:
 
     def __iter__(self) -> Iterator[Position]:
         return iter(self._messages)
-
-    def values_in(self, values: PositionMap[V]) -> Iterator[V]:
-        """What ``values`` has for each of these entries."""
-        return values.values_at(self._messages)
 
     def add(self, position: Position, messages: int) -> None:
         """An entry that was given, and how many messages of it are open."""

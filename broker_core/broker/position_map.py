@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, repeat
-from typing import Any, Generic, TypeVar
+from itertools import islice, repeat
+from typing import Generic, TypeVar
 
 from broker_core.base.positions import Position, positions_of
 
 V = TypeVar("V")
+D = TypeVar("D")
 
 
 class PositionMap(Generic[V]):
@@ -83,7 +84,11 @@ class PositionMap(Generic[V]):
         theirs.update(zip(entries, values, strict=True))
         return len(theirs) == before + len(entries)
 
-    def pop_all(self, ledger: int, entries: Sequence[int], default: V) -> list[V]:
+    def get_all(self, ledger: int, entries: Iterable[int]) -> list[V]:
+        """The values of entries of one ledger, which are in it."""
+        return list(map(self._ledgers[ledger].__getitem__, entries))
+
+    def pop_all(self, ledger: int, entries: Sequence[int], default: D) -> list[V | D]:
         """Take entries of one ledger out and return their values, ``default`` for those that had none."""
         values = self._ledgers.get(ledger)
         if values is None:
@@ -116,11 +121,6 @@ class PositionMap(Generic[V]):
                 wanted = values if ledger < position.ledger else filter(position.entry.__ge__, values)
                 found += positions_of(ledger, list(islice(wanted, most - len(found))))
         return found
-
-    def values_at(self, positions: PositionMap[Any]) -> Iterator[V]:
-        """The values of all ``positions``, which are in it."""
-        theirs = positions._ledgers.items()
-        return chain.from_iterable([map(self._ledgers[ledger].__getitem__, entries) for ledger, entries in theirs])
 
     def items(self) -> Iterator[tuple[Position, V]]:
         """All of it. The map must not change meanwhile."""

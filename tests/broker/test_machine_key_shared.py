@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import ClassVar
 
@@ -144,19 +145,20 @@ class KeySharedMachine(SharingMachine):
         dispatcher = self.dispatcher if self.world.broker.loaded_topics() else None
         if dispatcher is None:
             return
+        keys_move = self.in_order and dispatcher.policy.mode is KeySharedMode.AUTO_SPLIT
         expected: dict[tuple[int, str], int] = {}
         for client in self.clients:
-            for position in client.consumer.pending:
-                hash_ = dispatcher._hashes[position]
-                if dispatcher.selector.select(hash_) is not client.consumer:
-                    expected[hash_, client.name] = expected.get((hash_, client.name), 0) + 1
+            pending = Counter(dispatcher._hashes[position] for position in client.consumer.pending)
+            assert set(dispatcher.draining.pending_at(client.consumer)) == (set(pending) if keys_move else set())
+            moved = [hash_ for hash_ in pending if dispatcher.selector.select(hash_) is not client.consumer]
+            expected.update({(hash_, client.name): pending[hash_] for hash_ in moved})
         found = {
             (each.hash, client.name): each.unacked_entries
             for client in self.clients
             for each in dispatcher.draining.of(client.consumer)
             if dispatcher.selector.select(each.hash) is not client.consumer
         }
-        if self.in_order and self.policy.mode is KeySharedMode.AUTO_SPLIT:
+        if keys_move:
             assert found == expected
         else:
             assert not dispatcher.draining

@@ -48,7 +48,7 @@ def test_it_holds_what_a_dictionary_of_positions_would(doings: list[tuple[str, i
                 model.pop(position, None)
         assert dict(found.items()) == model
         assert set(found) == set(model)
-        assert list(found.values_at(found)) == [value for _, value in found.items()]
+        assert all(found.get_all(each.ledger, [each.entry]) == [value] for each, value in found.items())
         assert len(found) == len(model)
         assert [found.get(position) for position in positions] == [model.get(position) for position in positions]
         assert all((position in found) is (position in model) for position in positions)

@@ -14,7 +14,6 @@ Source: Pulsar docs, "Key_Shared"; PIP-34, PIP-119, PIP-282, PIP-379; semantics 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -116,11 +115,8 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
         select, hashes = self.selector.select, self._hashes
         if self._keys_move:
             for loser in losers:
-                theirs = Counter(
-                    loser.pending.values_in(hashes)
-                )  # all: cheaper than to ask of each whether it has moved
-                moved = filter(among.__contains__, theirs)
-                self.draining.begin(loser, {hash_: theirs[hash_] for hash_ in moved if select(hash_) is not loser})
+                moved = filter(among.__contains__, self.draining.pending_at(loser))
+                self.draining.begin(loser, [hash_ for hash_ in moved if select(hash_) is not loser])
         for former in (*losers, *leavers):
             for position in list(self._waiting.queues.get(former, ())):
                 hash_ = hashes[position]
@@ -186,17 +182,16 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             hash_ = self._hashes.pop(position)
             if owner is None:
                 self._woken = True  # if it waited there is room now to look further ahead
-            elif hash_ is not None and self.draining:
-                self._settled(hash_, owner)
+            elif self._keys_move:
+                self._gone(owner, (hash_,))
 
     def acked_entries(self, ledger: int, acks: Sequence[EntryAcks], entries: Sequence[int]) -> None:
-        if self.draining:
-            for consumer, theirs in acks:
-                for entry in theirs:
-                    self.acked(consumer, Position(ledger, entry), 0)
-            return
         super().acked_entries(ledger, acks, entries)
-        self._hashes.forget_all(ledger, entries)
+        if not self._keys_move:
+            self._hashes.forget_all(ledger, entries)
+            return
+        for consumer, theirs in acks:  # what of it was pending at others is not in ``_hashes`` any more
+            self._gone(consumer, self._hashes.pop_all(ledger, theirs, None))
 
     def acks_settled(self) -> None:
         if self.recorded and self.recorded.advance(self._cursor.first_unacked()):
@@ -210,16 +205,14 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
     def _take_back(self, consumer: Consumer, positions: Iterable[Position]) -> None:
         positions = list(positions)
         super()._take_back(consumer, positions)
-        for position in positions:
-            hash_ = self._hashes.get(position)
-            if hash_ is not None and self.draining:
-                self._settled(hash_, consumer)
-            if self._cursor.is_acked(position):
-                self._hashes.pop(position)
+        if self._keys_move:
+            self._gone(consumer, map(self._hashes.get, positions))
+        for position in filter(self._cursor.is_acked, positions):
+            self._hashes.pop(position)
 
-    def _settled(self, hash_: int, owner: Consumer) -> None:
-        """An entry of that hash is not pending at ``owner`` any more."""
-        if self.draining.settled(hash_, owner):
+    def _gone(self, owner: Consumer, hashes: Iterable[int | None]) -> None:
+        """Entries of these hashes are not pending at ``owner`` any more; None: of an entry that was not."""
+        for hash_ in self.draining.gone(owner, hashes):
             heir = self.selector.select(hash_)
             if heir is not None and self._waiting.release(hash_, heir):
                 self._woken = True
@@ -286,7 +279,10 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
                     room -= self._cost(delivery)
                 if share:
                     self._sent(*self._send(consumer, ledger, share))
-                    self._owners.put_all(ledger, entries_of(share), [consumer] * len(share))
+                    given, owners = entries_of(share), [consumer] * len(share)
+                    self._owners.put_all(ledger, given, owners)
+                    if self._keys_move:
+                        self.draining.given(owners, self._hashes.get_all(ledger, given))
             done = True
         return done
 
@@ -346,6 +342,8 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
             self._hand_out_all(ledger, shares)
             self._owners.put_all(ledger, dealt, owners)
             self._hashes.put_all(ledger, dealt, hashes)
+            if self._keys_move:
+                self.draining.given(owners, hashes)
         return left
 
     def _hand_out_all(self, ledger: int, shares: Mapping[Consumer, list[Delivery]]) -> None:

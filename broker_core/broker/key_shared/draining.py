@@ -2,13 +2,15 @@
 """``DrainingHashes``: hashes whose new owner must wait until the old one has acknowledged what it was given.
 
 Only such hashes wait; all others of a newcomer flow at once. Invariants (semantics I2.13): the count of a hash is the
-number of pending entries of that hash at its old owner, never 0; without pending entries nothing drains.
-Source: PIP-379; semantics 2.9, variant 2.
+number of pending entries of that hash at a consumer, never 0; without pending entries nothing drains.
+
+Pending entries are counted as they come and go, whether their hash drains or not: a join that had to count them would
+hold up everybody else for as long as that takes. Source: PIP-379; semantics 2.9, variant 2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from broker_core.base.invariants import invariant
@@ -16,13 +18,12 @@ from broker_core.broker.consumer import Consumer
 
 
 class _Draining:
-    """One hash. ``pending``: entries that its old owner has not acknowledged; ``blocked``: how often it held one up."""
+    """One hash. ``owner``: the old one, who has pending entries of it; ``blocked``: how often it held one up."""
 
-    __slots__ = ("blocked", "owner", "pending")
+    __slots__ = ("blocked", "owner")
 
-    def __init__(self, owner: Consumer, pending: int) -> None:
+    def __init__(self, owner: Consumer) -> None:
         self.owner = owner
-        self.pending = pending
         self.blocked = 0
 
 
@@ -38,6 +39,7 @@ class DrainingHashes:
     """Hash -> old owner, and the other way round: with many consumers each join asks for those of many owners."""
 
     def __init__(self) -> None:
+        self._pending: dict[Consumer, dict[int, int]] = {}
         self._hashes: dict[int, _Draining] = {}
         self._of: dict[Consumer, set[int]] = {}
         self.cleared: dict[Consumer, int] = {}
@@ -48,17 +50,52 @@ class DrainingHashes:
     def __contains__(self, hash_: int) -> bool:
         return hash_ in self._hashes
 
-    def begin(self, owner: Consumer, pending: Mapping[int, int]) -> None:
-        """Hashes of ``owner``, with its pending entries of each, are somebody else's now, or were so before."""
-        for hash_, entries in pending.items():
-            known = self._hashes.get(hash_)
-            if known is None:
-                self._hashes[hash_] = _Draining(owner, entries)
-            else:
-                invariant(known.owner is owner, "hash %s is pending at two consumers", hash_)
-                known.pending = entries
-        if pending:
-            self._of.setdefault(owner, set()).update(pending)
+    def given(self, owners: Sequence[Consumer], hashes: Sequence[int]) -> None:
+        """Each of ``owners`` has a pending entry of the hash at the same place in ``hashes``."""
+        for owner, hash_ in zip(owners, hashes, strict=True):
+            counts = self._pending.get(owner)
+            if counts is None:
+                counts = self._pending[owner] = {}
+            counts[hash_] = counts.get(hash_, 0) + 1
+
+    def gone(self, owner: Consumer, hashes: Iterable[int | None]) -> list[int]:
+        """Entries of these hashes are not pending at ``owner`` any more; the hashes that have drained by it.
+
+        None is passed over.
+        """
+        counts = self._pending.get(owner)
+        drained: list[int] = []
+        if counts is None:
+            return drained
+        for hash_ in hashes:
+            if hash_ is None:
+                continue
+            left = counts[hash_] - 1
+            if left:
+                counts[hash_] = left
+                continue
+            del counts[hash_]
+            if hash_ in self._hashes and self._hashes[hash_].owner is owner:
+                self._end(hash_, owner)
+                drained.append(hash_)
+        if not counts:
+            del self._pending[owner]
+        if drained:
+            self.cleared[owner] = self.cleared.get(owner, 0) + len(drained)
+        return drained
+
+    def pending_at(self, owner: Consumer) -> Collection[int]:
+        """The hashes that ``owner`` has pending entries of."""
+        return self._pending.get(owner, {}).keys()
+
+    def begin(self, owner: Consumer, hashes: Iterable[int]) -> None:
+        """Hashes that are pending at ``owner`` are somebody else's now, or were so before."""
+        begun = set(hashes)
+        for hash_ in begun:
+            known = self._hashes.setdefault(hash_, _Draining(owner))
+            invariant(known.owner is owner, "hash %s is pending at two consumers", hash_)
+        if begun:
+            self._of.setdefault(owner, set()).update(begun)
 
     def blocks(self, hash_: int, consumer: Consumer) -> bool:
         """Whether ``consumer``, its owner now, must wait. If it is the old one, there is nothing to wait for."""
@@ -71,20 +108,9 @@ class DrainingHashes:
         draining.blocked += 1
         return True
 
-    def settled(self, hash_: int, owner: Consumer) -> bool:
-        """A pending entry of ``owner`` is gone; true if the hash is free now."""
-        draining = self._hashes.get(hash_)
-        if draining is None or draining.owner is not owner:
-            return False
-        draining.pending -= 1
-        if draining.pending:
-            return False
-        self._end(hash_, owner)
-        self.cleared[owner] = self.cleared.get(owner, 0) + 1
-        return True
-
     def forget(self, owner: Consumer) -> None:
-        """Nothing waits for ``owner`` any more."""
+        """``owner`` has left: nothing waits for it any more."""
+        self._pending.pop(owner, None)
         for hash_ in self._of.pop(owner, ()):
             del self._hashes[hash_]
 
@@ -97,5 +123,6 @@ class DrainingHashes:
 
     def of(self, owner: Consumer) -> list[DrainingHash]:
         """What others wait for at ``owner``."""
-        found = [(hash_, self._hashes[hash_]) for hash_ in sorted(self._of.get(owner, ()))]
-        return [DrainingHash(hash_, draining.pending, draining.blocked) for hash_, draining in found]
+        counts = self._pending.get(owner, {})
+        hashes = sorted(self._of.get(owner, ()))
+        return [DrainingHash(hash_, counts[hash_], self._hashes[hash_].blocked) for hash_ in hashes]
