@@ -186,7 +186,7 @@ class BrokerView:
 
     def at_time(self, name: str, publish_time_ms: int) -> Offset | None:
         """The first message published at or after this time; None if there is none."""
-        with self._client.create_reader(name, MESSAGE_ID_EARLIEST) as reader:
+        with self._client.create_reader(name, MESSAGE_ID_EARLIEST, receiver_queue_size=0) as reader:
             reader.seek(publish_time_ms)
             if not reader.has_message_available():
                 return None

@@ -102,6 +102,8 @@ class TopicConsumer:
         """Where a reader was sent to by time, as long as its subscription may be made anew without knowing it."""
         self._id = network.next_consumer_id()
         self._epoch = 0
+        self._unplaced: list[tuple[MessageHead, bytes]] | None = None
+        """What came before a reader knew where it begins; None if it knows."""
         self._seeking = False
         self._registrations = 0
         self._detached_by_broker = False
@@ -393,11 +395,14 @@ class TopicConsumer:
         self._redelivery.reattached()
         request = self._subscribing(self._start_at_broker())
         self._chunks.reattached(self.last_taken)
+        self._unplaced = None if self._durable or self._knows_start() else []
         await register(connection, self._id, self, request)
         self._registrations += 1
         self._skip_is_new = False
         if not self._durable:
-            await self._pin_start(connection)
+            if self._unplaced is not None:
+                await self._pin_start(connection)
+                self._show_placed()
             # The broker knows nothing of the subscription of before, and repeating its cumulative ack would cover
             # chunks that are needed again.
             self._acks.forget()
@@ -432,15 +437,26 @@ class TopicConsumer:
             subscription_properties=dict(config.subscription_properties),
         )
 
+    def _knows_start(self) -> bool:
+        """Whether a message names where a reader begins."""
+        start = self._start
+        return start is not None and start.message_id != MESSAGE_ID_LATEST and not start.rollback_s
+
+    def _show_placed(self) -> None:
+        """Act on what came too early, now that it is known which of it lies before the start.
+
+        Apache Pulsar may end a read behind a seek that it had begun before, and sends its entries without permits.
+        """
+        early, self._unplaced = self._unplaced, None
+        for head, body in early or ():
+            self.message(head, body)
+
     async def _pin_start(self, connection: Connection) -> None:
         """Remember where a start is that no message names, so that a later reconnect does not pass anything over.
 
         What "latest" means moves on, and where a time has led is known to the broker alone.
         """
-        start = self._start
-        latest = start is not None and start.message_id == MESSAGE_ID_LATEST
-        if start is not None and not latest and not start.rollback_s:
-            return
+        latest = self._start is not None and self._start.message_id == MESSAGE_ID_LATEST
         try:
             answer = await last_message_id(connection, self._id)
             if self._sought_ms and not latest and read_position(answer.consumer_mark_delete_position).entry < 0:
@@ -505,6 +521,9 @@ class TopicConsumer:
 
     def message(self, head: MessageHead, body: bytes) -> None:
         """Queue the messages of one entry, except those that must not be shown."""
+        if self._unplaced is not None:
+            self._unplaced.append((head, body))
+            return
         self.counters.entries += 1
         self.counters.bytes += len(body)
         if self._between_chunks is not None:

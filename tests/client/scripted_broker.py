@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.positions import to_signed64
-from broker_core.wire.commands import connected, error, parse_command, pong, success
+from broker_core.wire.commands import close_consumer, connected, error, parse_command, pong, success
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.frames import Frame, FrameReader, encode_command
 from broker_core.wire.heads import message_frame_head, parse_send, receipt_frame
@@ -141,6 +141,12 @@ def answer(peer: Peer, command: BaseCommand) -> None:
     elif kind in (BaseCommand.CLOSE_PRODUCER, BaseCommand.CLOSE_CONSUMER):
         closed = command.close_producer if kind == BaseCommand.CLOSE_PRODUCER else command.close_consumer
         peer.send(success(to_signed64(closed.request_id)))
+
+
+def seek_by_closing(peer: Peer, command: BaseCommand) -> None:
+    """The answer to a SEEK as Apache Pulsar gives it: the consumer is closed first, and comes back."""
+    peer.send(close_consumer(0, -1))
+    peer.send(success(command.seek.request_id))
 
 
 def durable(subscription: str) -> Handler:

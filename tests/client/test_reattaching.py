@@ -26,7 +26,7 @@ from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.helpers import WAIT_S
 from tests.client.scenes import flows, run, subscribes
-from tests.client.scripted_broker import Peer, ScriptedBroker, answer, last_message, plain_entry
+from tests.client.scripted_broker import Peer, ScriptedBroker, answer, last_message, plain_entry, seek_by_closing
 
 
 def test_flows_come_in_halves_of_the_queue() -> None:
@@ -234,16 +234,12 @@ def test_a_seek_goes_behind_its_message_though_the_broker_is_not_ready_at_first(
     """1.4.6: it closes the consumer, and may refuse it for a moment before it lets it in again."""
 
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
-        def on_seek(peer: Peer, command: BaseCommand) -> None:
-            peer.send(close_consumer(0, -1))
-            peer.send(success(command.seek.request_id))
-
         def on_subscribe(peer: Peer, command: BaseCommand) -> None:
             request_id = command.subscribe.request_id
             ready = peer.count(BaseCommand.SUBSCRIBE) != 2
             peer.send(success(request_id) if ready else error(request_id, ServiceNotReadyError("wait")))
 
-        broker.handlers |= {BaseCommand.SEEK: on_seek, BaseCommand.SUBSCRIBE: on_subscribe}
+        broker.handlers |= {BaseCommand.SEEK: seek_by_closing, BaseCommand.SUBSCRIBE: on_subscribe}
         consumer = await client.subscribe("t", "s")
         await consumer.seek(MessageId(1, 6))
         await broker.until(lambda: len(flows(broker)) == 2)
@@ -418,16 +414,29 @@ def test_a_reader_whose_topic_is_unloaded_behind_its_seek_seeks_again(
     run(play)
 
 
+def test_a_reader_sent_to_a_time_is_not_shown_what_was_read_for_it_before() -> None:
+    """1.4.6: a read that Apache Pulsar had begun before the seek ends behind it, and its entries come unasked."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        def last(peer: Peer, command: BaseCommand) -> None:
+            for entry in (3, 4, 5):
+                peer.deliver(entry, plain_entry(b"%d" % entry))
+            last_message(9, 4)(peer, command)
+
+        reader = await client.create_reader("t")
+        broker.handlers |= {BaseCommand.GET_LAST_MESSAGE_ID: last, BaseCommand.SEEK: seek_by_closing}
+        await reader.seek(1_700_000_000_000)
+        assert (await reader.read_next(WAIT_S)).value == b"5"
+
+    run(play)
+
+
 @pytest.mark.parametrize("how", ["rollback", "seek"])
 def test_a_reader_that_began_at_a_time_begins_there_again(how: str) -> None:
     """1.4.6, 1.9.2: nothing was read of it; latest, or so many seconds before the reconnect, would be behind it."""
 
-    def on_seek(peer: Peer, command: BaseCommand) -> None:
-        peer.send(close_consumer(0, -1))
-        peer.send(success(command.seek.request_id))
-
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
-        broker.handlers |= {BaseCommand.GET_LAST_MESSAGE_ID: last_message(9, 4), BaseCommand.SEEK: on_seek}
+        broker.handlers |= {BaseCommand.GET_LAST_MESSAGE_ID: last_message(9, 4), BaseCommand.SEEK: seek_by_closing}
         reader = await client.create_reader("t", rollback_s=60 if how == "rollback" else 0)
         if how == "seek":
             await reader.seek(1_700_000_000_000)
