@@ -50,6 +50,9 @@ _NAMES_A_STEP: Final = 512
 _PARTITIONS_A_STEP: Final = 64
 """Looked at in one go; to find out whether somebody uses a partition takes some microseconds."""
 
+_ADDED_A_STEP: Final = 16
+"""To make a partition and its cursors takes some hundred microseconds."""
+
 AnyTopic: TypeAlias = Topic | NonPersistentTopic
 """Whatever producers and consumers connect to."""
 
@@ -338,34 +341,57 @@ class Broker:
         self._partitions[name] = partitions
         self._watches.appeared(name, range(partitions))
 
-    def grow_partitions(self, name: TopicName, partitions: int) -> None:
-        """Add partitions; every durable subscription of the topic gets a cursor on them, so that nothing is missed."""
-        before = self._partitions.get(name)
-        if before is None:
-            raise TopicNotFoundError(f"{name} is not a partitioned topic")
+    def grow_partitions(self, name: TopicName, partitions: int) -> Generator[None, None, None]:
+        """Add partitions, in steps; every durable subscription of the topic gets a cursor on them, so that nothing is
+        missed. Each step adds some partitions with all their cursors, so no crash between two steps leaves a gap."""
+        before = self._partitions_of_existing(name)
         _check_partitions(partitions)
         if partitions < before:
             raise NotAllowedError(
                 f"{name} has {before} partitions and cannot shrink to {partitions}", hint="partitions can only be added"
             )
-        rows = [row for row in (self._row(name.partition(index)) for index in range(before)) if row is not None]
-        subscriptions = {each.name: each.properties for row in rows for each in self._metadata.subscriptions(row.id)}
+        subscriptions = yield from self._subscriptions_of_partitions(name, before)
         most = self.policies.settings_of(name).max_subscriptions_per_topic
         if most and len(subscriptions) > most:
             raise NotAllowedError(
                 f"{name} has {len(subscriptions)} subscriptions, and a new partition may have {most}",
                 hint="delete some, or raise maxSubscriptionsPerTopic",
             )
+        a_step = _ADDED_A_STEP if subscriptions else partitions
+        while (before := self._partitions_of_existing(name)) < partitions:
+            self._add_partitions(name, range(before, min(before + a_step, partitions)), subscriptions)
+            yield
+
+    def _partitions_of_existing(self, name: TopicName) -> int:
+        """How many a partitioned topic has; TopicNotFoundError if it is none."""
+        if name not in self._partitions:
+            raise TopicNotFoundError(f"{name} is not a partitioned topic")
+        return self._partitions[name]
+
+    def _subscriptions_of_partitions(
+        self, name: TopicName, count: int
+    ) -> Generator[None, None, dict[str, Mapping[str, str]]]:
+        """The durable subscriptions that any of the first ``count`` partitions has, with their properties; in steps."""
+        found: dict[str, Mapping[str, str]] = {}
+        for index in range(count):
+            row = self._row(name.partition(index))
+            if row is not None:
+                found |= {each.name: each.properties for each in self._metadata.subscriptions(row.id)}
+            if not index % _PARTITIONS_A_STEP:
+                yield
+        return found
+
+    def _add_partitions(self, name: TopicName, added: range, subscriptions: Mapping[str, Mapping[str, str]]) -> None:
         self._metadata.put_partitioned_topic(
-            str(name), partitions, self._metadata.partitioned_topic_properties(str(name))
+            str(name), added.stop, self._metadata.partitioned_topic_properties(str(name))
         )
-        self._partitions[name] = partitions
-        self._watches.appeared(name, range(before, partitions))
-        for index in range(before, partitions):
-            topic = self.topic(name.partition(index)) if subscriptions else None
-            for subscription, properties in subscriptions.items():
-                if topic is not None and subscription not in topic.subscriptions:
-                    topic.create_subscription(subscription, InitialPosition.EARLIEST, properties)
+        self._partitions[name] = added.stop
+        self._watches.appeared(name, added)
+        if subscriptions:
+            for index in added:
+                topic = self.topic(name.partition(index))
+                for subscription in subscriptions.keys() - topic.subscriptions.keys():
+                    topic.create_subscription(subscription, InitialPosition.EARLIEST, subscriptions[subscription])
 
     def delete_topic(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a topic or partition with all its data. Refused while it has clients, unless ``force``."""
@@ -424,8 +450,7 @@ class Broker:
     def begin_deletion(self, name: TopicName) -> None:
         """A partitioned topic is about to be deleted, partition by partition: until ``finish_deletion`` or
         ``give_up_deletion`` no client may begin to use one. Refused while that is going on already."""
-        if name not in self._partitions:
-            raise TopicNotFoundError(f"{name} is not a partitioned topic")
+        self._partitions_of_existing(name)
         if name in self._being_deleted:
             raise NotAllowedError(f"{name} is being deleted already", hint="wait until it is gone")
         self._being_deleted.add(name)

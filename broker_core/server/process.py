@@ -52,9 +52,9 @@ _CHECK_SECONDS: Final = 5.0
 _OTHER_FILES: Final = 512
 """Descriptors for what is neither a log file nor a connection of a client: the catalogue, HTTP clients, a reserve."""
 
-_GC_YOUNG_OBJECTS: Final = 5_000
-"""Allocations between two looks of the garbage collector. A look at so many takes up to 5 ms, and one at twice as
-many up to 15, on a slow machine, if they are garbage."""
+_GC_YOUNG_OBJECTS: Final = 2_500
+"""Allocations between two looks of the garbage collector. A look at twice as many took up to 17 ms, and one at four
+times as many up to 24, where they were garbage: topics that were loaded only to be deleted."""
 
 
 def serve(

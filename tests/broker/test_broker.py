@@ -20,6 +20,7 @@ from broker_core.base.errors import (
     TopicNotFoundError,
 )
 from broker_core.base.names import NamespaceName, TopicName
+from broker_core.base.steps import drained
 from broker_core.broker import TopicsMode
 from tests.broker.world import EARLIEST, TOPIC, World, ack, body
 
@@ -232,10 +233,10 @@ class TestPartitions:
         for index in range(2):
             world.topic(f"{TOPIC}-partition-{index}").create_subscription(f"s{index}")
         with pytest.raises(NotAllowedError, match="maxSubscriptionsPerTopic"):
-            world.broker.grow_partitions(name("t"), 3)
+            drained(world.broker.grow_partitions(name("t"), 3))
         assert world.broker.partitions_of(name("t")) == 2
         world.topic(f"{TOPIC}-partition-0").delete_subscription("s0")
-        world.broker.grow_partitions(name("t"), 3)
+        drained(world.broker.grow_partitions(name("t"), 3))
         assert list(world.topic(f"{TOPIC}-partition-2").subscriptions) == ["s1"]
 
     def test_their_number_only_grows(self) -> None:
@@ -243,9 +244,9 @@ class TestPartitions:
         world = World()
         world.broker.create_partitioned(name("t"), 1)
         world.subscribe(topic="t-partition-0", properties={"a": "b"})
-        world.broker.grow_partitions(name("t"), 3)
+        drained(world.broker.grow_partitions(name("t"), 3))
         with pytest.raises(NotAllowedError, match="cannot shrink"):
-            world.broker.grow_partitions(name("t"), 2)
+            drained(world.broker.grow_partitions(name("t"), 2))
         assert world.broker.partitions_of(name("t")) == 3
         positions = world.publish(2, "t-partition-2")
         _, mailbox = world.subscribe(topic="t-partition-2", initial_position=EARLIEST)
@@ -253,7 +254,31 @@ class TestPartitions:
         assert mailbox.positions == positions
         assert dict(world.subscription("s", "t-partition-2").properties) == {"a": "b"}
         with pytest.raises(TopicNotFoundError):
-            world.broker.grow_partitions(name("nothing"), 3)
+            drained(world.broker.grow_partitions(name("nothing"), 3))
+
+    def test_they_grow_in_steps_that_are_whole(self) -> None:
+        """1.2.2: whoever sends to a new partition between two steps finds every subscription on it."""
+        world = World()
+        world.broker.create_partitioned(name("t"), 1)
+        world.subscribe(topic="t-partition-0")
+        counts = []
+        for _ in world.broker.grow_partitions(name("t"), 50):
+            counts.append(world.broker.partitions_of(name("t")))
+            partitions = [world.topic(f"{TOPIC}-partition-{index}") for index in range(counts[-1])]
+            assert all(list(each.subscriptions) == ["s"] for each in partitions)
+        assert len(set(counts)) > 3
+        assert world.broker.partitions_of(name("t")) == 50
+
+    def test_a_topic_that_is_deleted_while_it_grows_is_not_made_anew(self) -> None:
+        world = World()
+        world.broker.create_partitioned(name("t"), 1)
+        world.subscribe(topic="t-partition-0")
+        growing = world.broker.grow_partitions(name("t"), 50)
+        next(growing)
+        world.broker.delete_partitioned(name("t"), force=True)
+        with pytest.raises(TopicNotFoundError):
+            drained(growing)
+        assert not world.broker.exists(name("t"))
 
 
 class TestDeletion:

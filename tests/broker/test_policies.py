@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from broker_core.base.errors import ConsumerBusyError, DataFormatError, NotAllowedError, ProducerBusyError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.settings import Settings
+from broker_core.base.steps import drained
 from broker_core.broker.namespaces import NamespaceFullError
 from broker_core.broker.policies import (
     NO_POLICIES,
@@ -157,7 +158,7 @@ def test_a_namespace_has_no_more_topics_than_allowed() -> None:
     broker.create_topic(TopicName.parse("__internal"))
     broker.create_topic(TopicName.parse("non-persistent://public/default/passing"))
     broker.topic(TopicName.parse("many-partition-1"))
-    broker.grow_partitions(TopicName.parse("many"), 3)
+    drained(broker.grow_partitions(TopicName.parse("many"), 3))
     broker.delete_partitioned(TopicName.parse("many"))
     broker.topic(TopicName.parse("other"), create=True)
     broker.set_namespace_policies(namespace, NO_POLICIES)

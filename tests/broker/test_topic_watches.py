@@ -9,6 +9,7 @@ import pytest
 
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import NamespaceName, TopicName
+from broker_core.base.steps import drained
 from broker_core.broker.topic_watches import TopicWatch
 from tests.broker.world import World
 
@@ -43,7 +44,7 @@ def test_a_partition_is_told_with_its_topic_and_not_when_it_is_first_used() -> N
     world.broker.topic(name.partition(0), create=True)
     world.broker.delete_topic(name.partition(0), force=True)
     assert heard.take() == []
-    world.broker.grow_partitions(name, 3)
+    drained(world.broker.grow_partitions(name, 3))
     assert heard.take() == ["+parts-partition-2"]
     world.broker.delete_partitioned(name, force=True)
     assert sorted(heard.take()) == [f"-parts-partition-{index}" for index in range(3)]

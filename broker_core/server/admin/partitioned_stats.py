@@ -7,15 +7,17 @@ Source: Pulsar docs, "Admin API - partitioned topics - get stats".
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
-from typing import Any
+from collections.abc import Generator, Iterable
+from typing import Any, TypeVar
 
 import msgspec
 
 from broker_core.broker.stats import NO_TYPE, TopicTraffic
 from broker_core.server.admin.absent_features import OF_TOPICS
+from broker_core.server.admin.answers import json_field
 
 Json = dict[str, Any]
+S = TypeVar("S", bound=TopicTraffic)
 
 _PER_PARTITION_ONLY = frozenset(
     {
@@ -39,22 +41,26 @@ _EARLIEST = frozenset({"earliestMsgPublishTimeInBacklog", "earliestMsgPublishTim
 
 
 def merged_stats(
-    partitions: Mapping[str, TopicTraffic], *, owner: str, keep_parts: bool
+    partitions: dict[str, S], *, owner: str, keep_parts: bool
 ) -> Generator[None, None, tuple[Json, list[bytes]]]:
     """Pulsar's answer for a partitioned topic, in steps: the sum, and with ``keep_parts`` each partition: its full
-    name and what there is of it, as JSON."""
+    name and what there is of it, as JSON.
+
+    ``partitions`` is empty at the end: to let go of thousands at once would take as long as a whole turn may.
+    """
     about: Json = {**OF_TOPICS, "ownerBroker": owner}
     parts: list[bytes] = []
     merged: Json = {}
-    for name, stats in partitions.items():
-        part: Json = {**about, **msgspec.to_builtins(stats)}
+    count = len(partitions)
+    for name in list(partitions):
+        part: Json = {**about, **msgspec.to_builtins(partitions.pop(name))}
         if keep_parts:
-            parts.append(msgspec.json.encode(name) + b":" + msgspec.json.encode(part))  # now, as there may be thousands
+            parts.append(json_field(name, part))  # now, as there may be thousands
         merged = _merge((merged, part))
         yield
     messages = merged.get("msgInCounter", 0)
     merged["averageMsgSize"] = merged.get("bytesInCounter", 0) / messages if messages else 0.0
-    merged["metadata"] = {"partitions": len(partitions), "deleted": False}
+    merged["metadata"] = {"partitions": count, "deleted": False}
     return merged, parts
 
 

@@ -6,7 +6,6 @@ Every failure is a BadRequestError or the name's own error, never anything else:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
 from itertools import islice
 from typing import Final, TypeAlias, TypeVar
@@ -106,12 +105,36 @@ async def used_in_turns(request: Request, names: Iterator[TopicName]) -> AsyncIt
 
     Whoever asks for the next one must be done with this one: it may be unloaded meanwhile.
     """
+    async for some in _a_few_at_a_time(request, names):
+        for topic in [topic for name in some for topic in broker_of(request).used_topics(name)]:
+            yield topic
+
+
+async def used_topics(request: Request) -> AsyncIterator[Topic]:
+    """``used_in_turns`` of the topic in the path; of a partitioned one of its partitions: looking makes none."""
+    async for topic in used_in_turns(request, broker_of(request).names_of(existing_topic(request))):
+        yield topic
+
+
+async def all_topics(request: Request) -> AsyncIterator[Topic]:
+    """The same, but all partitions, which are made where they are not there.
+
+    For what must hold on partitions that somebody uses later, too. Apache Pulsar makes all partitions of a topic when
+    somebody subscribes to it, here as by the protocol (4.2.4), and most of them when it is created.
+    """
     broker = broker_of(request)
+    async for some in _a_few_at_a_time(request, broker.names_of(existing_topic(request))):
+        for topic in [broker.topic(name) for name in some]:
+            yield topic
+
+
+async def _a_few_at_a_time(request: Request, names: Iterator[TopicName]) -> AsyncIterator[list[TopicName]]:
+    """Some of ``names`` at a time, which can be opened; others have their turn in between."""
+    queue: TurnQueue = request.app.state.turns
     while some := list(islice(names, _TOPICS_A_TURN)):
         await _recovered(request, some)
-        for topic in [topic for name in some for topic in broker.used_topics(name)]:
-            yield topic
-        await asyncio.sleep(0)
+        yield some
+        await queue.turn()
 
 
 async def in_turns(request: Request, steps: Generator[None, None, T]) -> T:
@@ -239,18 +262,3 @@ async def body(request: Request, kind: type[T], empty: T) -> T:
         return read
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadRequestError(f"the request body cannot be read: {error}") from error
-
-
-def used_topics(request: Request) -> list[Topic]:
-    """The topic in the path, loaded; of a partitioned one the partitions that were ever used: looking makes none."""
-    return broker_of(request).used_topics(existing_topic(request))
-
-
-def all_topics(request: Request) -> list[Topic]:
-    """The topic in the path, loaded; of a partitioned one all partitions, which are made where they are not there.
-
-    For what must hold on partitions that somebody uses later, too. Apache Pulsar makes all partitions of a topic when
-    somebody subscribes to it, here as by the protocol (4.2.4), and most of them when it is created.
-    """
-    broker = broker_of(request)
-    return [broker.topic(each) for each in broker.names_of(existing_topic(request))]

@@ -8,6 +8,7 @@ where a reset stands: semantics 1.4.6.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -55,13 +56,18 @@ class _NewSubscription(MessageIdBody, frozen=True, rename="camel"):
     properties: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-def _subscriptions(request: Request) -> list[tuple[Topic, Subscription]]:
-    """Those of the name in the path, one for each partition that has it; SubscriptionNotFoundError if none has."""
-    name = subscription_name(request)
-    found = [(topic, topic.subscriptions[name]) for topic in used_topics(request) if name in topic.subscriptions]
+async def _subscriptions(request: Request) -> AsyncIterator[tuple[Topic, Subscription]]:
+    """Those of the name in the path, one for each partition that has it, as ``used_in_turns``.
+
+    SubscriptionNotFoundError behind the last partition if none has it.
+    """
+    name, found = subscription_name(request), False
+    async for topic in used_topics(request):
+        if name in topic.subscriptions:
+            found = True
+            yield topic, topic.subscriptions[name]
     if not found:
         raise _missing(request)
-    return found
 
 
 def _plain_subscription(request: Request, what: str) -> tuple[Topic, Subscription]:
@@ -83,7 +89,7 @@ def _missing(request: Request) -> SubscriptionNotFoundError:
 
 async def list_subscriptions(request: Request) -> Response:
     """The names of the subscriptions."""
-    return json_answer(sorted({name for topic in used_topics(request) for name in topic.subscriptions}))
+    return json_answer(sorted({name async for topic in used_topics(request) for name in topic.subscriptions}))
 
 
 async def create_subscription(request: Request) -> Response:
@@ -93,28 +99,31 @@ async def create_subscription(request: Request) -> Response:
     wish: Any = await body(request, _NewSubscription | str | None, None)  # type: ignore[arg-type] # a type to msgspec
     position = _position(wish)
     properties = wish.properties if isinstance(wish, _NewSubscription) else {}
-    topics = _topics_to_subscribe(request)
-    if all(name in topic.subscriptions for topic in topics):
-        raise ConflictError(f"subscription {name!r} of {existing_topic(request)} exists already")
     start = InitialPosition.LATEST if position == POSITION_LATEST else position
-    for topic in [each for each in topics if name not in each.subscriptions]:
+    _make_topic_to_subscribe(request)
+    is_new = False
+    async for topic in all_topics(request):
+        if name in topic.subscriptions:
+            continue
+        is_new = True
         try:
             topic.create_subscription(name, start, properties)
         except NotAllowedError as error:
             raise RefusedError(412, str(error)) from error
+    if not is_new:
+        raise ConflictError(f"subscription {name!r} of {existing_topic(request)} exists already")
     return done()
 
 
-def _topics_to_subscribe(request: Request) -> list[Topic]:
-    """The topic in the path, all partitions of it; made if it is missing, where using a topic may make it."""
+def _make_topic_to_subscribe(request: Request) -> None:
+    """Make the topic in the path if it is missing, where using a topic may make it."""
     broker, name = broker_of(request), topic_name(request)
     broker.namespaces.require(name.namespace_name)
     try:
         if not broker.partitions_of(name, create=True):
-            return [broker.topic(name, create=True)]
+            broker.topic(name, create=True)
     except TopicNotFoundError as error:
         raise RefusedError(412, f"{name} does not exist and is not made by being used") from error
-    return all_topics(request)
 
 
 def _position(wish: MessageIdBody | str | None) -> Position:
@@ -129,25 +138,34 @@ def _position(wish: MessageIdBody | str | None) -> Position:
 
 async def delete_subscription(request: Request) -> Response:
     """Delete a subscription that has no consumers; `?force=true` also one that has."""
-    found = _subscriptions(request)
-    name = subscription_name(request)
-    if not flag(request, "force") and any(subscription.consumers for _, subscription in found):
-        raise RefusedError(412, f"subscription {name!r} has connected consumers; close them or use force=true")
-    for topic, _ in found:
+    name, force = subscription_name(request), flag(request, "force")
+    called, way_out = f"subscription {name!r}", "close them or use force=true"
+    if not force:
+        async for _, subscription in _subscriptions(request):
+            _refuse_with_consumers(subscription, called, way_out)
+    async for topic, subscription in _subscriptions(request):
+        if not force:
+            _refuse_with_consumers(subscription, called, way_out)  # who came meanwhile stays
         topic.delete_subscription(name)
     return done()
 
 
+def _refuse_with_consumers(subscription: Subscription, called: str, way_out: str) -> None:
+    if subscription.consumers:
+        raise RefusedError(412, f"{called} has connected consumers; {way_out}")
+
+
 async def get_properties(request: Request) -> Response:
     """The properties of a subscription."""
-    return json_answer(dict(_subscriptions(request)[0][1].properties))
+    _topic, first = await anext(_subscriptions(request))
+    return json_answer(dict(first.properties))
 
 
 async def set_properties(request: Request) -> Response:
     """Replace all properties."""
     nothing: dict[str, str] = {}
     properties = await body(request, dict[str, str], nothing)
-    for topic, subscription in _subscriptions(request):
+    async for topic, subscription in _subscriptions(request):
         topic.set_subscription_properties(subscription.name, properties)
     return done()
 
@@ -168,29 +186,30 @@ async def skip(request: Request) -> Response:
 async def skip_all(request: Request) -> Response:
     """Pass over the whole backlog."""
     found = _subscriptions(request)
-    await all_done(passing_over(subscription, topic.log.last_confirmed) for topic, subscription in found)
+    await all_done([passing_over(subscription, topic.log.last_confirmed) async for topic, subscription in found])
     return done()
 
 
 async def expire(request: Request) -> Response:
     """Pass over the messages at the head of the backlog that are older than so many seconds."""
     seconds = number(request, "seconds")
-    found = _subscriptions(request)
-    _expire(found, seconds)
+    async for topic, subscription in _subscriptions(request):
+        _expire(topic, subscription, seconds)
     return done()
 
 
 async def expire_everywhere(request: Request) -> Response:
     """The same for every subscription of the topic."""
     seconds = number(request, "seconds")
-    _expire([(topic, each) for topic in used_topics(request) for each in topic.subscriptions.values()], seconds)
+    async for topic in used_topics(request):
+        for subscription in list(topic.subscriptions.values()):
+            _expire(topic, subscription, seconds)
     return done()
 
 
-def _expire(found: list[tuple[Topic, Subscription]], seconds: int) -> None:
-    for topic, subscription in found:
-        if not subscription.expiry.pass_older(topic.age_clock.now_ms() - seconds * 1000, at_once=True):
-            raise ConflictError(f"messages of subscription {subscription.name!r} are being expired already")
+def _expire(topic: Topic, subscription: Subscription, seconds: int) -> None:
+    if not subscription.expiry.pass_older(topic.age_clock.now_ms() - seconds * 1000, at_once=True):
+        raise ConflictError(f"messages of subscription {subscription.name!r} are being expired already")
 
 
 async def expire_to_position(request: Request) -> Response:
@@ -219,17 +238,18 @@ async def unsubscribe_namespace(request: Request) -> Response:
     """Delete the subscription from all topics of a namespace that have it; refused while one of them has consumers."""
     name = subscription_name(request)
     async for topic in used_topics_of_namespace(request):
-        _refuse_with_consumers(topic, name)
+        _refuse_with_consumers_of(topic, name)
     async for topic in used_topics_of_namespace(request):
-        _refuse_with_consumers(topic, name)  # who came meanwhile stays
+        _refuse_with_consumers_of(topic, name)  # who came meanwhile stays
         if name in topic.subscriptions:
             topic.delete_subscription(name)
     return done()
 
 
-def _refuse_with_consumers(topic: Topic, name: str) -> None:
-    if name in topic.subscriptions and topic.subscriptions[name].consumers:
-        raise RefusedError(412, f"subscription {name!r} of {topic.name} has connected consumers; close them first")
+def _refuse_with_consumers_of(topic: Topic, name: str) -> None:
+    if name in topic.subscriptions:
+        called = f"subscription {name!r} of {topic.name}"
+        _refuse_with_consumers(topic.subscriptions[name], called, "close them first")
 
 
 # ------------------------------------------------------------------------------------------------------------- reset
@@ -239,7 +259,7 @@ async def reset_to_time(request: Request) -> Response:
     """Stand right before the first message published at or after the time in the path, milliseconds."""
     time_ms = number(request, "timestamp")
     answers = []
-    for _, subscription in _subscriptions(request):
+    async for _, subscription in _subscriptions(request):
         answers.append(Outcome())
         subscription.seek_to_time(time_ms, answers[-1].on_done)
     await all_done(answers)

@@ -30,6 +30,7 @@ from broker_core.server.admin.answers import (
     all_done,
     done,
     json_answer,
+    json_field,
 )
 from broker_core.server.admin.internal_stats import internal_stats
 from broker_core.server.admin.partitioned_stats import merged_stats
@@ -133,7 +134,7 @@ async def grow_partitions(request: Request) -> Response:
     if not broker.is_partitioned(name):
         raise ConflictError(f"{name} is not a partitioned topic")
     try:
-        broker.grow_partitions(name, wanted)
+        await in_turns(request, broker.grow_partitions(name, wanted))
     except NotAllowedError as error:
         raise RefusedError(422, str(error)) from error
     return done()
@@ -210,9 +211,8 @@ async def get_internal_stats(request: Request) -> Response:
 async def get_partitioned_internal_stats(request: Request) -> Response:
     """Those of every partition that was ever used."""
     count = partitions_count(request)
-    names = broker_of(request).names_of(existing_topic(request))
-    parts = {str(topic.name): internal_stats(topic) async for topic in used_in_turns(request, names)}
-    return json_answer({"metadata": {"partitions": count, "deleted": False}, "partitions": parts})
+    parts = [json_field(str(topic.name), internal_stats(topic)) async for topic in used_topics(request)]
+    return LongJsonAnswer({"metadata": {"partitions": count, "deleted": False}}, parts, under="partitions")
 
 
 async def get_partitioned_stats(request: Request) -> Response:
@@ -241,11 +241,17 @@ async def terminate_partitions(request: Request) -> Response:
     # with the topic, unless that was made by its first use: then it answers 500.
     if not broker_of(request).partitions_of(existing_topic(request)):
         raise RefusedError(405, f"{topic_name(request)} is not partitioned; ask for terminate")
-    topics = all_topics(request)
-    ends = await asyncio.gather(*map(_terminating, topics))
-    return json_answer(
-        {each.name.partition_index: message_id(each, end) for each, end in zip(topics, ends, strict=True)}
-    )
+    ending = [(topic, _terminating(topic)) async for topic in all_topics(request)]
+    ends = await asyncio.gather(*(end for _, end in ending))
+
+    def told() -> Generator[None, None, dict[int, dict[str, int]]]:
+        ids = {}
+        for (topic, _), end in zip(ending, ends, strict=True):
+            ids[topic.name.partition_index] = message_id(topic, end)
+            yield
+        return ids
+
+    return json_answer(await in_turns(request, told()))
 
 
 def _terminating(topic: Topic) -> asyncio.Future[Position]:
@@ -266,21 +272,20 @@ def _terminating(topic: Topic) -> asyncio.Future[Position]:
 
 async def truncate(request: Request) -> Response:
     """Pass over everything for all subscriptions and delete it, whatever the retention; the open ledger stays."""
-    topics = used_topics(request)
-    await all_done(
+    outcomes = [
         passing_over(subscription, topic.log.last_confirmed)
-        for topic in topics
+        async for topic in used_topics(request)
         for subscription in list(topic.subscriptions.values())
-    )
-    for topic in topics:
-        if not topic.closed:
-            trim(topic, retained=False)
+    ]
+    await all_done(outcomes)
+    async for topic in used_topics(request):
+        trim(topic, retained=False)
     return done()
 
 
 async def trim_topic(request: Request) -> Response:
     """Delete what every subscription has acknowledged and the retention lets go, without waiting for the next check."""
-    for topic in used_topics(request):
+    async for topic in used_topics(request):
         trim(topic)
     return Response(status_code=200)
 
@@ -288,7 +293,8 @@ async def trim_topic(request: Request) -> Response:
 async def create_missed_partitions(request: Request) -> Response:
     """Make the partitions that nobody has used yet."""
     partitions_count(request)
-    all_topics(request)
+    async for _ in all_topics(request):
+        pass  # It is made.
     return done()
 
 
@@ -320,8 +326,14 @@ async def remove_property(request: Request) -> Response:
 async def unload(request: Request) -> Response:
     """Disconnect all clients, which come back, and free the memory."""
     broker = broker_of(request)
-    for name in broker.names_of(existing_topic(request)):
-        broker.unload(name)
+    names = broker.names_of(existing_topic(request))
+
+    def unloading() -> Generator[None, None, None]:
+        for name in names:
+            broker.unload(name)
+            yield
+
+    await in_turns(request, unloading())
     return done()
 
 
