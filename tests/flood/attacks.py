@@ -4,22 +4,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Final
-from urllib.parse import urlsplit
-
-import httpx
 
 from broker_core.base.errors import PulsarishError
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.wire.entry import seal_entry
-from broker_core.wire.frames import encode_command
 from broker_core.wire.heads import send_frame_head
 from broker_core.wire.proto.pulsar_api_pb2 import (
     BaseCommand,
@@ -29,95 +23,27 @@ from broker_core.wire.proto.pulsar_api_pb2 import (
     MessageMetadata,
     Schema,
 )
+from tests.flood.common import (
+    Attack,
+    blast,
+    command_of,
+    connect,
+    connect_http,
+    entry,
+    fill,
+    frames_of,
+    listed_in,
+    ping,
+    sends,
+    subscribing,
+)
 from tests.flood.memory import MIB
 from tests.flood.target import Target
 
-Attack = Callable[[Target, float], None]
 ATTACKS: Final[dict[str, Attack]] = {}
+attack = listed_in(ATTACKS)
+
 _PERSISTENT: Final = "persistent://public/default/"
-_LONG_S: Final = 600.0
-
-
-def attack(function: Attack) -> Attack:
-    """Have it in the list."""
-    ATTACKS[function.__name__] = function
-    return function
-
-
-def _client(target: Target) -> RawClient:
-    return RawClient(target.service_url, timeout_s=_LONG_S)
-
-
-def _blast(client: RawClient, content: bytes, answers: int) -> None:
-    """Send it all as fast as it is taken, and read so many answers meanwhile, or until the broker hangs up."""
-
-    def send() -> None:
-        with contextlib.suppress(OSError):
-            client.socket.sendall(content)
-
-    sender = threading.Thread(target=send, daemon=True)
-    sender.start()
-    with contextlib.suppress(PulsarishError, OSError):
-        client.skip_frames(answers)
-    if answers:
-        sender.join(_LONG_S)
-    else:
-        sender.join()
-        _ping(client)
-
-
-def _ping(client: RawClient) -> None:
-    """Wait until everything before has been acted on."""
-    with contextlib.suppress(PulsarishError, OSError):
-        client.tell(BaseCommand(type=BaseCommand.PING, ping={}))
-        while client.next_command().type != BaseCommand.PONG:
-            pass
-
-
-def _entry(payload: bytes = b"x", **fields: object) -> bytes:
-    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, **fields)  # type: ignore[arg-type]
-    return seal_entry(metadata.SerializeToString(), payload)
-
-
-def _sends(count: int, body: bytes) -> bytes:
-    return b"".join([send_frame_head(0, number, 1, len(body)) + body for number in range(count)])
-
-
-def _fill(target: Target, topic: str, count: int) -> None:
-    """So many small messages; the topic keeps them for its subscription ``s``."""
-    with _client(target) as client:
-        must_succeed(client.subscribe(topic, "s", kind=CommandSubscribe.Shared))
-        must_succeed(client.open_producer(topic))
-        _blast(client, _sends(count, _entry()), count)
-
-
-def _of_type(kind: int, **fields: object) -> BaseCommand:
-    command = BaseCommand(type=kind)  # type: ignore[arg-type]
-    part = getattr(command, next(each.name for each in BaseCommand.DESCRIPTOR.fields if each.number == kind))
-    part.SetInParent()
-    for name, value in fields.items():
-        setattr(part, name, value)
-    return command
-
-
-def _subscribe(topic: str, number: int, kind: int = CommandSubscribe.Shared, name: str = "s") -> BaseCommand:
-    command = _of_type(
-        BaseCommand.SUBSCRIBE, topic=topic, subscription=name, subType=kind, consumer_id=number, request_id=number
-    )
-    command.subscribe.initialPosition = CommandSubscribe.Earliest
-    return command
-
-
-def _frames(commands: Iterable[BaseCommand]) -> bytes:
-    return b"".join(map(encode_command, commands))
-
-
-def _raw_command(command: bytes) -> bytes:
-    return struct.pack(">II", len(command) + 4, len(command)) + command
-
-
-def _http(target: Target) -> httpx.Client:
-    return httpx.Client(base_url=f"{target.http_url}/admin/v2", timeout=_LONG_S)
 
 
 # ------------------------------------------------------------------------------------------------- many small things
@@ -126,38 +52,38 @@ def _http(target: Target) -> httpx.Client:
 @attack
 def a_million_tiny_sends(target: Target, size: float) -> None:
     count = int(1_000_000 * size)
-    with _client(target) as client:
+    with connect(target) as client:
         must_succeed(client.open_producer("sends"))
-        _blast(client, _sends(count, _entry()), count)
+        blast(client, sends(count, entry()), count)
 
 
 @attack
 def half_a_million_acks(target: Target, size: float) -> None:
     count = int(500_000 * size)
-    _fill(target, "acks", count)
-    with _client(target) as client:
+    fill(target, "acks", count)
+    with connect(target) as client:
         must_succeed(client.subscribe("acks", "s", kind=CommandSubscribe.Shared, permits=1))
         first = client.next_command().message.message_id
         acks = []
         for entry in range(count):
-            ack = _of_type(BaseCommand.ACK, consumer_id=0, ack_type=CommandAck.Individual)
+            ack = command_of(BaseCommand.ACK, consumer_id=0, ack_type=CommandAck.Individual)
             ack.ack.message_id.add(ledgerId=first.ledgerId, entryId=entry)
             acks.append(ack)
-        _blast(client, _frames(acks), 0)
+        blast(client, frames_of(acks), 0)
 
 
 def _many(kind: int, answers: bool, count: int, **fields: object) -> Attack:
     def send(target: Target, size: float) -> None:
         number = int(count * size)
-        with _client(target) as client:
+        with connect(target) as client:
             commands = []
             for request in range(number):
-                command = _of_type(kind, **fields)
+                command = command_of(kind, **fields)
                 part = command.ListFields()[1][1]
                 if "request_id" in part.DESCRIPTOR.fields_by_name:
                     part.request_id = request
                 commands.append(command)
-            _blast(client, _frames(commands), number if answers else 0)
+            blast(client, frames_of(commands), number if answers else 0)
 
     return send
 
@@ -171,17 +97,17 @@ ATTACKS["flows_of_nobody"] = _many(BaseCommand.FLOW, False, 300_000, consumer_id
 
 @attack
 def refused_acks(target: Target, size: float) -> None:
-    with _client(target) as client:
+    with connect(target) as client:
         must_succeed(client.subscribe("refused", "s", kind=CommandSubscribe.Shared))
-        ack = _of_type(BaseCommand.ACK, consumer_id=0, ack_type=CommandAck.Individual)
+        ack = command_of(BaseCommand.ACK, consumer_id=0, ack_type=CommandAck.Individual)
         ack.ack.message_id.add(ledgerId=9_999_999, entryId=1)
-        _blast(client, _frames([ack]) * int(100_000 * size), 0)
+        blast(client, frames_of([ack]) * int(100_000 * size), 0)
 
 
 @attack
 def connections(target: Target, size: float) -> None:
     for _ in range(int(2_000 * size)):
-        with _client(target) as client:
+        with connect(target) as client:
             _reset_when_closed(client)
 
 
@@ -195,7 +121,7 @@ def _reset_when_closed(client: RawClient) -> None:
 def _long_list(kind: str, size_bytes: int, *, partition: bool = False, ack_set: bool = False) -> bytes:
     """One command of up to ``size_bytes`` that names as many messages as there is room for: its ids differ in the entry
     only, or in more."""
-    command = _of_type(
+    command = command_of(
         getattr(BaseCommand, kind),
         consumer_id=0,
         **({"ack_type": 0} if kind == "ACK" else {}),
@@ -211,7 +137,7 @@ def _long_list(kind: str, size_bytes: int, *, partition: bool = False, ack_set: 
             each.ack_set.append(number)
         left -= each.ByteSize() + 2
         number += 1
-    return _frames([command])
+    return frames_of([command])
 
 
 _ID_BYTES_MAX: Final = 32
@@ -220,11 +146,11 @@ _ID_BYTES_MAX: Final = 32
 
 def _large_list(kind: str, size_bytes: int, times: int, **form: bool) -> Attack:
     def send(target: Target, size: float) -> None:
-        _fill(target, "lists", int(100_000 * size))
-        with _client(target) as client:
+        fill(target, "lists", int(100_000 * size))
+        with connect(target) as client:
             must_succeed(client.subscribe("lists", "s", kind=CommandSubscribe.Shared, permits=1))
             frame = _long_list(kind, max(70_000, int(size_bytes * size)), **form)
-            _blast(client, frame * times, 0)
+            blast(client, frame * times, 0)
 
     return send
 
@@ -233,12 +159,12 @@ def _large_schemas(text_bytes: int, fields: int) -> Attack:
     """Commands as large as a frame: of one long text, or of very many fields."""
 
     def send(target: Target, size: float) -> None:
-        command = _of_type(BaseCommand.GET_OR_CREATE_SCHEMA, request_id=1, topic="schemas")
+        command = command_of(BaseCommand.GET_OR_CREATE_SCHEMA, request_id=1, topic="schemas")
         command.getOrCreateSchema.schema.CopyFrom(Schema(name="s", schema_data=b"x" * text_bytes, type=Schema.Avro))
         for _ in range(fields):
             command.getOrCreateSchema.schema.properties.add(key="", value="")
         for _ in range(max(1, int(20 * size))):
-            with contextlib.suppress(OSError, PulsarishError), _client(target) as client:
+            with contextlib.suppress(OSError, PulsarishError), connect(target) as client:
                 client.ask(command)
 
     return send
@@ -264,54 +190,54 @@ ATTACKS["acks_of_60_kib_of_odd_ids"] = _large_list("ACK", _READ_AS_A_WHOLE_BYTES
 def redeliveries_of_60_kib_of_ids(target: Target, size: float) -> None:
     """Of what the consumer has, so that all of it is sent again each time."""
     count = int(50_000 * size)
-    _fill(target, "again", count)
-    with _client(target) as client:
+    fill(target, "again", count)
+    with connect(target) as client:
         must_succeed(client.subscribe("again", "s", kind=CommandSubscribe.Shared, permits=count))
         client.skip_frames(count)
-        _blast(client, _long_list(_REDELIVERY, _READ_AS_A_WHOLE_BYTES) * max(2, int(50 * size)), 0)
+        blast(client, _long_list(_REDELIVERY, _READ_AS_A_WHOLE_BYTES) * max(2, int(50 * size)), 0)
 
 
 @attack
 def an_ack_set_of_5_mb(target: Target, size: float) -> None:
-    _fill(target, "sets", 10)
-    with _client(target) as client:
+    fill(target, "sets", 10)
+    with connect(target) as client:
         must_succeed(client.subscribe("sets", "s", kind=CommandSubscribe.Shared))
-        ack = _of_type(BaseCommand.ACK, consumer_id=0, ack_type=CommandAck.Individual)
+        ack = command_of(BaseCommand.ACK, consumer_id=0, ack_type=CommandAck.Individual)
         ack.ack.message_id.add(ledgerId=0, entryId=1).ack_set.extend(range(int(1_000_000 * size)))
-        _blast(client, _frames([ack]), 0)
+        blast(client, frames_of([ack]), 0)
 
 
 @attack
 def a_subscribe_of_400_000_properties(target: Target, size: float) -> None:
     for field in ("metadata", "subscription_properties"):
-        with _client(target) as client:
-            command = _subscribe("properties", 1)
+        with connect(target) as client:
+            command = subscribing("properties", 1)
             for _ in range(int(400_000 * size)):
                 getattr(command.subscribe, field).add(key="a", value="")
-            _blast(client, _frames([command]), 1)
-        with _client(target) as client:
-            command = _subscribe("properties", 1)
+            blast(client, frames_of([command]), 1)
+        with connect(target) as client:
+            command = subscribing("properties", 1)
             for _ in range(80_000):
                 getattr(command.subscribe, field).add(key="a", value="")
-            _blast(client, _frames([command]), 1)
+            blast(client, frames_of([command]), 1)
 
 
 @attack
 def entries_of_large_metadata(target: Target, size: float) -> None:
-    with _client(target) as client:
+    with connect(target) as client:
         must_succeed(client.open_producer("metadata"))
         metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
         for _ in range(150_000):
             metadata.properties.add(key="a", value="")
         body = seal_entry(metadata.SerializeToString(), b"x")
-        _blast(client, _sends(max(3, int(40 * size)), body), max(3, int(40 * size)))
+        blast(client, sends(max(3, int(40 * size)), body), max(3, int(40 * size)))
 
 
 @attack
 def key_ranges_without_number(target: Target, size: float) -> None:
-    with _client(target) as client:
+    with connect(target) as client:
         for number in range(max(2, int(20 * size))):
-            command = _subscribe("ranges", number, CommandSubscribe.Key_Shared)
+            command = subscribing("ranges", number, CommandSubscribe.Key_Shared)
             meta = command.subscribe.keySharedMeta
             meta.keySharedMode = KeySharedMode.STICKY
             for start in range(4000):
@@ -325,12 +251,12 @@ def key_ranges_without_number(target: Target, size: float) -> None:
 @attack
 def making_10_000_topics(target: Target, size: float) -> None:
     count = int(10_000 * size)
-    with _client(target) as client:
+    with connect(target) as client:
         commands = [
-            _of_type(BaseCommand.PRODUCER, topic=f"made-{number}", producer_id=number, request_id=number)
+            command_of(BaseCommand.PRODUCER, topic=f"made-{number}", producer_id=number, request_id=number)
             for number in range(count)
         ]
-        _blast(client, _frames(commands), count)
+        blast(client, frames_of(commands), count)
 
 
 @attack
@@ -343,9 +269,9 @@ def watching_10_000_topics(target: Target, size: float) -> None:
         ".*.*.*.*.*.*.*.*.*.*.*9",
         "[" * 49,
     ]
-    with _client(target) as client:
+    with connect(target) as client:
         commands = [
-            _of_type(
+            command_of(
                 BaseCommand.WATCH_TOPIC_LIST,
                 namespace="public/default",
                 topics_pattern=patterns[number % len(patterns)],
@@ -354,32 +280,32 @@ def watching_10_000_topics(target: Target, size: float) -> None:
             )
             for number in range(int(100 * size) or 5)
         ]
-        _blast(client, _frames(commands), len(commands))
+        blast(client, frames_of(commands), len(commands))
         names = [
-            _of_type(BaseCommand.GET_TOPICS_OF_NAMESPACE, namespace="public/default", request_id=number)
+            command_of(BaseCommand.GET_TOPICS_OF_NAMESPACE, namespace="public/default", request_id=number)
             for number in range(int(200 * size) or 5)
         ]
-        _blast(client, _frames(names), len(names))
+        blast(client, frames_of(names), len(names))
         making_10_000_topics(target, 0.01)
 
 
 @attack
 def making_4_000_subscriptions(target: Target, size: float) -> None:
     count = int(4_000 * size)
-    with _client(target) as client:
-        _blast(client, _frames(_subscribe("many", number, name=f"s{number}") for number in range(count)), count)
+    with connect(target) as client:
+        blast(client, frames_of(subscribing("many", number, name=f"s{number}") for number in range(count)), count)
 
 
 @attack
 def a_message_to_4_000_subscriptions(target: Target, size: float) -> None:
     """Each of them has a consumer that waits for it."""
     count = int(4_000 * size)
-    with _client(target) as client:
-        _blast(client, _frames(_subscribe("fan", number, name=f"s{number}") for number in range(count)), count)
-        flows = [_of_type(BaseCommand.FLOW, consumer_id=number, messagePermits=10) for number in range(count)]
-        _blast(client, _frames(flows), 0)
+    with connect(target) as client:
+        blast(client, frames_of(subscribing("fan", number, name=f"s{number}") for number in range(count)), count)
+        flows = [command_of(BaseCommand.FLOW, consumer_id=number, messagePermits=10) for number in range(count)]
+        blast(client, frames_of(flows), 0)
         must_succeed(client.open_producer("fan"))
-        _blast(client, _sends(3, _entry()), 3 * (count + 1))
+        blast(client, sends(3, entry()), 3 * (count + 1))
 
 
 @attack
@@ -397,7 +323,7 @@ def a_thousand_connections_that_are_reset_at_once(target: Target, size: float) -
 
 def _have_many_connections(target: Target, size: float, stack: ExitStack) -> list[RawClient]:
     """Each with a consumer and a producer."""
-    clients = [stack.enter_context(_client(target)) for _ in range(int(1_000 * size))]
+    clients = [stack.enter_context(connect(target)) for _ in range(int(1_000 * size))]
     for number, client in enumerate(clients):
         must_succeed(client.subscribe("ends", "s", kind=CommandSubscribe.Shared, permits=10))
         must_succeed(client.open_producer("ends", producer_id=number))
@@ -408,72 +334,73 @@ def _have_many_connections(target: Target, size: float, stack: ExitStack) -> lis
 def key_shared_joins_among_100_000_messages(target: Target, size: float) -> None:
     """Two consumers have the messages of a few hundred keys, and a hundred others come and go."""
     count = int(50_000 * size)
-    with _client(target) as client:
+    with connect(target) as client:
         must_succeed(client.subscribe("moves", "k", kind=CommandSubscribe.Key_Shared, permits=count))
         must_succeed(client.subscribe("moves", "k", kind=CommandSubscribe.Key_Shared, permits=count, consumer_id=1))
-        with _client(target) as sender:
+        with connect(target) as sender:
             must_succeed(sender.open_producer("moves"))
-            bodies = [_entry(partition_key=f"k{number}") for number in range(300)]
+            bodies = [entry(partition_key=f"k{number}") for number in range(300)]
             frames = [send_frame_head(0, n, 1, len(bodies[n % 300])) + bodies[n % 300] for n in range(2 * count)]
-            _blast(sender, b"".join(frames), 2 * count)
+            blast(sender, b"".join(frames), 2 * count)
         others = range(2, int(100 * size) + 4)
-        with _client(target) as crowd:
-            joins = [_subscribe("moves", number, CommandSubscribe.Key_Shared, "k") for number in others]
-            leaving = [_of_type(BaseCommand.CLOSE_CONSUMER, consumer_id=n, request_id=n) for n in others]
-            _blast(crowd, _frames([*joins, *leaving]), 2 * len(others))
+        with connect(target) as crowd:
+            joins = [subscribing("moves", number, CommandSubscribe.Key_Shared, "k") for number in others]
+            leaving = [command_of(BaseCommand.CLOSE_CONSUMER, consumer_id=n, request_id=n) for n in others]
+            blast(crowd, frames_of([*joins, *leaving]), 2 * len(others))
 
 
 @attack
 def joining_key_shared_1_500_times(target: Target, size: float) -> None:
     count = int(1_500 * size)
-    _fill(target, "keys", 1000)
-    with _client(target) as client:
-        commands = [_subscribe("keys", number, CommandSubscribe.Key_Shared, "k") for number in range(count)]
-        _blast(client, _frames(commands), count)
-        leaving = [_of_type(BaseCommand.CLOSE_CONSUMER, consumer_id=n, request_id=n) for n in range(0, count, 2)]
-        _blast(client, _frames(leaving), len(leaving))
+    fill(target, "keys", 1000)
+    with connect(target) as client:
+        commands = [subscribing("keys", number, CommandSubscribe.Key_Shared, "k") for number in range(count)]
+        blast(client, frames_of(commands), count)
+        leaving = [command_of(BaseCommand.CLOSE_CONSUMER, consumer_id=n, request_id=n) for n in range(0, count, 2)]
+        blast(client, frames_of(leaving), len(leaving))
 
 
 @attack
 def consumers_that_leave_with_their_messages(target: Target, size: float) -> None:
     count, each = 200, int(500 * size)
-    _fill(target, "leaving", count * each)
-    with _client(target) as client:
-        _blast(client, _frames(_subscribe("leaving", number, name="s") for number in range(count)), count)
-        flows = [_of_type(BaseCommand.FLOW, consumer_id=number, messagePermits=each) for number in range(count)]
-        _blast(client, _frames(flows), count * each)
-        leaving = [_of_type(BaseCommand.CLOSE_CONSUMER, consumer_id=n, request_id=n) for n in range(count)]
-        _blast(client, _frames(leaving), count)
+    fill(target, "leaving", count * each)
+    with connect(target) as client:
+        blast(client, frames_of(subscribing("leaving", number, name="s") for number in range(count)), count)
+        flows = [command_of(BaseCommand.FLOW, consumer_id=number, messagePermits=each) for number in range(count)]
+        blast(client, frames_of(flows), count * each)
+        leaving = [command_of(BaseCommand.CLOSE_CONSUMER, consumer_id=n, request_id=n) for n in range(count)]
+        blast(client, frames_of(leaving), count)
 
 
 @attack
 def subscribing_and_leaving(target: Target, size: float) -> None:
-    _fill(target, "loops", 100)
-    with _client(target) as client:
-        both = [_subscribe("loops", 1), _of_type(BaseCommand.CLOSE_CONSUMER, consumer_id=1, request_id=1)]
+    fill(target, "loops", 100)
+    with connect(target) as client:
+        both = [subscribing("loops", 1), command_of(BaseCommand.CLOSE_CONSUMER, consumer_id=1, request_id=1)]
         count = int(5_000 * size)
-        _blast(client, _frames(both) * count, 2 * count)
+        blast(client, frames_of(both) * count, 2 * count)
 
 
 @attack
 def seeking_for_ever(target: Target, size: float) -> None:
-    _fill(target, "seeks", int(20_000 * size))
-    with _client(target) as client:
+    fill(target, "seeks", int(20_000 * size))
+    with connect(target) as client:
         for _ in range(int(500 * size) or 5):
             client.tell(
-                _subscribe("seeks", 1), _of_type(BaseCommand.SEEK, consumer_id=1, request_id=2, message_publish_time=1)
+                subscribing("seeks", 1),
+                command_of(BaseCommand.SEEK, consumer_id=1, request_id=2, message_publish_time=1),
             )
-        _ping(client)
+        ping(client)
 
 
 @attack
 def permits_without_end(target: Target, size: float) -> None:
     """Then nothing is read, and all is asked for again and again."""
-    _fill(target, "permits", int(100_000 * size))
-    with _client(target) as client:
+    fill(target, "permits", int(100_000 * size))
+    with connect(target) as client:
         must_succeed(client.subscribe("permits", "s", kind=CommandSubscribe.Shared))
-        flow = _of_type(BaseCommand.FLOW, consumer_id=0, messagePermits=2**31)
-        again = _of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=0)
+        flow = command_of(BaseCommand.FLOW, consumer_id=0, messagePermits=2**31)
+        again = command_of(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=0)
         client.tell(*([flow, again] * int(2_000 * size)))
         deadline = time.monotonic() + 10 * size
         while time.monotonic() < deadline:
@@ -483,12 +410,12 @@ def permits_without_end(target: Target, size: float) -> None:
 @attack
 def nacks_of_50_000(target: Target, size: float) -> None:
     count = int(50_000 * size)
-    _fill(target, "nacks", count)
-    with _client(target) as client:
+    fill(target, "nacks", count)
+    with connect(target) as client:
         must_succeed(client.subscribe("nacks", "s", kind=CommandSubscribe.Shared, permits=count))
         for _ in range(3):
             client.skip_frames(count)
-            client.tell(_of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=0))
+            client.tell(command_of(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=0))
             client.flow(0, count)
 
 
@@ -496,14 +423,14 @@ def nacks_of_50_000(target: Target, size: float) -> None:
 def passing_over_100_000_messages(target: Target, size: float) -> None:
     """Half of them out at a consumer, the other half too, and taken back."""
     count = int(50_000 * size)
-    _fill(target, "passed", 2 * count)
+    fill(target, "passed", 2 * count)
     with ExitStack() as stack:
-        clients = [stack.enter_context(_client(target)) for _ in range(2)]
+        clients = [stack.enter_context(connect(target)) for _ in range(2)]
         for client in clients:
             must_succeed(client.subscribe("passed", "s", kind=CommandSubscribe.Shared, permits=count))
             client.skip_frames(count)
-        clients[0].tell(_of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=0))
-        with _http(target) as http:
+        clients[0].tell(command_of(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=0))
+        with connect_http(target) as http:
             http.post("/persistent/public/default/passed/subscription/s/skip_all").raise_for_status()
 
 
@@ -514,30 +441,30 @@ def passing_over_100_000_messages(target: Target, size: float) -> None:
 def consumers_of_5_mb_of_metadata(target: Target, size: float) -> None:
     with ExitStack() as stack:
         for number in range(int(150 * size) or 3):
-            client = stack.enter_context(_client(target))
-            command = _subscribe("fat", number)
+            client = stack.enter_context(connect(target))
+            command = subscribing("fat", number)
             command.subscribe.metadata.add(key="k", value="x" * (5 * MIB - 1000))
-            _blast(client, _frames([command]), 1)
-        with _http(target) as http:
+            blast(client, frames_of([command]), 1)
+        with connect_http(target) as http:
             http.get("/persistent/public/default/fat/stats")
 
 
 @attack
 def subscriptions_of_5_mb_of_properties(target: Target, size: float) -> None:
     for number in range(25):
-        with _client(target) as client:
-            command = _subscribe("properties", number, name=f"s{number}")
+        with connect(target) as client:
+            command = subscribing("properties", number, name=f"s{number}")
             command.subscribe.subscription_properties.add(key="k", value="x" * int(5 * MIB * size))
-            _blast(client, _frames([command]), 1)
+            blast(client, frames_of([command]), 1)
 
 
 @attack
 def frames_that_never_end(target: Target, size: float) -> None:
-    body = _entry(bytes(5 * MIB))
+    body = entry(bytes(5 * MIB))
     frame = send_frame_head(0, 0, 1, len(body)) + body
     with ExitStack() as stack:
         for _ in range(int(200 * size)):
-            client = stack.enter_context(_client(target))
+            client = stack.enter_context(connect(target))
             client.socket.settimeout(0.2)
             with contextlib.suppress(OSError):
                 client.socket.sendall(frame[:-10])
@@ -546,10 +473,10 @@ def frames_that_never_end(target: Target, size: float) -> None:
 @attack
 def large_sends_of_many(target: Target, size: float) -> None:
     """Honest ones: each of 200 clients sends one message of 5 MiB, and all get their receipts."""
-    body = _entry(bytes(5 * MIB))
+    body = entry(bytes(5 * MIB))
     frame = send_frame_head(0, 0, 1, len(body)) + body
     with ExitStack() as stack:
-        clients = [stack.enter_context(_client(target)) for _ in range(int(200 * size))]
+        clients = [stack.enter_context(connect(target)) for _ in range(int(200 * size))]
         for client in clients:
             must_succeed(client.open_producer("large"))
         senders = [threading.Thread(target=client.socket.sendall, args=(frame,)) for client in clients]
@@ -564,10 +491,12 @@ def large_sends_of_many(target: Target, size: float) -> None:
 @attack
 def answers_that_nobody_reads(target: Target, size: float) -> None:
     making_10_000_topics(target, size / 10)
-    names = _frames([_of_type(BaseCommand.GET_TOPICS_OF_NAMESPACE, namespace="public/default", request_id=1)]) * 2_000
+    names = (
+        frames_of([command_of(BaseCommand.GET_TOPICS_OF_NAMESPACE, namespace="public/default", request_id=1)]) * 2_000
+    )
     with ExitStack() as stack:
         for _ in range(int(40 * size) or 2):
-            client = stack.enter_context(_client(target))
+            client = stack.enter_context(connect(target))
             client.socket.settimeout(0.5)
             with contextlib.suppress(OSError):
                 client.socket.sendall(names)
@@ -575,114 +504,11 @@ def answers_that_nobody_reads(target: Target, size: float) -> None:
 
 @attack
 def messages_that_nobody_reads(target: Target, size: float) -> None:
-    with _client(target) as client:
+    with connect(target) as client:
         must_succeed(client.open_producer("unread"))
-        _blast(client, _sends(int(500 * size), _entry(bytes(100_000))), int(500 * size))
+        blast(client, sends(int(500 * size), entry(bytes(100_000))), int(500 * size))
     with ExitStack() as stack:
         for number in range(int(60 * size) or 2):
-            client = stack.enter_context(_client(target))
+            client = stack.enter_context(connect(target))
             must_succeed(client.subscribe("unread", f"s{number}", permits=1_000_000))
         time.sleep(5 * size)
-
-
-# ------------------------------------------------------------------------------------------------------- HTTP
-
-
-def _raw_http(target: Target) -> socket.socket:
-    parts = urlsplit(target.http_url)
-    return socket.create_connection((parts.hostname, parts.port), timeout=_LONG_S)
-
-
-def _http_blast(target: Target, content: bytes) -> None:
-    with _raw_http(target) as connection, contextlib.suppress(OSError):
-        threading.Thread(target=_sendall, args=(connection, content), daemon=True).start()
-        connection.settimeout(2)
-        while connection.recv(65536):
-            pass
-
-
-def _sendall(connection: socket.socket, content: bytes) -> None:
-    with contextlib.suppress(OSError):
-        connection.sendall(content)
-
-
-_HEAD: Final = b"POST /admin/v2/persistent/public/default/x/partitions HTTP/1.1\r\nHost: localhost\r\n"
-
-
-@attack
-def http_in_odd_forms(target: Target, size: float) -> None:
-    chunks = b"1\r\n1\r\n" * int(100_000 * size)
-    for content in (
-        _HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n",
-        _HEAD + b"x: y\r\n" * 100_000 + b"\r\n",
-        _HEAD + b"x: " + b"y" * 10_000_000 + b"\r\n\r\n",
-        b"GET /admin/v2/clusters HTTP/1.1\r\nHost: localhost\r\n\r\n" * int(5_000 * size),
-        b"\x00\xff" * 500_000,
-        _HEAD + b"Content-Length: 200000\r\n\r\n" + b"[" * 200_000,
-        _HEAD.replace(b"x/partitions", b"x" * 5000) + b"Content-Length: 1\r\n\r\n4",
-    ):
-        _http_blast(target, content)
-    with _http(target) as http:
-        nested = "[" * 100_000 + "]" * 100_000
-        http.post("/namespaces/public/default/retention", content=nested)
-        http.post("/namespaces/public/default/properties", content=json.dumps({str(n): "v" * 10 for n in range(8000)}))
-
-
-@attack
-def http_that_drips(target: Target, size: float) -> None:
-    with ExitStack() as stack:
-        dripping = [stack.enter_context(_raw_http(target)) for _ in range(127)]
-        for _ in range(int(20 * size) or 2):
-            for each in dripping:
-                with contextlib.suppress(OSError):
-                    each.sendall(b"G")
-            with _http(target) as http:
-                http.get("/clusters").raise_for_status()
-            time.sleep(0.2)
-
-
-@attack
-def stats_in_a_loop(target: Target, size: float) -> None:
-    count = int(1_000 * size)
-    with _client(target) as client:
-        _blast(client, _frames(_subscribe("stats", number, name=f"s{number % 50}") for number in range(count)), count)
-        with _http(target) as http:
-            for _ in range(int(50 * size) or 3):
-                http.get("/persistent/public/default/stats/stats").raise_for_status()
-                http.get("/persistent/public/default/stats/internalStats").raise_for_status()
-
-
-@attack
-def partitions_made_and_deleted(target: Target, size: float) -> None:
-    count = int(10_000 * size)
-    with _http(target) as http:
-        http.put("/persistent/public/default/parts/partitions", json=count).raise_for_status()
-        with _client(target) as client:
-            commands = [
-                _of_type(BaseCommand.PRODUCER, topic=f"parts-partition-{number}", producer_id=number, request_id=number)
-                for number in range(count)
-            ]
-            _blast(client, _frames(commands), count)
-            http.get("/persistent/public/default/parts/partitioned-stats?perPartition=true").raise_for_status()
-        http.delete("/persistent/public/default/parts/partitions?force=true").raise_for_status()
-
-
-@attack
-def partitions_told_to_watches(target: Target, size: float) -> None:
-    count = int(10_000 * size)
-    with _http(target) as http, _client(target) as client:
-        watches = [
-            _of_type(
-                BaseCommand.WATCH_TOPIC_LIST,
-                namespace="public/default",
-                topics_pattern="public/default/told.*",
-                watcher_id=number,
-                request_id=number,
-            )
-            for number in range(int(50 * size) or 2)
-        ]
-        _blast(client, _frames(watches), len(watches))
-        http.put("/persistent/public/default/told/partitions", json=count).raise_for_status()
-        client.skip_frames(len(watches))
-        http.delete("/persistent/public/default/told/partitions").raise_for_status()
-        client.skip_frames(len(watches))

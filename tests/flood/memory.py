@@ -48,6 +48,7 @@ class Opens(NamedTuple):
 OPENS: Final[dict[str, Opens]] = {
     "making_10_000_topics": Opens(producers=10_000, topics=10_000),
     "watching_10_000_topics": Opens(producers=10_000, topics=10_100),
+    "administration_of_10_000_partitions": Opens(topics=10_100, subscriptions=10_000),
     "making_4_000_subscriptions": Opens(consumers=4_000, subscriptions=4_000),
     "joining_key_shared_1_500_times": Opens(consumers=1_500),
     "key_shared_joins_among_100_000_messages": Opens(consumers=120, messages_out=100_000),

@@ -14,12 +14,16 @@ import time
 from pathlib import Path
 from typing import Final
 
-from tests.flood.attacks import ATTACKS, Attack
+from tests.flood.attacks import ATTACKS
+from tests.flood.attacks_http import HTTP_ATTACKS
+from tests.flood.common import Attack
 from tests.flood.memory import OPENS, Opens, bound_mib, left_mib_max
 from tests.flood.target import Measures, Target
 
 TURN_MS_MAX: Final = 20.0
 SETTINGS: Final = {"brokerDeduplicationEnabled": False, "logLevel": "warning"}
+
+ALL_ATTACKS: Final = ATTACKS | HTTP_ATTACKS
 
 
 def measure(target: Target, attack: Attack, opens: Opens, size: float) -> Measures:
@@ -54,7 +58,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="names of attacks, commas between")
     parser.add_argument("--stacks", action="store_true", help="what ran in turns that were too long")
     args = parser.parse_args()
-    names = [name for name in ATTACKS if not args.only or name in args.only.split(",")]
+    names = [name for name in ALL_ATTACKS if not args.only or name in args.only.split(",")]
     print_ = sys.stdout.write
     print_(
         f"{'attack':42} {'turn ms':>8} {'> 20':>5} {'peak MiB':>9} {'bound':>6} {'left':>5} {'may be':>7} "
@@ -68,7 +72,7 @@ def main() -> int:
             directory.mkdir()
             target, opens = Target(directory, SETTINGS), OPENS.get(name, Opens())
             try:
-                found = measure(target, ATTACKS[name], opens, args.size)
+                found = measure(target, ALL_ATTACKS[name], opens, args.size)
             finally:
                 target.close()
             print_(
