@@ -26,8 +26,8 @@ class EntryRange:
     """The messages of one partition from ``start`` up to ``end`` (exclusive). It travels to the executors.
 
     ``name`` is what the broker calls the partition. ``end`` None: up to the last message when it is read.
-    ``exact``: the message at ``start`` must be there, else data is lost. ``about``: how many messages it holds, as far
-    as the driver could find out; -1 where it did not try.
+    ``exact``: the message at ``start`` must be there, else data is lost; not where the start is whatever is first when
+    it is read. ``about``: how many messages it holds, as far as the driver could find out; -1 where it did not try.
     """
 
     key: TopicPartition
@@ -51,13 +51,18 @@ class EntryRange:
         return self.messages if self.messages >= 0 else self.about
 
     def cut(self, at: Sequence[Offset]) -> list[EntryRange]:
-        """The same messages as consecutive ranges; ``at`` is sorted. Empty ranges are left out."""
+        """The same messages as consecutive ranges; ``at`` is sorted. Empty ranges are left out.
+
+        The messages at the cuts were there a moment ago, whatever may be missing before the first of them: so their
+        ranges are exact.
+        """
         inside = [
             offset for offset in at if self.start.key < offset.key and (self.end is None or offset.key < self.end.key)
         ]
         starts, ends = [self.start, *inside], [*inside, self.end]
+        about = -1 if inside else self.about
         pieces = [
-            replace(self, start=start, end=end, about=-1 if inside else self.about)
+            replace(self, start=start, end=end, exact=self.exact or start is not self.start, about=about)
             for start, end in zip(starts, ends, strict=True)
         ]
         return [piece for piece in pieces if piece.end is None or piece.start.key < piece.end.key]

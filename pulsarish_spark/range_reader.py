@@ -23,7 +23,7 @@ from broker_core.wire.entry import EntryRef
 from pulsarish_spark.broker_view import BrokerView
 from pulsarish_spark.columns import ColumnMaker
 from pulsarish_spark.continuity import Continuity
-from pulsarish_spark.loss import LossPolicy, lost_chunks
+from pulsarish_spark.loss import LossPolicy, lost_chunks, lost_end
 from pulsarish_spark.offsets import Offset
 from pulsarish_spark.planning import EntryRange
 from pulsarish_spark.schema import decoded_columns
@@ -50,6 +50,9 @@ def read_range(
     start, end = wanted.start, wanted.end
     assert end is not None
     if start.key >= end.key:
+        if wanted.exact and end.key < start.key:
+            number = wanted.key.partition
+            policy.report(lost_end(wanted.key, start.text(number), end.text(number)))
         return
     needed = decoded_columns(columns)
     if start.batch or end.batch:

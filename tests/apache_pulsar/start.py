@@ -67,6 +67,7 @@ SETTINGS: Final = {
     "managedLedgerNewEntriesCheckDelayInMillis": "0",
     "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
     "journalSyncData": "false",
+    "retentionCheckIntervalInSeconds": "3600",  # Else what has no subscription is deleted under a test now and then.
     "diskUsageThreshold": "0.99",
     "diskUsageWarnThreshold": "0.99",
     "nettyMaxFrameSizeBytes": "5253120",

@@ -10,10 +10,8 @@ import pytest
 
 from broker_core.base.errors import ConfigError
 from pulsarish_spark import counting
-from pulsarish_spark.batch_reader import PulsarishBatchReader
-from pulsarish_spark.options import Side, read_options
 from pulsarish_spark.progress import PartitionLag, lag
-from pulsarish_spark.schema import spark_schema
+from tests.spark.batches import batch_reader, count_rows
 from tests.spark.brokers import Broker, numbers
 from tests.spark.conftest import Start
 from tests.spark.engine import Engine
@@ -100,10 +98,8 @@ def test_a_limit_holds_beyond_what_is_counted(
 
 def rows_of_tasks(cell: Broker, topic: str, **options: str | int) -> list[int]:
     """How many rows each task of a batch read has."""
-    given = {"service.url": cell.service_url, "topic": topic, **options}
-    raw = {name.lower(): str(value) for name, value in given.items()}
-    reader = PulsarishBatchReader(raw, spark_schema(read_options(raw, Side.BATCH_READ, {}).columns))
-    return [sum(batch.num_rows for batch in reader.read(task)) for task in reader.partitions()]
+    reader = batch_reader(cell, topic, **options)
+    return [count_rows(reader, task) for task in reader.partitions()]
 
 
 MIXES: Final = {

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batch reads without a session: what the driver plans, and what each task reads."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import InputPartition
+
+from pulsarish_spark.batch_reader import PulsarishBatchReader
+from pulsarish_spark.options import Side, read_options
+from pulsarish_spark.schema import spark_schema
+from tests.spark.brokers import Broker
+
+
+def batch_reader(cell: Broker, topic: str, **options: str | int) -> PulsarishBatchReader:
+    """A batch read as Spark would make it."""
+    given = {"service.url": cell.service_url, "topic": topic, **options}
+    raw = {name.lower(): str(value) for name, value in given.items()}
+    return PulsarishBatchReader(raw, spark_schema(read_options(raw, Side.BATCH_READ, {}).columns))
+
+
+def count_rows(reader: PulsarishBatchReader, task: InputPartition) -> int:
+    """How many rows a task has."""
+    return sum(batch.num_rows for batch in reader.read(task))
