@@ -154,7 +154,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     dispatcher_max_read_batch_size: Annotated[
         int, _Meta(ge=1, description="Entries read in one pass; two for each consumer where those are more.")
     ] = 100
-    dispatcher_max_read_size_bytes: Annotated[int, _Meta(ge=1, description="Bytes read in one pass.")] = 5 * 1024 * 1024
+    dispatcher_max_read_size_bytes: Annotated[
+        int,
+        _Meta(ge=1, description="Bytes read in one pass, one entry at least; all others wait until they are sent."),
+    ] = 1024 * 1024
     dispatcher_max_round_robin_batch_size: Annotated[
         int, _Meta(ge=1, description="Messages given to one Shared consumer before the next has its turn.")
     ] = 20
