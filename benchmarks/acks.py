@@ -18,7 +18,7 @@ from benchmarks.parts import quick_wanted
 from broker_core.base.clock import SystemClock
 from broker_core.base.positions import Position
 from broker_core.base.settings import DEFAULT_SETTINGS
-from broker_core.broker.cursor import Cursor
+from broker_core.broker.cursors.cursor import Cursor
 from broker_core.storage import RealDisk, Store
 from broker_core.storage.cursor_state import encode_state
 

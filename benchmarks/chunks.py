@@ -23,11 +23,11 @@ from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
 from broker_core.client import Client, Message
-from broker_core.client.chunk_receiving import ChunkReceiving
-from broker_core.client.chunk_split import chunk_entries, part_bytes_max
+from broker_core.client.chunks.chunk_receiving import ChunkReceiving
+from broker_core.client.chunks.chunk_split import chunk_entries, part_bytes_max
 from broker_core.client.config import ConsumerConfig
-from broker_core.client.permits import Permits
-from broker_core.client.unpack import unpack
+from broker_core.client.consuming.permits import Permits
+from broker_core.client.consuming.unpack import unpack
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.testing.virtual_timers import VirtualTimers
 from broker_core.wire.heads import MessageHead

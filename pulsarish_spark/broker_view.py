@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from broker_core.base.errors import ConfigError
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.client import Client
-from broker_core.client.index_search import IndexedEntry, IndexSearch
+from broker_core.client.columnar.index_search import IndexedEntry, IndexSearch
 from broker_core.wire.entry import messages_of
 from pulsarish_spark.counting import EntryCounts
 from pulsarish_spark.entries import behind, behind_last, offset_of

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.base.positions import Position
-from broker_core.client.chunk_split import CHUNKED_BYTES_MAX
-from broker_core.client.chunked_entries import ChunkedEntries
-from broker_core.client.unpack import UNCOMPRESSED_BYTES_MAX
+from broker_core.client.chunks.chunk_split import CHUNKED_BYTES_MAX
+from broker_core.client.chunks.chunked_entries import ChunkedEntries
+from broker_core.client.consuming.unpack import UNCOMPRESSED_BYTES_MAX
 from broker_core.wire.batch import ChunkEntryError, decode_in_parts
 from broker_core.wire.entry import EntryRef
 from pulsarish_spark.broker_view import BrokerView

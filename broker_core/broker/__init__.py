@@ -7,7 +7,7 @@ calls are made on one thread.
 
 from broker_core.broker.broker import Broker, TopicsMode
 from broker_core.broker.consumer import Consumer, LastMessage, OnDone
-from broker_core.broker.producer import Producer
+from broker_core.broker.publishing.producer import Producer
 from broker_core.broker.requests import (
     AccessMode,
     AckId,

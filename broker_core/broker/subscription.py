@@ -25,22 +25,22 @@ from broker_core.base.errors import (
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position, positions_of
 from broker_core.base.settings import Settings
-from broker_core.broker.backlog_count import unacked_messages
 from broker_core.broker.consumer import Consumer, EntryAcks, LastMessage, OnDone
-from broker_core.broker.cursor import Cursor
-from broker_core.broker.cursor_journal import CursorJournal
+from broker_core.broker.cursors.backlog_count import unacked_messages
+from broker_core.broker.cursors.cursor import Cursor
+from broker_core.broker.cursors.cursor_journal import CursorJournal
+from broker_core.broker.cursors.seeking import before_position, before_time
 from broker_core.broker.delayed import TopicDelays
-from broker_core.broker.dispatcher import DelayedEntries, DispatchContext, Dispatcher
-from broker_core.broker.dispatchers import make_dispatcher
-from broker_core.broker.expiry import Expiry
-from broker_core.broker.log_reader import LogReader
+from broker_core.broker.dispatch.dispatcher import DelayedEntries, DispatchContext, Dispatcher
+from broker_core.broker.dispatch.dispatchers import make_dispatcher
+from broker_core.broker.dispatch.log_reader import LogReader
+from broker_core.broker.dispatch.passes import Turn
+from broker_core.broker.dispatch.unacked_limits import BrokerUnacked
 from broker_core.broker.membership import check_joinable, deletion_problem
-from broker_core.broker.passes import Turn
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import AckId, AckKind, SubscribeRequest, SubscriptionType
-from broker_core.broker.seeking import before_position, before_time
 from broker_core.broker.sinks import ConsumerSink
-from broker_core.broker.unacked_limits import BrokerUnacked
+from broker_core.broker.upkeep.expiry import Expiry
 from broker_core.storage.ledger import UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
 from broker_core.wire.ack_sets import all_bits, bits_of_words

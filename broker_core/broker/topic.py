@@ -25,32 +25,32 @@ from broker_core.base.errors import (
 from broker_core.base.names import TopicName, check_not_reserved, check_properties, check_subscription_name
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.broker import deduplication_cursor
-from broker_core.broker.age_clock import AgeClock
-from broker_core.broker.backlog_quota import refusal_of_producers
 from broker_core.broker.consumer import Consumer
-from broker_core.broker.cursor import Cursor
-from broker_core.broker.cursor_journal import CursorJournal
-from broker_core.broker.deduplication_cursor import DeduplicationCursor
+from broker_core.broker.cursors.cursor import Cursor
+from broker_core.broker.cursors.cursor_journal import CursorJournal
+from broker_core.broker.cursors.seeking import before_position, before_time
 from broker_core.broker.delayed import TopicDelays
-from broker_core.broker.disk_reserve import DiskReserve
-from broker_core.broker.dispatchers import check_type
+from broker_core.broker.dispatch.dispatchers import check_type
+from broker_core.broker.dispatch.passes import Turn
+from broker_core.broker.dispatch.unacked_limits import BrokerUnacked
 from broker_core.broker.membership import (
     check_room_for_consumer,
     check_room_for_producer,
     check_room_for_subscription,
 )
-from broker_core.broker.passes import Turn
-from broker_core.broker.policies import Quotas
-from broker_core.broker.producer import Producer
-from broker_core.broker.producers import Producers
+from broker_core.broker.policies.policy_values import Quotas
+from broker_core.broker.publishing import deduplication_cursor
+from broker_core.broker.publishing.deduplication_cursor import DeduplicationCursor
+from broker_core.broker.publishing.producer import Producer
+from broker_core.broker.publishing.producers import Producers
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import InitialPosition, ProducerRequest, SubscribeRequest
-from broker_core.broker.seeking import before_position, before_time
 from broker_core.broker.sinks import ConsumerSink, ProducerSink
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.termination import OnTerminated, Termination
-from broker_core.broker.unacked_limits import BrokerUnacked
+from broker_core.broker.upkeep.age_clock import AgeClock
+from broker_core.broker.upkeep.backlog_quota import refusal_of_producers
+from broker_core.broker.upkeep.disk_reserve import DiskReserve
 from broker_core.storage.cursor_state import CursorState
 from broker_core.storage.metadata import INTERNAL_PREFIX, SubscriptionRow
 from broker_core.storage.store import Store

@@ -28,7 +28,7 @@ class ConnectionNews(logging.Handler):
 
     def listen(self) -> None:
         """From now on. Harmless if it was called before, also on another one."""
-        log = logging.getLogger("broker_core.client.attachment")
+        log = logging.getLogger("broker_core.client.connecting.attachment")
         if not any(isinstance(each, ConnectionNews) for each in log.handlers):
             log.addHandler(self)
             log.setLevel(logging.INFO)

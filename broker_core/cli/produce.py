@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from broker_core.base.positions import MessageId
     from broker_core.cli.message_json import Outgoing
     from broker_core.client import Client, Producer
-    from broker_core.client.blocking_handles import Receipt
+    from broker_core.client.blocking.handles import Receipt
     from broker_core.client.config import AccessMode, CompressionName, ProducerOptions
 
 _UNCONFIRMED_MAX: Final = 10_000
@@ -230,7 +230,7 @@ def _lines(messages: tuple[str, ...], files: tuple[str, ...]) -> Iterator[bytes]
 
 def _send_all(producer: Producer, messages: Iterator[Outgoing], output: str) -> int:
     """Send, and print ids as they are confirmed; returns how many."""
-    from broker_core.client.blocking_handles import Receipt
+    from broker_core.client.blocking.handles import Receipt
 
     in_flight: deque[Receipt] = deque()
     sent = 0

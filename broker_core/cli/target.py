@@ -157,7 +157,7 @@ def _checked(url: str) -> str:
     if urlsplit(url.split(",")[0]).scheme not in ("pulsar", "pulsar+ssl"):
         raise ConfigError(f'"{url}" is not a service URL', hint="write pulsar://HOST:PORT")
     if url.startswith("pulsar:"):
-        from broker_core.client.service_url import parse_service_url
+        from broker_core.client.connecting.service_url import parse_service_url
 
         parse_service_url(url)
     return url

@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 from broker_core.base.errors import PulsarishError, TopicNotFoundError, UsageError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, MessageId, Position
+from broker_core.client.columnar.cursor_handle import AsyncCursor
+from broker_core.client.columnar.entry_counting import COUNTS_AT_ONCE, Counted, EntryCount, Span
+from broker_core.client.columnar.entry_reader import BUFFER_BYTES_DEFAULT, AsyncEntryReader
+from broker_core.client.columnar.probes import Bounds, LastEntry, Probes
 from broker_core.client.config import (
     ClientConfig,
     ConsumerConfig,
@@ -23,21 +27,17 @@ from broker_core.client.config import (
     ProducerOptions,
     WriterOptions,
 )
-from broker_core.client.consumer import AsyncConsumer
-from broker_core.client.cursor_handle import AsyncCursor
-from broker_core.client.entry_counting import COUNTS_AT_ONCE, Counted, EntryCount, Span
-from broker_core.client.entry_reader import BUFFER_BYTES_DEFAULT, AsyncEntryReader
-from broker_core.client.network import Closable, Network
-from broker_core.client.probes import Bounds, LastEntry, Probes
-from broker_core.client.producer import AsyncProducer
-from broker_core.client.reader import AsyncReader
-from broker_core.client.retrying import retrying
-from broker_core.client.table_view import AsyncTableView
-from broker_core.client.topics_pattern import TopicsPattern
+from broker_core.client.connecting.network import Closable, Network
+from broker_core.client.connecting.retrying import retrying
+from broker_core.client.consuming.consumer import AsyncConsumer
+from broker_core.client.consuming.reader import AsyncReader
+from broker_core.client.consuming.table_view import AsyncTableView
+from broker_core.client.consuming.topics_pattern import TopicsPattern
+from broker_core.client.producing.producer import AsyncProducer
 from broker_core.wire.entry import EntryRef
 
 if TYPE_CHECKING:
-    from broker_core.client.entry_writer import AsyncEntryWriter
+    from broker_core.client.columnar.entry_writer import AsyncEntryWriter
 
 T = TypeVar("T")
 
@@ -209,7 +209,7 @@ class AsyncClient:
     async def write_rows(self, topic: str, **options: Unpack[WriterOptions]) -> AsyncEntryWriter:
         """A writer of Arrow record batches to ``topic``."""
         # The columnar codec takes half a second to import, and most clients never write rows.
-        from broker_core.client.entry_writer import AsyncEntryWriter
+        from broker_core.client.columnar.entry_writer import AsyncEntryWriter
 
         return self._keep(await AsyncEntryWriter.create(self._network, TopicName.parse(topic), **options))
 

@@ -17,8 +17,8 @@ from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import MessageId, Position
 
 if TYPE_CHECKING:
-    from broker_core.client.batching import OutgoingMessage
-    from broker_core.client.message import Message
+    from broker_core.client.consuming.message import Message
+    from broker_core.client.producing.batching import OutgoingMessage
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from broker_core.base.errors import DiskFailedError, PersistenceServerError, ServerError
 from broker_core.base.names import TopicName
 from broker_core.broker.broker import Broker
-from broker_core.broker.upkeep import OnRecovered
+from broker_core.broker.upkeep.rounds import OnRecovered
 from broker_core.storage.ledger_recovery import TopicRecovery
 
 _log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from broker_core.base.clock import Clock
 from broker_core.base.settings import Settings
 from broker_core.broker.broker import Broker
 from broker_core.broker.consumer import by_subscription, close_together
-from broker_core.broker.topic_watches import TopicWatch
+from broker_core.broker.directory.topic_watches import TopicWatch
 from broker_core.server.consumer_channel import ConsumerChannel
 from broker_core.server.input_budget import InputBudget
 from broker_core.server.link import Link

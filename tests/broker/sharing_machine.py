@@ -12,7 +12,7 @@ from hypothesis.stateful import precondition, rule
 
 from broker_core.base.positions import Position
 from broker_core.broker import Delivery
-from broker_core.broker.dispatch_multiple import MultipleConsumersDispatcher
+from broker_core.broker.dispatch.multiple import MultipleConsumersDispatcher
 from tests.broker.clients import Client
 from tests.broker.machine import PICK, SubscriptionMachine
 from tests.broker.world import TINY

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker_core.base.errors import ProducerBusyError, ProducerFencedError, ServerError, ServiceNotReadyError
-from broker_core.broker import AccessMode, Producer, producers
+from broker_core.broker import AccessMode, Producer
+from broker_core.broker.publishing import producers
 from tests.broker.world import TOPIC, Answers, World, body
 
 SHARED, EXCLUSIVE = AccessMode.SHARED, AccessMode.EXCLUSIVE

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from broker_core.base.positions import Position
-from broker_core.broker.cursor import Cursor
+from broker_core.broker.cursors.cursor import Cursor
 from broker_core.storage import CursorState, Deleted, MarkDelete, Partial
 from broker_core.storage.cursor_state import AlsoAcked, apply_change, decode_change, encode_change
 from broker_core.wire.ack_sets import bits_of_words

@@ -10,8 +10,8 @@ from broker_core.base.errors import NotAllowedError, PersistenceServerError, Ser
 from broker_core.base.names import TopicName
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.broker import AccessMode, Producer, topic_stats
-from broker_core.broker.policies import Policies
-from broker_core.broker.retention import trim
+from broker_core.broker.policies.policy_values import Policies
+from broker_core.broker.upkeep.retention import trim
 from broker_core.testing.sim_disk import Policy, SimDisk
 from broker_core.wire.entry import read_metadata, seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata

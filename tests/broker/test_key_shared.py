@@ -10,9 +10,9 @@ import pytest
 from broker_core.base.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError, ServerError
 from broker_core.base.positions import Position
 from broker_core.broker import Consumer, SubscriptionType, topic_stats
-from broker_core.broker.key_shared.dispatcher import KeySharedDispatcher
-from broker_core.broker.key_shared.hash_ring import HashRing
-from broker_core.broker.key_shared.key_stats import key_stats
+from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
+from broker_core.broker.dispatch.key_shared.hash_ring import HashRing
+from broker_core.broker.dispatch.key_shared.key_stats import key_stats
 from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata

@@ -9,9 +9,9 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.broker import Consumer, SubscribeRequest, SubscriptionType
 from broker_core.broker.consumer import close_together
-from broker_core.broker.key_shared.auto_split import AutoSplitRanges
-from broker_core.broker.key_shared.dispatcher import KeySharedDispatcher
-from broker_core.broker.key_shared.hash_ring import HashRing
+from broker_core.broker.dispatch.key_shared.auto_split import AutoSplitRanges
+from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
+from broker_core.broker.dispatch.key_shared.hash_ring import HashRing
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.world import FAILOVER, SHARED, SMALL, Mailbox, World, ack

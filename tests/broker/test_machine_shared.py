@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from broker_core.broker import Delivery
-from broker_core.broker.dispatch_shared import SharedDispatcher
+from broker_core.broker.dispatch.shared import SharedDispatcher
 from tests.broker.clients import Client
 from tests.broker.machine import PICK
 from tests.broker.sharing_machine import SharingMachine

@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 
 from broker_core.base.errors import NotAllowedError
-from broker_core.broker.name_pattern import ATOMS_MAX, DEPTH_MAX, PATTERN_CHARACTERS_MAX, NamePattern
+from broker_core.broker.directory.name_pattern import ATOMS_MAX, DEPTH_MAX, PATTERN_CHARACTERS_MAX, NamePattern
 
 WORDS = ["".join(letters) for length in range(5) for letters in product("ab.", repeat=length)]
 

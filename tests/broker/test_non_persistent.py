@@ -28,7 +28,7 @@ from broker_core.broker import (
     TopicsMode,
 )
 from broker_core.broker.non_persistent import NonPersistentTopic, non_persistent_topic_stats
-from broker_core.broker.policies import Policies
+from broker_core.broker.policies.policy_values import Policies
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from broker_core.broker.passes import _LATE_MAX, PASSES_A_TURN, Passes, Turn
+from broker_core.broker.dispatch.passes import _LATE_MAX, PASSES_A_TURN, Passes, Turn
 from broker_core.testing.virtual_timers import VirtualTimers
 
 

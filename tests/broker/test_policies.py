@@ -12,8 +12,8 @@ from broker_core.base.errors import ConsumerBusyError, DataFormatError, NotAllow
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.settings import Settings
 from broker_core.base.steps import drained
-from broker_core.broker.namespaces import NamespaceFullError
-from broker_core.broker.policies import (
+from broker_core.broker.directory.namespaces import NamespaceFullError
+from broker_core.broker.policies.policy_values import (
     NO_POLICIES,
     AutoSubscriptionCreation,
     AutoTopicCreation,

@@ -4,7 +4,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.broker.round_robin import RoundRobin
+from broker_core.broker.dispatch.round_robin import RoundRobin
 
 
 def deal(consumers: list[tuple[str, int, int]]) -> str:

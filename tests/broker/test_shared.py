@@ -9,9 +9,9 @@ from broker_core.base.errors import NotAllowedError, ServerError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.broker import SubscriptionType
-from broker_core.broker.dispatch_shared import SharedDispatcher
-from broker_core.broker.passes import PASSES_A_TURN
-from broker_core.broker.policies import Policies
+from broker_core.broker.dispatch.passes import PASSES_A_TURN
+from broker_core.broker.dispatch.shared import SharedDispatcher
+from broker_core.broker.policies.policy_values import Policies
 from tests.broker.world import SHARED, TOPIC, Mailbox, World, ack, ack_batch, ack_through, body
 
 

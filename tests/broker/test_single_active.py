@@ -8,7 +8,7 @@ import pytest
 from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
-from broker_core.broker.passes import PASSES_A_TURN
+from broker_core.broker.dispatch.passes import PASSES_A_TURN
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.world import EXCLUSIVE, FAILOVER, SHARED, World, ack, ack_batch, ack_through, body

@@ -7,9 +7,10 @@ from __future__ import annotations
 import pytest
 
 from broker_core.base.positions import Position
-from broker_core.broker import Consumer, SubscriptionType, dispatch_multiple
-from broker_core.broker.dispatch_multiple import MultipleConsumersDispatcher
-from broker_core.broker.passes import PASSES_A_TURN
+from broker_core.broker import Consumer, SubscriptionType
+from broker_core.broker.dispatch import multiple
+from broker_core.broker.dispatch.multiple import MultipleConsumersDispatcher
+from broker_core.broker.dispatch.passes import PASSES_A_TURN
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.world import SHARED, Mailbox, World, ack
@@ -23,7 +24,7 @@ A_PASS = 10
 @pytest.fixture(autouse=True)
 def few_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that a turn does is less than half of what there is to do."""
-    monkeypatch.setattr(dispatch_multiple, "_TIDIED_A_PASS", A_PASS)
+    monkeypatch.setattr(multiple, "_TIDIED_A_PASS", A_PASS)
     assert A_PASS * (PASSES_A_TURN + 1) < COUNT / 2
 
 

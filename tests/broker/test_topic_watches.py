@@ -10,7 +10,7 @@ import pytest
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.steps import drained
-from broker_core.broker.topic_watches import TopicWatch
+from broker_core.broker.directory.topic_watches import TopicWatch
 from tests.broker.world import World
 
 HOME = NamespaceName.parse("public/default")

@@ -15,13 +15,13 @@ import pytest
 from broker_core.cli.message_json import Outgoing
 from broker_core.cli.produce import _send_all
 from broker_core.client import Client
-from broker_core.client.loop_thread import shared_loop_thread
+from broker_core.client.blocking.loop_thread import shared_loop_thread
 from broker_core.testing.running_broker import RunningBroker
 from tests.cli.conftest import command_line, environment
 from tests.interrupts import interrupted_at
 
 WAIT_S = 120
-SENDING = ("produce.py", "blocking_handles.py", "loop_thread.py", "threading.py", "_base.py")
+SENDING = ("produce.py", "handles.py", "loop_thread.py", "threading.py", "_base.py")
 """Where the command spends its time when it sends and waits."""
 
 

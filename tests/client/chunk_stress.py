@@ -32,7 +32,7 @@ from broker_core.base.names import TopicName
 from broker_core.base.settings import Settings
 from broker_core.client import Client, Consumer
 from broker_core.client.admin import AdminApi
-from broker_core.client.send_lane import BYTES_WITHOUT_RECEIPT_MAX
+from broker_core.client.producing.send_lane import BYTES_WITHOUT_RECEIPT_MAX
 from broker_core.testing.running_broker import RunningBroker
 from tests.client.raw_chunks import RawChunks
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from broker_core.base.errors import ConnectionLostError, ServerError
 from broker_core.base.positions import MessageId, Position
 from broker_core.client import ClientConfig, ConsumerConfig
-from broker_core.client.ack_sender import AckSender, Receipt
-from broker_core.client.attachment import Attachment
-from broker_core.client.connection import Connection
-from broker_core.client.network import Network
+from broker_core.client.acks.ack_sender import AckSender, Receipt
+from broker_core.client.connecting.attachment import Attachment
+from broker_core.client.connecting.connection import Connection
+from broker_core.client.connecting.network import Network
 from broker_core.wire.commands import read_position
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand

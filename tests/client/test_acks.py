@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.base.positions import MessageId, Position
-from broker_core.client.acks import AckCommand, AckGrouping
+from broker_core.client.acks.ack_groups import AckCommand, AckGrouping
 from broker_core.wire.ack_sets import bits_of_words
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core.base.positions import Position
-from broker_core.client.chunk_assembly import DROPPED_MAX, ChunkAssembly, ChunkInfo, Outcome
+from broker_core.client.chunks.chunk_assembly import DROPPED_MAX, ChunkAssembly, ChunkInfo, Outcome
 
 EXPIRE_S = 60.0
 WHEN_MS = 1_000_000

@@ -10,7 +10,7 @@ import pytest
 
 from broker_core.base.errors import RemoteProtocolError
 from broker_core.client import Client
-from broker_core.client.send_lane import BYTES_WITHOUT_RECEIPT_MAX
+from broker_core.client.producing.send_lane import BYTES_WITHOUT_RECEIPT_MAX
 from broker_core.testing.running_broker import RunningBroker
 from tests.client.helpers import WAIT_S, assert_nothing_comes, eventually, is_all_acknowledged
 from tests.client.raw_chunks import RawChunks

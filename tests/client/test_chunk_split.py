@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.base.errors import UsageError
-from broker_core.client.chunk_split import (
+from broker_core.client.chunks.chunk_split import (
     CHUNKED_BYTES_MAX,
     chunk_count,
     chunk_entries,

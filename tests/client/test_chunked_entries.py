@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from broker_core.base.positions import Position
 from broker_core.client import Client
-from broker_core.client.chunk_split import CHUNKED_BYTES_MAX
-from broker_core.client.chunked_entries import LOOK_BACK_ENTRIES, ChunkedEntries
+from broker_core.client.chunks.chunk_split import CHUNKED_BYTES_MAX
+from broker_core.client.chunks.chunked_entries import LOOK_BACK_ENTRIES, ChunkedEntries
 from broker_core.wire.batch import ChunkEntryError, decode_entries
 from broker_core.wire.entry import EntryRef, read_metadata, seal_entry, split_entry
 from broker_core.wire.proto import pulsar_api_pb2 as pb

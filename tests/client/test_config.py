@@ -16,7 +16,7 @@ from broker_core.client.config import (
     ProducerConfig,
     ProducerOptions,
 )
-from broker_core.client.dead_letter_policy import DeadLetterPolicy
+from broker_core.client.letters.dead_letter_policy import DeadLetterPolicy
 
 
 @pytest.mark.parametrize(("config", "options"), [(ProducerConfig, ProducerOptions), (ConsumerConfig, ConsumerOptions)])

@@ -18,7 +18,8 @@ from broker_core.base.errors import (
     TopicTerminatedError,
 )
 from broker_core.base.positions import Position
-from broker_core.client import AsyncClient, ClientConfig, connection
+from broker_core.client import AsyncClient, ClientConfig
+from broker_core.client.connecting import connection
 from broker_core.testing.held_port import HeldPort
 from broker_core.wire.commands import close_consumer, error, ping, success
 from broker_core.wire.frames import encode_command
@@ -279,7 +280,7 @@ def test_closing_the_client_closes_everything() -> None:
 
 
 def _outgoing(value: str) -> tuple[Any, None]:
-    from broker_core.client.batching import outgoing
+    from broker_core.client.producing.batching import outgoing
 
     return outgoing(value), None
 

@@ -10,7 +10,7 @@ import pytest
 
 from broker_core.base.errors import ServerError
 from broker_core.client import AsyncClient
-from broker_core.client.network import Closable
+from broker_core.client.connecting.network import Closable
 from broker_core.wire import commands
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.helpers import WAIT_S

@@ -18,8 +18,8 @@ from broker_core.base.errors import (
 from broker_core.base.hashing import partition_of_key
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client, EntryReader, Span
-from broker_core.client.entry_counting import EntryCount
-from broker_core.client.entry_reader import EARLY_PERMITS
+from broker_core.client.columnar.entry_counting import EntryCount
+from broker_core.client.columnar.entry_reader import EARLY_PERMITS
 from broker_core.wire.batch import decode_entries
 from broker_core.wire.entry import EntryRef
 from tests.client.conftest import Service

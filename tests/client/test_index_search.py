@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.base.positions import Position
-from broker_core.client.index_search import IndexedEntry, IndexSearch
+from broker_core.client.columnar.index_search import IndexedEntry, IndexSearch
 
 
 def log_of(ledgers: list[list[int]]) -> list[IndexedEntry]:

@@ -5,8 +5,9 @@ import pytest
 
 from broker_core.base.errors import ServiceNotReadyError
 from broker_core.base.positions import Position
-from broker_core.client import AsyncClient, pool
-from broker_core.client.entry_reader import SHORT_BYTES_MAX
+from broker_core.client import AsyncClient
+from broker_core.client.columnar.entry_reader import SHORT_BYTES_MAX
+from broker_core.client.connecting import pool
 from broker_core.wire.commands import error
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.scenes import run, subscribes

@@ -16,8 +16,8 @@ import pytest
 from broker_core.base.errors import AlreadyClosedError, PulsarishError, UsageError
 from broker_core.base.positions import MessageId
 from broker_core.client import Client, Consumer, Producer
-from broker_core.client.blocking_handles import Handle
-from broker_core.client.loop_thread import CALLS_AT_ONCE_MAX, Latch, LoopThread, shared_loop_thread
+from broker_core.client.blocking.handles import Handle
+from broker_core.client.blocking.loop_thread import CALLS_AT_ONCE_MAX, Latch, LoopThread, shared_loop_thread
 from broker_core.testing.running_broker import RunningBroker
 from tests.client.helpers import WAIT_S, eventually, numbered, send, take, values
 from tests.interrupts import interrupted_at
@@ -129,7 +129,7 @@ def test_an_interrupt_ends_a_wait() -> None:
     program = """
 import asyncio
 import signal
-from broker_core.client.loop_thread import shared_loop_thread
+from broker_core.client.blocking.loop_thread import shared_loop_thread
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a worker of the test runner hands down that it is ignored
 async def wait():
     print("waiting", flush=True)
@@ -321,7 +321,7 @@ def test_programs_end_without_closing(broker: RunningBroker, tmp_path: Path) -> 
     """The interpreter's end is not held up by open clients, and nothing is printed."""
     program = f"""
 from broker_core.client import Client, Consumer, Producer
-from broker_core.client.blocking_handles import Handle
+from broker_core.client.blocking.handles import Handle
 client = Client({broker.service_url!r})
 producer = client.create_producer("end")
 consumer = client.subscribe("end", "s")

@@ -13,7 +13,7 @@ from broker_core.base.errors import AlreadyClosedError, ConsumerBusyError, Metad
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
 from broker_core.client import Client, Consumer, DeadLetterPolicy
-from broker_core.client.topics_pattern import TopicsPattern
+from broker_core.client.consuming.topics_pattern import TopicsPattern
 from tests.client.conftest import Service, admin_path
 from tests.client.helpers import assert_nothing_comes, eventually, numbered, send, take, values
 

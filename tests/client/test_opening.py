@@ -9,10 +9,11 @@ import pytest
 
 from broker_core.base.errors import ConsumerBusyError, NotAllowedError
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, Position
-from broker_core.client import AsyncClient, opening
-from broker_core.client.consumer import AsyncConsumer
-from broker_core.client.opening import open_all
-from broker_core.client.producer import AsyncProducer
+from broker_core.client import AsyncClient
+from broker_core.client.connecting import opening
+from broker_core.client.connecting.opening import open_all
+from broker_core.client.consuming.consumer import AsyncConsumer
+from broker_core.client.producing.producer import AsyncProducer
 from broker_core.wire.commands import close_consumer, close_producer, error, success
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.scenes import run, subscribes

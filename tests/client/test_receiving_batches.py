@@ -8,8 +8,8 @@ import pytest
 from broker_core.base.errors import OperationTimeoutError
 from broker_core.base.positions import MESSAGE_ID_LATEST
 from broker_core.client import AsyncClient, Consumer
-from broker_core.client.consumer import AsyncConsumer
-from broker_core.client.loop_thread import shared_loop_thread
+from broker_core.client.blocking.loop_thread import shared_loop_thread
+from broker_core.client.consuming.consumer import AsyncConsumer
 from tests.client.helpers import WAIT_S
 from tests.client.scenes import flows, run
 from tests.client.scripted_broker import ScriptedBroker, plain_entry

@@ -15,7 +15,7 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import POSITION_EARLIEST, MessageId, Position
 from broker_core.client import Client
 from broker_core.client.admin import AdminApi
-from broker_core.client.probes import Probe
+from broker_core.client.columnar.probes import Probe
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.wire.batch import decode_entries
 from tests.client.helpers import WAIT_S, assert_nothing_comes, numbered, send, take, values

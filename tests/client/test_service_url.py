@@ -7,7 +7,7 @@ import pytest
 
 from broker_core.base.errors import ConfigError, RemoteProtocolError
 from broker_core.client import Client
-from broker_core.client.service_url import BrokerAddress, parse_service_url
+from broker_core.client.connecting.service_url import BrokerAddress, parse_service_url
 from tests.client.conftest import Service
 
 

@@ -16,7 +16,7 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
 from broker_core.broker import AckId, AckKind
-from broker_core.broker.policies import Policies
+from broker_core.broker.policies.policy_values import Policies
 from broker_core.storage import CursorState, Metadata, TopicLog, UnreadableEntryError
 from broker_core.testing.sim_disk import POLICIES, SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers

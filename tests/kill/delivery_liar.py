@@ -8,16 +8,17 @@ from typing import Any
 
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
-from broker_core.broker.deduplication import DUPLICATE, NEW, Deduplication
 from broker_core.broker.delayed.tracker import DueRule
-from broker_core.broker.key_shared import dispatcher
-from broker_core.broker.key_shared.dispatcher import KeySharedDispatcher
-from broker_core.client import Message, chunk_split
-from broker_core.client.batching import MessageFields
-from broker_core.client.consumer_letters import ConsumerLetters, Letter
-from broker_core.client.dead_letters import DeadLetters
-from broker_core.client.letter_box import LetterBox
-from broker_core.client.letters import RECONSUMETIMES, dead_letter
+from broker_core.broker.dispatch.key_shared import dispatcher
+from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
+from broker_core.broker.publishing.deduplication import DUPLICATE, NEW, Deduplication
+from broker_core.client import Message
+from broker_core.client.chunks import chunk_split
+from broker_core.client.letters.consumer_letters import ConsumerLetters, Letter
+from broker_core.client.letters.dead_letters import DeadLetters
+from broker_core.client.letters.letter_box import LetterBox
+from broker_core.client.letters.letter_copies import RECONSUMETIMES, dead_letter
+from broker_core.client.producing.batching import MessageFields
 
 _EARLY_MS = 60_000
 _HEAD_BYTES = 32

@@ -12,7 +12,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from broker_core.broker.policies import AutoTopicCreation, DelayedDelivery, Retention
+from broker_core.broker.policies.policy_values import AutoTopicCreation, DelayedDelivery, Retention
 from broker_core.server.admin.policies import POLICIES, PolicyPath
 from tests.server.oracle import Ask, Both, answer_to, compare
 

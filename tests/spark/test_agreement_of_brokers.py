@@ -15,9 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from broker_core.base.positions import Position
-from broker_core.client import Client, durable_subscribing
-from broker_core.client.connection import Connection, ConsumerPort
-from broker_core.client.subscribing import Subscribing, register
+from broker_core.client import Client
+from broker_core.client.columnar import durable_subscribing
+from broker_core.client.connecting.connection import Connection, ConsumerPort
+from broker_core.client.connecting.subscribing import Subscribing, register
 from pulsarish_spark.batch_reader import plan_batch
 from pulsarish_spark.loss import DataLossError
 from pulsarish_spark.options import Side, read_options

@@ -14,10 +14,10 @@ from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.names import TopicName
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer
-from broker_core.broker.failover import chooser
-from broker_core.broker.key_shared.selectors import make_selector
+from broker_core.broker.dispatch.failover import chooser
+from broker_core.broker.dispatch.key_shared.selectors import make_selector
+from broker_core.broker.dispatch.round_robin import RoundRobin
 from broker_core.broker.requests import SubscribeRequest, SubscriptionType
-from broker_core.broker.round_robin import RoundRobin
 from broker_core.wire.entry_peek import sticky_key
 
 KEYLESS = b"NONE_KEY"

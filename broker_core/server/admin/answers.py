@@ -21,7 +21,7 @@ from broker_core.base.errors import (
     TopicNotFoundError,
     UsageError,
 )
-from broker_core.broker.namespaces import NamespaceFullError
+from broker_core.broker.directory.namespaces import NamespaceFullError
 
 _STATUS_OF_ERROR: Final[tuple[tuple[type[PulsarishError], int], ...]] = (
     (InvalidTopicNameError, 412),

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from broker_core.base.errors import SubscriptionNotFoundError
 from broker_core.base.positions import Position
-from broker_core.broker.backlog_count import unacked_entries, unacked_messages
+from broker_core.broker.cursors.backlog_count import unacked_entries, unacked_messages
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.topic import Topic
 from broker_core.server.admin.answers import BadRequestError, json_answer

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.settings import Settings
-from broker_core.broker.dynamic_settings import DYNAMIC
+from broker_core.broker.policies.dynamic_settings import DYNAMIC
 from broker_core.server.admin.answers import RefusedError, json_answer
 from broker_core.server.admin.requests import broker_of, part
 

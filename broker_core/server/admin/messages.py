@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from broker_core.base.errors import PulsarishError, SubscriptionNotFoundError
 from broker_core.base.positions import Position
-from broker_core.broker.seeking import Places, before_time, nth_unacked
+from broker_core.broker.cursors.seeking import Places, before_time, nth_unacked
 from broker_core.broker.stats import iso_time
 from broker_core.broker.topic import Topic
 from broker_core.server.admin.answers import BadRequestError, MissingError, RefusedError, json_answer

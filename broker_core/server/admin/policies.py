@@ -23,7 +23,7 @@ from starlette.routing import Route
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import TopicName
 from broker_core.base.settings import Settings, SubscriptionTypeName
-from broker_core.broker.policies import (
+from broker_core.broker.policies.policy_values import (
     COUNT_MAX,
     NO_POLICIES,
     AutoSubscriptionCreation,

@@ -18,8 +18,8 @@ from starlette.routing import Route
 
 from broker_core.base.errors import NotAllowedError, SubscriptionNotFoundError, TopicNotFoundError
 from broker_core.base.positions import POSITION_LATEST, Position
+from broker_core.broker.cursors.seeking import nth_unacked
 from broker_core.broker.requests import InitialPosition
-from broker_core.broker.seeking import nth_unacked
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.topic import Topic
 from broker_core.server.admin.answers import (

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from broker_core.base.errors import NotAllowedError
 from broker_core.broker.broker import TopicsMode
-from broker_core.broker.policies import NO_POLICIES
+from broker_core.broker.policies.policy_values import NO_POLICIES
 from broker_core.server.admin.answers import (
     BadRequestError,
     ConflictError,

@@ -16,11 +16,11 @@ from broker_core.base.errors import NotAllowedError, ServerError, TopicNotFoundE
 from broker_core.base.names import PARTITION_MARK
 from broker_core.base.positions import Position
 from broker_core.broker.broker import TopicsMode
-from broker_core.broker.namespaces import NamespaceFullError
+from broker_core.broker.directory.namespaces import NamespaceFullError
 from broker_core.broker.non_persistent.stats import non_persistent_topic_stats
-from broker_core.broker.retention import trim
 from broker_core.broker.stats import TopicStats, topic_stats_in_steps, unused_topic_stats, with_earliest_times
 from broker_core.broker.topic import Topic
+from broker_core.broker.upkeep.retention import trim
 from broker_core.server.admin.absent_features import OF_TOPICS
 from broker_core.server.admin.answers import (
     BadRequestError,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import NamespaceName
-from broker_core.broker.topic_watches import TopicWatch
+from broker_core.broker.directory.topic_watches import TopicWatch
 from broker_core.server.session import Session
 from broker_core.wire import commands
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand

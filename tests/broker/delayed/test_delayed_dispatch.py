@@ -14,7 +14,7 @@ from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.positions import Position
 from broker_core.broker import AccessMode, SubscriptionType
 from broker_core.broker.delayed import tracker
-from broker_core.broker.policies import DelayedDelivery, Policies
+from broker_core.broker.policies.policy_values import DelayedDelivery, Policies
 from broker_core.broker.stats import subscription_stats
 from broker_core.storage.check import verify_directory
 from tests.broker.delayed.entries import delayed_body, publish_delayed

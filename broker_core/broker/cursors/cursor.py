@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Cursor``: what one subscription has acknowledged. Pure algorithm; storing the changes is ``cursor_journal``'s.
+
+State: everything up to ``mark_delete`` is acknowledged, further entries one by one (``deleted``), and of some batches
+single messages (``partial``: position -> bits that are still unacknowledged).
+
+Invariants (semantics I3.1, I3.2): ``mark_delete`` goes back only by ``reset``; the next existing entry after it is not
+acknowledged; all of ``deleted`` and ``partial`` lies after it; no entry is in both; a cleared bit stays cleared.
+The caller checks that positions exist in the log before it acknowledges them.
+
+Transactions: what a transaction acknowledges comes here when it commits. Until then its pending-ack store keeps it as a
+CursorState of its own (acks of the same entries by others conflict with it; an abort drops it). On commit all of it is
+acknowledged in one turn, which the journal writes as one record, so that a crash finds all of it or nothing.
+
+An ack costs the same however many holes there are: only the ack of the very next entry can move ``mark_delete``, and
+then whole runs are skipped at a time. Source: Pulsar docs, "Acknowledgement"; PIP-54 (batch index); semantics 3.4, 3.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from pyroaring import BitMap
+
+from broker_core.base.invariants import invariant
+from broker_core.base.positions import Position, positions_of
+from broker_core.broker.positions.position_set import PositionSet
+from broker_core.storage.cursor_state import AlsoAcked, CursorChange, CursorState, Deleted, MarkDelete, Partial
+from broker_core.wire.ack_sets import words_of_bits
+
+
+class LogGeometry(Protocol):
+    """Which entries exist. Positions are durable entries, or stand between them."""
+
+    @property
+    def last_confirmed(self) -> Position: ...
+
+    def next_valid(self, position: Position) -> Position:
+        """The first entry after ``position``, or where the next one would go."""
+        ...
+
+    def previous(self, position: Position) -> Position:
+        """The last entry before ``position``, or a place before the first entry."""
+        ...
+
+    def count_entries(self, lower_exclusive: Position, upper_inclusive: Position) -> int: ...
+
+
+class Cursor:
+    """The acknowledgements of one subscription over one log."""
+
+    __slots__ = ("_fresh", "_fresh_partial", "_log", "_recorded", "_stored", "deleted", "mark_delete", "partial")
+
+    def __init__(self, log: LogGeometry, mark_delete: Position, *, stored: bool = True) -> None:
+        """``stored``: somebody calls ``drain_change``; without it no changes are collected."""
+        self._log = log
+        self.mark_delete = mark_delete
+        self.deleted = PositionSet()
+        self.partial: dict[Position, int] = {}
+        self._stored = stored
+        self._recorded = mark_delete
+        self._fresh = PositionSet()
+        self._fresh_partial: set[Position] = set()
+
+    def restore(self, deleted: Mapping[int, BitMap], partial: Mapping[Position, int], last: Position) -> None:
+        """Take over what was recovered beside ``mark_delete``, up to ``last``; nothing of it counts as a change."""
+        self.deleted.replace(deleted)
+        self.deleted.discard_through(self.mark_delete)
+        self.deleted.discard_after(last)
+        self.partial = {
+            p: bits for p, bits in partial.items() if self.mark_delete < p <= last and p not in self.deleted
+        }
+        self.settle()
+
+    # -- questions
+
+    def untouched_from(self, position: Position) -> bool:
+        """Whether it is certain that nothing at or after ``position`` is acknowledged: the usual case of a new read."""
+        if position <= self.mark_delete or self.partial:
+            return False
+        last = self.deleted.last()
+        return last is None or last < position
+
+    def is_acked(self, position: Position) -> bool:
+        return position <= self.mark_delete or position in self.deleted
+
+    def first_unacked(self) -> Position:
+        """Where reading begins: the first entry after ``mark_delete``."""
+        return self._log.next_valid(self.mark_delete)
+
+    def skip_acked(self, position: Position) -> Position:
+        """The first place at or after ``position`` that is not acknowledged."""
+        if position <= self.mark_delete:
+            position = self.first_unacked()
+        while (end := self.deleted.run_end(position)) is not None:
+            position = self._log.next_valid(end)
+        return position
+
+    def backlog_entries(self) -> int:
+        """Stored entries that are not acknowledged (semantics 3.6.8)."""
+        return self._log.count_entries(self.mark_delete, self._log.last_confirmed) - len(self.deleted)
+
+    def deleted_runs(self) -> int:
+        """How many separate runs of entries after ``mark_delete`` are acknowledged."""
+        return self.deleted.runs_count()
+
+    # -- acknowledgements; call ``settle`` after the last one of a request
+
+    def ack(self, position: Position) -> bool:
+        """Acknowledge one entry; false if it was acknowledged before."""
+        mark_delete = self.mark_delete
+        if position <= mark_delete or position in self.deleted:
+            return False
+        if self.partial:
+            self.partial.pop(position, None)
+        if position[1] == mark_delete[1] + 1 and position[0] == mark_delete[0]:
+            self.mark_delete = position
+        else:
+            self.deleted.add(position)
+            if self._stored:
+                self._fresh.add(position)
+        return True
+
+    def ack_entries(self, ledger: int, entries: Sequence[int]) -> None:
+        """``ack`` of many entries of one ledger."""
+        if self.partial or (ledger, min(entries)) <= self.mark_delete:
+            for position in positions_of(ledger, entries):
+                self.ack(position)
+        elif self.deleted.add_all(ledger, entries) and self._stored:
+            self._fresh.add_all(ledger, entries)
+
+    def ack_partial(self, position: Position, unacked_bits: int) -> int:
+        """Acknowledge the messages of one batch whose bit is 0; returns the bits still open, 0 = the whole entry."""
+        if self.is_acked(position):
+            return 0
+        left = self.partial.get(position, unacked_bits) & unacked_bits
+        if not left:
+            self.ack(position)
+        else:
+            self.partial[position] = left
+            if self._stored:
+                self._fresh_partial.add(position)
+        return left
+
+    def ack_through(self, position: Position) -> bool:
+        """Acknowledge everything up to and including ``position``; false if that is nothing new."""
+        if position <= self.mark_delete:
+            return False
+        self.mark_delete = position
+        self.deleted.discard_through(position)
+        self._drop_partials()
+        return True
+
+    def settle(self) -> None:
+        """Move ``mark_delete`` over all that is acknowledged without a gap."""
+        if not self.deleted:
+            return
+        mark_delete = self.mark_delete
+        while (end := self.deleted.run_end(self._log.next_valid(mark_delete))) is not None:
+            mark_delete = end
+        if mark_delete != self.mark_delete:
+            self.mark_delete = mark_delete
+            self.deleted.discard_through(mark_delete)
+        invariant(not self.partial or mark_delete not in self.partial, "%s is acknowledged twice over", mark_delete)
+
+    def reset(self, mark_delete: Position, partial: Mapping[Position, int] | None = None) -> None:
+        """Forget all acknowledgements and stand right after ``mark_delete``: the only way back."""
+        self.mark_delete = self._recorded = mark_delete
+        self.deleted.clear()
+        self.partial = dict(partial or {})
+        self._fresh.clear()
+        self._fresh_partial.clear()
+
+    # -- for storing
+
+    def drain_change(self) -> CursorChange | None:
+        """The net change since the last call, as one record however many acks it was; None if there is none.
+
+        Applying it twice does no harm.
+        """
+        mark_delete, before = self.mark_delete, self._recorded
+        self._recorded = mark_delete
+        deleted = self._drain_fresh() if self._fresh else {}
+        partial = self._drain_fresh_partial() if self._fresh_partial else {}
+        if not deleted and not partial:
+            return MarkDelete(mark_delete) if mark_delete != before else None
+        if mark_delete == before and len(deleted) + len(partial) == 1:
+            for position, words in partial.items():
+                return Partial(position, words)
+            for ledger, entries in deleted.items():
+                first, last = entries.min(), entries.max()
+                if last - first + 1 == len(entries):
+                    return Deleted(ledger, first, last)
+        return AlsoAcked(CursorState(mark_delete, deleted, partial))
+
+    def _drain_fresh(self) -> dict[int, BitMap]:
+        fresh, self._fresh = self._fresh, PositionSet()
+        fresh.discard_through(self.mark_delete)
+        return fresh.bitmaps()
+
+    def _drain_fresh_partial(self) -> dict[Position, tuple[int, ...]]:
+        open_bits = {position: self.partial.get(position) for position in self._fresh_partial}
+        self._fresh_partial.clear()
+        return {position: words_of_bits(bits) for position, bits in open_bits.items() if bits}
+
+    def state(self) -> CursorState:
+        """A copy of everything, for a snapshot."""
+        words = {position: words_of_bits(bits) for position, bits in self.partial.items()}
+        return CursorState(self.mark_delete, self.deleted.bitmaps(), words)
+
+    def _drop_partials(self) -> None:
+        if self.partial:
+            for position in [p for p in self.partial if p <= self.mark_delete]:
+                del self.partial[position]

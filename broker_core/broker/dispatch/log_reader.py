@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``LogReader``: how a subscription reads the log, and what happens at an entry that is damaged.
+
+A damaged entry is never delivered. By default the subscription stops in front of it, says so in the log and in its
+statistics, and tries again when its first consumer comes or after a seek; somebody has to decide. Who has done all in
+front of it is sent away, and refused with its name. To acknowledge it is to leave it behind. With
+``autoSkipNonRecoverableData`` it is acknowledged for this subscription, counted, and reading goes on.
+
+An entry that the disk refuses to read may be whole: it is never skipped, and is tried again every ``TRY_AGAIN_S``. What
+must keep its order waits behind it until then (``read_set``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from broker_core.base.clock import TimerHandle, Timers
+from broker_core.base.positions import Position
+from broker_core.broker.positions.position_set import PositionSet, Run
+from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
+from broker_core.storage.topic_log import TopicLog
+
+logger = logging.getLogger(__name__)
+
+TRY_AGAIN_S: Final = 15.0
+"""As long as Pulsar waits after a read that failed (``dispatcherReadFailureBackoffInitialTimeInMs``)."""
+
+_GAP_ENTRIES = 8
+"""Unwanted entries that are read along rather than begin another read; from the cache they cost a fifth of one."""
+
+_SPAN_ENTRIES = 4
+"""Entries read in one go, for each wanted one."""
+
+
+class LogReader:
+    """Reads for one subscription. ``stopped_at``: the entry in front of which it waits, if any."""
+
+    __slots__ = (
+        "_again", "_log", "_name", "_refused", "_skip", "_stopped", "_timer", "_timers", "_withheld", "damaged_entries",
+        "stopped_at",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        log: TopicLog,
+        name: str,
+        skip: Callable[[Position, Position], None] | None,
+        timers: Timers,
+        again: Callable[[Sequence[Position]], None],
+        stopped: Callable[[], None],
+    ) -> None:
+        """``skip`` acknowledges the first and last of some neighbours, and those between; None: stop in front of
+        damage. ``again`` is called when reading is worth another try, with what ``read_set`` has called missing;
+        ``stopped`` in the turn after it has stopped in front of damage."""
+        self._log = log
+        self._name = name
+        self._skip = skip
+        self._timers = timers
+        self._again = again
+        self._stopped = stopped
+        self._timer: TimerHandle | None = None
+        self._withheld: list[Position] = []
+        self._refused: set[Position] = set()
+        self.damaged_entries = 0
+        self.stopped_at: Position | None = None
+
+    def close(self) -> None:
+        """Try nothing again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def read(self, start: Position, entries_max: int, bytes_max: int) -> list[StoredEntry]:
+        """Entries from ``start`` on, at least one if there is any that can be read."""
+        while self.stopped_at is None:
+            try:
+                return self._log.read(start, entries_max, bytes_max)
+            except UnreadableEntryError as error:
+                start = self._damaged(error)
+        return []
+
+    def has_more(self, position: Position) -> bool:
+        """Whether there may be an entry at or after ``position``; saves a read that finds nothing."""
+        return position <= self._log.last_confirmed
+
+    def refuses(self, position: Position) -> bool:
+        """Whether ``read_set`` stops in front of it: the disk has refused it, and is not asked again yet."""
+        return position in self._refused
+
+    def read_set(
+        self, wanted: PositionSet, entries_max: int, bytes_max: int, *, in_order: bool = False
+    ) -> tuple[list[StoredEntry], list[Position]]:
+        """The lowest entries of ``wanted``, and those found on the way that cannot be read any more.
+
+        Wanted entries that lie close together are read in one go with what is between them. What the disk refuses is
+        missing, and ``again`` will tell of it; ``in_order``: it stays, and nothing behind it is read before.
+        """
+        found: list[StoredEntry] = []
+        missing: list[Position] = []
+        for span in _spans(wanted, entries_max * _SPAN_ENTRIES):
+            entry = span.first
+            while entry <= span.last:
+                room = entries_max - len(found)
+                if room <= 0 or bytes_max <= 0:
+                    return found[:entries_max], missing
+                start = Position(span.ledger, entry)
+                if start not in wanted:
+                    entry += 1  # behind something unreadable; what nobody wants is not looked at
+                    continue
+                if in_order and start in self._refused:
+                    return found[:entries_max], missing
+                run_end = wanted.run_end(start)
+                if run_end is None or run_end.entry - entry + 1 < room:
+                    room *= _SPAN_ENTRIES
+                got = self._read_run(start, min(span.last - entry + 1, room), bytes_max, in_order=in_order)
+                if not got and in_order and start in self._refused:
+                    return found[:entries_max], missing
+                if not got:
+                    missing.append(start)
+                    entry += 1
+                    continue
+                picked = [each for each in got if each.position in wanted]
+                found += picked
+                bytes_max -= sum([len(each.body) for each in picked])
+                entry = got[-1].position.entry + 1
+        return found[:entries_max], missing
+
+    def begin_anew(self) -> None:
+        """All that is not acknowledged is read again, by another dispatcher."""
+        self._withheld.clear()
+        self._refused.clear()
+        self.retry_damaged()
+
+    def retry_damaged(self) -> None:
+        """Try again to read what was damaged."""
+        self.stopped_at = None
+
+    def _read_run(self, start: Position, entries_max: int, bytes_max: int, *, in_order: bool) -> list[StoredEntry]:
+        """Entries from exactly ``start`` on without a gap; none if ``start`` is gone, damaged or refused."""
+        try:
+            got = self._log.read(start, entries_max, bytes_max)
+        except UnreadableEntryError as error:
+            if error.refused and in_order and error.position == start:
+                self._refused.add(start)
+                self._refuse(error)
+            else:
+                self._damaged(error, stop=False)
+            return []
+        expected = start.entry
+        for count, each in enumerate(got):
+            if each.position != (start.ledger, expected):
+                return got[:count]
+            expected += 1
+        return got
+
+    def _damaged(self, error: UnreadableEntryError, *, stop: bool = True) -> Position:
+        """Book a damaged entry, and those lost with it; returns where to go on.
+
+        ``stop``: not one that was read before. It holds up nothing behind it, which is looked at by itself.
+        """
+        position = error.position
+        if error.refused:
+            self._try_later(error, stop=stop)
+        elif self._skip is not None:
+            through = error.through if stop else position
+            self.damaged_entries += through.entry - position.entry + 1
+            logger.error("damaged entry skipped subscription=%s position=%s error=%s", self._name, position, error)
+            self._skip(position, through)
+            return self._log.next_valid(through)
+        else:
+            self._stop(error, stop=stop)
+        return self._log.next_valid(position)
+
+    def _stop(self, error: UnreadableEntryError, *, stop: bool) -> None:
+        position = error.position
+        self.damaged_entries += 1
+        if not stop:
+            logger.error("damaged entry not sent again subscription=%s position=%s", self._name, position)
+        else:
+            logger.error("stopped at damaged entry subscription=%s position=%s error=%s", self._name, position, error)
+            self.stopped_at = position
+            self._timers.call_later(0, self._stopped)
+
+    def _try_later(self, error: UnreadableEntryError, *, stop: bool) -> None:
+        if stop:
+            self.stopped_at = error.position
+        else:
+            self._withheld.append(error.position)
+        self._refuse(error)
+
+    def _refuse(self, error: UnreadableEntryError) -> None:
+        """Book what the disk refused, and see to it that it is asked again."""
+        self.damaged_entries += 1
+        logger.error("read refused subscription=%s position=%s error=%s", self._name, error.position, error)
+        if self._timer is None:
+            self._timer = self._timers.call_later(TRY_AGAIN_S, self._try_again)
+
+    def _try_again(self) -> None:
+        self._timer = None
+        withheld, self._withheld = self._withheld, []
+        self._refused.clear()
+        self.retry_damaged()
+        self._again(withheld)
+
+
+def _spans(wanted: PositionSet, entries_max: int) -> Iterator[Run]:
+    """The runs of ``wanted`` in order, neighbours joined to about ``entries_max`` entries."""
+    span: Run | None = None
+    for run in wanted.runs():
+        if span is None:
+            span = run
+        elif (
+            run.ledger == span.ledger and run.first - span.last <= _GAP_ENTRIES and span.last - span.first < entries_max
+        ):
+            span = Run(span.ledger, span.first, run.last)
+        else:
+            yield span
+            span = run
+    if span is not None:
+        yield span

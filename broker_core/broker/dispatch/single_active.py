@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dispatch of Exclusive and Failover subscriptions: one consumer is active and gets everything in order.
+
+Entries go out in strict order of position. Sending again always means going back to the first unacknowledged entry, be
+it on request or because another consumer became the active one; so nothing has to be remembered for each entry.
+Source: Pulsar docs, "Subscription types"; semantics 2.2, 2.3.4, 2.3.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from broker_core.base.clock import TimerHandle
+from broker_core.base.errors import ConsumerBusyError
+from broker_core.base.positions import Position
+from broker_core.base.settings import Settings
+from broker_core.broker.consumer import Consumer, EntryAcks
+from broker_core.broker.dispatch.dispatcher import DelayedEntries, DispatchContext
+from broker_core.broker.dispatch.failover import chooser
+from broker_core.broker.dispatch.key_shared.selectors import wanted_ranges
+from broker_core.broker.dispatch.key_shared.sticky_ranges import StickyRanges
+from broker_core.broker.dispatch.passes import Passes
+from broker_core.broker.requests import SubscriptionType
+from broker_core.broker.sinks import Delivery
+from broker_core.storage.ledger import StoredEntry
+from broker_core.wire.ack_sets import words_of_bits
+from broker_core.wire.entry_peek import sticky_key
+
+_new_tuple = tuple.__new__
+
+
+class SingleActiveDispatcher:
+    """Serves the active consumer of one Exclusive or Failover subscription."""
+
+    unacked_messages = 0
+    replay_entries = 0
+    blocked = False
+
+    def __init__(self, kind: SubscriptionType, context: DispatchContext) -> None:
+        settings = context.settings
+        self.kind = kind
+        self.active: Consumer | None = None
+        self.consumers: list[Consumer] = []
+        self.read_position = context.cursor.first_unacked()
+        self._context = context
+        self._cursor = context.cursor
+        self._reader = context.reader
+        self._choose: Callable[[Sequence[Consumer]], Consumer] = chooser(
+            str(context.topic),
+            context.topic.partition_index,
+            ring=settings.failover_non_partitioned == "hash_ring",
+        )
+        self._filter: StickyRanges[Consumer] | None = None
+        self._takeover_delay_s = settings.active_consumer_failover_delay_time_millis / 1000
+        self._takeover: TimerHandle | None = None
+        self._average_messages = 1.0
+        self._passes = Passes(context.turn, self._pass)
+
+    # -- consumers
+
+    def add(self, consumer: Consumer) -> None:
+        if self.kind is SubscriptionType.EXCLUSIVE and self.consumers:
+            raise ConsumerBusyError(
+                f"subscription {self._context.subscription!r} of {self._context.topic} is exclusive and has a consumer",
+                hint="close that consumer, or subscribe with another name or type",
+            )
+        if self.kind is SubscriptionType.EXCLUSIVE and consumer.request.key_shared.ranges:
+            self._filter = StickyRanges(wanted_ranges)
+            self._filter.add(consumer)
+        self.consumers.append(consumer)
+        self._elect()
+
+    def remove(self, leavers: Sequence[Consumer]) -> None:
+        gone = set(leavers)
+        self.consumers = [consumer for consumer in self.consumers if consumer not in gone]
+        self._elect()
+
+    def close(self) -> None:
+        self._passes.stop()
+        self._cancel_takeover()
+
+    def _elect(self) -> None:
+        """Choose the active consumer anew, tell everybody, and hand over if it is another one."""
+        former, chosen = self.active, self._choose(self.consumers)
+        self.active = chosen
+        if self.kind is SubscriptionType.FAILOVER:
+            for consumer in self.consumers:
+                consumer.tell_active(active=consumer is chosen)
+        if chosen is not former:
+            self._hand_over(pause_s=self._takeover_delay_s if former is not None else 0)
+
+    def _hand_over(self, pause_s: float) -> None:
+        """The former consumer may still be busy with what it has, so its successor waits (semantics 2.3.4.1).
+
+        A second change in the meantime does not prolong the pause: who was not served has nothing to finish.
+        """
+        self._passes.stop()
+        if pause_s <= 0:
+            self._take_over()
+        elif self._takeover is None:
+            self._takeover = self._context.timers.call_later(pause_s, self._take_over)
+
+    def _take_over(self) -> None:
+        self._cancel_takeover()
+        self._rewind()
+        self._passes.kick()
+
+    def _cancel_takeover(self) -> None:
+        if self._takeover is not None:
+            self._takeover.cancel()
+            self._takeover = None
+
+    # -- events
+
+    def permits_came(self, consumer: Consumer) -> None:
+        if consumer is self.active:
+            self._passes.kick()
+
+    def writable_again(self, consumer: Consumer) -> None:
+        self.permits_came(consumer)
+
+    def entries_came(self) -> None:
+        self._passes.kick()
+
+    def read_again(self, positions: Sequence[Position]) -> None:
+        """Nothing is taken out of the order; reading goes on where it stopped."""
+        self._passes.kick()
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
+        """Everything unacknowledged again; single ids are not honoured here (semantics 2.3.5.2)."""
+        if consumer is self.active:
+            self._rewind()
+            self._passes.kick()
+
+    def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
+        """Nothing is remembered for single entries."""
+
+    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks], entries: Sequence[int]) -> None:
+        """Nor for many."""
+
+    def acks_settled(self) -> None:
+        """Acks never hold up an ordered subscription."""
+
+    def settings_changed(self, settings: Settings) -> None:
+        """None of what a policy may change limits an ordered subscription."""
+
+    def hold_back_with(self, delayed: DelayedEntries) -> None:
+        """An ordered subscription delivers everything at once."""
+
+    def passed_over(self, mark_delete: Position) -> None:
+        """Reading goes on behind it by itself."""
+        self._passes.kick()
+
+    def _rewind(self) -> None:
+        self.read_position = self._cursor.first_unacked()
+        self._reader.retry_damaged()
+
+    # -- sending
+
+    def _pass(self) -> bool:
+        """Read once and send; true if it is worth coming back."""
+        consumer = self.active
+        if consumer is None or self._takeover is not None or consumer.permits <= 0 or not consumer.sink.writable:
+            return False
+        settings = self._context.settings
+        start = self.read_position
+        if not self._cursor.untouched_from(start):
+            start = self.read_position = self._cursor.skip_acked(start)
+        entries = self._reader.read(
+            start,
+            min(settings.dispatcher_max_read_batch_size, max(1, int(consumer.permits / self._average_messages))),
+            settings.dispatcher_max_read_size_bytes,
+        )
+        if not entries:
+            return False
+        if self._filter is not None:
+            self._sort_out(self._filter, entries)
+        if self._cursor.untouched_from(entries[0].position):
+            self._send(consumer, entries)
+        else:
+            self._send_filtered(consumer, entries)
+        return consumer.permits > 0 and self._reader.has_more(self.read_position)
+
+    def _send(self, consumer: Consumer, entries: list[StoredEntry]) -> None:
+        """The usual case: nothing of ``entries`` is acknowledged, all of it is sent unless permits run out."""
+        messages = sum([entry.messages for entry in entries])
+        if messages > consumer.permits:
+            entries, messages = _affordable(entries, consumer.permits)
+        self._hand_out(consumer, [_new_tuple(Delivery, (entry, 0, None)) for entry in entries], messages)
+
+    def _sort_out(self, wanted: StickyRanges[Consumer], entries: list[StoredEntry]) -> None:
+        """Acknowledge what is outside of the ranges that the consumer brought (semantics 2.2.4)."""
+        outside = [entry.position for entry in entries if wanted.select(wanted.hash_of(sticky_key(entry.body))) is None]
+        if outside:
+            self._context.acknowledge(outside)
+
+    def _send_filtered(self, consumer: Consumer, entries: list[StoredEntry]) -> None:
+        """Leave out what is acknowledged and mask batches of which a part is; acknowledged messages cost no permits."""
+        is_acked, partial = self._cursor.is_acked, self._cursor.partial
+        deliveries: list[Delivery] = []
+        messages = 0
+        for entry in entries:
+            position = entry.position
+            if is_acked(position):
+                continue
+            if messages >= consumer.permits:
+                break
+            bits = partial.get(position)
+            deliveries.append(Delivery(entry, 0, words_of_bits(bits) if bits else None))
+            messages += bits.bit_count() if bits else entry.messages
+        if deliveries:
+            self._hand_out(consumer, deliveries, messages)
+        else:
+            self._pass_by(entries[-1])
+
+    def _hand_out(self, consumer: Consumer, deliveries: list[Delivery], messages: int) -> None:
+        self._pass_by(deliveries[-1].entry)
+        self._average_messages = max(1.0, messages / len(deliveries))
+        size = sum([len(delivery.entry.body) for delivery in deliveries])
+        for traffic in (self._context.traffic, self._context.topic_traffic):
+            traffic.messages += messages
+            traffic.bytes += size
+        consumer.send(deliveries, messages, size, self._context.clock.now_ms())
+
+    def _pass_by(self, entry: StoredEntry) -> None:
+        ledger, number = entry.position
+        self.read_position = Position(ledger, number + 1)
+
+
+def _affordable(entries: list[StoredEntry], permits: int) -> tuple[list[StoredEntry], int]:
+    """The first of ``entries`` that ``permits`` pay for, the last one maybe on credit; and their messages."""
+    messages = 0
+    for count, entry in enumerate(entries):
+        if messages >= permits:
+            return entries[:count], messages
+        messages += entry.messages
+    return entries, messages

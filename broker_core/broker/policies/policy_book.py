@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``PolicyBook``: which policies are set for which namespace and topic, in memory and in the catalogue.
+
+The policies of a partitioned topic hold for all its partitions and are kept under its own name; those of a topic end
+with it. What an administrator has changed of the broker's own settings is kept beside them, as that of all topics, and
+goes before what the broker was started with. Applying a change to loaded topics is the broker's.
+Source: Pulsar docs, "Topic policies"; semantics 1.1.5.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from broker_core.base.errors import DataFormatError, NotAllowedError
+from broker_core.base.names import NamespaceName, TopicName
+from broker_core.base.settings import Settings
+from broker_core.broker.policies.dynamic_settings import changed
+from broker_core.broker.policies.policy_values import NO_POLICIES, Policies, Quotas, quotas_under, settings_under
+from broker_core.storage.metadata import Metadata
+
+_OF_ALL: Final = ""
+"""The name under which what is set for the broker is kept; no topic has it."""
+
+
+class PolicyBook:
+    """The policies of both levels, and what follows from them for one topic."""
+
+    def __init__(self, metadata: Metadata, settings: Settings) -> None:
+        self._metadata = metadata
+        self._started_with = settings
+        self._namespaces = {name: _read(name, stored) for name, stored in metadata.namespaces().items() if stored}
+        of_topics = metadata.topic_policies()
+        self.dynamic: dict[str, str] = of_topics.pop(_OF_ALL, {})
+        self._settings = changed(settings, self.dynamic)
+        self._topics = {name: _read(name, stored) for name, stored in of_topics.items()}
+
+    # -- what is set
+
+    def of_namespace(self, name: NamespaceName) -> Policies:
+        """What is set for a namespace."""
+        return self._namespaces.get(str(name), NO_POLICIES)
+
+    def of_topic(self, name: TopicName) -> Policies:
+        """What is set for a topic, or for the topic that ``name`` is a partition of."""
+        return self._topics.get(str(name.base), NO_POLICIES)
+
+    def set_namespace(self, name: NamespaceName, policies: Policies) -> None:
+        """Replace what is set for an existing namespace; NotAllowedError if it contradicts itself."""
+        policies.check()
+        self._metadata.put_namespace(str(name), msgspec.to_builtins(policies))
+        self._namespaces[str(name)] = policies
+
+    def set_topic(self, name: TopicName, policies: Policies) -> None:
+        """Replace what is set for a topic; NotAllowedError if it contradicts itself or the broker."""
+        policies.check()
+        if (policies.max_message_size or 0) > self._settings.max_message_size:
+            raise NotAllowedError(
+                f"messages of {policies.max_message_size} bytes are larger than what the broker reads",
+                hint=f"use at most its maxMessageSize, {self._settings.max_message_size}",
+            )
+        if policies == NO_POLICIES:
+            self.forget_topic(name)
+            return
+        self._metadata.put_topic_policies(str(name.base), msgspec.to_builtins(policies))
+        self._topics[str(name.base)] = policies
+
+    def forget_topic(self, name: TopicName) -> None:
+        """The topic is gone, or nothing is set for it any more."""
+        if self._topics.pop(str(name.base), None) is not None:
+            self._metadata.delete_topic_policies(str(name.base))
+
+    def forget_namespace(self, name: NamespaceName) -> None:
+        """The namespace is gone, its row too."""
+        self._namespaces.pop(str(name), None)
+
+    def set_dynamic(self, name: str, value: str | None) -> None:
+        """Change a setting of the broker, or take the change back; NotAllowedError if that cannot be."""
+        values = {each: text for each, text in self.dynamic.items() if each != name}
+        if value is not None:
+            values[name] = value
+        self._settings = changed(self._started_with, values)
+        self._metadata.put_topic_policies(_OF_ALL, values)
+        self.dynamic = values
+
+    # -- what follows
+
+    @property
+    def settings(self) -> Settings:
+        """The broker's settings as they are now."""
+        return self._settings
+
+    def settings_of(self, name: TopicName) -> Settings:
+        """The settings in force for a topic (semantics 1.1.5)."""
+        return settings_under(self._settings, self.of_namespace(name.namespace_name), self.of_topic(name))
+
+    def settings_of_namespace(self, name: NamespaceName) -> Settings:
+        """The settings in force for topics of a namespace that have no policies of their own."""
+        return settings_under(self._settings, self.of_namespace(name))
+
+    def quotas_of(self, name: TopicName) -> Quotas:
+        """The backlog quotas in force for a topic."""
+        return quotas_under(self._settings, self.of_namespace(name.namespace_name), self.of_topic(name))
+
+
+def _read(name: str, stored: dict[str, Any]) -> Policies:
+    try:
+        return msgspec.convert(stored, Policies)
+    except msgspec.ValidationError as error:
+        raise DataFormatError(
+            f"the policies of {name} in the catalogue cannot be read: {error}",
+            hint="use the broker version that wrote them, or a newer one",
+        ) from error

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Producer``: one producer of a topic, connected or waiting to be; appends entries, answers in the order of sends.
+
+Entries that were appended together are a *run*: they follow one another in the log and become durable together. The
+log calls back once for each run and in order, so the runs in flight are a queue. Names and who may hold them are
+``producers``'. Source: semantics 1.7.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from broker_core.base.errors import (
+    NotAllowedError,
+    PersistenceServerError,
+    ServerError,
+    StorageError,
+    TopicTerminatedError,
+)
+from broker_core.base.limits import BATCH_MESSAGES_MAX
+from broker_core.base.positions import POSITION_EARLIEST, Position
+from broker_core.broker.delayed import TopicDelays
+from broker_core.broker.publishing.deduplication import (
+    DUPLICATE,
+    NEW,
+    REPLICATOR_PREFIX,
+    Deduplication,
+    ids_of,
+    is_recorded,
+)
+from broker_core.broker.rates import Traffic
+from broker_core.broker.requests import ProducerRequest
+from broker_core.broker.sinks import ProducerSink
+from broker_core.storage.commit import OnDurable
+from broker_core.storage.topic_log import LogTerminatedError
+from broker_core.wire.entry import read_metadata, split_entry
+from broker_core.wire.heads import SendHead
+
+
+class _Run(NamedTuple):
+    """Entries in flight. ``answer``: where the first one is; or the error, or POSITION_EARLIEST for a duplicate, of a
+    single one that is not stored."""
+
+    sequence_ids: Sequence[int]
+    highest_sequence_ids: Sequence[int]
+    answer: Position | ServerError
+    size_bytes: int
+
+
+class EntryLog(Protocol):
+    """What takes the entries of a topic: ``TopicLog``, or a topic that stores nothing."""
+
+    def append(self, body: bytes, messages: int, on_durable: OnDurable) -> Position:
+        """Take an entry and give it its position; ``on_durable`` is called later, in the order of appends."""
+        ...
+
+    def append_all(self, bodies: Sequence[bytes], messages: Sequence[int], on_durable: OnDurable) -> Position:
+        """``append`` of entries that came together; ``on_durable`` is called once for all of them.
+
+        Returns the position of the first; each of the others has the entry id after the one before.
+        """
+        ...
+
+
+class Producer:
+    """A producer of one topic. ``pending_bytes`` and ``pending_entries``: sent but not yet answered, for whoever limits
+    what a connection may have in flight. ``accepting``: it is connected, so that its sends count; it is not while it
+    waits for exclusive access, nor after its end. ``topic_epoch``: what it was given with its access (``Producers``),
+    None for nothing. ``chunks``: how many of its entries were chunks, for statistics.
+
+    ``delays``: the topic's limit of delays, if it has any.
+    ``deduplication``: the topic's known sequence ids, None while it does not keep them.
+    """
+
+    __slots__ = (
+        "_idle",
+        "_in_flight",
+        "_log",
+        "_on_durable",
+        "_on_recorded",
+        "_records",
+        "_released",
+        "_replicates",
+        "_sink",
+        "_topic_chunks",
+        "_traffic",
+        "_unstored",
+        "accepting",
+        "chunks",
+        "closed",
+        "connected_since_ms",
+        "deduplication",
+        "delays",
+        "message_bytes_max",
+        "name",
+        "pending_bytes",
+        "pending_entries",
+        "request",
+        "topic_epoch",
+        "traffic",
+    )
+
+    def __init__(
+        self,
+        request: ProducerRequest,
+        name: str,
+        sink: ProducerSink,
+        log: EntryLog,
+        *,
+        message_bytes_max: int,
+        traffic: Traffic,
+        topic_traffic: Traffic,
+        chunks: tuple[Traffic, Traffic],
+        connected_since_ms: int,
+        released: Callable[[Producer], None],
+    ) -> None:
+        """``chunks``: what counts the chunks of this producer, and those of the topic."""
+        self.request = request
+        self.name = name
+        self.message_bytes_max = message_bytes_max
+        self.traffic = traffic
+        self.chunks, self._topic_chunks = chunks
+        self.connected_since_ms = connected_since_ms
+        self.pending_bytes = 0
+        self.pending_entries = 0
+        self.accepting = False
+        self.closed = False
+        self.topic_epoch: int | None = None
+        self.deduplication: Deduplication | None = None
+        self.delays: TopicDelays | None = None
+        self._sink: ProducerSink | None = sink
+        self._log = log
+        self._traffic = topic_traffic
+        self._released = released
+        self._in_flight: deque[_Run] = deque()
+        self._records: deque[tuple[str, int]] = deque()
+        self._replicates = name.startswith(REPLICATOR_PREFIX)
+        self._unstored = 0
+        self._on_durable = self._durable
+        self._on_recorded = self._recorded
+        self._idle: Callable[[], None] | None = None
+
+    def send(self, sequence_id: int, highest_sequence_id: int, messages: int, body: bytes, is_chunk: bool) -> None:
+        """Append one entry; the sink gets its receipt once it is durable, or an error, in the order of the sends.
+
+        ``highest_sequence_id`` is -1 unless the entry is a batch that states it. A chunk is stored like any other entry
+        (semantics 5.2). Before ``open`` and after ``close`` nothing happens: the client sends again once connected.
+        """
+        if not self.accepting:
+            return
+        size = len(body)
+        if size > self.message_bytes_max or not 0 < messages <= BATCH_MESSAGES_MAX or self.delays is not None:
+            refusal = self._refusal(messages, body)
+            if refusal is not None:
+                self.refuse(sequence_id, refusal)
+                return
+        record = None
+        if self.deduplication is not None:
+            verdict, record = self._check(self.deduplication, sequence_id, highest_sequence_id, body, is_chunk)
+            if verdict != NEW:
+                self._answer_repeated(verdict, sequence_id, highest_sequence_id)
+                return
+        try:
+            position = self._log.append(body, messages, self._on_durable if record is None else self._on_recorded)
+        except StorageError as error:
+            self.refuse(sequence_id, _not_stored(error))
+            return
+        if record is not None and self.deduplication is not None:
+            self.deduplication.push(*record)
+            self._records.append(record)
+        if is_chunk:
+            self._count_chunks(1)
+        self._in_flight_now((sequence_id,), (highest_sequence_id,), position, size, messages)
+
+    def send_all(self, heads: Sequence[SendHead], bodies: Sequence[bytes]) -> None:
+        """``send`` of entries that came together, at least one; all at a time if nothing about them is unusual."""
+        sizes = list(map(len, bodies))
+        _ids, sequence_ids, messages, highest_ids, chunks, _in_transaction = zip(*heads, strict=True)
+        usual = self.accepting and self.delays is None and self.deduplication is None
+        if (
+            not usual
+            or max(sizes) > self.message_bytes_max
+            or not 0 < min(messages) <= max(messages) <= BATCH_MESSAGES_MAX
+        ):
+            for each in zip(sequence_ids, highest_ids, messages, bodies, chunks, strict=True):
+                self.send(*each)
+            return
+        try:
+            first = self._log.append_all(bodies, messages, self._on_durable)
+        except StorageError as error:
+            for sequence_id in sequence_ids:
+                self.refuse(sequence_id, _not_stored(error))
+            return
+        if True in chunks:
+            self._count_chunks(sum(chunks))
+        self._in_flight_now(sequence_ids, highest_ids, first, sum(sizes), sum(messages))
+
+    def _count_chunks(self, entries: int) -> None:
+        self.chunks.messages += entries
+        self._topic_chunks.messages += entries
+
+    def _in_flight_now(
+        self, sequence_ids: Sequence[int], highest_ids: Sequence[int], first: Position, size_bytes: int, messages: int
+    ) -> None:
+        """A run was appended."""
+        self._in_flight.append(_Run(sequence_ids, highest_ids, first, size_bytes))
+        self.pending_entries += len(sequence_ids)
+        self.pending_bytes += size_bytes
+        for traffic in (self.traffic, self._traffic):
+            traffic.messages += messages
+            traffic.bytes += size_bytes
+
+    def refuse(self, sequence_id: int, error: ServerError) -> None:
+        """Answer a send that is not worth appending. It waits for the sends before it, as their receipts do."""
+        if self.accepting:
+            self._answer(sequence_id, -1, error)
+
+    @property
+    def last_sequence_id(self) -> int:
+        """What the client continues from: the highest id that was accepted under this name, -1 if none is known."""
+        return -1 if self.deduplication is None else self.deduplication.last_sequence_id(self.name)
+
+    def open(self, topic_epoch: int | None) -> None:
+        """It is connected from now on. For ``Producers``."""
+        self.topic_epoch = topic_epoch
+        self.accepting = True
+        if self.deduplication is not None:
+            self.deduplication.came(self.name)
+
+    def tell_ready(self) -> None:
+        """Tell the client, which has waited for exclusive access, that it has it."""
+        if self._sink is not None:
+            self._sink.ready()
+
+    def turn_away(self, error: ServerError) -> None:
+        """Tell the client, which has waited for exclusive access, that it will not get it."""
+        sink, self._sink = self._sink, None
+        self._leave()
+        if sink is not None:
+            sink.refused(error)
+
+    def close(self, on_done: Callable[[], None] | None = None) -> None:
+        """Give the name free and accept nothing more. ``on_done`` is called when all entries in flight are answered."""
+        self._leave()
+        if not self._in_flight:
+            self._sink = None
+            if on_done is not None:
+                on_done()
+        else:
+            self._idle = on_done
+
+    def disconnect(self) -> None:
+        """The broker ends it: the client is told and may connect again. Entries in flight get no answer any more."""
+        sink, self._sink = self._sink, None
+        self._leave()
+        if sink is not None:
+            sink.closed_by_broker()
+
+    def abandon(self) -> None:
+        """The connection is gone: as ``close``, but nobody waits for answers."""
+        self._sink = None
+        self._leave()
+
+    def _leave(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.accepting = False
+            self._released(self)
+
+    def _check(
+        self, deduplication: Deduplication, sequence_id: int, highest: int, body: bytes, is_chunk: bool
+    ) -> tuple[int, tuple[str, int] | None]:
+        """The verdict on an entry, and the name and highest id to record, if any (semantics 1.8.2 to 1.8.4)."""
+        name = self.name
+        if is_chunk and not is_recorded(body):
+            return NEW, None
+        if self._replicates:
+            name, sequence_id, highest = ids_of(read_metadata(body))
+        return deduplication.verdict(name, sequence_id), (name, max(sequence_id, highest))
+
+    def _answer_repeated(self, verdict: int, sequence_id: int, highest_sequence_id: int) -> None:
+        if verdict == DUPLICATE:
+            self._answer(sequence_id, highest_sequence_id, POSITION_EARLIEST)
+            return
+        self.refuse(
+            sequence_id,
+            PersistenceServerError(
+                f"message {sequence_id} of producer {self.name!r} was sent before and is not yet stored",
+                hint="send it again later",
+            ),
+        )
+
+    def _recorded(self, error: StorageError | None) -> None:
+        """As ``_durable``, for an entry that deduplication has seen."""
+        record = self._records.popleft()
+        if self.deduplication is not None:
+            if error is None:
+                self.deduplication.stored(*record)
+            else:
+                self.deduplication.failed()
+        self._durable(error)
+
+    def _durable(self, error: StorageError | None) -> None:
+        """The outcome of the oldest run in flight."""
+        sequence_ids, highest_ids, first, size_bytes = self._in_flight.popleft()
+        self.pending_entries -= len(sequence_ids)
+        self.pending_bytes -= size_bytes
+        sink = self._sink
+        if sink is not None:
+            if error is None:
+                sink.receipt(sequence_ids, highest_ids, first)  # type: ignore[arg-type] # a stored one
+            else:
+                for sequence_id in sequence_ids:
+                    sink.send_error(sequence_id, _not_stored(error))
+        if self._unstored:
+            self._answer_unstored()
+        if self.closed and not self._in_flight:
+            self._sink = None
+            idle, self._idle = self._idle, None
+            if idle is not None:
+                idle()
+
+    def _answer(self, sequence_id: int, highest_sequence_id: int, answer: Position | ServerError) -> None:
+        """Queue the answer to a send that is not stored: an error, or POSITION_EARLIEST for a duplicate."""
+        self._in_flight.append(_Run((sequence_id,), (highest_sequence_id,), answer, 0))
+        self.pending_entries += 1
+        self._unstored += 1
+        self._answer_unstored()
+
+    def _answer_unstored(self) -> None:
+        """Such answers wait for the entries sent before them: answers out of order mean lost entries to a client."""
+        while self._in_flight:
+            sequence_ids, highest_ids, answer, _size = self._in_flight[0]
+            if not isinstance(answer, ServerError) and answer is not POSITION_EARLIEST:
+                return
+            self._in_flight.popleft()
+            self.pending_entries -= 1
+            self._unstored -= 1
+            if self._sink is None:
+                continue
+            if isinstance(answer, ServerError):
+                self._sink.send_error(sequence_ids[0], answer)
+            else:
+                self._sink.receipt(sequence_ids, highest_ids, answer)
+
+    def _refusal(self, messages: int, body: bytes) -> ServerError | None:
+        if not 0 < messages <= BATCH_MESSAGES_MAX:
+            return NotAllowedError(
+                f"an entry of {messages} messages from producer {self.name!r} was refused",
+                hint=f"send 1 to {BATCH_MESSAGES_MAX} messages in one batch",
+            )
+        refusal = None if self.delays is None else self.delays.refusal(body)
+        if refusal is not None:
+            return refusal
+        _metadata, payload = split_entry(body)
+        if len(payload) <= self.message_bytes_max:
+            return None
+        return NotAllowedError(
+            f"a message of {len(payload)} bytes from producer {self.name!r} is larger than {self.message_bytes_max}",
+            hint="send smaller messages or batches, switch chunking on, or raise the broker's maxMessageSize",
+        )
+
+
+def _not_stored(error: StorageError) -> ServerError:
+    if isinstance(error, LogTerminatedError):
+        return TopicTerminatedError(error.message, hint="produce to another topic")
+    return PersistenceServerError(f"the entry was not stored: {error.message}", hint=error.hint)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Expiry``: passes a subscription over the messages at the head of its backlog that are too old.
+
+An entry is too old when its producer published it before a given time. Publish times come from the clocks of clients,
+so they may go back and forth; only the unbroken run of old entries from the head on is passed over, and every one of
+them is looked at, never an unexpired one jumped over (semantics 7.2, I7.2). An entry that is damaged counts as the one
+after it; where the disk refuses to read, a run ends. The look takes turns with everything else the broker does: slices
+of ``_SLICE_ENTRIES`` and ``_SLICE_BYTES``.
+Source: Pulsar docs, "Message retention and expiry - TTL".
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from broker_core.base.clock import Clock, TimerHandle, Timers
+from broker_core.base.errors import ProtocolError
+from broker_core.base.positions import Position
+from broker_core.broker.cursors.cursor import Cursor
+from broker_core.broker.rates import Traffic
+from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
+from broker_core.storage.topic_log import TopicLog
+from broker_core.wire.entry import read_metadata
+
+_SLICE_ENTRIES: Final = 500
+"""A few milliseconds of reading, until others have their turn."""
+
+_SLICE_BYTES: Final = 4 * 1024 * 1024
+
+
+class Expiring(Protocol):
+    """The subscription, as its expiry sees it."""
+
+    @property
+    def cursor(self) -> Cursor: ...
+
+    def pass_over(self, position: Position) -> None:
+        """Acknowledge everything up to ``position`` for all its consumers."""
+        ...
+
+
+class Expiry:
+    """At most one run at a time over the backlog of one subscription.
+
+    ``expired`` counts the entries that were passed over since the topic was loaded, the last of them at ``expired_ms``
+    (0: never).
+    """
+
+    def __init__(self, subscription: Expiring, log: TopicLog, clock: Clock, timers: Timers) -> None:
+        self._subscription = subscription
+        self._log = log
+        self._clock = clock
+        self._timers = timers
+        self._turn: TimerHandle | None = None
+        self._before_ms = 0
+        self._looked: tuple[Position, Position] | None = None
+        self.expired = Traffic(clock)
+        self.expired_ms = 0
+
+    @property
+    def running(self) -> bool:
+        """A run is under way."""
+        return self._turn is not None
+
+    def pass_older(self, before_ms: int, *, at_once: bool = False) -> bool:
+        """Pass over what was published before ``before_ms``; false if a run is under way already.
+
+        With ``at_once`` the first slice is done when this returns, which is all of a short backlog.
+        """
+        if self.running:
+            return False
+        self._before_ms = before_ms
+        if at_once:
+            self._step()
+        else:
+            self._turn = self._timers.call_later(0, self._step)
+        return True
+
+    def stop(self) -> None:
+        """Give up a run that is under way."""
+        self._looked = None
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+
+    def _step(self) -> None:
+        self._turn = None
+        cursor = self._subscription.cursor
+        head = cursor.skip_acked(cursor.first_unacked())
+        # What was looked at and cannot be read counts for nothing by itself; but only in front of the same head.
+        start = self._looked[1] if self._looked is not None and self._looked[0] == head else head
+        old_through, start, more = self._look(start)
+        self._looked = (head, start) if more and old_through is None else None
+        if old_through is not None:
+            before = cursor.backlog_entries()
+            self._subscription.pass_over(old_through)
+            self.expired.messages += before - cursor.backlog_entries()
+            self.expired_ms = self._clock.now_ms()
+        if more:
+            self._turn = self._timers.call_later(0, self._step)
+
+    def _look(self, start: Position) -> tuple[Position | None, Position, bool]:
+        """The last of the old entries from ``start`` on within one slice, where the slice ended, and whether before
+        all old ones were seen."""
+        last = self._log.last_confirmed
+        old_through: Position | None = None
+        looked, left_bytes = 0, _SLICE_BYTES
+        while looked < _SLICE_ENTRIES and left_bytes > 0 and start <= last:
+            try:
+                entries = self._log.read(start, _SLICE_ENTRIES - looked, left_bytes)
+            except UnreadableEntryError as error:
+                if error.refused:
+                    return old_through, start, False
+                start = self._log.next_valid(error.through)
+                looked += 1
+                continue
+            if not entries:
+                break
+            for entry in entries:
+                if self._subscription.cursor.is_acked(entry.position):
+                    continue
+                if publish_time_ms(entry) >= self._before_ms:
+                    return old_through, start, False
+                old_through = entry.position
+            looked += len(entries)
+            left_bytes -= sum([len(entry.body) for entry in entries])
+            start = self._log.next_valid(entries[-1].position)
+        return old_through, start, (looked >= _SLICE_ENTRIES or left_bytes <= 0) and start <= last
+
+
+def publish_time_ms(entry: StoredEntry) -> int:
+    """When the producer says that it published the entry; the broker's time of storing it if that cannot be read."""
+    try:
+        return read_metadata(entry.body).publish_time
+    except ProtocolError:
+        return entry.broker_timestamp

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Upkeep``: what a broker does to its topics now and then without being asked.
+
+Retention, message expiry, backlog quotas, the end of unused subscriptions and a look at the room on the disk, each in
+its own rhythm. Topics that nobody has used since the start are not in memory; so that their data is trimmed and expired
+too, each retention check also visits up to ``_VISITS`` of those that have closed ledgers, one after the other through
+all of them, and unloads them again at the next check. Knows when, not how. Source: semantics 7.1, 7.2, 7.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from typing import Final, Protocol, TypeAlias
+
+from broker_core.base.clock import Clock, TimerHandle, Timers
+from broker_core.base.errors import ServerError, StorageError
+from broker_core.base.names import TopicName
+from broker_core.base.settings import Settings
+from broker_core.broker.topic import Topic
+from broker_core.broker.upkeep import backlog_quota
+from broker_core.broker.upkeep.disk_reserve import DiskReserve
+from broker_core.broker.upkeep.retention import trim
+from broker_core.storage.metadata import Metadata
+
+logger = logging.getLogger(__name__)
+
+OnRecovered: TypeAlias = Callable[[ServerError | None], None]
+"""Called when a crash has left nothing to do for a topic; with the error for which it cannot be opened, if any."""
+
+_VISITS: Final = 20
+"""Topics loaded for one check. Loading one takes about a millisecond, and its cursors take memory until the next."""
+
+_LOOK_SECONDS: Final = 1.0
+"""How often the disk is asked how much is free: others may fill it too."""
+
+_MAKE_ROOM_SECONDS: Final = 5.0
+"""How often deletable data is looked for while the disk is nearly full: senders wait for it, by default for 30 s."""
+
+
+class Topics(Protocol):
+    """The broker, as its upkeep sees it."""
+
+    def loaded_topics(self) -> list[Topic]: ...
+
+    def is_loaded(self, name: TopicName) -> bool: ...
+
+    def topic(self, name: TopicName) -> Topic: ...
+
+    def unload(self, name: TopicName) -> None: ...
+
+
+_TOPICS_A_TURN: Final = 500
+"""Loaded ones, of which most need nothing: some microseconds each."""
+
+
+class Upkeep:
+    """The clockwork. Begins to run when it is made.
+
+    ``when_recovered`` calls back once a topic is recovered; whoever does that on another thread replaces it.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        metadata: Metadata,
+        clock: Clock,
+        timers: Timers,
+        settings: Settings,
+        reserve: DiskReserve,
+    ) -> None:
+        self.when_recovered: Callable[[TopicName, OnRecovered], None] = lambda _name, then: then(None)
+        self._topics = topics
+        self._metadata = metadata
+        self._clock = clock
+        self._timers = timers
+        self._reserve = reserve
+        self._armed: dict[str, TimerHandle] = {}
+        self._closed = False
+        self._visited: list[TopicName] = []
+        self._visited_through = 0
+        self._every(settings.retention_check_interval_in_seconds, self.retain)
+        self._every(settings.message_expiry_check_interval_in_minutes * 60, self.expire)
+        self._every(settings.backlog_quota_check_interval_in_seconds, self.enforce_quotas)
+        self._every(settings.subscription_expiry_check_interval_in_minutes * 60, self.end_unused_subscriptions)
+        if reserve.watched:
+            self._every(_LOOK_SECONDS, self.look_at_disk)
+            self._every(_MAKE_ROOM_SECONDS, self.make_room)
+
+    def close(self) -> None:
+        """Do nothing any more."""
+        self._closed = True
+        for timer in self._armed.values():
+            timer.cancel()
+        self._armed.clear()
+
+    def retain(self) -> None:
+        """Delete what may go, of loaded topics and of a few others."""
+        self._act_on_each(trim, then=self._look_after_others)
+
+    def expire(self) -> None:
+        """Pass over messages beyond their time to live."""
+        self._act_on_each(expire_topic)
+
+    def enforce_quotas(self) -> None:
+        """Act on backlogs beyond their quotas."""
+        self._act_on_each(backlog_quota.enforce)
+
+    def end_unused_subscriptions(self) -> None:
+        """Delete durable subscriptions that had no consumer for longer than their topic allows."""
+        self._act_on_each(end_unused_subscriptions)
+
+    def look_at_disk(self) -> None:
+        """Send producers away when the disk has become nearly full; while it is, none comes back."""
+        was_low = self._reserve.low
+        self._reserve.look()
+        if self._reserve.low and not was_low:
+            for topic in self._topics.loaded_topics():
+                topic.producers.disconnect_all()
+
+    def make_room(self) -> None:
+        """Delete what may go sooner than usual while the disk is nearly full."""
+        if self._reserve.low:
+            self._act_on_each(trim)
+
+    def group_committed(self) -> None:
+        """Look at the disk at once if much was written since the last look. Called after each group commit."""
+        if self._reserve.due:
+            self.look_at_disk()
+
+    def _act_on_each(self, act: Callable[[Topic], object], then: Callable[[], None] = lambda: None) -> None:
+        """``act`` on every loaded topic, on some in a turn of the loop, as there may be very many; and ``then``."""
+        topics = iter(self._topics.loaded_topics())
+
+        def act_on_some() -> None:
+            some = list(islice(topics, _TOPICS_A_TURN))
+            for topic in some:
+                if not topic.closed:
+                    act(topic)
+            if len(some) < _TOPICS_A_TURN:
+                then()
+            elif not self._closed:
+                self._timers.call_later(0, act_on_some)
+
+        act_on_some()
+
+    # -- topics that nobody uses
+
+    def _look_after_others(self) -> None:
+        self._let_go()
+        self._visit()
+
+    def _let_go(self) -> None:
+        """Unload what was visited last time, unless somebody uses it by now."""
+        visited, self._visited = self._visited, []
+        for topic in [self._topics.topic(name) for name in visited if self._topics.is_loaded(name)]:
+            if not len(topic.producers) and not any(each.consumers for each in topic.subscriptions.values()):
+                self._topics.unload(topic.name)
+
+    def _visit(self) -> None:
+        rows = self._metadata.topics_with_closed_ledgers(self._visited_through, _VISITS)
+        self._visited_through = rows[-1][0] if len(rows) == _VISITS else 0
+        for _, text in rows:
+            self._timers.call_later(0, partial(self._visit_one, TopicName.parse(text)))  # one turn of the loop each
+
+    def _visit_one(self, name: TopicName) -> None:
+        if not self._closed and not self._topics.is_loaded(name):
+            self.when_recovered(name, partial(self._visit_recovered, name))
+
+    def _visit_recovered(self, name: TopicName, refusal: ServerError | None) -> None:
+        if self._closed or self._topics.is_loaded(name):
+            return
+        try:
+            if refusal is not None:
+                raise refusal
+            topic = self._topics.topic(name)
+        except (ServerError, StorageError) as error:
+            logger.warning("topic not visited topic=%s error=%s", name, error)
+            return
+        self._visited.append(name)
+        end_unused_subscriptions(topic)
+        expire_topic(topic, at_once=True)
+        backlog_quota.enforce(topic)
+        trim(topic)
+
+    # -- the clockwork
+
+    def _every(self, interval_s: float, act: Callable[[], None]) -> None:
+        def due() -> None:
+            arm()
+            act()
+
+        def arm() -> None:
+            self._armed[act.__name__] = self._timers.call_later(interval_s, due)
+
+        arm()
+
+
+def expire_topic(topic: Topic, *, at_once: bool = False) -> None:
+    """Pass every subscription of the topic over the messages beyond their time to live (semantics 7.2)."""
+    ttl_s = topic.settings.ttl_duration_default_in_seconds
+    if ttl_s:
+        for subscription in topic.subscriptions.values():
+            subscription.expiry.pass_older(topic.age_clock.now_ms() - ttl_s * 1000, at_once=at_once)
+
+
+def end_unused_subscriptions(topic: Topic) -> None:
+    """Delete the durable subscriptions of the topic that had no consumer for longer than it allows."""
+    limit_ms = topic.settings.subscription_expiration_time_minutes * 60_000
+    for subscription in list(topic.subscriptions.values()) if limit_ms else ():
+        unused_ms = topic.age_clock.now_ms() - subscription.last_active_ms
+        if subscription.durable and not subscription.consumers and unused_ms > limit_ms:
+            logger.info("unused subscription deleted topic=%s subscription=%s", topic.name, subscription.name)
+            topic.delete_subscription(subscription.name)

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Client``: the blocking front door, thread-safe, over ``AsyncClient`` on the process's event-loop thread.
+
+Fork-aware: in a child process the client connects anew at its first use; what was made from it before the fork says
+so when it is used. Calls can be interrupted, and refuse to run inside a callback of the client itself.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+from broker_core.base.errors import AlreadyClosedError
+from broker_core.base.limits import CONNECTION_TIMEOUT_SECONDS, OPERATION_TIMEOUT_SECONDS
+from broker_core.base.positions import MESSAGE_ID_EARLIEST, MessageId, Position
+from broker_core.client.async_client import AsyncClient
+from broker_core.client.blocking.entry_handles import CursorHandle, EntryReader, EntryWriter
+from broker_core.client.blocking.handles import Consumer, Producer, Reader, TableView
+from broker_core.client.blocking.loop_thread import LoopThread, shared_loop_thread
+from broker_core.client.columnar.entry_counting import Counted, Span
+from broker_core.client.columnar.entry_reader import BUFFER_BYTES_DEFAULT
+from broker_core.client.columnar.probes import Bounds, LastEntry
+from broker_core.client.config import (
+    PENDING_BYTES_DEFAULT,
+    ClientConfig,
+    ConsumerOptions,
+    InitialPosition,
+    ProducerOptions,
+    WriterOptions,
+)
+from broker_core.client.connecting.service_url import parse_service_url
+from broker_core.wire.entry import EntryRef
+
+
+class Client:
+    """A client of the cluster at ``service_url``."""
+
+    def __init__(
+        self,
+        service_url: str,
+        *,
+        operation_timeout_s: float = OPERATION_TIMEOUT_SECONDS,
+        connection_timeout_s: float = CONNECTION_TIMEOUT_SECONDS,
+        keep_alive_interval_s: float = 30.0,
+        memory_limit_bytes: int = PENDING_BYTES_DEFAULT,
+    ) -> None:
+        """ConfigError if something given is not valid. Nothing is connected before it is needed."""
+        parse_service_url(service_url)
+        self.config = ClientConfig(
+            service_url=service_url,
+            operation_timeout_s=operation_timeout_s,
+            connection_timeout_s=connection_timeout_s,
+            keep_alive_interval_s=keep_alive_interval_s,
+            memory_limit_bytes=memory_limit_bytes,
+        )
+        self._lock = threading.Lock()
+        self._inner: AsyncClient | None = None
+        self._pid = os.getpid()
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------------ topics
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions ``topic`` has, 0 if it is not partitioned or does not exist. Creates nothing."""
+        return self._thread.run(self._client.partitions(topic))
+
+    def existing_partitions(self, topic: str) -> int | None:
+        """How many partitions ``topic`` has, 0 if it is not partitioned; None if it does not exist. Creates nothing."""
+        return self._thread.run(self._client.existing_partitions(topic))
+
+    def required_partitions(self, topic: str) -> int:
+        """The same; TopicNotFoundError says whether the topic is missing or its namespace too."""
+        return self._thread.run(self._client.required_partitions(topic))
+
+    def partition_names(self, topic: str) -> list[str]:
+        """Full names of the partitions of ``topic``, or its own if it has none."""
+        return self._thread.run(self._client.partition_names(topic))
+
+    def topics_of(self, namespace: str) -> list[str]:
+        """Full names of the persistent topics of ``tenant/namespace``, each partition on its own, sorted."""
+        return self._thread.run(self._client.topics_of(namespace))
+
+    # ------------------------------------------------------------------------------------------ messages
+
+    def create_producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Producer:
+        """A producer for ``topic``; ``options`` are the fields of ``ProducerConfig``."""
+        return Producer.of(self._thread, self._client.create_producer(topic, **options))
+
+    def subscribe(self, topics: str | Sequence[str], subscription: str, **options: Unpack[ConsumerOptions]) -> Consumer:
+        """A consumer of one topic or several; ``options`` are the fields of ``ConsumerConfig``."""
+        return Consumer.of(self._thread, self._client.subscribe(topics, subscription, **options))
+
+    def subscribe_pattern(self, pattern: str, subscription: str, **options: Unpack[ConsumerOptions]) -> Consumer:
+        """A consumer of all topics of a namespace whose names match ``[tenant/namespace/]expression``.
+
+        Topics that are created later join within ``pattern_auto_discovery_period_s``, from their first message on.
+        """
+        making = self._client.subscribe_pattern(pattern, subscription, **options)
+        return Consumer.of(self._thread, making)
+
+    def create_reader(
+        self,
+        topic: str,
+        start: MessageId = MESSAGE_ID_EARLIEST,
+        *,
+        inclusive: bool = False,
+        rollback_s: int = 0,
+        receiver_queue_size: int = 1000,
+        read_compacted: bool = False,
+    ) -> Reader:
+        """A reader that begins behind ``start``, or at it if ``inclusive``.
+
+        ``rollback_s``: it begins with what was published in the last so many seconds, by the broker's clock, instead.
+        ``read_compacted``: of what is compacted only the latest message of each key; else it changes nothing.
+        """
+        making = self._client.create_reader(
+            topic,
+            start,
+            inclusive=inclusive,
+            rollback_s=rollback_s,
+            receiver_queue_size=receiver_queue_size,
+            read_compacted=read_compacted,
+        )
+        return Reader.of(self._thread, making)
+
+    def create_table_view(self, topic: str) -> TableView:
+        """The latest value of each key of ``topic``, kept up to date; returns when it holds what is published now."""
+        return TableView.of(self._thread, self._client.create_table_view(topic))
+
+    # ------------------------------------------------------------------------------------------ entries
+
+    def read_entries(
+        self,
+        topic: str,
+        start: Position,
+        end: Position | None,
+        *,
+        buffer_bytes_max: int = BUFFER_BYTES_DEFAULT,
+        messages_expected: int = 0,
+        timeout_s: float | None = None,
+    ) -> EntryReader:
+        """A reader of the entries in [start, end) of a plain topic or one partition; ``end`` None: for ever.
+
+        ``messages_expected``: how many messages the range holds, if known, so that the broker sends hardly more.
+        ``timeout_s``: how long to go without progress (default: the operation timeout).
+        """
+        making = self._client.read_entries(
+            topic,
+            start,
+            end,
+            buffer_bytes_max=buffer_bytes_max,
+            messages_expected=messages_expected,
+            timeout_s=timeout_s,
+        )
+        return EntryReader.of(self._thread, making)
+
+    def write_rows(self, topic: str, **options: Unpack[WriterOptions]) -> EntryWriter:
+        """A writer of Arrow record batches to ``topic``."""
+        return EntryWriter.of(self._thread, self._client.write_rows(topic, **options))
+
+    def last_entry(self, topic: str) -> LastEntry:
+        """The newest entry of a plain topic or one partition."""
+        return self._thread.run(self._client.last_entry(topic))
+
+    def last_entries(self, topics: Sequence[str]) -> list[LastEntry]:
+        """The same for several, asked all at once."""
+        return self._thread.run(self._client.last_entries(topics))
+
+    def first_entry_at(self, topic: str, position: Position) -> EntryRef | None:
+        """The first entry at or after ``position``; None if there is none."""
+        return self._thread.run(self._client.first_entry_at(topic, position))
+
+    def bounds_at(self, topic: str, position: Position) -> Bounds:
+        """The last entry before ``position`` and the first one at or after it, in whatever ledgers they are."""
+        return self._thread.run(self._client.bounds_at(topic, position))
+
+    def count_entries(self, spans: Sequence[Span]) -> list[Counted]:
+        """How many messages entries hold, found by reading them; ``spans`` are counted side by side."""
+        return self._thread.run(self._client.count_entries(spans))
+
+    def position_of_index(self, topic: str, index: int, low: Position, high: Position) -> Position:
+        """The entry that holds message ``index``, among the entries from ``low`` to ``high`` or to the topic's end.
+
+        An index before them gives the first entry at or after ``low``. Raises UsageError for an index behind ``high``,
+        UnsupportedVersionError if the broker does not tell message indexes.
+        """
+        return self._thread.run(self._client.position_of_index(topic, index, low, high))
+
+    def open_cursor(
+        self,
+        topic: str,
+        subscription: str,
+        start: Position | InitialPosition = "earliest",
+        *,
+        must_exist: bool = False,
+        needed_from: Position | None = None,
+    ) -> CursorHandle:
+        """A durable subscription of a plain topic or one partition that is acknowledged but not read.
+
+        A new one begins at ``start``: the entry there is its first unacknowledged one. One that has acknowledged
+        anything stays where it is. ConsumerBusyError if it is in use; TopicNotFoundError, and with ``must_exist``
+        SubscriptionNotFoundError, if it is not there, or has not kept what is at ``needed_from`` and behind. One that
+        is deleted later ends the handle with that error.
+        """
+        making = self._client.open_cursor(topic, subscription, start, must_exist=must_exist, needed_from=needed_from)
+        return CursorHandle.of(self._thread, making)
+
+    def close(self) -> None:
+        """Close everything made from this client, then its connections. Harmless if closed.
+
+        Raises the first failure of a message that was sent without a callback.
+        """
+        with self._lock:
+            inner, self._inner = self._inner, None
+            self._is_closed = True
+        if inner is not None and self._pid == os.getpid():
+            self._thread.run(inner.close())
+
+    @property
+    def _thread(self) -> LoopThread:
+        return shared_loop_thread()
+
+    @property
+    def _client(self) -> AsyncClient:
+        thread = self._thread
+        thread.check_caller()
+        if self._pid != os.getpid():
+            # The lock may be held for ever by a thread that the fork has left behind.
+            self._lock = threading.Lock()
+            self._inner = None
+            self._pid = os.getpid()
+        with self._lock:
+            if self._is_closed:
+                raise AlreadyClosedError("the client is closed")
+            if self._inner is None:
+                self._inner = thread.run(_make(self.config))
+            return self._inner
+
+
+async def _make(config: ClientConfig) -> AsyncClient:
+    return AsyncClient(config)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The blocking faces of what moves whole entries: entry reader, entry writer, and the cursor that follows them.
+
+As those in ``handles``: only the crossing between threads. Importing this must not load pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from broker_core.base.errors import PulsarishError
+from broker_core.base.positions import Position
+from broker_core.client.blocking.handles import Handle, take_room
+from broker_core.client.columnar.cursor_handle import AsyncCursor, CursorLook, OnNews
+from broker_core.client.columnar.entry_reader import AsyncEntryReader
+from broker_core.wire.entry import EntryRef
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from broker_core.client.columnar.entry_writer import AsyncEntryWriter  # noqa: F401 - named by a string below
+
+
+class EntryReader(Handle[AsyncEntryReader]):
+    """Iterates over the entries of a range, in lists as large as what has arrived. For one thread."""
+
+    def __iter__(self) -> Iterator[list[EntryRef]]:
+        """Raises OperationTimeoutError without progress, ChecksumMismatchError for a damaged entry."""
+        while not self._inner.is_exhausted and (entries := self._thread.run(self._inner.next_entries())):
+            yield entries
+
+    def close(self) -> None:
+        """Close the connection, unless the whole range was read: it has been left then. Harmless if closed."""
+        if self._inner.is_exhausted:
+            self._thread.start(self._inner.close())
+        else:
+            super().close()
+
+    @property
+    def first_position(self) -> Position | None:
+        """Where the first entry handed out is: behind the start if the data between was deleted."""
+        return self._inner.first_position
+
+    @property
+    def next_position(self) -> Position:
+        """What comes next: everything before it was handed out, or is not stored."""
+        return self._inner.next_position
+
+    @property
+    def ended_early(self) -> bool:
+        """True if the topic holds nothing more although the end was not reached."""
+        return self._inner.ended_early
+
+
+class EntryWriter(Handle["AsyncEntryWriter"]):
+    """Writes Arrow record batches. For one thread: rows are encoded on it while earlier ones travel."""
+
+    @property
+    def rows_written(self) -> int:
+        """Rows that ``write`` has taken."""
+        return self._inner.rows_written
+
+    @property
+    def rows_confirmed(self) -> int:
+        """Rows that the broker has stored."""
+        return self._inner.rows_confirmed
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Send ``rows`` (key, value, ordering_key, properties, event_time); returns when they fit in the window.
+
+        Raises UsageError for what cannot be sent (nothing of ``rows`` is sent then), RowsUnconfirmedError after a
+        failure.
+        """
+        self._thread.check_caller()
+        inner = self._inner
+        for each in inner.encode(rows):
+            size = len(each.entry.body)
+            if not inner.window.try_take(size):
+                take_room(inner.window, size, inner.timeout_s, inner.no_room)
+            self._thread.post(inner.submit, each)
+
+    def flush(self) -> None:
+        """Return when every row is stored; RowsUnconfirmedError says which may not be."""
+        self._thread.run(self._inner.flush())
+
+
+class CursorHandle(Handle[AsyncCursor]):
+    """A durable subscription that is acknowledged but not read."""
+
+    @property
+    def failure(self) -> PulsarishError | None:
+        """Why this handle has ended, None while it is in use."""
+        return self._inner.failure
+
+    def ack_through(self, position: Position) -> None:
+        """Acknowledge every entry up to and including ``position``; returns when the broker has confirmed it."""
+        self._thread.run(self._inner.ack_through(position))
+
+    def start_ack(self, position: Position) -> Future[None]:
+        """The same without waiting: the future is done when the broker has confirmed it."""
+        return self._thread.start(self._inner.ack_through(position))
+
+    def needs(self, position: Position) -> None:
+        """Nothing at or behind ``position`` may be lost; a subscription that has lost it ends the handle."""
+        self._inner.needs(position)
+
+    def unsubscribe(self) -> None:
+        """Delete the subscription, and close."""
+        self._thread.run(self._inner.unsubscribe())
+
+    def mark_delete(self) -> Position | None:
+        """How far the subscription is acknowledged, None if the broker does not tell."""
+        return self._thread.run(self._inner.mark_delete())
+
+    def start_look(self) -> Future[CursorLook]:
+        """What the broker tells of the topic's end and of this subscription."""
+        return self._thread.start(self._inner.look())
+
+    def expect(self, on_news: OnNews) -> None:
+        """Tell ``on_news``, once and on the client's thread, of the first entry that is not acknowledged."""
+        self._thread.post(self._inner.expect, on_news)

@@ -1,0 +1,421 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The blocking faces of producer, consumer, reader and table view.
+
+Each holds its asyncio counterpart and the loop's thread, and adds nothing but the crossing between threads: rare calls
+run on the loop and wait, frequent ones (send, receive, ack) work on thread-safe queues and only post to it. Thread-safe
+unless said otherwise; made by ``Client``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar, Unpack
+
+from broker_core.base.clock import SystemClock
+from broker_core.base.errors import PulsarishError
+from broker_core.base.positions import MessageId
+from broker_core.client.blocking.loop_thread import Latch, LoopThread
+from broker_core.client.client_stats import ConsumerStats, ProducerStats
+from broker_core.client.consuming.batch_receive import BYTES_DEFAULT, MESSAGES_DEFAULT, TIMEOUT_SECONDS_DEFAULT
+from broker_core.client.consuming.consumer import Acknowledgeable, AsyncConsumer, SeekTarget, redelivery_count_of
+from broker_core.client.consuming.message import Message
+from broker_core.client.consuming.reader import AsyncReader
+from broker_core.client.consuming.table_view import AsyncTableView
+from broker_core.client.producing.batching import MessageFields, OnSent, OutgoingMessage
+from broker_core.client.producing.producer import AsyncProducer
+from broker_core.client.producing.send_window import SendWindow
+
+_clock = SystemClock()
+
+
+class _Inner(Protocol):
+    async def close(self) -> None: ...
+
+
+I = TypeVar("I", bound=_Inner)  # noqa: E741 - as usual for a type variable, one letter
+
+
+class Handle(Generic[I]):
+    """What all of them have: an inner object on the loop's thread, and an end."""
+
+    def __init__(self, thread: LoopThread, inner: I) -> None:
+        self._thread = thread
+        self._inner = inner
+
+    @classmethod
+    def of(cls, thread: LoopThread, making: Coroutine[Any, Any, I]) -> Self:
+        """The face of what ``making`` makes. An interrupt closes that, though it may be made already."""
+        made: list[I] = []
+
+        async def make() -> None:
+            made.append(await making)
+
+        try:
+            thread.run(make())
+            return cls(thread, made[0])
+        except BaseException:
+            thread.finish(lambda: _close_unseen(made))
+            raise
+
+    def close(self) -> None:
+        """Finish what is under way and leave the broker. Harmless if closed."""
+        self._thread.run(self._inner.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def _close_unseen(made: Iterable[_Inner]) -> None:
+    with suppress(PulsarishError):
+        for each in made:
+            await each.close()
+
+
+def take_room(window: SendWindow, size: int, timeout_s: float, no_room: Callable[[], PulsarishError]) -> None:
+    """Wait on the calling thread until ``size`` bytes fit in ``window``."""
+    deadline = _clock.monotonic() + timeout_s
+    while not window.try_take(size):
+        room = Latch()
+        window.wake_later(room.open)
+        if window.try_take(size):
+            return  # It came before anybody could be woken for it.
+        if not room.wait(max(0.0, deadline - _clock.monotonic())) and _clock.monotonic() >= deadline:
+            raise no_room()
+
+
+class Receipt:
+    """What became of one message, for the one thread that waits for it. An interrupt of that harms nobody."""
+
+    __slots__ = ("_failure", "_latch", "_message_id")
+
+    def __init__(self) -> None:
+        self._latch = Latch()
+        self._message_id: MessageId | None = None
+        self._failure: PulsarishError | None = None
+
+    def settle(self, message_id: MessageId | None, failure: PulsarishError | None) -> None:
+        """The message's callback."""
+        self._message_id, self._failure = message_id, failure
+        self._latch.open()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether ``wait`` would return at once."""
+        return self._message_id is not None or self._failure is not None
+
+    def wait(self) -> None:
+        """Until it is known; may be interrupted and called again."""
+        if not self.is_known:
+            self._latch.wait()
+
+    def message_id(self) -> MessageId:
+        """Its id, when that is known; raises why it has none."""
+        self.wait()
+        if self._message_id is None:
+            assert self._failure is not None
+            raise self._failure
+        return self._message_id
+
+
+class Producer(Handle[AsyncProducer]):
+    """Sends messages to one topic."""
+
+    @property
+    def topic(self) -> str:
+        return str(self._inner.topic)
+
+    @property
+    def name(self) -> str:
+        """The producer's name, generated by the broker if none was chosen."""
+        return self._inner.name
+
+    @property
+    def last_sequence_id(self) -> int:
+        """The highest sequence id that the broker knew of this name when the producer was made, -1 if none."""
+        return self._inner.last_sequence_id
+
+    def send(self, value: bytes | str | None, **fields: Unpack[MessageFields]) -> MessageId:
+        """Send one message and return its id when the broker has stored it.
+
+        Raises UsageError (too large), QueueFullError, OperationTimeoutError (outcome unknown) or what the broker
+        answers.
+        """
+        self._thread.check_caller()
+        receipt = Receipt()
+        # An open batch is closed for it, so that nobody waits for the publish delay.
+        self._post(self._inner.outgoing(value, **fields), receipt.settle, at_once=True)
+        return receipt.message_id()
+
+    def send_async(
+        self, value: bytes | str | None, *, callback: OnSent | None = None, **fields: Unpack[MessageFields]
+    ) -> None:
+        """Send one message and return at once; ``callback(id, failure)`` is called on the client's thread.
+
+        Without a callback a failure is raised by the next ``flush`` or ``close``. Raises QueueFullError if too much
+        waits for receipts; with ``block_if_queue_full`` waits instead.
+        """
+        self._post(self._inner.outgoing(value, **fields), callback, at_once=False)
+
+    def send_future(self, value: bytes | str | None, **fields: Unpack[MessageFields]) -> Future[MessageId]:
+        """As ``send_async``, with a future in place of the callback: convenient, at half the speed."""
+        sent: Future[MessageId] = Future()
+
+        def settle(message_id: MessageId | None, failure: PulsarishError | None) -> None:
+            if not sent.set_running_or_notify_cancel():
+                return
+            if message_id is not None:
+                sent.set_result(message_id)
+            else:
+                sent.set_exception(failure)
+
+        self.send_async(value, callback=settle, **fields)
+        return sent
+
+    def stats(self) -> ProducerStats:
+        """What this producer has done so far."""
+        return self._inner.stats()
+
+    def flush(self) -> None:
+        """Send everything and return when it is stored.
+
+        Raises the first failure of a message that was sent without a callback since the last ``flush``.
+        """
+        self._thread.run(self._flush())
+
+    def _post(self, message: OutgoingMessage, on_sent: OnSent | None, *, at_once: bool) -> None:
+        """Take room for ``message`` on the calling thread, and give it to the loop's."""
+        inner = self._inner
+        self._thread.check_process()
+        if not inner.window.try_take(message.size_bytes):
+            try:
+                self._wait_for_room(message.size_bytes)
+            except PulsarishError as failure:
+                self._thread.post(inner.refused, message, failure)
+                raise
+        if self._thread.is_current:
+            inner.enqueue(message, on_sent, at_once)
+        else:
+            self._thread.post(inner.enqueue, message, on_sent, at_once)
+
+    def _wait_for_room(self, size: int) -> None:
+        """Where waiting is asked for and possible; else QueueFullError."""
+        inner = self._inner
+        if self._thread.is_current or not inner.config.block_if_queue_full:
+            raise inner.queue_full()
+        take_room(inner.window, size, inner.config.send_timeout_s, inner.no_room)
+
+    async def _flush(self) -> None:
+        # Runs behind everything that this thread has posted before.
+        await self._inner.flush()
+
+
+class Consumer(Handle[AsyncConsumer]):
+    """Receives messages from a subscription."""
+
+    @property
+    def topics(self) -> list[str]:
+        """Full names of the topics and partitions that are read."""
+        return self._inner.topics
+
+    @property
+    def subscription(self) -> str:
+        return self._inner.subscription
+
+    @property
+    def is_active(self) -> bool:
+        """Whether messages come here: always, except for a Failover consumer that stands by on every partition."""
+        return self._inner.is_active
+
+    def receive(self, timeout_s: float | None = None) -> Message:
+        """The next message. Raises OperationTimeoutError when none came in ``timeout_s`` (None: wait for ever)."""
+        self._thread.check_process()
+        message = self._inner.take()
+        return self._wait_for_message(timeout_s) if message is None else message
+
+    def batch_receive(
+        self,
+        max_messages: int = MESSAGES_DEFAULT,
+        max_bytes: int = BYTES_DEFAULT,
+        timeout_s: float = TIMEOUT_SECONDS_DEFAULT,
+    ) -> list[Message]:
+        """Several messages at once: what comes until one of the three limits is reached; perhaps none."""
+        return self._thread.run(self._inner.batch_receive(max_messages, max_bytes, timeout_s))
+
+    def _wait_for_message(self, timeout_s: float | None) -> Message:
+        self._thread.check_caller()
+        deadline = None if timeout_s is None else _clock.monotonic() + timeout_s
+        while True:
+            arrival = Latch()
+            self._inner.wake_later(arrival.open)
+            try:
+                if self._inner.config.receiver_queue_size == 0:
+                    self._thread.post(self._inner.want)
+                arrival.wait(None if deadline is None else max(0.0, deadline - _clock.monotonic()))
+            finally:
+                self._inner.wake_no_more(arrival.open)
+            message = self._inner.take()
+            if message is not None:
+                return message
+            if deadline is not None and _clock.monotonic() >= deadline:
+                raise self._inner.nothing_received(timeout_s)
+
+    def acknowledge(self, what: Acknowledgeable, *, wait: bool = False) -> None:
+        """Acknowledge one message. ``wait``: return when the broker has confirmed it, and do not wait for a group."""
+        if wait or self._inner.config.ack_receipt_enabled:
+            self._thread.run(self._inner.acknowledge(what, wait=wait))
+        else:
+            child, message_id = self._inner.check_acknowledged(what)
+            self._thread.post(child.acknowledge, message_id)
+
+    def acknowledge_cumulative(self, what: Acknowledgeable, *, wait: bool = False) -> None:
+        """Acknowledge a message and all before it in its partition. UsageError on a Shared subscription."""
+        if wait or self._inner.config.ack_receipt_enabled:
+            self._thread.run(self._inner.acknowledge_cumulative(what, wait=wait))
+        else:
+            child, message_id = self._inner.check_acknowledged(what, cumulative=True)
+            self._thread.post(child.acknowledge_cumulative, message_id)
+
+    def negative_acknowledge(self, what: Acknowledgeable) -> None:
+        """Have a message delivered again after ``negative_ack_redelivery_delay_s``, or its backoff.
+
+        On Exclusive and Failover everything that is not acknowledged comes again, in order. A message id alone does
+        not tell how often it was delivered: a backoff begins anew.
+        """
+        child, message_id = self._inner.check_acknowledged(what)
+        self._thread.post(child.negative_acknowledge, message_id, redelivery_count_of(what))
+
+    def reconsume_later(self, message: Message, delay_s: float, properties: Mapping[str, str] | None = None) -> None:
+        """Put a copy of ``message`` into the retry topic, due in ``delay_s``, then acknowledge it.
+
+        After the last retry the copy goes to the dead letter topic. ``properties`` overlay those of the message.
+        Returns when the copy is stored; if it cannot be, raises, and the message is delivered again soon.
+        UsageError without ``retry_enabled``.
+        """
+        self._thread.run(self._inner.reconsume_later(message, delay_s, properties))
+
+    def reconsume_later_cumulative(
+        self, message: Message, delay_s: float, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """The same, then acknowledge ``message`` and all before it in its partition, as Pulsar's clients do.
+
+        Only ``message`` is copied: those before it are done. UsageError on a Shared or Key_Shared subscription.
+        """
+        self._thread.run(self._inner.reconsume_later_cumulative(message, delay_s, properties))
+
+    def redeliver_unacknowledged(self) -> None:
+        """Have everything delivered again that is not acknowledged."""
+
+        async def on_loop() -> None:
+            self._inner.redeliver_unacknowledged()
+
+        self._thread.run(on_loop())
+
+    def seek(self, target: SeekTarget, *, inclusive: bool = False) -> None:
+        """Move the subscription: behind a message (``inclusive``: to it), or to a publish time in milliseconds.
+
+        Over several topics or partitions a time, earliest and latest mean all of them, a message means its own, and an
+        id must name its partition. A function is called with the full name of each and returns its id or time.
+        """
+        self._thread.run(self._inner.seek(target, inclusive=inclusive))
+
+    def pause(self) -> None:
+        """Ask the broker for no more messages until ``resume``. What is queued or on its way can still be received."""
+        self._inner.pause()
+
+    def resume(self) -> None:
+        """Go on after ``pause``."""
+        self._inner.resume()
+
+    @property
+    def has_reached_end_of_topic(self) -> bool:
+        """Whether every topic was terminated and everything in it is acknowledged: nothing will ever come again."""
+        return self._inner.has_reached_end_of_topic
+
+    def stats(self) -> ConsumerStats:
+        """What this consumer has done so far, and what it holds."""
+        return self._inner.stats()
+
+    def has_message_available(self) -> bool:
+        """Whether ``receive`` would return a message that is already published.
+
+        Messages that wait for their redelivery do not count, and on Shared others may be quicker.
+        """
+        return self._thread.run(self._inner.has_message_available())
+
+    def last_message_id(self) -> MessageId:
+        """Id of the last message of the topic; entry -1 if there is none."""
+        return self._thread.run(self._inner.last_message_id())
+
+    def unsubscribe(self, *, force: bool = False) -> None:
+        """Delete the subscription, and close. ``force``: even if it has other consumers, which are disconnected."""
+        self._thread.run(self._inner.unsubscribe(force=force))
+
+
+class Reader(Handle[AsyncReader]):
+    """Reads messages without a subscription that outlives it."""
+
+    def __init__(self, thread: LoopThread, inner: AsyncReader) -> None:
+        super().__init__(thread, inner)
+        self._consumer = Consumer(thread, inner.consumer)
+
+    def read_next(self, timeout_s: float | None = None) -> Message:
+        """The next message. Raises OperationTimeoutError when none came in ``timeout_s`` (None: wait for ever)."""
+        message = self._consumer.receive(timeout_s)
+        self._thread.post(self._inner.has_read, message)
+        return message
+
+    def has_message_available(self) -> bool:
+        """Whether ``read_next`` would return a message that is already published."""
+        return self._thread.run(self._inner.has_message_available())
+
+    @property
+    def has_reached_end_of_topic(self) -> bool:
+        """Whether the topic was terminated and everything in it was read: nothing will ever come again."""
+        return self._inner.has_reached_end_of_topic
+
+    def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
+        """Go behind a message (``inclusive``: to it), or to a publish time in milliseconds since the epoch."""
+        self._thread.run(self._inner.seek(target, inclusive=inclusive))
+
+
+class TableView(Handle[AsyncTableView]):
+    """The latest value of each key of a topic: a mapping that others write. Looking never waits."""
+
+    def __getitem__(self, key: str) -> bytes:
+        return self._inner.values[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._inner.values
+
+    def __len__(self) -> int:
+        return len(self._inner.values)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._inner.values.copy())
+
+    def get(self, key: str) -> bytes | None:
+        """The value of ``key``, None if it has none."""
+        return self._inner.values.get(key)
+
+    def snapshot(self) -> dict[str, bytes]:
+        """All keys and values of this moment."""
+        return self._inner.values.copy()
+
+    def listen(self, listener: Callable[[str, bytes | None], None], *, with_present: bool = False) -> None:
+        """Call ``listener`` with every key that changes and its new value, None for one that is removed.
+
+        It runs on the client's thread. ``with_present``: also for what is there already, first.
+        """
+        self._thread.post(self._inner.listen, listener, with_present)
+
+    def refresh(self) -> None:
+        """Return when everything that was published before is here."""
+        self._thread.run(self._inner.refresh())

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The chunks of large messages on their way through one consumer of one topic or partition.
+
+Owns the assembly, the timer that gives up what stays incomplete, and what happens to chunks that are of no use. Knows
+neither queue nor permits: a chunk costs the permit of an entry, and the caller returns it unless a message came out.
+What is given up for good is acknowledged; what had to make room waits for its redelivery. An orphan (its earlier
+chunks are not here) is asked for again on Shared and Key_Shared, where it may meet them, and acknowledged after the
+expiry elsewhere, so that it holds the cursor back no longer than an incomplete message does.
+All methods run on the event loop's thread. Source: semantics 5.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from typing import Protocol
+
+from broker_core.base.clock import Clock, TimerHandle, Timers
+from broker_core.base.errors import RemoteProtocolError
+from broker_core.base.positions import MessageId, Position
+from broker_core.client.chunks.chunk_assembly import ChunkAssembly
+from broker_core.client.config import ConsumerConfig
+from broker_core.client.consuming.message import Message, Source
+from broker_core.client.consuming.unpack import ReceivedChunk, chunked_message
+
+_log = logging.getLogger(__name__)
+
+
+class ChunkOwner(Source, Protocol):
+    """The consumer that the chunks came to."""
+
+    def acknowledge_chunks(self, positions: tuple[Position, ...]) -> None:
+        """Acknowledge entries that will never be part of a message."""
+        ...
+
+    def await_chunks(self, positions: tuple[Position, ...], delay_s: float) -> None:
+        """See to it that entries are delivered again: by the ack timeout, or else after ``delay_s`` (0: never)."""
+        ...
+
+
+class ChunkReceiving:
+    """Chunks in, messages out."""
+
+    def __init__(self, owner: ChunkOwner, config: ConsumerConfig, clock: Clock, timers: Timers) -> None:
+        self._owner = owner
+        self._clock = clock
+        self._timers = timers
+        self._expire_s = config.expire_time_of_incomplete_chunked_message_s
+        self._ordered = config.type in ("exclusive", "failover")
+        self._assembly = ChunkAssembly(
+            max_pending=config.max_pending_chunked_message,
+            expire_s=self._expire_s,
+            auto_ack_oldest=config.auto_ack_oldest_chunked_message_on_queue_full,
+        )
+        self._orphans: deque[tuple[float, Position]] = deque()
+        self._chunks_of: OrderedDict[Position, tuple[Position, ...]] = OrderedDict()
+        self._awaited: Position | None = None
+        self._coming: set[Position] = set()
+        self._timer: TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """Messages that are not complete."""
+        return len(self._assembly)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What their chunks take in memory."""
+        return self._assembly.buffered_bytes
+
+    def receive(self, chunk: ReceivedChunk) -> list[Message]:
+        """Take one chunk; the message that it completes, if it does.
+
+        Raises RemoteProtocolError for a message whose chunks contradict each other, or whose payload is damaged.
+        """
+        now_s = self._clock.monotonic()
+        if self._awaited is not None and chunk.position >= self._awaited:
+            self._awaited = None
+        outcome = self._assembly.receive(chunk.info, chunk.position, chunk.part, now_s, self._clock.now_ms())
+        if outcome.acks:
+            self._owner.acknowledge_chunks(outcome.acks)
+        if outcome.awaits:
+            _log.warning("consumer.chunks_dropped topic=%s first=%s", self._owner.topic, outcome.awaits[0])
+            self._owner.await_chunks(outcome.awaits, 0.0 if self._ordered else self._expire_s)
+        if outcome.orphans:
+            self._abandon(outcome.orphans, now_s)
+        self._arm(now_s)
+        if outcome.mismatch:
+            raise RemoteProtocolError(
+                f"the chunked message that ends with entry {chunk.position} is damaged: {outcome.mismatch}"
+            )
+        if outcome.joined is None:
+            return []
+        self._chunks_of[chunk.position] = outcome.joined.positions
+        return [chunked_message(self._owner, chunk, outcome.joined)]
+
+    @property
+    def in_use(self) -> bool:
+        """Whether something is here of a message that is not complete, or not acknowledged."""
+        return bool(self._assembly or self._chunks_of or self._coming)
+
+    def arriving(self, position: Position) -> None:
+        """An entry is being delivered, and what was to come again before it has come. Where entries are in order."""
+        if self._coming:
+            self._coming = {each for each in self._coming if each > position}
+
+    def spared(self, through: Position) -> set[Position]:
+        """Chunks up to ``through`` of messages that end behind it: acknowledging that much is not about them."""
+        chunks = {each for each in (*self._assembly.positions, *self._coming) if each <= through}
+        for last, positions in self._chunks_of.items():
+            if last > through:
+                chunks.update(each for each in positions if each <= through)
+        return chunks
+
+    def with_chunks(self, positions: Iterable[Position]) -> list[Position]:
+        """``positions`` of messages, with the entries of all chunks of those that travelled in chunks."""
+        return [each for position in positions for each in self._chunks_of.get(position, (position,))]
+
+    @property
+    def unacknowledged(self) -> int:
+        """Messages that were put together and not acknowledged."""
+        return len(self._chunks_of)
+
+    def acknowledged(self, message_id: MessageId) -> tuple[Position, ...]:
+        """This message was acknowledged; the entries of its chunks before the last one.
+
+        What was received says more than the id, which knows only the ends of the message if it was written down.
+        """
+        return (self._chunks_of.pop(message_id.position, None) or message_id.positions)[:-1]
+
+    def acknowledged_through(self, position: Position) -> None:
+        """Every message that ends with this entry or before it was acknowledged."""
+        for last in [last for last in self._chunks_of if last <= position]:
+            del self._chunks_of[last]
+
+    def earliest_needed(self, taken: MessageId | None) -> Position | None:
+        """Where a message begins of which something is here, but which the application has not taken yet.
+
+        ``taken``: the last one that it has. None: there is no such message.
+        """
+        queued = [each[0] for last, each in self._chunks_of.items() if taken is None or last > taken.position]
+        awaited = () if self._awaited is None else (self._awaited,)
+        return min((*self._assembly.first_positions, *queued, *awaited), default=None)
+
+    def reattached(self, taken: MessageId | None) -> None:
+        """Everything that is not acknowledged comes again, from its first chunk (semantics 5.3.9)."""
+        # Until it has come, it is still needed: the next attachment may be lost as well.
+        self._awaited = self.earliest_needed(taken)
+        if self._ordered:
+            self._coming.update(self._assembly.positions)
+        self._assembly.clear()
+        self._orphans.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def rewound(self, taken: MessageId | None) -> None:
+        """The same at the wish of the application, which may still acknowledge what it has; on Shared it comes to
+        anybody."""
+        if self._ordered:
+            self.reattached(taken)
+        else:
+            self.clear()
+
+    def clear(self) -> None:
+        """After a seek, or at the end: nothing that was delivered counts any more."""
+        self.reattached(None)
+        self._chunks_of.clear()
+        self._coming.clear()
+        self._awaited = None
+
+    def _abandon(self, positions: tuple[Position, ...], now_s: float) -> None:
+        _log.info("consumer.chunks_orphaned topic=%s entries=%d", self._owner.topic, len(positions))
+        if not self._ordered:
+            self._owner.await_chunks(positions, self._expire_s)
+            return
+        self._owner.await_chunks(positions, 0.0)
+        if self._expire_s:
+            self._orphans.extend((now_s + self._expire_s, position) for position in positions)
+
+    def _arm(self, now_s: float) -> None:
+        if self._timer is not None or not self._expire_s:
+            return
+        due = [self._orphans[0][0]] if self._orphans else []
+        oldest = self._assembly.oldest_received_s
+        if oldest is not None:
+            due.append(oldest + self._expire_s)
+        if due:
+            self._timer = self._timers.call_later(max(0.0, min(due) - now_s), self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now_s = self._clock.monotonic()
+        given_up = list(self._assembly.expire(now_s))
+        while self._orphans and self._orphans[0][0] <= now_s:
+            given_up.append(self._orphans.popleft()[1])
+        if given_up:
+            _log.warning("consumer.chunks_expired topic=%s entries=%d", self._owner.topic, len(given_up))
+            self._owner.acknowledge_chunks(tuple(given_up))
+        self._arm(now_s)

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A durable subscription that is only acknowledged, never read through: the cursor of a bulk reader.
+
+The consumer is Exclusive. An ack is repeated over reconnects until the broker confirms it, which is safe because a
+cumulative ack says the same however often it is sent.
+
+Who reads through other means learns here that there is something new: ``expect`` grants one permit, so that the broker
+pushes the first entry that is not acknowledged, and nothing behind it. An ack takes the broker over what it covers, so
+a reader that has acknowledged everything is pushed what is new. Invariants: each ``expect`` is answered once, by an
+entry or by the loss of the broker, and an entry that was pushed before is paid for by the next ``expect``. No topic is
+created; a subscription that was deleted is not made anew behind the owner's back, as SUBSCRIBE does, but ends the
+cursor: ``durable_subscribing`` sees to that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, TypeVar
+
+from broker_core.base.errors import (
+    ConnectionLostError,
+    ConsumerBusyError,
+    ConsumerNotFoundError,
+    PulsarishError,
+)
+from broker_core.base.names import TopicName, check_subscription_name
+from broker_core.base.positions import Position
+from broker_core.client.columnar.durable_subscribing import DurableSubscribing
+from broker_core.client.columnar.probes import LastEntry, Probes, last_of
+from broker_core.client.config import InitialPosition
+from broker_core.client.connecting.attachment import Attachment
+from broker_core.client.connecting.connection import Connection
+from broker_core.client.connecting.network import Network
+from broker_core.client.connecting.retrying import retrying
+from broker_core.client.connecting.subscribing import flow, last_message_id, leave, unsubscribe
+from broker_core.wire.commands import message_id, read_position
+from broker_core.wire.entry import messages_of, split_broker_entry
+from broker_core.wire.heads import MessageHead
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+T = TypeVar("T")
+
+
+class CursorLook(NamedTuple):
+    """What the broker tells a cursor: the newest entry, and how far it is acknowledged (None: it does not tell)."""
+
+    last: LastEntry
+    mark_delete: Position | None
+
+
+class CursorNews(NamedTuple):
+    """The entry that came and what a look behind it has shown; None for what is not known, as the broker was lost."""
+
+    position: Position | None = None
+    look: CursorLook | None = None
+
+
+OnNews = Callable[[CursorNews], None]
+"""Called on the loop's thread."""
+
+
+def _mark_delete(answer: pb.CommandGetLastMessageIdResponse) -> Position | None:
+    known = answer.HasField("consumer_mark_delete_position")
+    return read_position(answer.consumer_mark_delete_position) if known else None
+
+
+class AsyncCursor:
+    """Holds a subscription of one topic or partition. Made by ``AsyncClient.open_cursor``."""
+
+    def __init__(
+        self,
+        network: Network,
+        probes: Probes,
+        topic: TopicName,
+        subscription: str,
+        initial_position: InitialPosition,
+        *,
+        must_exist: bool = False,
+        needed_from: Position | None = None,
+    ) -> None:
+        """``must_exist``: a subscription that is not there is a SubscriptionNotFoundError, and is not made.
+        ``needed_from``: nothing at or behind it may be lost."""
+        self.topic = topic
+        self.subscription = check_subscription_name(subscription)
+        self._network = network
+        self._probes = probes
+        self._id = network.next_consumer_id()
+        self._subscribing = DurableSubscribing(
+            network, probes, topic, subscription, initial_position, must_exist=must_exist, needed_from=needed_from
+        )
+        self._acked: Position | None = None
+        self._permits = 0  # That the broker has; below 0 after a batch.
+        self._expecting: OnNews | None = None
+        self._telling: asyncio.Task[None] | None = None
+        self._detached: asyncio.Future[None] = network.loop.create_future()
+        self._attachment = Attachment(network, topic, self, f"subscription {subscription!r} of {topic}")
+
+    async def open(self) -> None:
+        """Subscribe; ConsumerBusyError says what to do if the subscription is in use."""
+        await self._attachment.open(self._network.config.operation_timeout_s)
+
+    @property
+    def failure(self) -> PulsarishError | None:
+        """Why this cursor has ended, None while it is in use. May be asked on any thread."""
+        return self._attachment.end
+
+    async def ack_through(self, position: Position) -> None:
+        """Acknowledge every entry up to and including ``position``; returns when the broker has confirmed it."""
+        if self._acked is not None and position <= self._acked:
+            return
+        self.needs(Position(position.ledger, position.entry + 1))
+        timeout_s = self._network.config.operation_timeout_s
+        what = f"acknowledging {position} on subscription {self.subscription!r} of {self.topic}"
+        await retrying(lambda: self._ack_once(position), what, timeout_s, self._network.new_backoff())
+        self._acked = position
+
+    def needs(self, position: Position) -> None:
+        """What lies before ``position`` may be lost from now on, nothing behind it. May be called on any thread."""
+        self._subscribing.needs(position)
+
+    async def mark_delete(self) -> Position | None:
+        """How far the subscription is acknowledged, None if the broker does not tell."""
+        return _mark_delete(await self._last_message_id())
+
+    async def look(self, pushed: LastEntry | None = None) -> CursorLook:
+        """The newest entry and how far the subscription is acknowledged: one round trip if the entry is known, as the
+        last one or as ``pushed``."""
+        answer = await self._last_message_id()
+        position, messages = last_of(answer)
+        if pushed is not None and pushed.position == position:
+            return CursorLook(pushed, _mark_delete(answer))
+        return CursorLook(await self._probes.with_index(self.topic, position, messages), _mark_delete(answer))
+
+    def expect(self, on_news: OnNews) -> None:
+        """Tell ``on_news``, once, of the first entry that is there, or comes, and is not acknowledged."""
+        connection = self._attachment.connection
+        if connection is None:
+            on_news(CursorNews())
+            return
+        self._expecting = on_news
+        if self._permits < 1:
+            connection.send(flow(self._id, 1 - self._permits))
+            self._permits = 1
+
+    async def unsubscribe(self) -> None:
+        """Delete the subscription, and close."""
+        connection = await self._attachment.attached(self._network.config.operation_timeout_s)
+        await unsubscribe(connection, self._id)
+        await self.close()
+
+    async def close(self) -> None:
+        """Leave the subscription, which stays. Harmless if closed."""
+        await self._network.to_the_end(self._leave())
+
+    async def _leave(self) -> None:
+        self._network.open.discard(self)
+        connection = self._attachment.connection
+        if connection is not None:
+            await leave(connection, self._id)
+        await self._attachment.close()
+
+    async def _last_message_id(self) -> pb.CommandGetLastMessageIdResponse:
+        async def attempt() -> pb.CommandGetLastMessageIdResponse:
+            connection = await self._attachment.attached(self._network.config.operation_timeout_s)
+            return await self._answer(last_message_id(connection, self._id))
+
+        timeout_s = self._network.config.operation_timeout_s
+        what = f"position of subscription {self.subscription!r} of {self.topic}"
+        return await retrying(attempt, what, timeout_s, self._network.new_backoff())
+
+    def _tell_lost(self) -> None:
+        on_news, self._expecting = self._expecting, None
+        if on_news is not None:
+            on_news(CursorNews())
+
+    async def _look_and_tell(self, on_news: OnNews, pushed: LastEntry) -> None:
+        # Here and not by whoever hears of it: it is on its way before another thread has woken up.
+        try:
+            look = await self.look(pushed)
+        except PulsarishError:
+            look = None  # Whoever looks next is told why.
+        on_news(CursorNews(pushed.position, look))
+
+    async def _ack_once(self, position: Position) -> None:
+        connection = await self._attachment.attached(self._network.config.operation_timeout_s)
+        request_id = connection.next_request_id()
+        ack = pb.CommandAck(
+            consumer_id=self._id,
+            ack_type=pb.CommandAck.Cumulative,
+            message_id=[message_id(position, self.topic.partition_index)],
+            request_id=request_id,
+        )
+        await self._answer(connection.request(BaseCommand(type=BaseCommand.ACK, ack=ack), request_id))
+
+    async def _answer(self, request: Coroutine[Any, Any, T]) -> T:
+        """The broker's answer; ConnectionLostError as soon as the cursor is detached.
+
+        A request that crosses the broker's goodbye is answered with an error, or by Apache Pulsar not at all.
+        """
+        asking = self._network.loop.create_task(request)
+        try:
+            await asyncio.wait((asking, self._detached), return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return asking.result()
+        except ConsumerNotFoundError as crossed:
+            raise ConnectionLostError(f"{self.topic} was closed: {crossed.message}") from crossed
+        finally:
+            asking.cancel()
+        raise ConnectionLostError(f"subscription {self.subscription!r} of {self.topic} was detached")
+
+    # ------------------------------------------------------------------------------------------ the broker's side
+
+    async def attach(self, connection: Connection) -> None:
+        self._permits = 0
+        self._detached = self._network.loop.create_future()
+        try:
+            await self._subscribing.register(connection, self._id, self)
+        except ConsumerBusyError as busy:
+            raise ConsumerBusyError(
+                f"subscription {self.subscription!r} of {self.topic} is in use by another consumer",
+                hint="stop the other consumer or query, or choose another subscription name",
+            ) from busy
+
+    def message(self, head: MessageHead, body: bytes) -> None:
+        """It stays unacknowledged: who reads the topic acknowledges it with all that it has read."""
+        messages, index = 1, -1
+        try:
+            broker, entry = split_broker_entry(body)
+            messages, index = messages_of(entry), -1 if broker is None else broker.index
+        except PulsarishError:
+            pass  # Who reads it is told of the damage.
+        self._permits -= messages
+        on_news, self._expecting = self._expecting, None
+        if on_news is not None:
+            pushed = LastEntry(Position(head.ledger, head.entry), index, messages)
+            self._telling = self._network.loop.create_task(self._look_and_tell(on_news, pushed))
+
+    def end_of_topic(self) -> None:
+        """Says nothing about acknowledging."""
+
+    def active_changed(self, active: bool) -> None:
+        """Says nothing about acknowledging."""
+
+    def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
+        if not self._detached.done():
+            self._detached.set_result(None)
+        self._attachment.detached(connection, reason, address)
+        self._tell_lost()
+
+    def given_up(self, failure: PulsarishError) -> None:
+        """The attachment raises ``failure`` to whoever asks next."""
+        self._tell_lost()

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Subscribing to a durable subscription that must be the one that was there before.
+
+SUBSCRIBE makes what is not there, and does not say so. Asking first whether the subscription is there is not enough:
+it can be deleted between the answer and the SUBSCRIBE, and what it kept goes with it. So the first entry that is needed
+is looked at before that question and behind the SUBSCRIBE. A subscription keeps what is not acknowledged, so it must be
+the same entry; then everything behind it is there too, and is kept by whatever subscription there is now. If it is
+another one, the subscription is deleted, so that nobody finds it later and takes it for the former one.
+
+Who asks leaves something behind at Apache Pulsar: it tidies up after a subscription that has lived with its consumer
+when it has time, by name, and takes a durable one of that name for it. So a subscription that was made is asked for
+again, and is not taken before it is there.
+
+Invariant: ``register`` returns with the consumer on a subscription that has kept everything from ``needs`` on, or on a
+new one if that was allowed; or raises with nobody left at the broker. What came and was deleted between the two looks,
+where nothing was there at the first, it cannot know.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.base.errors import (
+    ChecksumMismatchError,
+    ConsumerBusyError,
+    ProtocolError,
+    ServiceNotReadyError,
+    SubscriptionNotFoundError,
+)
+from broker_core.base.names import TopicName
+from broker_core.base.positions import Position
+from broker_core.client.columnar.probes import Probes
+from broker_core.client.config import InitialPosition
+from broker_core.client.connecting.connection import Connection, ConsumerPort
+from broker_core.client.connecting.network import Network
+from broker_core.client.connecting.subscribing import Subscribing, leave_silently, register, unsubscribe
+from broker_core.client.connecting.subscription_check import is_subscription_there
+
+_DAMAGED: Final = (ChecksumMismatchError, ProtocolError)
+"""What looking at a damaged entry ends with."""
+
+
+class DurableSubscribing:
+    """How one owner subscribes, again and again. ``must_exist``: no subscription is made, not even the first time."""
+
+    def __init__(
+        self,
+        network: Network,
+        probes: Probes,
+        topic: TopicName,
+        subscription: str,
+        initial_position: InitialPosition,
+        *,
+        must_exist: bool,
+        needed_from: Position | None,
+    ) -> None:
+        self._network = network
+        self._probes = probes
+        self._request = Subscribing(
+            topic=topic, subscription=subscription, initial_position=initial_position, create_topic=False
+        )
+        self._must_exist = must_exist
+        self._needed_from = needed_from
+        self._kept: Position | None = None
+        """The first entry that is needed, as seen by an attempt whose end was not seen."""
+
+    def needs(self, position: Position) -> None:
+        """Nothing at or behind ``position`` may be lost. It does not go back. May be called on any thread."""
+        if self._needed_from is None or position > self._needed_from:
+            self._needed_from = position
+
+    async def register(self, connection: Connection, consumer_id: int, port: ConsumerPort) -> None:
+        """Subscribe over ``connection``; SubscriptionNotFoundError if the subscription is not there, or is another."""
+        needed_from = self._needed_from if self._must_exist else None
+        if self._must_exist:
+            await self._look(needed_from)
+            if not await self._is_there(connection):
+                raise self._not_found("does not exist")
+        await register(connection, consumer_id, port, self._request)
+        try:
+            if not self._must_exist:
+                await self._check_made(connection)
+            elif self._kept is not None and not await self._is_kept(needed_from):
+                await unsubscribe(connection, consumer_id)
+                raise self._not_found("was deleted, and what it kept with it")
+        except BaseException:
+            leave_silently(connection, consumer_id)
+            raise
+        self._must_exist = True
+        self._kept = None
+
+    async def _look(self, needed_from: Position | None) -> None:
+        """See what the subscription must keep, unless an earlier attempt has seen it."""
+        if needed_from is not None and (self._kept is None or self._kept < needed_from):
+            try:
+                self._kept = await self._first_at(needed_from)
+            except _DAMAGED:
+                self._kept = None  # Who reads it is told of the damage.
+
+    async def _is_kept(self, needed_from: Position | None) -> bool:
+        try:
+            return needed_from is None or await self._first_at(needed_from) == self._kept
+        except _DAMAGED:
+            return True  # It is there, and who reads it is told of the damage.
+
+    async def _first_at(self, position: Position) -> Position | None:
+        entry = await self._probes.first_entry_at(self._request.topic, position)
+        return None if entry is None else Position(entry.ledger, entry.entry)
+
+    async def _check_made(self, connection: Connection) -> None:
+        try:
+            is_there = await self._is_there(connection)
+        except ConsumerBusyError:
+            is_there = False  # It lives with its consumer, which is ours.
+        if not is_there:
+            raise ServiceNotReadyError(
+                f"subscription {self._request.subscription!r} of {self._request.topic} was tidied away by the broker"
+            )
+
+    async def _is_there(self, connection: Connection) -> bool:
+        visitor_id = self._network.next_consumer_id()
+        return await is_subscription_there(connection, visitor_id, self._request.topic, self._request.subscription)
+
+    def _not_found(self, why: str) -> SubscriptionNotFoundError:
+        return SubscriptionNotFoundError(f"subscription {self._request.subscription!r} of {self._request.topic} {why}")

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counting the messages of a range of entries where no index tells them: the entries are read, and dropped at once.
+
+The protocol hands out no entry without its payload, so a count costs what reading costs, and every count has bounds. A
+subscription of its own that is not durable, on the client's shared connection; permits are given so that hardly more
+entries come than are counted. Invariants: entries are counted in order, each once, over any number of reconnects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from broker_core.base.errors import ConnectionLostError, OperationTimeoutError, PulsarishError
+from broker_core.base.names import TopicName
+from broker_core.base.positions import Position
+from broker_core.client.connecting.connection import Connection
+from broker_core.client.connecting.network import Network
+from broker_core.client.connecting.retrying import retrying
+from broker_core.client.connecting.subscribing import (
+    Subscribing,
+    flow,
+    last_message_id,
+    leave_silently,
+    reader_subscription,
+    register,
+)
+from broker_core.client.consuming.arrival import Arrival
+from broker_core.wire.commands import read_position
+from broker_core.wire.entry import messages_of, split_broker_entry
+from broker_core.wire.heads import MessageHead
+
+ENTRIES_AHEAD_MAX: Final = 400
+"""So many entries at most may be on their way when the count ends."""
+
+ENTRIES_FIRST: Final = 10
+"""So many are asked for before anything is known of their sizes."""
+
+COUNTS_AT_ONCE: Final = 64
+"""Of one call: each is a subscription for its time, and a query may read thousands of partitions."""
+
+
+class Span(NamedTuple):
+    """What to count: the entries in [start, end) of a plain topic or one partition, up to one that reaches a bound."""
+
+    topic: str
+    start: Position
+    end: Position
+    messages_max: int
+    entries_max: int
+    bytes_max: int
+
+
+class Counted(NamedTuple):
+    """Entries that follow each other: where each is, and how many messages there are up to its end."""
+
+    positions: Sequence[Position]
+    sums: Sequence[int]
+    size_bytes: int
+    is_whole: bool
+    """Whether the range holds nothing behind them."""
+
+    @property
+    def messages(self) -> int:
+        return self.sums[-1] if self.sums else 0
+
+
+class EntryCount:
+    """One count."""
+
+    def __init__(self, network: Network, span: Span) -> None:
+        self._network = network
+        self._topic = TopicName.parse(span.topic)
+        self._span = span
+        self._next = span.start
+        self._positions: list[Position] = []
+        self._sums: list[int] = []
+        self._size_bytes = 0
+        self._is_whole = span.start >= span.end
+        self._failure: PulsarishError | None = None
+        self._id = -1
+        self._connection: Connection | None = None
+        self._balance = 0  # permits that the broker has, in messages
+        self._ahead = 0
+        self._arrival = Arrival(network.loop)
+
+    async def run(self) -> Counted:
+        """Count, over reconnects; raises ChecksumMismatchError and the like for an entry that cannot be read."""
+        timeout_s = self._network.config.operation_timeout_s
+        if not self._is_done:
+            what = f"counting the messages of {self._topic} behind {self._next}"
+            await retrying(self._count, what, timeout_s, self._network.new_backoff())
+        return Counted(self._positions, self._sums, self._size_bytes, self._is_whole)
+
+    @property
+    def _is_done(self) -> bool:
+        span = self._span
+        return self._is_whole or (
+            bool(self._sums)
+            and (
+                self._sums[-1] >= span.messages_max
+                or len(self._sums) >= span.entries_max
+                or self._size_bytes >= span.bytes_max
+            )
+        )
+
+    # ------------------------------------------------------------------------------------------ asking
+
+    async def _count(self) -> None:
+        self._failure = None
+        self._balance = 0
+        self._id = self._network.next_consumer_id()
+        lookup = self._network.lookup
+        target = await lookup.known_broker_of(self._topic)
+        connection = await self._network.pool.shared(target)
+        request = Subscribing(
+            topic=self._topic,
+            subscription=reader_subscription("count"),
+            durable=False,
+            create_topic=False,
+            start=self._next,
+        )
+        await register(connection, self._id, self, request)
+        lookup.serves(self._topic, target)
+        self._connection = connection
+        try:
+            deadline = self._network.loop.time() + self._network.config.operation_timeout_s
+            while not self._has_ended():
+                before = len(self._sums)
+                self._give_permits()
+                if not await self._arrival.came():
+                    await self._look_for_more(connection)
+                if len(self._sums) > before:
+                    deadline = self._network.loop.time() + self._network.config.operation_timeout_s
+                elif self._network.loop.time() >= deadline:
+                    raise OperationTimeoutError(f"no entry of {self._topic} at or behind {self._next} came")
+            if self._failure is not None:
+                raise self._failure
+        finally:
+            self._connection = None
+            leave_silently(connection, self._id)
+
+    def _give_permits(self) -> None:
+        """So many that the broker may send the entries that are likely to be wanted, judged by those that came.
+
+        A broker that has permits for some messages may send as many entries, however many messages these hold.
+        """
+        span, seen = self._span, len(self._sums)
+        ahead = ENTRIES_FIRST
+        if seen:
+            left, left_bytes = span.messages_max - self._sums[-1], span.bytes_max - self._size_bytes
+            ahead = min(left * seen // self._sums[-1], left_bytes * seen // self._size_bytes, 2 * seen)
+        ahead = max(1, min(ahead, span.entries_max - seen, ENTRIES_AHEAD_MAX))
+        if self._balance <= ahead // 2 and self._connection is not None:
+            self._connection.send(flow(self._id, ahead - self._balance))
+            self._balance = self._ahead = ahead
+
+    async def _look_for_more(self, connection: Connection) -> None:
+        last = read_position((await last_message_id(connection, self._id)).last_message_id)
+        if last < self._next:
+            self._is_whole = True
+
+    # ------------------------------------------------------------------------------------------ the broker's side
+
+    def message(self, head: MessageHead, body: bytes) -> None:
+        position = Position(head.ledger, head.entry)
+        if self._has_ended() or position < self._next:
+            return
+        if position >= self._span.end:
+            self._is_whole = True
+        else:
+            self._note(position, body)
+        if self._has_ended() or self._balance <= self._ahead // 2:
+            self._arrival.tell()
+
+    def _has_ended(self) -> bool:
+        return self._is_done or self._failure is not None
+
+    def _note(self, position: Position, body: bytes) -> None:
+        try:
+            messages = messages_of(split_broker_entry(body)[1])
+        except PulsarishError as failure:
+            where = f"entry {position} of {self._topic}"
+            self._failure = type(failure)(f"{where}: {failure.message}", hint=failure.hint)
+            return
+        self._balance -= messages
+        self._next = Position(position.ledger, position.entry + 1)
+        self._positions.append(position)
+        self._sums.append(messages + (self._sums[-1] if self._sums else 0))
+        self._size_bytes += len(body)
+        self._is_whole = self._next >= self._span.end
+
+    def end_of_topic(self) -> None:
+        """A count ends where it ends."""
+
+    def active_changed(self, active: bool) -> None:
+        """Nobody else can be active on a subscription of our own."""
+
+    def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
+        self._failure = ConnectionLostError(f"a count of {self._topic} lost its broker: {reason.message}")
+        self._arrival.tell()

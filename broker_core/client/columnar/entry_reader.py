@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bulk reading: the entries of one topic or partition in an exact range of positions, as they are stored.
+
+A subscription of its own that is not durable, on a connection of its own, which is paused while more than
+``buffer_bytes_max`` wait to be taken: the broker's socket fills and the broker stops, whatever permits are out. The
+connection of a short range is left to the next reader; that of a long one is closed, for much more may be on its way.
+Invariants: entries come in order, each once, over any number of reconnects; none at or behind ``end`` is handed out;
+each has passed its checksum. Not owned: what trimmed data means, which is the caller's decision (``first_position``,
+``ended_early``). Source: semantics 1.4.6 (the broker begins AT the start), architecture "How Spark maps on Pulsar".
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from broker_core.base.errors import (
+    AlreadyClosedError,
+    ConnectionLostError,
+    OperationTimeoutError,
+    PulsarishError,
+)
+from broker_core.base.names import TopicName
+from broker_core.base.positions import Position
+from broker_core.client.connecting.attachment import Attachment
+from broker_core.client.connecting.connection import Connection
+from broker_core.client.connecting.network import Network
+from broker_core.client.connecting.subscribing import (
+    Subscribing,
+    flow,
+    last_message_id,
+    leave_silently,
+    reader_subscription,
+    register,
+    start_leaving,
+)
+from broker_core.client.consuming.arrival import Arrival
+from broker_core.wire.commands import read_position
+from broker_core.wire.entry import EntryRef, split_broker_entry, verify_entry
+from broker_core.wire.heads import MessageHead
+
+PERMITS: Final = 1_000_000_000
+"""What the broker may push, in messages: more than any reader will see, so that only bytes hold it back. Twice as much
+still fits in the 32 bits in which brokers count."""
+
+EARLY_PERMITS: Final = 1000
+"""What the broker may push before it has answered the subscribe: as much as any consumer's queue takes. They come on
+top of what is expected, for a broker may ignore them."""
+
+BUFFER_BYTES_DEFAULT: Final = 32 * 1024 * 1024
+SHORT_BYTES_MAX: Final = 1024 * 1024
+"""A range of so many bytes at most is short: opening a connection takes about as long as reading it."""
+
+
+class AsyncEntryReader:
+    """Reads the range [start, end) of ``topic``; ``end`` None: for ever. Made by ``AsyncClient.read_entries``."""
+
+    def __init__(
+        self,
+        network: Network,
+        topic: TopicName,
+        start: Position,
+        end: Position | None,
+        *,
+        buffer_bytes_max: int = BUFFER_BYTES_DEFAULT,
+        messages_expected: int = 0,
+        timeout_s: float | None = None,
+    ) -> None:
+        """``messages_expected``: how many the range holds, if known: the broker then sends hardly more than these.
+
+        ``timeout_s``: how long to go without progress before giving up (default: the operation timeout).
+        """
+        self.topic = topic
+        self.first_position: Position | None = None
+        """Where the first entry handed out is: behind ``start`` if the data between was deleted."""
+        self.ended_early = False
+        """True if the topic holds nothing more although ``end`` was not reached."""
+        self.next_position = start
+        """What comes next: everything before it was handed out, or is not stored."""
+        self._network = network
+        self._end = end
+        self._buffer_bytes_max = buffer_bytes_max
+        self._messages_expected = messages_expected
+        self._timeout_s = network.config.operation_timeout_s if timeout_s is None else timeout_s
+        self._id = network.next_consumer_id()
+        self._subscription = reader_subscription("entries")
+        self._arriving_at = start
+        self._buffer: list[EntryRef] = []
+        self._buffer_bytes = 0
+        self._bytes_read = 0
+        self._is_topped_up = False
+        self._complete = end is not None and start >= end
+        self._failure: PulsarishError | None = None
+        self._arrival = Arrival(network.loop)
+        self._port: Connection | None = None
+        self._attachment = Attachment(network, topic, self, f"reading of {topic}", dedicated=True)
+
+    async def open(self) -> None:
+        """Subscribe, unless the range is empty."""
+        if not self._complete:
+            await self._attachment.open(self._network.config.operation_timeout_s)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether every entry of the range was handed out. May be asked on any thread."""
+        # In this order: what completes the range is in the buffer before.
+        return self._complete and not self._buffer and self._failure is None
+
+    async def next_entries(self) -> list[EntryRef]:
+        """The entries that are here, at least one; an empty list when the range is complete.
+
+        Raises OperationTimeoutError without progress, ChecksumMismatchError for a damaged entry.
+        """
+        deadline = self._network.loop.time() + self._timeout_s
+        while not self._buffer:
+            if self._failure is not None:
+                raise self._failure
+            if self._complete:
+                return []
+            if not await self._arrival.came():
+                await self._look_for_more()
+                if not self._buffer and self._end is not None and self._network.loop.time() >= deadline:
+                    raise self._stalled()
+        return self._hand_out()
+
+    def __aiter__(self) -> AsyncIterator[list[EntryRef]]:
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[list[EntryRef]]:
+        while entries := await self.next_entries():
+            yield entries
+
+    async def close(self) -> None:
+        """Close the connection. Harmless if closed."""
+        self._network.open.discard(self)
+        self._failure = self._failure or AlreadyClosedError(f"the reading of {self.topic} is closed")
+        self._buffer = []
+        self._arrival.tell()
+        self._let_go()
+        await self._network.to_the_end(self._attachment.close())
+
+    # ------------------------------------------------------------------------------------------ the broker's side
+
+    async def attach(self, connection: Connection) -> None:
+        request = Subscribing(
+            topic=self.topic,
+            subscription=self._subscription,
+            durable=False,
+            create_topic=False,
+            initial_position="earliest",
+            start=self._arriving_at,
+        )
+        self._port = None  # the one of before is lost
+        await register(connection, self._id, self, request, permits=EARLY_PERMITS)
+        self._port = connection
+        self._is_topped_up = not self._messages_expected
+        if self._complete or self._failure is not None:
+            self._network.loop.call_soon(self._let_go)  # the attachment must have its connection first
+        else:
+            connection.send(flow(self._id, self._messages_expected or PERMITS))
+
+    def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
+        if self._complete:
+            return
+        connection.close()
+        self._attachment.detached(connection, reason, address)
+
+    def given_up(self, failure: PulsarishError) -> None:
+        self._failure = self._failure or failure
+        self._arrival.tell()
+
+    def end_of_topic(self) -> None:
+        """The range ends where it ends."""
+
+    def active_changed(self, active: bool) -> None:
+        """Nobody else can be active on a subscription of our own."""
+
+    def message(self, head: MessageHead, body: bytes) -> None:
+        position = Position(head.ledger, head.entry)
+        if self._complete or self._failure is not None or position < self._arriving_at:
+            return
+        if self._end is not None and position >= self._end:
+            self._finish()
+            return
+        try:
+            broker, entry = split_broker_entry(body)
+            verify_entry(entry)
+        except PulsarishError as failure:
+            self._failure = type(failure)(f"entry {position} of {self.topic}: {failure.message}", hint=failure.hint)
+            self._let_go()
+            self._arrival.tell()
+            return
+        index, time_ms = (broker.index, broker.broker_timestamp) if broker is not None else (-1, -1)
+        self._buffer.append(EntryRef(head.ledger, head.entry, entry, index, time_ms))
+        self._arriving_at = Position(head.ledger, head.entry + 1)
+        self._buffer_bytes += len(body)
+        self._bytes_read += len(body)
+        if self._end is not None and self._arriving_at >= self._end:
+            self._finish()
+        elif self._buffer_bytes >= self._buffer_bytes_max and self._port is not None:
+            self._port.pause_reading()
+        self._arrival.tell()
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _hand_out(self) -> list[EntryRef]:
+        entries, self._buffer = self._buffer, []
+        self._buffer_bytes = 0
+        last = entries[-1]
+        if self.first_position is None:
+            self.first_position = Position(entries[0].ledger, entries[0].entry)
+        self.next_position = Position(last.ledger, last.entry + 1)
+        if self._port is not None and not self._complete:
+            self._port.resume_reading()
+        return entries
+
+    async def _look_for_more(self) -> None:
+        """It is quiet: either the range holds nothing more, or the permits that were asked for did not suffice."""
+        connection = self._attachment.connection
+        if connection is None:
+            return
+        asking = self._network.loop.create_task(last_message_id(connection, self._id))
+        # Not the answer alone: entries that come before it may fill the buffer, and nothing is read then.
+        await self._arrival.came_or(asking)
+        if not asking.done():
+            asking.cancel()
+            return
+        try:
+            last = read_position(asking.result().last_message_id)
+        except (ConnectionLostError, OperationTimeoutError):
+            return  # The attachment is being made anew, or the deadline will tell.
+        if self._buffer or self._complete:
+            return
+        if last >= self._arriving_at and not self._is_topped_up:
+            self._is_topped_up = True
+            connection.send(flow(self._id, PERMITS))
+        elif last < self._arriving_at and self._end is not None:
+            self.ended_early = True
+            self._finish()
+
+    def _finish(self) -> None:
+        self._complete = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Leave the connection, and end it where something is still on its way that nobody wants."""
+        connection, self._port = self._port, None
+        if connection is None:
+            return
+        if self._complete and self._bytes_read <= SHORT_BYTES_MAX:
+            self._attachment.give_back(start_leaving(connection, self._id))
+        else:
+            leave_silently(connection, self._id)
+            connection.close()
+
+    def _stalled(self) -> OperationTimeoutError:
+        return OperationTimeoutError(
+            f"no entry of {self.topic} at or after {self._arriving_at} came in {self._timeout_s:g} s, "
+            f"though the topic has more before {self._end}",
+            hint="is the broker reachable and healthy?",
+        )

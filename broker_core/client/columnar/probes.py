@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions about a topic's log that the protocol has no command for, answered by short-lived readers.
+
+Last entry, first entry at a position and the one before, entry of a message index. Owns a waiting reader for each topic
+that was asked for its end a moment ago, and a small memory of the last answers. A reader is a subscription that tools
+show, with a backlog that grows, so none stays longer than ``LINGER_SECONDS``. Source: architecture decision 1 (what the
+protocol lacks is done on the client's side); PIP-70 for the message index.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, TypeVar
+
+from broker_core.base.errors import (
+    ConnectionLostError,
+    OperationTimeoutError,
+    PulsarishError,
+    UnsupportedVersionError,
+    UsageError,
+)
+from broker_core.base.names import TopicName
+from broker_core.base.positions import POSITION_LATEST, Position
+from broker_core.client.columnar.index_search import IndexedEntry, IndexSearch
+from broker_core.client.connecting.connection import Connection
+from broker_core.client.connecting.network import Network
+from broker_core.client.connecting.retrying import retrying
+from broker_core.client.connecting.subscribing import (
+    Subscribing,
+    flow,
+    last_message_id,
+    leave_silently,
+    reader_subscription,
+    register,
+)
+from broker_core.wire.commands import read_message_id, read_position
+from broker_core.wire.entry import EntryRef, read_metadata, split_broker_entry, verify_entry
+from broker_core.wire.heads import MessageHead
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+
+T = TypeVar("T")
+
+LINGER_SECONDS: Final = 1.0
+"""How long a reader waits for the next question about its topic's end: who plans a read has several in a row."""
+
+
+class LastEntry(NamedTuple):
+    """The newest entry of a topic. ``position.entry`` is -1 if there is none; ``index`` of its last message or -1."""
+
+    position: Position
+    index: int  # type: ignore[assignment] # hides tuple.index, which a record has no use for
+    messages: int
+
+
+class Bounds(NamedTuple):
+    """What lies around a position: the last entry before it, its number -1 if there is none, and the first one at or
+    behind it."""
+
+    before: Position
+    first: EntryRef | None
+
+
+def last_of(answer: pb.CommandGetLastMessageIdResponse) -> tuple[Position, int]:
+    """Position of a topic's last entry, and how many messages it has (0 if the topic is empty)."""
+    last = read_message_id(answer.last_message_id)
+    return last.position, 0 if last.entry < 0 else max(last.batch_index, 0) + 1
+
+
+class Probe:
+    """A reader that takes at most one entry. Lives on a shared connection; ``leave`` it when done."""
+
+    def __init__(self, network: Network, topic: TopicName, start: Position) -> None:
+        self._network = network
+        self._topic = topic
+        self._start = start
+        self._id = network.next_consumer_id()
+        self._connection: Connection | None = None
+        self._lost: PulsarishError | None = None
+        self._left = False
+        self._arrival: asyncio.Future[EntryRef] = network.loop.create_future()
+
+    @property
+    def is_attached(self) -> bool:
+        return not self._left and self._connection is not None and self._lost is None and self._connection.is_open
+
+    async def attach(self, *, permits: int = 0) -> None:
+        """Subscribe at the start; with a permit the first entry may be on its way before ``first_entry``."""
+        lookup = self._network.lookup
+        target = await lookup.known_broker_of(self._topic)
+        connection = await lookup.connect(target)
+        request = Subscribing(
+            topic=self._topic,
+            subscription=reader_subscription("probe"),
+            durable=False,
+            create_topic=False,
+            start=self._start,
+        )
+        await register(connection, self._id, self, request, permits=permits)
+        lookup.serves(self._topic, target)
+        self._connection = connection
+
+    async def last(self) -> tuple[Position, int]:
+        """Position of the topic's last entry, and how many messages it has (0 if the topic is empty)."""
+        return last_of(await last_message_id(self._attached(), self._id))
+
+    async def first_entry(self) -> EntryRef | None:
+        """The entry at or after the start, None if there is none."""
+        connection = self._attached()
+        if self._arrival.done():
+            return await self._arrival
+        connection.send(flow(self._id, 1))
+        answer = await last_message_id(connection, self._id)
+        last = read_position(answer.last_message_id)
+        if not self._arrival.done() and (last.entry < 0 or last < self._start):
+            return None
+        limit_s = self._network.config.operation_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._arrival
+        except TimeoutError:
+            raise OperationTimeoutError(
+                f"{self._topic} has entries up to {last}, but none at or after {self._start} came in {limit_s:g} s"
+            ) from None
+
+    async def bounds(self) -> Bounds:
+        """What lies before and behind the start, in whatever ledgers."""
+        first = await self.first_entry()
+        answer = await last_message_id(self._attached(), self._id)
+        # A subscription has acknowledged everything before its start, and the broker names the last entry of that.
+        return Bounds(read_position(answer.consumer_mark_delete_position), first)
+
+    def leave(self) -> None:
+        """Tell the broker that the reader is gone."""
+        self._left = True
+        if self._connection is not None:
+            leave_silently(self._connection, self._id)
+        if not self._arrival.done():
+            self._arrival.cancel()
+
+    def _attached(self) -> Connection:
+        if self._connection is None or self._lost is not None:
+            raise self._lost or ConnectionLostError(f"a reader of {self._topic} is not attached")
+        return self._connection
+
+    # ------------------------------------------------------------------------------------------ the broker's side
+
+    def message(self, head: MessageHead, body: bytes) -> None:
+        if self._arrival.done():
+            return
+        try:
+            broker, entry = split_broker_entry(body)
+            verify_entry(entry)
+        except PulsarishError as failure:
+            where = f"entry {head.ledger}:{head.entry} of {self._topic}"
+            self._arrival.set_exception(type(failure)(f"{where}: {failure.message}", hint=failure.hint))
+            return
+        index, time_ms = (broker.index, broker.broker_timestamp) if broker is not None else (-1, -1)
+        self._arrival.set_result(EntryRef(head.ledger, head.entry, entry, index, time_ms))
+
+    def end_of_topic(self) -> None:
+        """A probe wants one entry."""
+
+    def active_changed(self, active: bool) -> None:
+        """Nobody else can be active on a subscription of our own."""
+
+    def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
+        self._lost = ConnectionLostError(f"a reader of {self._topic} lost its broker: {reason.message}")
+        if not self._arrival.done():
+            self._arrival.set_exception(self._lost)
+            self._arrival.exception()  # Whoever waits gets it; if nobody does, it is no news.
+
+
+class _Waiting:
+    """A reader at a topic's end, which is left when nobody has asked it for a while."""
+
+    def __init__(self, probe: Probe, loop: asyncio.AbstractEventLoop) -> None:
+        self.probe = probe
+        self._loop = loop
+        self._asking = 0
+        self._leaving: asyncio.TimerHandle | None = None
+
+    async def last(self) -> tuple[Position, int]:
+        """As the reader's."""
+        self._stay()
+        self._asking += 1
+        try:
+            return await self.probe.last()
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                self._leaving = self._loop.call_later(LINGER_SECONDS, self.probe.leave)
+
+    def leave(self) -> None:
+        """At once."""
+        self._stay()
+        self.probe.leave()
+
+    def _stay(self) -> None:
+        if self._leaving is not None:
+            self._leaving.cancel()
+            self._leaving = None
+
+
+class Probes:
+    """All questions of one client. ``topic`` is always a plain topic or one partition."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._waiting: dict[TopicName, _Waiting] = {}
+        self._last: dict[TopicName, LastEntry] = {}
+        self._without_index: set[TopicName] = set()
+        self._locks: defaultdict[TopicName, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def last_entry(self, topic: TopicName) -> LastEntry:
+        """The newest entry; one round trip, and one small read if it is a new one."""
+        return await self._retried(lambda: self._last_entry(topic), f"last entry of {topic}")
+
+    async def first_entry_at(self, topic: TopicName, position: Position) -> EntryRef | None:
+        """The first entry at or after ``position``, in whatever ledger; None if there is none."""
+        return await self._retried(lambda: self._first_entry_at(topic, position), f"entry at {position} of {topic}")
+
+    async def bounds_at(self, topic: TopicName, position: Position) -> Bounds:
+        """The same, and the last entry before ``position``, in whatever ledger: how long the one before it became."""
+        return await self._retried(lambda: self._bounds_at(topic, position), f"entries around {position} of {topic}")
+
+    async def position_of_index(self, topic: TopicName, index: int, low: Position, high: Position) -> Position:
+        """The entry that holds message ``index``, searched from ``low`` to ``high`` or to the topic's end.
+
+        An index before them gives the first entry at or after ``low``. Raises UsageError for an index behind ``high``,
+        UnsupportedVersionError if the broker does not tell message indexes.
+        """
+        first, last = await self._indexed(topic, low), await self._indexed(topic, high)
+        if last is None:
+            last = await self._indexed(topic, (await self.last_entry(topic)).position)
+        if first is None or last is None or index > last.last:
+            raise UsageError(f"message {index} of {topic} does not exist between {low} and {high}")
+        if index <= first.last:
+            return first.position
+        if index >= last.first:
+            return last.position
+        search = IndexSearch(index, first, last)
+        while (guess := search.guess()) is not None:
+            search.found(guess, await self._indexed(topic, guess))
+        return search.answer
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        for waiting in self._waiting.values():
+            waiting.leave()
+        self._waiting.clear()
+
+    async def with_index(self, topic: TopicName, position: Position, messages: int) -> LastEntry:
+        """What is known of the last entry, and its index; ``messages`` 0: the topic is empty."""
+        return await self._retried(
+            lambda: self._with_index(topic, position, messages), f"message index of {position} of {topic}"
+        )
+
+    async def _with_index(self, topic: TopicName, position: Position, messages: int) -> LastEntry:
+        known = self._last.get(topic)
+        if known is not None and known.position == position:
+            return known
+        index = -1
+        if messages and topic not in self._without_index:
+            entry = await self._first_entry_at(topic, position)
+            if entry is not None and entry.index < 0:
+                self._without_index.add(topic)
+            elif entry is not None and Position(entry.ledger, entry.entry) == position:
+                index = entry.index
+        self._last[topic] = LastEntry(position, index, messages)
+        return self._last[topic]
+
+    async def _last_entry(self, topic: TopicName) -> LastEntry:
+        async with self._locks[topic]:
+            waiting = self._waiting.get(topic)
+            if waiting is None or not waiting.probe.is_attached:
+                probe = Probe(self._network, topic, POSITION_LATEST)
+                await probe.attach()
+                waiting = self._waiting[topic] = _Waiting(probe, self._network.loop)
+        position, messages = await waiting.last()
+        return await self._with_index(topic, position, messages)
+
+    async def _first_entry_at(self, topic: TopicName, position: Position) -> EntryRef | None:
+        probe = Probe(self._network, topic, position)
+        try:
+            await probe.attach(permits=1)
+            return await probe.first_entry()
+        finally:
+            probe.leave()
+
+    async def _bounds_at(self, topic: TopicName, position: Position) -> Bounds:
+        probe = Probe(self._network, topic, position)
+        try:
+            await probe.attach(permits=1)
+            return await probe.bounds()
+        finally:
+            probe.leave()
+
+    async def _retried(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
+        return await retrying(attempt, what, self._network.config.operation_timeout_s, self._network.new_backoff())
+
+    async def _indexed(self, topic: TopicName, position: Position) -> IndexedEntry | None:
+        entry = await self.first_entry_at(topic, position)
+        if entry is None:
+            return None
+        if entry.index < 0:
+            raise UnsupportedVersionError(
+                f"the broker of {topic} does not tell message indexes",
+                hint="give message ids instead, or have the broker append and expose broker entry metadata",
+            )
+        messages = read_metadata(entry.body).num_messages_in_batch
+        return IndexedEntry(Position(entry.ledger, entry.entry), entry.index - messages + 1, entry.index)

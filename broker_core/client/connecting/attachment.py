@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps one producer or consumer attached to the broker that serves its topic, through lost connections and moves.
+
+States: opening (``open``), attached, detached (a task tries again and again), given up, closed. Owns the lookup of
+the broker, the connection and the waiting; the owner's ``attach`` speaks the protocol. Invariants: at most one task
+attaches at a time; the owner hears ``attach`` only while not closed; once ``given_up`` was called nothing follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from copy import copy
+from typing import Protocol
+
+from broker_core.base.errors import AlreadyClosedError, ConnectionLostError, OperationTimeoutError, PulsarishError
+from broker_core.base.names import TopicName
+from broker_core.client.connecting.connection import Connection
+from broker_core.client.connecting.network import Network
+from broker_core.client.connecting.retrying import retrying, worth_retrying
+from broker_core.client.connecting.service_url import BrokerAddress, parse_service_url
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+_log = logging.getLogger(__name__)
+
+STABLE_SECONDS = 1.0
+"""An attachment that lasted this long was a success, so that the next one may be tried without delay."""
+
+
+class Attached(Protocol):
+    """The owner of an attachment."""
+
+    async def attach(self, connection: Connection) -> None:
+        """Register at ``connection`` and ask the broker; raise what it answers."""
+        ...
+
+    def given_up(self, failure: PulsarishError) -> None:
+        """The broker refuses for good; there will be no other attempt."""
+        ...
+
+
+class Attachment:
+    """The relation of ``owner`` to the broker of ``topic``. ``what`` names the owner in errors."""
+
+    def __init__(self, network: Network, topic: TopicName, owner: Attached, what: str, *, dedicated: bool = False):
+        self.connection: Connection | None = None
+        """Where the owner is attached now, or None."""
+        self._network = network
+        self._topic = topic
+        self._owner = owner
+        self._what = what
+        self._dedicated = dedicated
+        self._target: BrokerAddress | None = None
+        self._detached_meanwhile = False
+        self._end: PulsarishError | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._backoff = network.new_backoff()
+        self._attached_at = 0.0
+        self._change: asyncio.Future[None] | None = None
+        self._last_failure: PulsarishError | None = None
+
+    @property
+    def end(self) -> PulsarishError | None:
+        """Why there will be no other attempt: given up or closed; None as long as there may be."""
+        return self._end
+
+    async def open(self, timeout_s: float) -> None:
+        """Attach for the first time, within ``timeout_s``; raises why it is impossible."""
+        await retrying(self._attach_once, self._what, timeout_s, self._network.new_backoff())
+
+    async def attached(self, timeout_s: float) -> Connection:
+        """The connection, as soon as there is one; raises the reason if there is none after ``timeout_s``."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.connection is None:
+                    if self._end is not None:
+                        raise copy(self._end)
+                    if self._change is None:
+                        self._change = self._network.loop.create_future()
+                    await asyncio.shield(self._change)
+                return self.connection
+        except TimeoutError:
+            why = f", the last answer was: {self._last_failure.message}" if self._last_failure else ""
+            raise OperationTimeoutError(f"{self._what} has no broker since {timeout_s:g} s{why}") from None
+
+    def detached(self, connection: Connection, reason: PulsarishError, address: str, *, at_once: bool = False) -> None:
+        """The owner's port was told so by ``connection``: attach again, at ``address`` if the broker named one.
+
+        ``at_once``: this was expected, so there is nothing to wait for.
+        """
+        if self._end is not None:
+            return
+        if at_once:
+            self._attached_at = -STABLE_SECONDS
+        self._target = parse_service_url(address)[0] if address else None
+        self._detached_meanwhile = True
+        self._last_failure = reason
+        if self.connection is connection:
+            _log.info("attachment.lost owner=%r reason=%s", self._what, reason)
+            self.connection = None
+            self.again()
+
+    def again(self) -> None:
+        """Attach anew in the background, unless that is under way."""
+        self.connection = None
+        if self._end is not None or (self._task is not None and not self._task.done()):
+            return
+        if self._network.loop.time() - self._attached_at >= STABLE_SECONDS:
+            self._backoff.reset()
+            delay_s = 0.0
+        else:
+            delay_s = self._backoff.next_s()
+        self._task = self._network.loop.create_task(self._attach_until_done(delay_s))
+
+    def give_back(self, goodbye: asyncio.Future[BaseCommand]) -> None:
+        """The owner leaves its dedicated connection to the next, once the broker has answered its ``goodbye``."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            self._network.pool.give_back(connection, goodbye)
+
+    async def close(self) -> None:
+        """Stop attaching. The owner has said goodbye to the broker, or will not."""
+        self._end = self._end or AlreadyClosedError(f"{self._what} is closed")
+        connection, self.connection = self.connection, None
+        self._changed()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._dedicated and connection is not None:
+            connection.close()
+
+    async def _attach_until_done(self, delay_s: float) -> None:
+        while True:
+            await asyncio.sleep(delay_s)
+            try:
+                await self._attach_once()
+            except PulsarishError as failure:
+                self._last_failure = failure
+                if not worth_retrying(failure, attached_before=True):
+                    if not isinstance(failure, AlreadyClosedError):
+                        _log.warning("attachment.refused owner=%r error=%s", self._what, failure)
+                    self._end = failure
+                    self._changed()
+                    self._owner.given_up(failure)
+                    return
+                _log.info("attachment.failed owner=%r reason=%s", self._what, failure)
+            else:
+                _log.info("attachment.back owner=%r", self._what)
+                return
+            delay_s = self._backoff.next_s()
+
+    async def _attach_once(self) -> None:
+        target, self._target = self._target, None
+        if target is None:
+            lookup = self._network.lookup
+            target = await (lookup.known_broker_of if self._dedicated else lookup.broker_of)(self._topic)
+        connection = await self._network.lookup.connect(target, dedicated=self._dedicated)
+        self._detached_meanwhile = False
+        try:
+            await self._owner.attach(connection)
+        except BaseException:
+            if self._dedicated:
+                connection.close()
+            raise
+        if self._detached_meanwhile or not connection.is_open:
+            raise ConnectionLostError(f"{self._what} was detached while it was being attached")
+        if self._dedicated:
+            self._network.lookup.serves(self._topic, target)
+        self.connection = connection
+        self._attached_at = self._network.loop.time()
+        self._changed()
+
+    def _changed(self) -> None:
+        if self._change is not None and not self._change.done():
+            self._change.set_result(None)
+        self._change = None

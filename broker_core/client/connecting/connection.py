@@ -1,0 +1,500 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One connection to one broker: handshake, requests and their answers, keep-alive, and handing on what arrives.
+
+Owns the transport and the tables that say which producer, consumer or request a command belongs to. Knows nothing of
+topics, retries or what an entry holds; whoever registers in ``producers``, ``consumers`` or ``topic_watches`` is told
+once, through ``detached``, when the connection or the broker ends the relation.
+
+Life: opened by ``open_connection`` (which awaits the handshake), closed once, for one reason, never reused. Everything
+runs on the event loop's thread. Source: Pulsar docs, "Binary protocol"; semantics of the handshake from the official
+clients' behaviour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import weakref
+from collections.abc import Callable
+from typing import Final, Protocol, cast
+
+from broker_core import __version__
+from broker_core.base.errors import (
+    ConnectionLostError,
+    OperationTimeoutError,
+    ProtocolError,
+    PulsarishError,
+    RemoteProtocolError,
+    ServerError,
+    server_error,
+)
+from broker_core.base.limits import FRAME_SLACK_BYTES, MESSAGE_BYTES_MAX_DEFAULT, PROTOCOL_VERSION
+from broker_core.base.positions import to_signed64
+from broker_core.client.config import ClientConfig
+from broker_core.client.connecting.service_url import BrokerAddress
+from broker_core.wire.commands import command_name, parse_command, ping, pong
+from broker_core.wire.frames import FrameReader, encode_command
+from broker_core.wire.heads import MessageHead, ReceiptHead, parse_message, parse_receipt
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+_log = logging.getLogger(__name__)
+
+CLIENT_VERSION: Final = f"Pulsarish-Python-v{__version__}"
+
+LINGER_SECONDS: Final = 5.0
+"""What is not sent when a connection is closed may take this long to leave; a broker that is stuck never takes it."""
+
+_HINT_LED: Final = (
+    "if that broker has just ended, try for longer: the cluster gives its topics to another once it is sure; "
+    "else the address that it advertises cannot be reached from here"
+)
+
+_live: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+_ANSWERS: Final = {
+    BaseCommand.SUCCESS: "success",
+    BaseCommand.ERROR: "error",
+    BaseCommand.PRODUCER_SUCCESS: "producer_success",
+    BaseCommand.PARTITIONED_METADATA_RESPONSE: "partitionMetadataResponse",
+    BaseCommand.LOOKUP_RESPONSE: "lookupTopicResponse",
+    BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
+    BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
+    BaseCommand.WATCH_TOPIC_LIST_SUCCESS: "watchTopicListSuccess",
+    BaseCommand.ACK_RESPONSE: "ackResponse",
+}
+"""Commands that answer a request, and the field that has its number."""
+
+
+class ProducerPort(Protocol):
+    """The producer's side of a connection."""
+
+    def receipt(self, head: ReceiptHead) -> None:
+        """The broker has stored an entry."""
+        ...
+
+    def send_error(self, sequence_id: int, failure: ServerError) -> None:
+        """The broker has refused an entry."""
+        ...
+
+    def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
+        """The broker or the connection is gone. ``address``: service URL of the broker to go to, or ""."""
+        ...
+
+
+class ConsumerPort(Protocol):
+    """The consumer's side of a connection."""
+
+    def message(self, head: MessageHead, body: bytes) -> None:
+        """An entry was delivered, with broker entry metadata in front if the broker sends it."""
+        ...
+
+    def active_changed(self, active: bool) -> None:
+        """A Failover consumer became the active one, or ceased to be."""
+        ...
+
+    def end_of_topic(self) -> None:
+        """The topic was terminated, and everything in it is acknowledged."""
+        ...
+
+    def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
+        """As for a producer."""
+        ...
+
+
+class TopicWatchPort(Protocol):
+    """The side of who watches the topics of a namespace."""
+
+    def topics_changed(self) -> None:
+        """A topic came or went."""
+        ...
+
+    def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
+        """As for a producer."""
+        ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A connection after its handshake. Made by ``open_connection`` only."""
+
+    def __init__(self, address: BrokerAddress, config: ClientConfig) -> None:
+        self.address = address
+        self.max_message_size = MESSAGE_BYTES_MAX_DEFAULT
+        self.protocol_version = 0
+        self.features = pb.FeatureFlags()
+        self.producers: dict[int, ProducerPort] = {}
+        self.consumers: dict[int, ConsumerPort] = {}
+        self.topic_watches: dict[int, TopicWatchPort] = {}
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self._handshake: asyncio.Future[None] = self._loop.create_future()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._end_reason: PulsarishError | None = None
+        self._transport: asyncio.Transport | None = None
+        self._reader = FrameReader(MESSAGE_BYTES_MAX_DEFAULT + FRAME_SLACK_BYTES)
+        self._outgoing: list[bytes | memoryview] = []
+        self._requests: dict[int, asyncio.Future[BaseCommand]] = {}
+        self._taken_back: dict[int, Callable[[], None]] = {}
+        """What to do when the broker answers that something was done which nobody wants any more."""
+        self._last_request_id = -1
+        self._heard = False
+        self._ping_pending = False
+        self._paused = False
+        self._keep_alive: asyncio.TimerHandle | None = None
+        self._abortion: asyncio.TimerHandle | None = None
+        self._handlers = self._command_handlers()
+
+    def _command_handlers(self) -> dict[int, Callable[[BaseCommand], None]]:
+        """What to do with each command that is neither an answer nor one of the two hot ones."""
+        return {
+            BaseCommand.PING: lambda _: self.send(pong()),
+            BaseCommand.PONG: lambda _: None,
+            BaseCommand.SEND_ERROR: self._on_send_error,
+            BaseCommand.CLOSE_PRODUCER: self._on_close_producer,
+            BaseCommand.CLOSE_CONSUMER: self._on_close_consumer,
+            BaseCommand.ACTIVE_CONSUMER_CHANGE: self._on_active_change,
+            BaseCommand.REACHED_END_OF_TOPIC: self._on_end_of_topic,
+            BaseCommand.WATCH_TOPIC_UPDATE: self._on_topic_update,
+        }
+
+    # ------------------------------------------------------------------------------------------ for our own side
+
+    @property
+    def is_open(self) -> bool:
+        """Whether commands can still be sent."""
+        return self._end_reason is None
+
+    def next_request_id(self) -> int:
+        """A number for one request."""
+        self._last_request_id += 1
+        return self._last_request_id
+
+    def send(self, command: BaseCommand) -> None:
+        """Send a command that nobody answers. Does nothing on a closed connection."""
+        self.write(encode_command(command))
+
+    def write(self, *buffers: bytes | memoryview) -> None:
+        """Send buffers, together with all others of this turn of the event loop. Nothing on a closed connection."""
+        if self._end_reason is not None:
+            return
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing.extend(buffers)
+
+    async def request(
+        self,
+        command: BaseCommand,
+        request_id: int,
+        timeout_s: float | None = None,
+        *,
+        behind: BaseCommand | None = None,
+    ) -> BaseCommand:
+        """Send a request, and the command ``behind`` it that nobody answers; return the request's answer.
+
+        Raises the ServerError that the broker answers, ConnectionLostError, or OperationTimeoutError after
+        ``timeout_s`` (default: the client's operation timeout; math.inf: never).
+        """
+        limit_s = self._config.operation_timeout_s if timeout_s is None else timeout_s
+        future = self.start_request(command, request_id)
+        if behind is not None:
+            self.send(behind)
+        try:
+            async with asyncio.timeout(None if limit_s == math.inf else limit_s):
+                return await future
+        except TimeoutError:
+            raise OperationTimeoutError(
+                f"{command_name(command)} was not answered by {self.address} in {limit_s:g} s"
+            ) from None
+        finally:
+            self._requests.pop(request_id, None)
+
+    def start_request(self, command: BaseCommand, request_id: int) -> asyncio.Future[BaseCommand]:
+        """Send a request now; the future has its answer or failure."""
+        future = self._loop.create_future()
+        if self._end_reason is not None:
+            future.set_exception(self._end_reason)
+        else:
+            self._requests[request_id] = future
+            self.send(command)
+        return future
+
+    def take_back(self, request_id: int, leave: Callable[[], None]) -> None:
+        """Call ``leave`` if that request is answered after all, and not with an error.
+
+        An Apache Pulsar that is told of a goodbye right behind the greeting may look at the goodbye first, find nobody,
+        and take in for as long as the connection lasts who has gone.
+        """
+        if self._end_reason is None:
+            self._taken_back[request_id] = leave
+
+    def pause_reading(self) -> None:
+        """Stop taking bytes from the socket, for all users of the connection, so that the broker must wait."""
+        if not self._paused and self._transport is not None and self.is_open:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on after ``pause_reading``."""
+        if self._paused and self._transport is not None:
+            self._paused = False
+            if self.is_open:
+                self._transport.resume_reading()
+
+    def close(self, reason: PulsarishError | None = None) -> None:
+        """End the connection; what waits for answers fails with ``reason``. Harmless if closed."""
+        if self._end_reason is not None:
+            return
+        self._flush()
+        self._finish(reason or ConnectionLostError(f"the connection to {self.address} was closed by this client"))
+        if self._transport is not None:
+            if reason is None:
+                self._transport.close()
+                self._abortion = self._loop.call_later(LINGER_SECONDS, self._transport.abort)
+            else:
+                self._transport.abort()
+
+    async def wait_closed(self) -> None:
+        """Return when the socket is closed."""
+        await asyncio.shield(self._ended)
+
+    def disown(self) -> None:
+        """In a forked child: let go of the parent's socket without a word to the broker."""
+        inherited = self._transport.get_extra_info("socket") if self._transport is not None else None
+        if inherited is not None and inherited.fileno() >= 0:
+            # The descriptor stays valid, so that whoever closes it later closes nothing of somebody else.
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, inherited.fileno())
+            os.close(nowhere)
+
+    async def handshake(self) -> None:
+        """Return when the broker has accepted us, else raise."""
+        # Not shielded: when its only waiter gives up, nobody is left who would look at how it ended.
+        await self._handshake
+
+    # ------------------------------------------------------------------------------------------ asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        _live.add(self)
+        self.send(self._connect_command())
+        self._arm_keep_alive()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._heard = True
+        try:
+            for command, body in self._reader.buffer_updated(nbytes):
+                self._dispatch(command, body)
+        except ProtocolError as failure:
+            _log.warning("connection.protocol_error peer=%s error=%s", self.address, failure)
+            self.close(type(failure)(f"{failure.message} ({self.address})", hint=failure.hint))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        why = f": {exc}" if exc else ""
+        self._finish(ConnectionLostError(f"{self.address} closed the connection{why}"))
+        if self._abortion is not None:
+            self._abortion.cancel()
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _connect_command(self) -> BaseCommand:
+        connect = pb.CommandConnect(
+            client_version=CLIENT_VERSION,
+            protocol_version=PROTOCOL_VERSION,
+            auth_method_name="none",
+            feature_flags=pb.FeatureFlags(
+                supports_broker_entry_metadata=True,
+                supports_get_partitioned_metadata_without_auto_creation=True,
+            ),
+        )
+        if self.address.proxied_for:
+            connect.proxy_to_broker_url = self.address.proxied_for
+        return BaseCommand(type=BaseCommand.CONNECT, connect=connect)
+
+    def _flush(self) -> None:
+        if self._outgoing and self._transport is not None:
+            outgoing, self._outgoing = self._outgoing, []
+            # A transport may know that the peer is gone before it tells us; some then refuse to be written to.
+            if not self._transport.is_closing():
+                self._transport.writelines(outgoing)
+
+    def _dispatch(self, command: bytes, body: bytes) -> None:
+        if (delivered := parse_message(command)) is not None:
+            consumer = self.consumers.get(delivered.consumer_id)
+            if consumer is not None:
+                consumer.message(delivered, body)
+            return
+        if (receipt := parse_receipt(command)) is not None:
+            producer = self.producers.get(receipt.producer_id)
+            if producer is not None:
+                producer.receipt(receipt)
+            return
+        parsed = parse_command(command)
+        if not self._handshake.done():
+            self._on_handshake(parsed)
+        elif (field := _ANSWERS.get(parsed.type)) is not None:
+            self._on_answer(parsed, field)
+        elif (handler := self._handlers.get(parsed.type)) is not None:
+            handler(parsed)
+        else:
+            raise RemoteProtocolError(f"{self.address} sent {command_name(parsed)}, which a client does not expect")
+
+    def _on_handshake(self, command: BaseCommand) -> None:
+        if command.type == BaseCommand.ERROR:
+            refusal = server_error(command.error.error, command.error.message)
+            self._handshake.set_exception(refusal)
+            self.close(refusal)
+            return
+        if command.type != BaseCommand.CONNECTED:
+            raise RemoteProtocolError(f"{self.address} answered CONNECT with {command_name(command)}")
+        connected = command.connected
+        self.protocol_version = min(connected.protocol_version, PROTOCOL_VERSION)
+        self.features = connected.feature_flags
+        if connected.max_message_size > 0:
+            self.max_message_size = connected.max_message_size
+            # Nothing can be half read here: a broker says no more before it is asked.
+            self._reader = FrameReader(connected.max_message_size + FRAME_SLACK_BYTES)
+        self._handshake.set_result(None)
+
+    def _on_answer(self, command: BaseCommand, field: str) -> None:
+        answer = getattr(command, field)
+        if command.type == BaseCommand.PRODUCER_SUCCESS and not answer.producer_ready:
+            if (leave := self._taken_back.get(answer.request_id)) is not None:
+                leave()
+            return  # The producer waits for its turn; the same request will be answered again.
+        future = self._requests.pop(answer.request_id, None)
+        leave = self._taken_back.pop(answer.request_id, None)
+        failed = command.type == BaseCommand.ERROR or _has_error(answer)
+        if leave is not None and not failed:
+            leave()
+        if future is None or future.done():
+            return
+        if failed:
+            future.set_exception(server_error(answer.error, answer.message))
+        else:
+            future.set_result(command)
+
+    def _on_send_error(self, command: BaseCommand) -> None:
+        refused = command.send_error
+        producer = self.producers.get(refused.producer_id)
+        if producer is not None:
+            producer.send_error(to_signed64(refused.sequence_id), server_error(refused.error, refused.message))
+
+    def _on_close_producer(self, command: BaseCommand) -> None:
+        closed = command.close_producer
+        producer = self.producers.pop(closed.producer_id, None)
+        if producer is not None:
+            producer.detached(self, self._moved("producer"), closed.assignedBrokerServiceUrl)
+
+    def _on_close_consumer(self, command: BaseCommand) -> None:
+        closed = command.close_consumer
+        consumer = self.consumers.pop(closed.consumer_id, None)
+        if consumer is not None:
+            consumer.detached(self, self._moved("consumer"), closed.assignedBrokerServiceUrl)
+
+    def _on_active_change(self, command: BaseCommand) -> None:
+        change = command.active_consumer_change
+        consumer = self.consumers.get(change.consumer_id)
+        if consumer is not None:
+            consumer.active_changed(change.is_active)
+
+    def _on_end_of_topic(self, command: BaseCommand) -> None:
+        consumer = self.consumers.get(command.reachedEndOfTopic.consumer_id)
+        if consumer is not None:
+            consumer.end_of_topic()
+
+    def _on_topic_update(self, command: BaseCommand) -> None:
+        watch = self.topic_watches.get(command.watchTopicUpdate.watcher_id)
+        if watch is not None:
+            watch.topics_changed()
+
+    def _moved(self, what: str) -> ConnectionLostError:
+        return ConnectionLostError(f"{self.address} closed the {what}")
+
+    def _arm_keep_alive(self) -> None:
+        self._heard = False
+        self._keep_alive = self._loop.call_later(self._config.keep_alive_interval_s, self._check_alive)
+
+    def _check_alive(self) -> None:
+        """Ping after one interval of silence, give up after a second one. While we refuse to read, silence is ours."""
+        silent = not self._heard and not self._paused
+        if silent and self._ping_pending:
+            interval_s = self._config.keep_alive_interval_s
+            self.close(ConnectionLostError(f"{self.address} has not answered a ping for {interval_s:g} s"))
+            return
+        self._ping_pending = silent
+        if silent:
+            self.send(ping())
+        self._arm_keep_alive()
+
+    def _finish(self, reason: PulsarishError) -> None:
+        """Tell everybody once. Ports may register elsewhere, or ask for a new connection, while they are told."""
+        if self._end_reason is not None:
+            return
+        self._end_reason = reason
+        if self._keep_alive is not None:
+            self._keep_alive.cancel()
+        if not self._handshake.done():
+            self._handshake.set_exception(reason)
+        self._taken_back.clear()
+        requests, self._requests = self._requests, {}
+        for future in requests.values():
+            if not future.done():
+                future.set_exception(reason)
+        ports: list[ProducerPort | ConsumerPort | TopicWatchPort] = [
+            *self.producers.values(), *self.consumers.values(), *self.topic_watches.values()
+        ]  # fmt: skip
+        self.producers.clear()
+        self.consumers.clear()
+        self.topic_watches.clear()
+        for port in ports:
+            port.detached(self, reason, "")
+
+
+def _has_error(answer: object) -> bool:
+    """Whether an answer of a type of its own reports a failure."""
+    fields = getattr(answer, "DESCRIPTOR").fields_by_name  # noqa: B009 - generated classes share no typed base with it
+    return "error" in fields and bool(answer.HasField("error"))  # type: ignore[attr-defined]
+
+
+def disown_sockets() -> None:
+    """Let go of every connection of the parent process, in a forked child."""
+    for connection in list(_live):
+        connection.disown()
+    _live.clear()
+
+
+async def open_connection(address: BrokerAddress, config: ClientConfig, led: str = "") -> Connection:
+    """Connect to ``address`` and shake hands. ``led``: who named it, in words for errors; "" if the service URL did.
+
+    Raises ConnectionLostError if nobody answers there, OperationTimeoutError, or what the broker says.
+    """
+    loop = asyncio.get_running_loop()
+    connection: Connection | None = None
+    what = f"broker {address}, {led}," if led else f"{address}"
+    try:
+        async with asyncio.timeout(config.connection_timeout_s):
+            _, connection = await loop.create_connection(
+                lambda: Connection(address, config), address.host, address.port
+            )
+            await connection.handshake()
+            return connection
+    except TimeoutError:
+        failure = OperationTimeoutError(f"{what} did not complete a handshake in {config.connection_timeout_s:g} s")
+        if connection is not None:
+            connection.close(failure)
+        raise failure from None
+    except asyncio.CancelledError:
+        if connection is not None:
+            connection.close()
+        raise
+    except OSError as refused:
+        why = refused.strerror or str(refused)
+        hint = _HINT_LED if led else "is a broker running there, and is the service URL right?"
+        raise ConnectionLostError(f"cannot connect to {what.rstrip(',')}: {why}", hint=hint) from refused

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions that any broker of the cluster answers: who serves a topic, how many partitions, which topics there are.
+
+Owns following redirects, trying the service URL's hosts in turn, and the memory of who served a topic last. Each method
+is one attempt; ``retrying`` repeats.
+Source: Pulsar docs, "Binary protocol - Service discovery"; PIP-344 for metadata without auto-creation.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.base.errors import PulsarishError, RemoteProtocolError, ServiceNotReadyError, TopicNotFoundError
+from broker_core.base.names import NamespaceName, TopicName
+from broker_core.client.config import ClientConfig, RegexSubscriptionMode
+from broker_core.client.connecting.connection import Connection
+from broker_core.client.connecting.pool import ConnectionPool
+from broker_core.client.connecting.service_url import BrokerAddress, parse_service_url
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+REDIRECTS_MAX: Final = 20
+"""More than any healthy cluster needs; official clients stop at the same number."""
+
+_MODES: Final[dict[RegexSubscriptionMode, pb.CommandGetTopicsOfNamespace.Mode]] = {
+    "persistent": pb.CommandGetTopicsOfNamespace.PERSISTENT,
+    "non_persistent": pb.CommandGetTopicsOfNamespace.NON_PERSISTENT,
+    "all": pb.CommandGetTopicsOfNamespace.ALL,
+}
+
+_LookupAnswer = pb.CommandLookupTopicResponse
+
+
+class Lookup:
+    """Asks the cluster behind the service URL."""
+
+    def __init__(self, pool: ConnectionPool, config: ClientConfig) -> None:
+        self._pool = pool
+        self._hosts = parse_service_url(config.service_url)
+        self._turn = 0
+        self._served: dict[TopicName, BrokerAddress] = {}
+        self._named_by: dict[BrokerAddress, BrokerAddress] = {}
+        """Brokers that a lookup has named, and who answered it: for whoever cannot connect there."""
+
+    async def service_connection(self) -> Connection:
+        """A connection to some host of the service URL; another one is tried next time if this fails."""
+        host = self._hosts[self._turn % len(self._hosts)]
+        try:
+            return await self._pool.shared(host)
+        except PulsarishError:
+            self._turn += 1
+            raise
+
+    async def connect(self, broker: BrokerAddress, *, dedicated: bool = False) -> Connection:
+        """A connection to ``broker``, which a lookup or another broker has named; its errors say so."""
+        asked = self._named_by.get(broker)
+        led = "to which a broker has sent us" if asked is None else f"to which a lookup at {asked} led"
+        return await (self._pool.dedicated if dedicated else self._pool.shared)(broker, led)
+
+    async def partitions(self, topic: TopicName, *, create: bool) -> int:
+        """The number of partitions, 0 if ``topic`` has none.
+
+        ``create``: a missing topic may be created by the broker; else, and for a missing namespace, TopicNotFoundError.
+        """
+        connection = await self.service_connection()
+        request_id = connection.next_request_id()
+        asked = pb.CommandPartitionedTopicMetadata(topic=str(topic), request_id=request_id)
+        if not create and connection.features.supports_get_partitioned_metadata_without_auto_creation:
+            asked.metadata_auto_creation_enabled = False
+        command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=asked)
+        try:
+            answer = (await connection.request(command, request_id)).partitionMetadataResponse
+        except TopicNotFoundError as error:
+            raise _missing(topic, error) from error
+        if answer.response == pb.CommandPartitionedTopicMetadataResponse.Failed:
+            raise ServiceNotReadyError(f"{connection.address} cannot tell the partitions of {topic}")
+        return answer.partitions
+
+    async def check_namespace(self, topic: TopicName) -> None:
+        """TopicNotFoundError if the namespace of ``topic`` does not exist.
+
+        ``partitions`` without ``create`` fails then too, but an Apache Pulsar does not say in it what is missing.
+        """
+        try:
+            await self._ask(await self.service_connection(), topic, authoritative=False)
+        except TopicNotFoundError as error:
+            raise _missing(topic, error) from error
+
+    async def tells_missing_topics(self) -> bool:
+        """Whether ``partitions`` raises TopicNotFoundError for every topic that does not exist; else it may be 0."""
+        connection = await self.service_connection()
+        return connection.features.supports_get_partitioned_metadata_without_auto_creation
+
+    async def known_broker_of(self, topic: TopicName) -> BrokerAddress:
+        """The broker that served ``topic`` last, else the one that a lookup names.
+
+        It may have moved since; that broker then refuses, or is not there. So what is known serves one attempt: whoever
+        attaches there says so by ``serves``, and after a failed attempt the cluster is asked.
+        """
+        return self._served.pop(topic, None) or await self.broker_of(topic)
+
+    def serves(self, topic: TopicName, broker: BrokerAddress) -> None:
+        """Somebody has just attached to ``topic`` at ``broker``."""
+        self._served[topic] = broker
+
+    async def broker_of(self, topic: TopicName) -> BrokerAddress:
+        """Where to connect for ``topic``."""
+        connection = await self.service_connection()
+        authoritative = False
+        for _ in range(REDIRECTS_MAX):
+            answer = await self._ask(connection, topic, authoritative)
+            if answer.response == _LookupAnswer.Failed:
+                raise ServiceNotReadyError(f"{connection.address} cannot tell which broker serves {topic}")
+            target = parse_service_url(answer.brokerServiceUrl)[0]
+            if answer.proxy_through_service_url:
+                target = connection.address._replace(proxied_for=f"{target.host}:{target.port}")
+            self._named_by[target] = connection.address
+            if answer.response == _LookupAnswer.Connect:
+                return target
+            connection = await self.connect(target)
+            authoritative = answer.authoritative
+        raise RemoteProtocolError(f"the lookup of {topic} was redirected {REDIRECTS_MAX} times")
+
+    async def _ask(self, connection: Connection, topic: TopicName, authoritative: bool) -> _LookupAnswer:
+        request_id = connection.next_request_id()
+        asked = pb.CommandLookupTopic(
+            topic=str(topic), request_id=request_id, authoritative=authoritative, advertised_listener_name=""
+        )
+        command = BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=asked)
+        return (await connection.request(command, request_id)).lookupTopicResponse
+
+    async def topics_of(self, namespace: NamespaceName, mode: RegexSubscriptionMode = "persistent") -> list[str]:
+        """Full names of the topics of ``namespace``, each partition on its own, sorted."""
+        connection = await self.service_connection()
+        request_id = connection.next_request_id()
+        asked = pb.CommandGetTopicsOfNamespace(request_id=request_id, namespace=str(namespace), mode=_MODES[mode])
+        command = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=asked)
+        answer = await connection.request(command, request_id)
+        return sorted(answer.getTopicsOfNamespaceResponse.topics)
+
+
+def _missing(topic: TopicName, answer: TopicNotFoundError) -> TopicNotFoundError:
+    """``answer`` in words that are the same whatever the broker and whoever asked: it may not say what is missing."""
+    if "namespace" in answer.message.lower():
+        namespace = topic.namespace_name
+        return TopicNotFoundError(
+            f"topic {topic} does not exist, nor does its namespace {namespace}",
+            hint="create the namespace first, or use public/default",
+        )
+    return TopicNotFoundError(f"topic {topic} does not exist", hint="check the name; writing to a topic creates it")
+
+
+def not_found(topic: TopicName) -> TopicNotFoundError:
+    """The error for a topic that a command needs to exist."""
+    return TopicNotFoundError(f'topic "{topic}" does not exist', hint="create it, or check the name for a typo")

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What everything made from one client shares: connections, lookup, configuration, clock and the counters of ids."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from broker_core.base.clock import Clock, SystemClock, TimerHandle
+from broker_core.client.config import ClientConfig
+from broker_core.client.connecting.lookup import Lookup
+from broker_core.client.connecting.pool import ConnectionPool
+from broker_core.client.connecting.retrying import Backoff
+from broker_core.client.producing.memory_limit import MemoryLimit
+
+
+class LoopTimers:
+    """``base.clock.Timers`` on an event loop. A loop may fire a little early; whoever must not asks the clock again."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
+        return self._loop.call_later(delay_s, callback)
+
+
+class Closable(Protocol):
+    """Something made from a client."""
+
+    async def close(self) -> None: ...
+
+
+class Network:
+    """Made once for each client, on its event loop."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self.loop = asyncio.get_running_loop()
+        self.clock: Clock = SystemClock()
+        self.timers = LoopTimers(self.loop)
+        self.pool = ConnectionPool(config)
+        self.lookup = Lookup(self.pool, config)
+        self.memory = MemoryLimit(config.memory_limit_bytes)
+        self.open: set[Closable] = set()
+        """What was made and not closed: the client closes it with itself."""
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._producer_ids = itertools.count()
+        self._consumer_ids = itertools.count()
+        self._watch_ids = itertools.count()
+
+    def next_producer_id(self) -> int:
+        """A number for one producer, unique among all connections of the client."""
+        return next(self._producer_ids)
+
+    def next_consumer_id(self) -> int:
+        """A number for one consumer, likewise."""
+        return next(self._consumer_ids)
+
+    def next_watch_id(self) -> int:
+        """A number for one watch of topics, likewise."""
+        return next(self._watch_ids)
+
+    async def woken(
+        self,
+        wake_later: Callable[[Callable[[], None]], None],
+        wake_no_more: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        """Return when the callable given to ``wake_later`` was called, on whatever thread.
+
+        ``wake_no_more`` gets it if nobody waits for that any longer.
+        """
+        woken = asyncio.Event()
+
+        def wake() -> None:
+            self.loop.call_soon_threadsafe(woken.set)
+
+        wake_later(wake)
+        try:
+            await woken.wait()
+        except BaseException:
+            if wake_no_more is not None:
+                wake_no_more(wake)
+            raise
+
+    async def to_the_end(self, leaving: Coroutine[Any, Any, None]) -> None:
+        """Await ``leaving``, which goes on though whoever waits for it is cut off: nobody leaves a second time.
+
+        Then nobody hears of its failure.
+        """
+        task = self.loop.create_task(leaving)
+        self._leaving.add(task)
+        task.add_done_callback(self._has_left)
+        await asyncio.shield(task)
+
+    def _has_left(self, task: asyncio.Task[None]) -> None:
+        self._leaving.discard(task)
+        if not task.cancelled():
+            task.exception()  # Looked at, or asyncio would log it where nobody waits.
+
+    async def left(self) -> None:
+        """Return when everybody has left for whom nobody waits any more."""
+        await asyncio.gather(*self._leaving, return_exceptions=True)
+
+    def new_backoff(self) -> Backoff:
+        """Waiting times for one series of attempts."""
+        return Backoff(self.config.backoff_first_s, self.config.backoff_max_s)

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The SUBSCRIBE request: how it is built, and registering and leaving, for everything that consumes.
+
+Consumers, readers, entry readers, cursors and probes all speak it; they differ in what they do with what arrives.
+Source: Pulsar docs, "Binary protocol - Consumer".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker_core.base.errors import ServerError, TopicNotFoundError
+from broker_core.base.names import TopicName
+from broker_core.base.positions import MessageId, Position
+from broker_core.client.config import InitialPosition, SubscriptionType
+from broker_core.client.connecting.connection import Connection, ConsumerPort
+from broker_core.client.connecting.lookup import not_found
+from broker_core.client.consuming.key_shared_policy import KeySharedPolicy
+from broker_core.wire.commands import close_consumer, message_id
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+CLOSE_SECONDS_MAX: Final = 5.0
+"""How long leaving waits for the broker's answer; a broker that is gone forgets the consumer anyway."""
+
+_TYPES: Final[dict[SubscriptionType, pb.CommandSubscribe.SubType]] = {
+    "exclusive": pb.CommandSubscribe.Exclusive,
+    "failover": pb.CommandSubscribe.Failover,
+    "shared": pb.CommandSubscribe.Shared,
+    "key_shared": pb.CommandSubscribe.Key_Shared,
+}
+_INITIAL: Final[dict[InitialPosition, pb.CommandSubscribe.InitialPosition]] = {
+    "latest": pb.CommandSubscribe.Latest,
+    "earliest": pb.CommandSubscribe.Earliest,
+}
+
+
+def reader_subscription(kind: str) -> str:
+    """A name for a subscription that lives with its consumer; no two are the same."""
+    return f"{kind}-{uuid.uuid4().hex[:12]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscribing:
+    """One SUBSCRIBE. ``start`` is for subscriptions that are not durable: the broker begins AT this entry; or,
+    with ``rollback_s``, at the first of what was published in the last so many seconds."""
+
+    topic: TopicName
+    subscription: str
+    type: SubscriptionType = "exclusive"
+    key_shared_policy: KeySharedPolicy | None = None
+    initial_position: InitialPosition = "latest"
+    durable: bool = True
+    create_topic: bool = True
+    consumer_name: str | None = None
+    priority_level: int = 0
+    start: Position | MessageId | None = None
+    rollback_s: int = 0
+    epoch: int | None = None
+    read_compacted: bool = False
+    properties: dict[str, str] = field(default_factory=dict)
+    subscription_properties: dict[str, str] = field(default_factory=dict)
+
+    def command(self, consumer_id: int, request_id: int) -> BaseCommand:
+        """As it travels."""
+        subscribe = pb.CommandSubscribe(
+            topic=str(self.topic),
+            subscription=self.subscription,
+            subType=_TYPES[self.type],
+            consumer_id=consumer_id,
+            request_id=request_id,
+            priority_level=self.priority_level,
+            durable=self.durable,
+            force_topic_creation=self.create_topic,
+            initialPosition=_INITIAL[self.initial_position],
+            metadata=_key_values(self.properties),
+            subscription_properties=_key_values(self.subscription_properties),
+        )
+        if self.key_shared_policy is not None or self.type == "key_shared":
+            subscribe.keySharedMeta.CopyFrom((self.key_shared_policy or KeySharedPolicy()).meta())
+        if self.read_compacted:
+            subscribe.read_compacted = True
+        if self.consumer_name is not None:
+            subscribe.consumer_name = self.consumer_name
+        if self.start is not None:
+            subscribe.start_message_id.CopyFrom(message_id(self.start))
+        if self.rollback_s:
+            subscribe.start_message_rollback_duration_sec = self.rollback_s
+        if self.epoch is not None:
+            subscribe.consumer_epoch = self.epoch
+        return BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe)
+
+
+def _key_values(properties: dict[str, str]) -> list[pb.KeyValue]:
+    return [pb.KeyValue(key=name, value=text) for name, text in properties.items()]
+
+
+async def register(
+    connection: Connection, consumer_id: int, port: ConsumerPort, request: Subscribing, *, permits: int = 0
+) -> None:
+    """Subscribe over ``connection``; ``port`` hears of everything from before the broker answers. Raises its answer.
+
+    ``permits`` travel with the request and spare a round trip where the broker subscribes at once. One that takes its
+    time, as Apache Pulsar may, ignores them: they are to be given again to where nothing comes.
+    """
+    request_id = connection.next_request_id()
+    connection.consumers[consumer_id] = port
+    behind = flow(consumer_id, permits) if permits else None
+    try:
+        await connection.request(request.command(consumer_id, request_id), request_id, behind=behind)
+    except TopicNotFoundError as failure:
+        connection.consumers.pop(consumer_id, None)
+        raise not_found(request.topic) from failure
+    except BaseException as failure:
+        # After a time-out the broker may still make the consumer, and it must not stand in our way.
+        leave_silently(connection, consumer_id)
+        if not isinstance(failure, ServerError):
+            connection.take_back(request_id, lambda: _say_goodbye(connection, consumer_id))
+        raise
+
+
+def leave_silently(connection: Connection, consumer_id: int) -> None:
+    """Tell the broker that the consumer is gone, and do not wait for its answer."""
+    if connection.consumers.pop(consumer_id, None) is not None:
+        _say_goodbye(connection, consumer_id)
+
+
+def _say_goodbye(connection: Connection, consumer_id: int) -> None:
+    """Perhaps once more; not of a consumer that has come back."""
+    if consumer_id not in connection.consumers:
+        connection.send(close_consumer(consumer_id, connection.next_request_id()))
+
+
+def start_leaving(connection: Connection, consumer_id: int) -> asyncio.Future[BaseCommand]:
+    """The same; the broker's answer comes behind everything that it has sent to the consumer."""
+    connection.consumers.pop(consumer_id, None)
+    request_id = connection.next_request_id()
+    return connection.start_request(close_consumer(consumer_id, request_id), request_id)
+
+
+async def leave(connection: Connection, consumer_id: int) -> None:
+    """The same, and wait for a while until the broker has done it."""
+    if connection.consumers.pop(consumer_id, None) is not None:
+        request_id = connection.next_request_id()
+        goodbye = connection.request(close_consumer(consumer_id, request_id), request_id, CLOSE_SECONDS_MAX)
+        await asyncio.gather(goodbye, return_exceptions=True)
+
+
+async def unsubscribe(connection: Connection, consumer_id: int) -> None:
+    """Delete the consumer's subscription."""
+    request_id = connection.next_request_id()
+    asked = pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=request_id)
+    await connection.request(BaseCommand(type=BaseCommand.UNSUBSCRIBE, unsubscribe=asked), request_id)
+
+
+def flow(consumer_id: int, permits: int) -> BaseCommand:
+    """Permission to push ``permits`` more messages."""
+    return BaseCommand(type=BaseCommand.FLOW, flow=pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits))
+
+
+async def last_message_id(connection: Connection, consumer_id: int) -> pb.CommandGetLastMessageIdResponse:
+    """Ask for the last message of the consumer's topic and the subscription's mark-delete position."""
+    request_id = connection.next_request_id()
+    asked = pb.CommandGetLastMessageId(consumer_id=consumer_id, request_id=request_id)
+    command = BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID, getLastMessageId=asked)
+    return (await connection.request(command, request_id)).getLastMessageIdResponse

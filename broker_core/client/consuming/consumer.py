@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The asyncio consumer: one subscription over a topic, its partitions, or several topics, seen as one stream.
+
+Owns which partition an acknowledgement belongs to, and the shared queue. ``take``, ``check_acknowledged`` and
+``child_of`` may be called on any thread, all else on the event loop's. Source: semantics 1.2.4, 1.4.6, 3.1, 4.1.5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeAlias
+
+from broker_core.base.errors import AlreadyClosedError, OperationTimeoutError, UsageError
+from broker_core.base.names import TopicName, check_subscription_name
+from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
+from broker_core.client.acks.ack_sender import Receipt
+from broker_core.client.callbacks import Interceptors
+from broker_core.client.client_stats import ConsumerStats
+from broker_core.client.config import ConsumerConfig
+from broker_core.client.connecting.network import Network
+from broker_core.client.connecting.start_point import LastMessage, StartPoint
+from broker_core.client.consuming.batch_receive import (
+    BYTES_DEFAULT,
+    MESSAGES_DEFAULT,
+    TIMEOUT_SECONDS_DEFAULT,
+    BatchReceiving,
+)
+from broker_core.client.consuming.consumer_topics import ConsumerTopics, Wanted
+from broker_core.client.consuming.message import Message
+from broker_core.client.consuming.receiver_queue import ReceiverQueue
+from broker_core.client.consuming.topic_consumer import TopicConsumer
+from broker_core.client.consuming.topics_pattern import TopicsPattern
+from broker_core.client.letters.consumer_letters import ConsumerLetters
+
+Acknowledgeable: TypeAlias = Message | MessageId
+"""A message, or its id where that is enough to find its partition."""
+
+SeekTarget: TypeAlias = MessageId | int | Message | Callable[[str], MessageId | int]
+"""Where to go: an id or message, a publish time in milliseconds, or what a function says for each topic."""
+
+
+class AsyncConsumer:
+    """Receives from a subscription. Made by ``AsyncClient.subscribe`` and ``AsyncClient.subscribe_pattern``."""
+
+    def __init__(
+        self,
+        network: Network,
+        topics: Sequence[TopicName],
+        subscription: str,
+        config: ConsumerConfig,
+        *,
+        pattern: TopicsPattern | None = None,
+        start: StartPoint | None = None,
+        durable: bool = True,
+    ) -> None:
+        check_subscription_name(subscription)
+        self.subscription = subscription
+        self.config = config
+        self._network = network
+        self._queue = ReceiverQueue()
+        self._closed = False
+        self._interceptors = Interceptors(config.interceptors)
+        self._batches = BatchReceiving(self, network)
+        self._letters = ConsumerLetters(network, topics[0] if topics else None, subscription, config)
+        wanted = Wanted(list(dict.fromkeys(topics)), pattern, self._letters.retry_topic)
+        self._topics = ConsumerTopics(
+            network, wanted, subscription, config, self._queue, self._letters.of, start, durable
+        )
+
+    @classmethod
+    async def create(
+        cls,
+        network: Network,
+        topics: Sequence[TopicName],
+        subscription: str,
+        config: ConsumerConfig,
+        *,
+        pattern: TopicsPattern | None = None,
+        start: StartPoint | None = None,
+        durable: bool = True,
+    ) -> AsyncConsumer:
+        """Find the partitions of ``topics``, or what matches ``pattern``, and subscribe to all of it."""
+        consumer = cls(network, topics, subscription, config, pattern=pattern, start=start, durable=durable)
+        try:
+            await consumer._topics.open()
+        except BaseException:
+            await consumer.close()
+            raise
+        return consumer
+
+    @property
+    def children(self) -> tuple[TopicConsumer, ...]:
+        """One for each topic or partition; more may come and, of a pattern, go."""
+        return self._topics.parts
+
+    @property
+    def _open_children(self) -> list[TopicConsumer]:
+        """Those that can be asked: nobody waits for one that is being added."""
+        return [child for child in self.children if child.is_open]
+
+    @property
+    def topics(self) -> list[str]:
+        """Full names of the topics and partitions that this consumer reads."""
+        return [str(child.topic) for child in self.children]
+
+    @property
+    def is_active(self) -> bool:
+        """Whether messages come here: always, except for a Failover consumer that stands by on every partition."""
+        return any(child.is_active for child in self.children)
+
+    async def receive(self, timeout_s: float | None = None) -> Message:
+        """The next message. Raises OperationTimeoutError when none came in ``timeout_s`` (None: wait for ever)."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    message = self.take()
+                    if message is not None:
+                        return message
+                    self.want()
+                    await self._network.woken(self.wake_later, self.wake_no_more)
+        except TimeoutError:
+            raise self.nothing_received(timeout_s) from None
+
+    async def batch_receive(
+        self,
+        max_messages: int = MESSAGES_DEFAULT,
+        max_bytes: int = BYTES_DEFAULT,
+        timeout_s: float = TIMEOUT_SECONDS_DEFAULT,
+    ) -> list[Message]:
+        """Several messages at once: what comes until one of the three limits is reached; perhaps none."""
+        return await self._batches.receive(max_messages, max_bytes, timeout_s)
+
+    def take(self) -> Message | None:
+        """The next message if one is here already."""
+        if self._closed:
+            raise AlreadyClosedError(f"the consumer of subscription {self.subscription!r} is closed")
+        if self._batches.kept:
+            with suppress(IndexError):  # another thread may be quicker
+                return self._batches.kept.popleft()
+        message = self._queue.take()
+        if message is not None and self._interceptors:
+            return self._interceptors.passed(lambda each: each.before_consume, message)
+        return message
+
+    def want(self) -> None:
+        """A message is waited for (matters only without prefetch)."""
+        if self.config.receiver_queue_size == 0:
+            self.children[0].want()
+
+    def wake_later(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` once when ``take`` is worth trying."""
+        self._queue.wake_later(wake)
+
+    def wake_no_more(self, wake: Callable[[], None]) -> None:
+        """Take ``wake_later`` back."""
+        self._queue.wake_no_more(wake)
+
+    def nothing_received(self, timeout_s: float | None) -> OperationTimeoutError:
+        """The error of a ``receive`` that has waited in vain."""
+        return OperationTimeoutError(f"no message on subscription {self.subscription!r} in {timeout_s:g} s")
+
+    async def acknowledge(self, what: Acknowledgeable, *, wait: bool = False) -> None:
+        """Acknowledge one message. ``wait``: return when the broker has confirmed it, and do not wait for a group."""
+        child, message_id = self.check_acknowledged(what)
+        receipt = self._new_receipt(wait)
+        child.acknowledge(message_id, receipt)
+        if receipt is not None:
+            await receipt.done
+
+    async def acknowledge_cumulative(self, what: Acknowledgeable, *, wait: bool = False) -> None:
+        """Acknowledge a message and all before it in its partition. UsageError on a Shared subscription."""
+        child, message_id = self.check_acknowledged(what, cumulative=True)
+        receipt = self._new_receipt(wait)
+        child.acknowledge_cumulative(message_id, receipt)
+        if receipt is not None:
+            await receipt.done
+
+    def _new_receipt(self, wait: bool) -> Receipt | None:
+        if not wait and not self.config.ack_receipt_enabled:
+            return None
+        return Receipt(self._network.loop.create_future(), at_once=wait)
+
+    def negative_acknowledge(self, what: Acknowledgeable) -> None:
+        """Have a message delivered again after ``negative_ack_redelivery_delay_s``, or its backoff.
+
+        On Exclusive and Failover everything that is not acknowledged comes again, in order. A message id alone does
+        not tell how often it was delivered: a backoff begins anew.
+        """
+        child, message_id = self.check_acknowledged(what)
+        child.negative_acknowledge(message_id, redelivery_count_of(what))
+
+    async def reconsume_later(
+        self, message: Message, delay_s: float, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Put a copy of ``message`` into the retry topic, due in ``delay_s``, then acknowledge it.
+
+        After the last retry the copy goes to the dead letter topic. ``properties`` overlay those of the message.
+        Returns when the copy is stored; if it cannot be, raises, and the message is delivered again soon.
+        UsageError without ``retry_enabled``.
+        """
+        await self._reconsume(message, delay_s, properties, cumulative=False)
+
+    async def reconsume_later_cumulative(
+        self, message: Message, delay_s: float, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """The same, then acknowledge ``message`` and all before it in its partition, as Pulsar's clients do.
+
+        Only ``message`` is copied: those before it are done. UsageError on a Shared or Key_Shared subscription.
+        """
+        await self._reconsume(message, delay_s, properties, cumulative=True)
+
+    async def _reconsume(
+        self, message: Message, delay_s: float, properties: Mapping[str, str] | None, *, cumulative: bool
+    ) -> None:
+        child, message_id = self.check_acknowledged(message, cumulative=cumulative)
+        letter = self._letters.retry(message, child.topic, delay_s, properties or {})
+        child.copying(message_id)
+        try:
+            await self._letters.box.send(*letter)
+        except BaseException:
+            child.copying_failed(message_id)
+            raise
+        if cumulative:
+            child.acknowledge_cumulative(message_id)
+        else:
+            child.acknowledge(message_id)
+
+    def pause(self) -> None:
+        """Ask the broker for no more messages until ``resume``. What is queued or on its way can still be received."""
+        self._queue.pause(self.children)
+
+    def resume(self) -> None:
+        """Go on after ``pause``."""
+        self._queue.resume(self.children)
+
+    @property
+    def has_reached_end_of_topic(self) -> bool:
+        """Whether every topic was terminated and everything in it is acknowledged: nothing will ever come again."""
+        return all(child.has_ended for child in self.children)
+
+    def stats(self) -> ConsumerStats:
+        """What this consumer has done so far, and what it holds. May be called on any thread."""
+        children = self.children
+        sums = [child.counters for child in children]
+        return ConsumerStats(
+            entries_received=sum(each.entries for each in sums),
+            bytes_received=sum(each.bytes for each in sums),
+            messages_received=sum(each.messages for each in sums),
+            messages_taken=sum(each.taken for each in sums),
+            receives_failed=sum(each.failures for each in sums),
+            acks=sum(each.acks for each in sums),
+            negative_acks=sum(each.negative_acks for each in sums),
+            queued_messages=len(self._queue),
+            permits_at_broker=sum(child.permits.at_broker for child in children),
+            incomplete_chunked_messages=sum(len(child.chunks) for child in children),
+            buffered_chunk_bytes=sum(child.chunks.buffered_bytes for child in children),
+        )
+
+    def redeliver_unacknowledged(self) -> None:
+        """Have everything delivered again that is not acknowledged."""
+        for child in self.children:
+            child.redeliver_unacknowledged()
+            self._batches.drop(child)
+
+    async def seek(self, target: SeekTarget, *, inclusive: bool = False) -> None:
+        """Move the subscription: behind a message (``inclusive``: to it), or to a publish time in milliseconds.
+
+        Over several topics or partitions a time, earliest and latest mean all of them, a message means its own, and an
+        id must name its partition. A function is called with the full name of each and returns its id or time.
+        """
+        if isinstance(target, Message):
+            where: list[tuple[TopicConsumer, MessageId | int]] = [self.check_acknowledged(target)]
+        elif callable(target):
+            where = [(child, target(str(child.topic))) for child in self._open_children]
+        elif not isinstance(target, MessageId) or target in (MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST):
+            where = [(child, target) for child in self._open_children]
+        else:
+            where = [(self.child_of(target), target)]
+        seeking = [self._seek_part(child, each, inclusive=inclusive) for child, each in where]
+        # All of them, whatever becomes of one: another seek must not begin beside them.
+        for outcome in await asyncio.gather(*seeking, return_exceptions=True):
+            if outcome is not None:
+                raise outcome
+
+    async def _seek_part(self, child: TopicConsumer, target: MessageId | int, *, inclusive: bool) -> None:
+        await child.seek(target, inclusive=inclusive)
+        self._batches.drop(child)
+
+    async def last_message_id(self) -> MessageId:
+        """Id of the last message of the topic (entry -1: none); UsageError over several topics or partitions."""
+        if len(self.children) != 1:
+            raise UsageError(f"there is one last message for each of {len(self.children)} topics or partitions")
+        return (await self.children[0].last_message_id()).message_id
+
+    async def last_messages(self) -> list[LastMessage]:
+        """The same for each topic or partition, with the subscription's mark-delete positions."""
+        return list(await asyncio.gather(*(child.last_message_id() for child in self._open_children)))
+
+    async def has_message_available(self) -> bool:
+        """Whether ``receive`` would return a message that is already published.
+
+        Messages that wait for their redelivery do not count, and on Shared others may be quicker.
+        """
+        if self._batches.kept or len(self._queue):
+            return True
+        return any(await asyncio.gather(*(child.has_message_after_taken() for child in self._open_children)))
+
+    async def unsubscribe(self, *, force: bool = False) -> None:
+        """Delete the subscription, and close. ``force``: even if it has other consumers, which are disconnected.
+
+        If the broker refuses, the consumer goes on as it was. Both also if whoever waits for it is cut off.
+        """
+        if self._closed:
+            raise AlreadyClosedError(f"the consumer of subscription {self.subscription!r} is closed")
+        await self._network.to_the_end(self._unsubscribe(force=force))
+
+    async def _unsubscribe(self, *, force: bool) -> None:
+        await self._topics.unsubscribe(force=force)
+        await self.close()
+
+    async def close(self) -> None:
+        """Send the acks that wait, and leave. Harmless if closed."""
+        if not self._closed:
+            self._closed = True
+            self._network.open.discard(self)
+            try:
+                await self._topics.close()
+            finally:  # Also if this is cut off: there may be no second call, and others wait for messages.
+                self._queue.end(AlreadyClosedError(f"the consumer of subscription {self.subscription!r} is closed"))
+                await self._letters.box.close()
+                self._interceptors.told(lambda each: each.close)
+
+    def check_acknowledged(self, what: Acknowledgeable, *, cumulative: bool = False) -> tuple[TopicConsumer, MessageId]:
+        """The partition and id that an acknowledgement is about; UsageError if that is not possible."""
+        if self._closed:
+            raise AlreadyClosedError(f"the consumer of subscription {self.subscription!r} is closed")
+        if cumulative and self.config.is_shared:
+            raise UsageError(
+                f"subscription {self.subscription!r} is {self.config.type}: messages before one may belong to others",
+                hint="acknowledge one by one",
+            )
+        if isinstance(what, MessageId):
+            if what.batch_size <= what.batch_index:
+                raise UsageError(
+                    f"message id {what} does not tell the size of its batch",
+                    hint="acknowledge the message itself, or its whole entry as ledger:entry",
+                )
+            return self.child_of(what), what
+        source = what.source
+        if isinstance(source, TopicConsumer) and source.queue is self._queue:
+            return source, what.message_id
+        raise UsageError(f"message {what.message_id} was received by another consumer")
+
+    def child_of(self, message_id: MessageId) -> TopicConsumer:
+        """The part that ``message_id`` belongs to."""
+        if len(self.children) == 1:
+            return self.children[0]
+        found = [child for child in self.children if child.partition == message_id.partition]
+        if len(found) != 1:
+            raise UsageError(
+                f"message id {message_id} does not tell which of {len(self.children)} topics or partitions it is from",
+                hint="pass the message itself, or an id with the partition",
+            )
+        return found[0]
+
+
+def redelivery_count_of(what: Acknowledgeable) -> int:
+    """How often it was delivered before, 0 if that is not known."""
+    return what.redelivery_count if isinstance(what, Message) else 0

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Message``: what a consumer or reader hands to the application.
+
+Holds the metadata as it travelled and reads fields from it when asked, because most applications look at few of them.
+Source: semantics 1.5.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from broker_core.base.names import TopicName
+from broker_core.base.positions import MessageId
+from broker_core.client.consuming.permits import Permits
+from broker_core.wire.entry import text_of
+from broker_core.wire.entry_peek import decoded_key
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+
+
+class Source(Protocol):
+    """The partition that a message came from, as far as taking the message is concerned."""
+
+    topic: TopicName
+    permits: Permits
+    attachments: int
+    """Counts attachments to brokers, so that permits of an earlier one are not sent in a later one."""
+
+    def taken(self, message: Message) -> None:
+        """``message`` was handed to the application. Called on the application's thread, under the queue's lock."""
+        ...
+
+    def flow_later(self, permits: int, attachment: int) -> None:
+        """Send permits from any thread, unless ``attachment`` is over by then."""
+        ...
+
+
+class Message:
+    """One message. ``source`` is the consumer that received it, which takes its acknowledgement."""
+
+    __slots__ = ("_entry", "_single", "broker_time_ms", "index", "message_id", "redelivery_count", "source", "value")
+
+    def __init__(
+        self,
+        source: Source,
+        message_id: MessageId,
+        value: bytes | None,
+        entry: pb.MessageMetadata,
+        single: pb.SingleMessageMetadata | None,
+        redelivery_count: int,
+        index: int,
+        broker_time_ms: int,
+    ) -> None:
+        self.source = source
+        self.message_id = message_id
+        self.value = value
+        """The payload; None if the producer sent a null value."""
+        self.redelivery_count = redelivery_count
+        """How often the broker delivered it before, as far as the broker knows."""
+        self.index = index
+        """Count of messages of the topic before this one; -1 if the broker does not tell."""
+        self.broker_time_ms = broker_time_ms
+        """When the broker took it, milliseconds since the epoch; -1 if the broker does not tell."""
+        self._entry = entry
+        self._single = single
+
+    @property
+    def topic(self) -> str:
+        """Full name of the topic or partition that it came from."""
+        return str(self.source.topic)
+
+    @property
+    def _own(self) -> pb.MessageMetadata | pb.SingleMessageMetadata:
+        return self._entry if self._single is None else self._single
+
+    @property
+    def key(self) -> str | bytes | None:
+        """The key in the form in which the producer gave it; None if it gave none."""
+        own = self._own
+        if not own.HasField("partition_key"):
+            return None
+        key = text_of(own.partition_key)
+        return decoded_key(key) if own.partition_key_b64_encoded else key
+
+    @property
+    def ordering_key(self) -> bytes | None:
+        own = self._own
+        return own.ordering_key if own.HasField("ordering_key") else None
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Application properties; of duplicates the last one."""
+        return {text_of(each.key): text_of(each.value) for each in self._own.properties}
+
+    @property
+    def event_time_ms(self) -> int:
+        """The application's own time, milliseconds since the epoch; 0 if unset."""
+        return self._own.event_time
+
+    @property
+    def publish_time_ms(self) -> int:
+        """When the producer sent it, by the producer's clock."""
+        return self._entry.publish_time
+
+    @property
+    def producer_name(self) -> str:
+        return text_of(self._entry.producer_name)
+
+    @property
+    def sequence_id(self) -> int:
+        """Number given by the producer."""
+        single = self._single
+        if single is None:
+            return self._entry.sequence_id
+        if single.HasField("sequence_id"):
+            return single.sequence_id
+        return self._entry.sequence_id + self.message_id.batch_index
+
+    def __repr__(self) -> str:
+        size = "null" if self.value is None else f"{len(self.value)} bytes"
+        return f"<Message {self.message_id} of {size}>"

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches that mix keys on a Key_Shared subscription: noticed, and told once for each producer.
+
+A broker dispatches a batch whole, by the key of its first message, so messages of other keys reach a consumer that does
+not own them, and lose their order. Nothing can be done about it here; the producer has to batch by key. The consumer is
+who notices, as a broker never looks into a batch. Source: semantics 2.10.1, 2.10.6.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from broker_core.base.names import TopicName
+from broker_core.client.consuming.message import Message
+
+_log = logging.getLogger(__name__)
+
+PRODUCERS_MAX: Final = 1000
+"""Who has not read so many warnings will not read another, and names that are made up anew each time add up."""
+
+
+class MixedKeys:
+    """Of one consumer, all its topics and partitions together."""
+
+    def __init__(self, subscription: str) -> None:
+        self._subscription = subscription
+        self._told: set[str] = set()
+
+    def look(self, topic: TopicName, batch: Iterable[Message]) -> None:
+        """Warn if the messages of one batch have different keys, unless their producer was told of already."""
+        messages = iter(batch)
+        first = next(messages, None)
+        if first is None or first.producer_name in self._told or len(self._told) >= PRODUCERS_MAX:
+            return
+        key = _ordered_by(first)
+        if all(_ordered_by(each) == key for each in messages):
+            return
+        self._told.add(first.producer_name)
+        _log.warning(
+            "consumer.mixed_keys topic=%s subscription=%r producer=%r: its batches hold messages of several keys, "
+            "which go to the owner of the first one's; batch by key there (batching_type=key_based), or not at all",
+            topic,
+            self._subscription,
+            first.producer_name,
+        )
+
+
+def _ordered_by(message: Message) -> bytes | None:
+    """What Key_Shared goes by (semantics 1.6); None if the message has no key."""
+    if message.ordering_key is not None:
+        return message.ordering_key
+    key = message.key
+    return key.encode() if isinstance(key, str) else key

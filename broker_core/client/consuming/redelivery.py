@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one partition's consumer has handed out and may want again: negative acks, ack timeouts, dead letters.
+
+The one place that knows all three, so that a message is never waiting for two of them: there is exactly one tracker of
+timeouts for each message (the parent of several partitions has none), a nack takes the message out of it, and what is
+redelivered for one reason is forgotten by the others. Runs on the event loop's thread, except ``taken``.
+Source: semantics 4.2 to 4.5, 4.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from broker_core.base.clock import Clock, Timers
+from broker_core.base.names import TopicName
+from broker_core.base.positions import MessageId, Position
+from broker_core.client.acks.ack_timeout import AckTimeoutTracker
+from broker_core.client.acks.nacks import NackTracker
+from broker_core.client.callbacks import Interceptors
+from broker_core.client.config import ConsumerConfig
+from broker_core.client.consuming.message import Message
+from broker_core.client.letters.dead_letters import DeadLetters
+
+RETRY_SECONDS: Final = 1.0
+"""After this a message comes again whose copy could not be written: not at once, or a broken topic makes a hot loop."""
+
+
+class Redeliverable(Protocol):
+    """The consumer behind it."""
+
+    topic: TopicName
+
+    def drop(self, positions: list[Position]) -> None:
+        """Drop what is queued of these entries."""
+        ...
+
+    def ask_again(self, positions: list[Position]) -> None:
+        """Have the broker deliver these entries again."""
+        ...
+
+    def rewind(self) -> None:
+        """Have the broker deliver everything again that is not acknowledged."""
+        ...
+
+
+class Redelivery:
+    """The trackers of one partition. ``dead_letters``: None without a policy."""
+
+    def __init__(
+        self,
+        owner: Redeliverable,
+        config: ConsumerConfig,
+        clock: Clock,
+        timers: Timers,
+        new_dead_letters: Callable[[Callable[[Position], None]], DeadLetters] | None = None,
+    ) -> None:
+        """``new_dead_letters`` gets what is to be called with an entry whose copy could not be written."""
+        self._owner = owner
+        self._keeps_order = not config.is_shared
+        self._nacks = NackTracker(
+            config.negative_ack_redelivery_backoff or config.negative_ack_redelivery_delay_s,
+            config.negative_ack_precision_bits,
+            clock,
+            timers,
+            self._nacks_due,
+        )
+        self._awaited: set[Position] = set()
+        """Of what waits with the nacks: what nobody nacked, and need not wait once it is here."""
+        self._interceptors = Interceptors(config.interceptors)
+        self._timeouts: AckTimeoutTracker | None = None
+        if config.ack_timeout_s:
+            self._timeouts = AckTimeoutTracker(
+                config.ack_timeout_s,
+                config.ack_timeout_tick_s,
+                config.ack_timeout_redelivery_backoff,
+                clock,
+                timers,
+                self._timed_out,
+                elsewhere=self._nacks,
+            )
+            self._timeouts.start()
+        self._dead = new_dead_letters(self.again_soon) if new_dead_letters is not None else None
+
+    def taken(self, message: Message) -> None:
+        """The application got ``message``; on any thread."""
+        if self._timeouts is not None:
+            self._timeouts.taken(message.message_id.position, message.redelivery_count)
+
+    def arrived(self, messages: list[Message]) -> list[Message]:
+        """The messages of an entry that may be shown, all or none: not while a nack waits, nor when given up."""
+        if messages and messages[0].message_id.position in self._nacks:
+            # A lost connection brought it back before its delay was over; it is asked for again in time.
+            return []
+        return messages if self._dead is None else self._dead.arrived(messages)
+
+    def await_again(self, positions: tuple[Position, ...], delay_s: float) -> None:
+        """Redeliver entries that were never shown: by the ack timeout, or else after ``delay_s`` (0: never)."""
+        for each in positions:
+            if self._timeouts is not None:
+                self._timeouts.taken(each, 0)
+            elif delay_s:
+                self._nacks.add(each, delay_s)
+                self._awaited.add(each)
+
+    def here_again(self, position: Position) -> None:
+        """An entry has come which may have been awaited."""
+        if position in self._awaited:
+            self._awaited.discard(position)
+            self._nacks.discard(position)
+        self._untime([position])
+
+    def nack(self, message_id: MessageId, redelivery_count: int) -> None:
+        """Redeliver the entry of ``message_id`` after the configured delay."""
+        self._awaited.discard(message_id.position)
+        self._nacks.nack(message_id, redelivery_count)
+        self._untime([message_id.position])
+
+    def again_soon(self, position: Position) -> None:
+        """Redeliver an entry although nobody negatively acknowledged it."""
+        self._nacks.add(position, RETRY_SECONDS)
+
+    def copying(self, message_id: MessageId) -> None:
+        """The application has a copy of this message written: until that has failed nothing else brings it back.
+
+        Unless others of its batch do, which the application may hold or want again.
+        """
+        self._forget_nack(message_id)
+        if message_id.batch_index < 0:
+            self._untime([message_id.position])
+
+    def acknowledged(self, message_id: MessageId, *, whole: bool) -> None:
+        """A message was acknowledged; ``whole``: and with it its entry."""
+        if self._timeouts is None and self._dead is None and not self._nacks:
+            return  # As nearly always, and for each message.
+        position = message_id.position
+        if whole:
+            self._nacks.discard(position)
+            self._awaited.discard(position)
+            self._untime([position])
+        else:
+            self._forget_nack(message_id)
+        if self._dead is not None:
+            self._dead.acknowledged(message_id, whole=whole)
+
+    def acknowledged_through(self, message_id: MessageId, *, whole: bool) -> None:
+        """A message and all before it were acknowledged; ``whole``: and with it its entry."""
+        if self._timeouts is None and not self._nacks:
+            return
+        position = message_id.position
+        self._nacks.discard_through(message_id)
+        if self._timeouts is not None:
+            self._timeouts.discard_before(position)
+        if whole:
+            self._untime([position])
+
+    def _nacks_due(self, positions: list[Position]) -> None:
+        if self._interceptors:
+            self._interceptors.told(lambda each: each.on_negative_acks_send, str(self._owner.topic), positions)
+        self.redeliver(positions)
+
+    def _timed_out(self, positions: list[Position]) -> None:
+        if self._interceptors:
+            self._interceptors.told(lambda each: each.on_ack_timeout_send, str(self._owner.topic), positions)
+        self.redeliver(positions)
+
+    def redeliver(self, positions: list[Position]) -> None:
+        """Bring these entries back now, or send copies of them to the dead letter topic."""
+        if self._keeps_order:
+            # Order matters here more than repetition: everything from the mark-delete position on (4.2.5, 4.3.7).
+            self._owner.rewind()
+            return
+        # Dropped first: what is taken in this very moment was taken before, and is forgotten with the rest.
+        self._owner.drop(positions)
+        self._untime(positions)
+        for each in positions:
+            self._nacks.discard(each)
+        self._awaited.difference_update(positions)
+        again = positions if self._dead is None else self._dead.divert(positions)
+        if again:
+            self._owner.ask_again(again)
+
+    def clear(self) -> None:
+        """Everything comes again anyway, or never: after a seek or a rewind."""
+        self._nacks.clear()
+        self._awaited.clear()
+        self.reattached()
+
+    def reattached(self) -> None:
+        """A new connection: what was handed out comes again, with its count. Nacks keep their time."""
+        if self._timeouts is not None:
+            self._timeouts.clear()
+        if self._dead is not None:
+            self._dead.clear()
+
+    def stop(self) -> None:
+        """Nothing comes again."""
+        self._nacks.clear()
+        if self._timeouts is not None:
+            self._timeouts.stop()
+
+    async def settled(self) -> None:
+        """Nothing comes again; returns when copies that were on their way are stored, or not."""
+        self.stop()
+        if self._dead is not None:
+            await self._dead.settled()
+
+    def _forget_nack(self, message_id: MessageId) -> None:
+        """This message needs no redelivery; others of its batch that the application holds may still do."""
+        position = message_id.position
+        if position not in self._nacks:
+            return
+        self._nacks.discard(position, message_id.batch_index)
+        if self._timeouts is not None and position not in self._nacks:
+            # Nothing else brings those others back any more.
+            self._timeouts.taken(position, 0)
+
+    def _untime(self, positions: list[Position]) -> None:
+        if self._timeouts is not None:
+            self._timeouts.discard(positions)

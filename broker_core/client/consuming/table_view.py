@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The asyncio table view: a topic read as a table, the latest value of each key.
+
+Reads from the first message on, in the compacted form where there is one, and goes on for as long as it lives. A null
+value removes its key; a message without a key is no row. Keys are text: a key of bytes stands in its base64 form.
+Everything is for the event loop, except that ``values`` may be read on any thread. Invariant: ``values`` is what a
+reader of everything up to some message of each partition would have found. Source: Pulsar docs, "TableView"; PIP-104;
+semantics 7.13.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from collections.abc import Callable
+from copy import copy
+from typing import Final, TypeAlias
+
+from broker_core.base.errors import AlreadyClosedError, OperationTimeoutError, PulsarishError
+from broker_core.base.names import TopicName
+from broker_core.base.positions import MESSAGE_ID_EARLIEST, MessageId
+from broker_core.client.callbacks import call_application
+from broker_core.client.connecting.network import Network
+from broker_core.client.consuming.message import Message
+from broker_core.client.consuming.reader import AsyncReader
+
+_log = logging.getLogger(__name__)
+
+OnChange: TypeAlias = Callable[[str, bytes | None], None]
+"""Called with a key and its new value; None: the key was removed."""
+
+MESSAGES_AT_ONCE: Final = 1000
+"""So many messages are applied before others on the event loop get a turn."""
+
+
+class AsyncTableView:
+    """A table. Made by ``AsyncClient.create_table_view``."""
+
+    def __init__(self, reader: AsyncReader, network: Network) -> None:
+        self.values: dict[str, bytes] = {}
+        """What the table holds now; nobody else may change it."""
+        self.failure: PulsarishError | None = None
+        """Why nothing more comes, if so."""
+        self._reader = reader
+        self._network = network
+        self._listeners: list[OnChange] = []
+        self._applied: dict[str, MessageId] = {}
+        self._waiters: list[asyncio.Future[None]] = []
+        self._task = network.loop.create_task(self._follow())
+
+    @classmethod
+    async def create(cls, network: Network, topic: TopicName) -> AsyncTableView:
+        """Read what is published; raises why that is impossible."""
+        reader = await AsyncReader.create(network, topic, MESSAGE_ID_EARLIEST, read_compacted=True)
+        view = cls(reader, network)
+        try:
+            await view.refresh()
+        except BaseException:
+            await view.close()
+            raise
+        return view
+
+    def listen(self, listener: OnChange, with_present: bool = False) -> None:
+        """Call ``listener`` with every change from now on; ``with_present``: and with what is there, first."""
+        if with_present:
+            for key, value in self.values.items():
+                call_application(listener, key, value)
+        self._listeners.append(listener)
+
+    async def refresh(self) -> None:
+        """Return when everything that was published before is in ``values``."""
+        last = await self._reader.consumer.last_messages()
+        goals = {each.topic: each.message_id for each in last if each.message_id.entry >= 0}
+        limit_s = self._network.config.operation_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                while any(goal.position > self._position_of(topic) for topic, goal in goals.items()):
+                    if self.failure is not None:
+                        raise copy(self.failure)
+                    waiter = self._network.loop.create_future()
+                    self._waiters.append(waiter)
+                    await waiter
+        except TimeoutError:
+            raise OperationTimeoutError(
+                f"the table view of {', '.join(goals)} did not reach the last messages in {limit_s:g} s",
+                hint="is the last message a chunk of one that is not complete?",
+            ) from None
+
+    def _position_of(self, topic: str) -> tuple[int, int]:
+        return self._applied.get(topic, MESSAGE_ID_EARLIEST).position
+
+    async def close(self) -> None:
+        """Stop following the topic; ``values`` stays as it is. Harmless if closed."""
+        self._network.open.discard(self)
+        self._fail(AlreadyClosedError(f"the table view of {', '.join(self._reader.consumer.topics)} is closed"))
+        await self._network.to_the_end(self._leave())
+
+    async def _leave(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self._reader.close()
+
+    async def _follow(self) -> None:
+        consumer = self._reader.consumer
+        try:
+            while True:
+                message: Message | None = await self._reader.read_next()
+                for _ in range(MESSAGES_AT_ONCE):
+                    if message is None:
+                        break
+                    self._apply(message)
+                    message = consumer.take()
+                    if message is not None:
+                        self._reader.has_read(message)
+                if message is not None:
+                    self._apply(message)
+                self._wake()
+                await asyncio.sleep(0)
+        except PulsarishError as failure:
+            if self.failure is None:
+                _log.error("table_view.failed topics=%s error=%s", consumer.topics, failure)
+            self._fail(failure)
+
+    def _apply(self, message: Message) -> None:
+        self._applied[message.topic] = message.message_id
+        key = message.key
+        if key is None:
+            return
+        name = key if isinstance(key, str) else base64.b64encode(key).decode("ascii")
+        if message.value is not None:
+            self.values[name] = message.value
+        elif self.values.pop(name, None) is None:
+            return
+        for listener in self._listeners:
+            call_application(listener, name, message.value)
+
+    def _fail(self, failure: PulsarishError) -> None:
+        self.failure = self.failure or failure
+        self._wake()
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of a consumer's topics sends its retry and dead letters where. Owns the producers of letters (``box``).
+
+With retry enabled all topics of a consumer share the letter topics named after the first one; otherwise each topic, and
+each partition, has a dead letter topic of its own. Source: semantics 4.6.1 to 4.6.3, 4.7.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from broker_core.base.errors import UsageError
+from broker_core.base.names import TopicName
+from broker_core.client.config import ConsumerConfig
+from broker_core.client.connecting.network import Network
+from broker_core.client.consuming.message import Message
+from broker_core.client.letters.dead_letter_policy import (
+    MAX_REDELIVER_COUNT_DEFAULT,
+    DeadLetterPolicy,
+    LetterTopics,
+    letter_topics,
+)
+from broker_core.client.letters.letter_box import LetterBox
+from broker_core.client.letters.letter_copies import reconsume_times, retry_letter
+from broker_core.client.producing.batching import MessageFields
+
+
+class Letters(NamedTuple):
+    """What one part of a consumer needs for its letters."""
+
+    box: LetterBox
+    topics: LetterTopics
+    max_redeliver_count: int
+
+    def origin_of(self, topic: TopicName) -> str:
+        """What copies from ``topic`` name as their first topic: without its partition if partitions share letters."""
+        return str(topic if self.topics.retry is None else topic.base)
+
+
+class Letter(NamedTuple):
+    """A copy to be sent, in the order of ``LetterBox.send``."""
+
+    topic: TopicName
+    value: bytes | None
+    fields: MessageFields
+    dead: bool
+
+
+class ConsumerLetters:
+    """Of one consumer. ``first``: its first topic, None if it follows a pattern."""
+
+    def __init__(self, network: Network, first: TopicName | None, subscription: str, config: ConsumerConfig) -> None:
+        """UsageError if retry is enabled for a pattern and nobody says where to."""
+        self._clock = network.clock
+        self._subscription = subscription
+        self._policy = config.dead_letter_policy
+        if self._policy is None and config.retry_enabled:
+            self._policy = DeadLetterPolicy(max_redeliver_count=MAX_REDELIVER_COUNT_DEFAULT)
+        self.box = LetterBox(network, self._policy.initial_subscription_name if self._policy is not None else None)
+        self._shared: LetterTopics | None = None
+        if config.retry_enabled and self._policy is not None:
+            self._shared = self._shared_topics(first, self._policy)
+
+    def _shared_topics(self, first: TopicName | None, policy: DeadLetterPolicy) -> LetterTopics:
+        if first is not None:
+            return letter_topics(first, self._subscription, policy, retry=True)
+        if policy.retry_letter_topic is None or policy.dead_letter_topic is None:
+            raise UsageError(
+                f"subscription {self._subscription!r} follows a pattern, so its retry topic has no name",
+                hint="name retry_letter_topic and dead_letter_topic in the dead_letter_policy",
+            )
+        return LetterTopics(TopicName.parse(policy.dead_letter_topic), TopicName.parse(policy.retry_letter_topic))
+
+    @property
+    def retry_topic(self) -> TopicName | None:
+        """Where ``reconsume_later`` puts copies, None if it is not enabled."""
+        return self._shared.retry if self._shared is not None else None
+
+    def of(self, topic: TopicName) -> Letters | None:
+        """What the part that reads ``topic`` needs; None without a policy."""
+        if self._policy is None:
+            return None
+        topics = self._shared or letter_topics(topic, self._subscription, self._policy, retry=False)
+        return Letters(self.box, topics, self._policy.max_redeliver_count)
+
+    def retry(self, message: Message, topic: TopicName, delay_s: float, properties: Mapping[str, str]) -> Letter:
+        """The copy of ``message``, which came from ``topic``, for ``reconsume_later``: a retry, or a dead letter."""
+        shared, policy = self._shared, self._policy
+        if shared is None or shared.retry is None or policy is None:
+            raise UsageError(
+                f"subscription {self._subscription!r} has no retry topic", hint="subscribe with retry_enabled=True"
+            )
+        times = reconsume_times(message) + 1
+        delay_ms = max(0, round(delay_s * 1000))
+        fields = retry_letter(message, str(topic.base), times, delay_ms, properties)
+        if times > policy.max_redeliver_count:
+            return Letter(shared.dead, message.value, fields, True)
+        if delay_ms:
+            fields["deliver_at_ms"] = self._clock.now_ms() + delay_ms
+        return Letter(shared.retry, message.value, fields, False)

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The way of entries to one topic (or one partition): order, receipts, resending, time-outs.
+
+Owns the producer's registration at the broker and the queue of entries without receipt. Knows nothing of batching or
+of what an entry holds. Invariants: entries are written in the order of ``submit``, also when they are written again
+after a reconnect; a receipt is taken only for the oldest entry; each entry's ``done`` is called exactly once; when the
+outcome of an entry is unknown, so is that of everything after it, and nothing of it is sent any more: on a topic with
+deduplication a later entry that is stored would bar the way for the earlier one, when the application sends it again.
+Source: semantics 1.7; Pulsar docs, "Binary protocol - Producer".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import deque
+from collections.abc import Callable
+from copy import copy
+from typing import Final, NamedTuple, TypeAlias
+
+from broker_core.base.errors import (
+    AlreadyClosedError,
+    ChecksumMismatchError,
+    NotAllowedError,
+    OperationTimeoutError,
+    PulsarishError,
+    RemoteProtocolError,
+    ServerError,
+)
+from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT
+from broker_core.base.names import TopicName
+from broker_core.base.positions import Position
+from broker_core.client.client_stats import LATENCIES_KEPT
+from broker_core.client.config import AccessMode, ProducerConfig
+from broker_core.client.connecting.attachment import Attachment
+from broker_core.client.connecting.connection import Connection
+from broker_core.client.connecting.network import Network
+from broker_core.client.connecting.retrying import worth_retrying
+from broker_core.wire.commands import close_producer
+from broker_core.wire.heads import ReceiptHead, send_frame_head
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+_log = logging.getLogger(__name__)
+
+OnStored: TypeAlias = Callable[[Position | None, PulsarishError | None], None]
+"""Where the entry is stored (``-1:-1`` for a duplicate that the broker dropped), or why that is not known."""
+
+CLOSE_SECONDS_MAX: Final = 5.0
+"""How long ``close`` waits for the broker's answer; a broker that is gone forgets the producer anyway."""
+
+BYTES_WITHOUT_RECEIPT_MAX: Final = 32 * 1024 * 1024
+"""Entries behind this many bytes are not written yet: a message of any size must not be copied whole into the buffers
+of the connection. Far more than any network needs to be kept busy."""
+
+_ACCESS_MODES: Final[dict[AccessMode, pb.ProducerAccessMode]] = {
+    "shared": pb.AccessShared,
+    "exclusive": pb.AccessExclusive,
+    "wait_for_exclusive": pb.AccessWaitForExclusive,
+    "exclusive_with_fencing": pb.AccessExclusiveWithFencing,
+}
+
+
+class OutgoingEntry(NamedTuple):
+    """An entry to be sent. ``highest_sequence_id`` is -1 unless it is a batch; ``tail`` follows ``body``."""
+
+    body: bytes | memoryview
+    messages: int
+    sequence_id: int
+    highest_sequence_id: int
+    done: OnStored
+    tail: bytes | memoryview = b""
+    is_chunk: bool = False
+
+
+class _Pending(NamedTuple):
+    """An entry without receipt. ``number``: how many were submitted up to it."""
+
+    deadline: float
+    number: int
+    entry: OutgoingEntry
+
+
+class SendLane:
+    """One producer of the protocol. All methods run on the event loop's thread."""
+
+    def __init__(self, network: Network, topic: TopicName, config: ProducerConfig) -> None:
+        self.topic = topic
+        self.name = config.name or ""
+        self.last_sequence_id = -1
+        """The highest that the broker knew of this producer's name when it was first attached."""
+        self.max_message_size = MESSAGE_BYTES_MAX_DEFAULT
+        self.failure: PulsarishError | None = None
+        """Why nothing can be sent any more. To be copied where it is raised: it would keep the trace of each time."""
+        self.entries_confirmed = 0
+        self.bytes_confirmed = 0
+        self.latencies_s: deque[float] = deque(maxlen=LATENCIES_KEPT)
+        """From ``submit`` to the receipt, of the latest entries."""
+        self._network = network
+        self._config = config
+        self._id = network.next_producer_id()
+        self._epoch = -1
+        self._made = False
+        self._topic_epoch: int | None = None
+        self._pending: deque[_Pending] = deque()
+        self._unwritten: deque[OutgoingEntry] = deque()
+        self._written_bytes = 0
+        self._submitted = 0
+        self._drain_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._attachment = Attachment(network, topic, self, f"producer of {topic}")
+
+    async def open(self) -> None:
+        """Register at the broker; ``name`` and ``last_sequence_id`` are known afterwards."""
+        patient = self._config.access_mode == "wait_for_exclusive"
+        await self._attachment.open(math.inf if patient else self._network.config.operation_timeout_s)
+
+    def submit(self, entry: OutgoingEntry) -> None:
+        """Send ``entry``, now or as soon as there is a connection."""
+        if self.failure is not None:
+            entry.done(None, copy(self.failure))
+            return
+        deadline = self._network.loop.time() + self._config.send_timeout_s
+        self._submitted += 1
+        self._pending.append(_Pending(deadline, self._submitted, entry))
+        if self._timer is None:
+            self._timer = self._network.loop.call_at(deadline, self._expire)
+        connection = self._attachment.connection
+        if connection is None:
+            return  # Everything that is pending is written when there is one.
+        if self._unwritten or self._written_bytes >= BYTES_WITHOUT_RECEIPT_MAX:
+            self._unwritten.append(entry)
+        else:
+            self._write(connection, entry)
+
+    async def drained(self) -> None:
+        """Return when the fate of every entry submitted so far is known."""
+        if self._pending:
+            waiter = self._network.loop.create_future()
+            self._drain_waiters.append((self._submitted, waiter))
+            await waiter
+
+    async def close(self) -> None:
+        """Leave the broker. Entries without receipt fail: ``drained`` comes first if that matters."""
+        connection = self._attachment.connection
+        if connection is not None:
+            connection.producers.pop(self._id, None)
+            request_id = connection.next_request_id()
+            goodbye = connection.request(close_producer(self._id, request_id), request_id, CLOSE_SECONDS_MAX)
+            await asyncio.gather(goodbye, return_exceptions=True)
+        await self._attachment.close()
+        self._fail(AlreadyClosedError(f"the producer of {self.topic} is closed"))
+
+    # ------------------------------------------------------------------------------------------ the broker's side
+
+    async def attach(self, connection: Connection) -> None:
+        self._epoch += 1
+        request_id = connection.next_request_id()
+        connection.producers[self._id] = self
+        try:
+            patient = self._config.access_mode == "wait_for_exclusive"
+            answer = await connection.request(self._command(request_id), request_id, math.inf if patient else None)
+        except BaseException as failure:
+            # After a time-out the broker may still make the producer, and it must not stand in our way.
+            if connection.producers.pop(self._id, None) is not None:
+                self._leave_silently(connection)
+                if not isinstance(failure, ServerError):
+                    connection.take_back(request_id, lambda: self._leave_silently(connection))
+            raise
+        made = answer.producer_success
+        if not self._made:
+            self._made = True
+            self.last_sequence_id = made.last_sequence_id
+        self.name = made.producer_name
+        self._topic_epoch = made.topic_epoch if made.HasField("topic_epoch") else None
+        self.max_message_size = connection.max_message_size
+        self._written_bytes = 0
+        self._unwritten = deque(each.entry for each in self._pending)
+        self._write_more(connection)
+
+    def _leave_silently(self, connection: Connection) -> None:
+        """Tell the broker that the producer is gone, unless it has come back, and do not wait for its answer."""
+        if self._id not in connection.producers:
+            connection.send(close_producer(self._id, connection.next_request_id()))
+
+    def given_up(self, failure: PulsarishError) -> None:
+        self._fail(failure)
+
+    def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
+        self._attachment.detached(connection, reason, address)
+
+    def receipt(self, head: ReceiptHead) -> None:
+        if not self._pending or head.sequence_id < self._pending[0].entry.sequence_id:
+            return  # Its entry has timed out, or was confirmed before a reconnect and sent twice.
+        entry = self._pending[0].entry
+        if head.sequence_id > entry.sequence_id:
+            self._start_over(
+                RemoteProtocolError(f"a receipt for sequence id {head.sequence_id} came before {entry.sequence_id}")
+            )
+            return
+        deadline = self._pending.popleft().deadline
+        self.entries_confirmed += 1
+        self.bytes_confirmed += len(entry.body) + len(entry.tail)
+        self.latencies_s.append(self._network.loop.time() - deadline + self._config.send_timeout_s)
+        self._finish(entry, Position(head.ledger, head.entry), None)
+
+    def send_error(self, sequence_id: int, failure: ServerError) -> None:
+        if isinstance(failure, ChecksumMismatchError | NotAllowedError):
+            self._drop(sequence_id, failure)  # It is about this entry alone.
+        elif worth_retrying(failure, attached_before=True):
+            self._start_over(failure)
+        else:
+            self._leave()
+            self._fail(failure)
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _command(self, request_id: int) -> BaseCommand:
+        producer = pb.CommandProducer(
+            topic=str(self.topic),
+            producer_id=self._id,
+            request_id=request_id,
+            epoch=self._epoch,
+            user_provided_producer_name=self._config.name is not None,
+            producer_access_mode=_ACCESS_MODES[self._config.access_mode],
+            metadata=[pb.KeyValue(key=name, value=text) for name, text in self._config.properties.items()],
+        )
+        if self.name:
+            producer.producer_name = self.name
+        if self._topic_epoch is not None:
+            producer.topic_epoch = self._topic_epoch
+        if self._config.initial_subscription_name is not None:
+            producer.initial_subscription_name = self._config.initial_subscription_name
+        return BaseCommand(type=BaseCommand.PRODUCER, producer=producer)
+
+    def _write(self, connection: Connection, entry: OutgoingEntry) -> None:
+        size = len(entry.body) + len(entry.tail)
+        self._written_bytes += size
+        head = send_frame_head(
+            self._id, entry.sequence_id, entry.messages, size, entry.highest_sequence_id, entry.is_chunk
+        )  # fmt: skip
+        if entry.tail:
+            connection.write(head, entry.body, entry.tail)
+        else:
+            connection.write(head, entry.body)
+
+    def _write_more(self, connection: Connection) -> None:
+        while self._unwritten and self._written_bytes < BYTES_WITHOUT_RECEIPT_MAX:
+            self._write(connection, self._unwritten.popleft())
+
+    def _finish(self, entry: OutgoingEntry, position: Position | None, failure: PulsarishError | None) -> None:
+        if self._unwritten and self._unwritten[0] is entry:
+            self._unwritten.popleft()
+        else:
+            self._written_bytes -= len(entry.body) + len(entry.tail)
+        if self._unwritten and self._attachment.connection is not None:
+            self._write_more(self._attachment.connection)
+        self._report(entry, position, failure)
+
+    def _report(self, entry: OutgoingEntry, position: Position | None, failure: PulsarishError | None) -> None:
+        entry.done(position, failure)
+        # Not by counting: one that was refused by itself may be done before others that were submitted earlier.
+        while self._drain_waiters and (not self._pending or self._drain_waiters[0][0] < self._pending[0].number):
+            waiter = self._drain_waiters.pop(0)[1]
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _expire(self) -> None:
+        """If the time of the oldest entry is over, give up all; whether they are stored is unknown."""
+        self._timer = None
+        if not self._pending:
+            return
+        if self._pending[0].deadline > self._network.loop.time():
+            self._timer = self._network.loop.call_at(self._pending[0].deadline, self._expire)
+            return
+        given_up, self._pending = self._pending, deque()
+        self._unwritten.clear()
+        self._written_bytes = 0
+        for _, _, entry in given_up:
+            failure = OperationTimeoutError(
+                f"no receipt from {self.topic} in {self._config.send_timeout_s:g} s, for this or what was sent before "
+                f"it, so it is unknown whether {entry.messages} message(s) are stored",
+                hint="send again if twice is better than never",
+            )
+            self._report(entry, None, failure)
+
+    def _drop(self, sequence_id: int, failure: PulsarishError) -> None:
+        """Fail one entry; brokers name a batch by its first message, Apache Pulsar by its last."""
+        for at, (_, _, entry) in enumerate(self._pending):
+            if sequence_id in (entry.sequence_id, entry.highest_sequence_id):
+                del self._pending[at]
+                self._finish(entry, None, failure)
+                return
+
+    def _leave(self) -> None:
+        connection = self._attachment.connection
+        if connection is not None and connection.producers.pop(self._id, None) is not None:
+            connection.send(close_producer(self._id, connection.next_request_id()))
+
+    def _start_over(self, reason: PulsarishError) -> None:
+        """Register anew and send again whatever has no receipt.
+
+        Under another id: receipts for what was sent before may be on their way, and say nothing about what follows.
+        """
+        _log.warning("producer.start_over topic=%s reason=%s", self.topic, reason)
+        if self._attachment.connection is not None:  # else it is being registered anew already
+            self._leave()
+            self._id = self._network.next_producer_id()
+        self._attachment.again()
+
+    def _fail(self, failure: PulsarishError) -> None:
+        if self.failure is None:
+            self.failure = failure
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._pending:
+            self._finish(self._pending.popleft().entry, None, failure)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much one producer may have waiting for receipts, in messages and bytes, and who waits for room.
+
+Thread-safe: an application thread takes room before it hands a message to the event loop, the loop gives it back with
+the receipt. Knows neither loops nor threads beyond its lock; a waiter is any callable. Source: semantics 1.7.6.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from broker_core.client.producing.memory_limit import MemoryLimit
+
+
+class SendWindow:
+    """Room for ``messages_max`` messages (0: any number) and ``bytes_max`` bytes, and within ``memory`` if given.
+
+    A single message larger than ``bytes_max`` is let in alone, else it could never be sent.
+    """
+
+    def __init__(self, messages_max: int, bytes_max: int, memory: MemoryLimit | None = None) -> None:
+        self._memory = memory
+        self._messages_max = messages_max
+        self._bytes_max = bytes_max
+        self._messages = 0
+        self._bytes = 0
+        self._waiters: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()
+
+    def try_take(self, size_bytes: int) -> bool:
+        """Take room for one message, if there is room."""
+        with self._lock:
+            if self._messages and (
+                self._bytes + size_bytes > self._bytes_max or self._messages >= self._messages_max > 0
+            ):  # fmt: skip
+                return False
+            if self._memory is not None and not self._memory.try_take(size_bytes):
+                return False
+            self._messages += 1
+            self._bytes += size_bytes
+            return True
+
+    def try_take_more(self, messages: int, *, overdraw: bool) -> bool:
+        """Take ``messages`` more places for a message that is in already; ``overdraw``: also if they are not free."""
+        with self._lock:
+            if not overdraw and 0 < self._messages_max < self._messages + messages:
+                return False
+            self._messages += messages
+            return True
+
+    def give_back(self, messages: int, size_bytes: int) -> None:
+        """Return the room of messages whose fate is known, and wake everybody who waits."""
+        with self._lock:
+            self._messages -= messages
+            self._bytes -= size_bytes
+            woken, self._waiters = self._waiters, deque()
+        if self._memory is not None:
+            self._memory.give_back(size_bytes)
+        for wake in woken:
+            wake()
+
+    def wake_later(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` when room is given back; at once if nothing is taken. It may be called on any thread.
+
+        What was given back before does not count, so where threads are concurrent, look again behind this.
+        """
+        if self._memory is not None:
+            # What is given back here is given back there as well. In both lists, who waits for this window would be
+            # added to it once more whenever another gives something back.
+            waits = self._memory.wake_later(wake)
+        else:
+            with self._lock:
+                waits = self._messages > 0
+                if waits:
+                    self._waiters.append(wake)
+        if not waits:
+            wake()
+
+    @property
+    def messages(self) -> int:
+        """Messages that wait for their receipt."""
+        return self._messages
