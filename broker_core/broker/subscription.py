@@ -336,7 +336,7 @@ class Subscription:
     def ack_problem(self, kind: AckKind, ids: Sequence[AckId]) -> ServerError | None:
         if kind is AckKind.CUMULATIVE:
             served = self.dispatcher.kind if self.dispatcher is not None else SubscriptionType.EXCLUSIVE
-            if served in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
+            if not served.allows_cumulative_acks:
                 return NotAllowedError(
                     f"a cumulative ack is not possible on the {served.label} subscription {self.name!r}",
                     hint="acknowledge messages one by one",
@@ -517,7 +517,7 @@ class Subscription:
         """Hold messages back as the settings say now; what is held back already keeps its time (semantics 6.1.9)."""
         if self._delayed is not None:
             self._delayed.settings_changed(self._host.settings)
-        elif not _delivers_at_once(dispatcher.kind):
+        elif dispatcher.kind.delays_messages:
             self._delayed = self._host.delays.tracker(self.cursor)
             if self._delayed is not None:
                 dispatcher.hold_back_with(self._delayed)
@@ -525,7 +525,7 @@ class Subscription:
     def _new_dispatcher(self, request: SubscribeRequest) -> Dispatcher:
         self.reader.begin_anew()
         host = self._host
-        self._delayed = None if _delivers_at_once(request.kind) else host.delays.tracker(self.cursor)
+        self._delayed = host.delays.tracker(self.cursor) if request.kind.delays_messages else None
         context = DispatchContext(
             host.name,
             self.name,
@@ -542,11 +542,6 @@ class Subscription:
             self._delayed,
         )
         return make_dispatcher(request, context)
-
-
-def _delivers_at_once(kind: SubscriptionType) -> bool:
-    """Whatever the message says (semantics 6.1.2)."""
-    return kind in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 
 
 def _not_known(error: UnreadableEntryError) -> ServerError:

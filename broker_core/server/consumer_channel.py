@@ -11,7 +11,7 @@ from typing import Final
 
 from broker_core.broker.broker import AnyTopic
 from broker_core.broker.consumer import Consumer
-from broker_core.broker.requests import SubscribeRequest, SubscriptionType
+from broker_core.broker.requests import SubscribeRequest
 from broker_core.broker.sinks import Delivery
 from broker_core.server.link import NO_REQUEST, Link
 from broker_core.wire import commands
@@ -30,9 +30,9 @@ class ConsumerChannel:
         "_consumer_id",
         "_forget",
         "_heads",
-        "_keeps_order",
         "_link",
         "_outbox",
+        "_sends_epoch",
         "_with_broker_entry",
         "consumer",
         "partition",
@@ -49,7 +49,7 @@ class ConsumerChannel:
         self._with_broker_entry = link.features.broker_entry_metadata
         self.partition = topic.name.partition_index
         self._heads = MessageHeads(consumer_id, self.partition)
-        self._keeps_order = request.kind in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
+        self._sends_epoch = request.kind.sends_consumer_epoch
         self.consumer: Consumer = topic.subscribe(request, self)
 
     @property
@@ -57,7 +57,7 @@ class ConsumerChannel:
         return self._outbox.writable
 
     def deliver(self, deliveries: list[Delivery]) -> None:
-        heads = self._heads_of_epoch() if self._keeps_order else self._heads
+        heads = self._heads_of_epoch() if self._sends_epoch else self._heads
         with_broker_entry = self._with_broker_entry
         usual_head, epoch = heads.head, heads.consumer_epoch
         buffers: list[bytes] = []

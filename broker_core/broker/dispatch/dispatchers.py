@@ -9,7 +9,7 @@ from broker_core.broker.dispatch.dispatcher import DispatchContext, Dispatcher
 from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.broker.dispatch.shared import SharedDispatcher
 from broker_core.broker.dispatch.single_active import SingleActiveDispatcher
-from broker_core.broker.requests import SubscribeRequest, SubscriptionType
+from broker_core.broker.requests import SubscribeRequest
 
 
 def check_type(request: SubscribeRequest, settings: Settings, *, stored: bool = True) -> None:
@@ -19,7 +19,7 @@ def check_type(request: SubscribeRequest, settings: Settings, *, stored: bool = 
             f"subscription {request.subscription!r} was asked for as {request.kind.label}, which is not allowed here",
             hint=f"use {' or '.join(settings.subscription_types_enabled)}, or change subscriptionTypesEnabled",
         )
-    if request.kind is SubscriptionType.KEY_SHARED and not settings.subscription_key_shared_enable:
+    if request.kind.routes_by_key and not settings.subscription_key_shared_enable:
         raise NotAllowedError(
             f"subscription {request.subscription!r} was asked for as Key_Shared, which is switched off",
             hint="use another type, or set subscriptionKeySharedEnable=true",
@@ -28,8 +28,8 @@ def check_type(request: SubscribeRequest, settings: Settings, *, stored: bool = 
 
 def make_dispatcher(request: SubscribeRequest, context: DispatchContext) -> Dispatcher:
     """A dispatcher for the first consumer of a subscription, which is not in it yet."""
-    if request.kind is SubscriptionType.KEY_SHARED:
+    if request.kind.has_active_consumer:
+        return SingleActiveDispatcher(request.kind, context)
+    if request.kind.routes_by_key:
         return KeySharedDispatcher(context, request.key_shared)
-    if request.kind is SubscriptionType.SHARED:
-        return SharedDispatcher(context)
-    return SingleActiveDispatcher(request.kind, context)
+    return SharedDispatcher(context)

@@ -8,15 +8,14 @@ Source: Pulsar docs, "Subscription types"; semantics 2.2, 2.3.4, 2.3.5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from broker_core.base.clock import TimerHandle
-from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer, EntryAcks
+from broker_core.broker.dispatch.active_consumer import ActiveConsumer
 from broker_core.broker.dispatch.dispatcher import DelayedEntries, DispatchContext
-from broker_core.broker.dispatch.failover import chooser
 from broker_core.broker.dispatch.key_shared.selectors import wanted_ranges
 from broker_core.broker.dispatch.key_shared.sticky_ranges import StickyRanges
 from broker_core.broker.dispatch.passes import Passes
@@ -39,54 +38,55 @@ class SingleActiveDispatcher:
     def __init__(self, kind: SubscriptionType, context: DispatchContext) -> None:
         settings = context.settings
         self.kind = kind
-        self.active: Consumer | None = None
-        self.consumers: list[Consumer] = []
         self.read_position = context.cursor.first_unacked()
         self._context = context
         self._cursor = context.cursor
         self._reader = context.reader
-        self._choose: Callable[[Sequence[Consumer]], Consumer] = chooser(
-            str(context.topic),
-            context.topic.partition_index,
-            ring=settings.failover_non_partitioned == "hash_ring",
-        )
+        self._active = ActiveConsumer(kind, context.topic, settings)
         self._filter: StickyRanges[Consumer] | None = None
         self._takeover_delay_s = settings.active_consumer_failover_delay_time_millis / 1000
         self._takeover: TimerHandle | None = None
         self._average_messages = 1.0
         self._passes = Passes(context.turn, self._pass)
 
+    @property
+    def active(self) -> Consumer | None:
+        """The consumer that is served."""
+        return self._active.consumer
+
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        return self._active.consumers
+
     # -- consumers
 
     def add(self, consumer: Consumer) -> None:
-        if self.kind is SubscriptionType.EXCLUSIVE and self.consumers:
-            raise ConsumerBusyError(
-                f"subscription {self._context.subscription!r} of {self._context.topic} is exclusive and has a consumer",
-                hint="close that consumer, or subscribe with another name or type",
-            )
-        if self.kind is SubscriptionType.EXCLUSIVE and consumer.request.key_shared.ranges:
-            self._filter = StickyRanges(wanted_ranges)
-            self._filter.add(consumer)
-        self.consumers.append(consumer)
-        self._elect()
+        former = self.active
+        key_filter = self._filter_of(consumer)
+        self._active.add(consumer)
+        self._filter = key_filter
+        self._follow(former)
+
+    def _filter_of(self, consumer: Consumer) -> StickyRanges[Consumer] | None:
+        """The key ranges that ``consumer`` brought; ConsumerAssignError if they cannot be."""
+        if not self.kind.filters_by_key_ranges or self.consumers or not consumer.request.key_shared.ranges:
+            return None
+        ranges = StickyRanges(wanted_ranges)
+        ranges.add(consumer)
+        return ranges
 
     def remove(self, leavers: Sequence[Consumer]) -> None:
-        gone = set(leavers)
-        self.consumers = [consumer for consumer in self.consumers if consumer not in gone]
-        self._elect()
+        former = self.active
+        self._active.remove(leavers)
+        self._follow(former)
 
     def close(self) -> None:
         self._passes.stop()
         self._cancel_takeover()
 
-    def _elect(self) -> None:
-        """Choose the active consumer anew, tell everybody, and hand over if it is another one."""
-        former, chosen = self.active, self._choose(self.consumers)
-        self.active = chosen
-        if self.kind is SubscriptionType.FAILOVER:
-            for consumer in self.consumers:
-                consumer.tell_active(active=consumer is chosen)
-        if chosen is not former:
+    def _follow(self, former: Consumer | None) -> None:
+        """Hand over if ``former`` is not the active consumer any more."""
+        if self.active is not former:
             self._hand_over(pause_s=self._takeover_delay_s if former is not None else 0)
 
     def _hand_over(self, pause_s: float) -> None:
@@ -159,7 +159,7 @@ class SingleActiveDispatcher:
 
     def _pass(self) -> bool:
         """Read once and send; true if it is worth coming back."""
-        consumer = self.active
+        consumer = self._active.consumer
         if consumer is None or self._takeover is not None or consumer.permits <= 0 or not consumer.sink.writable:
             return False
         settings = self._context.settings

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which consumer of a non-persistent subscription gets a message now: one choice for each subscription type.
 
-A choice never waits. None means that whoever the message belongs to cannot take it, so that it is dropped. The rules of
-who it belongs to are those of persistent topics: ``failover``, ``round_robin`` and ``key_shared``.
+A choice never waits. None means that the consumer of the message cannot take it, so that it is dropped. The rules that
+choose a consumer are those of persistent topics: ``active_consumer``, ``round_robin`` and ``key_shared``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.names import TopicName
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer
-from broker_core.broker.dispatch.failover import chooser
+from broker_core.broker.dispatch.active_consumer import ActiveConsumer
 from broker_core.broker.dispatch.key_shared.selectors import make_selector
 from broker_core.broker.dispatch.round_robin import RoundRobin
 from broker_core.broker.requests import SubscribeRequest, SubscriptionType
@@ -50,65 +50,41 @@ def can_take(consumer: Consumer) -> bool:
 
 
 class OneActive:
-    """Exclusive and Failover: the active consumer, or nobody (semantics 2.2, 2.3)."""
+    """Exclusive and Failover: the active consumer or none (semantics 2.2, 2.3)."""
 
     def __init__(self, kind: SubscriptionType, topic: TopicName, settings: Settings) -> None:
-        self._kind = kind
-        self._topic = topic
-        self._consumers: list[Consumer] = []
-        self._active: Consumer | None = None
-        self._choose: Callable[[Sequence[Consumer]], Consumer] = chooser(
-            str(topic), topic.partition_index, ring=settings.failover_non_partitioned == "hash_ring"
-        )
-
-    def add(self, consumer: Consumer) -> None:
-        if self._kind is SubscriptionType.EXCLUSIVE and self._consumers:
-            raise ConsumerBusyError(
-                f"subscription {consumer.request.subscription!r} of {self._topic} is exclusive and has a consumer",
-                hint="close that consumer, or subscribe with another name or type",
-            )
-        self._consumers.append(consumer)
-        self._elect()
-
-    def remove(self, leavers: Sequence[Consumer]) -> None:
-        gone = set(leavers)
-        self._consumers = [consumer for consumer in self._consumers if consumer not in gone]
-        self._elect()
+        self._active = ActiveConsumer(kind, topic, settings)
+        self.add = self._active.add
+        self.remove = self._active.remove
 
     def changed(self, consumer: Consumer) -> None:
         pass
 
     def next(self, body: bytes) -> Consumer | None:
-        active = self._active
+        active = self._active.consumer
         return active if active is not None and can_take(active) else None
-
-    def _elect(self) -> None:
-        self._active = self._choose(self._consumers)
-        if self._kind is SubscriptionType.FAILOVER:
-            for consumer in self._consumers:
-                consumer.tell_active(active=consumer is self._active)
 
 
 class InTurns:
-    """Shared: whoever's turn it is among those of the best priority that can take something (semantics 2.4.2)."""
+    """Shared: in turns among the consumers of the best priority that can take a message (semantics 2.4.2)."""
 
     def __init__(self) -> None:
-        self._crowd: RoundRobin[Consumer] = RoundRobin()
+        self._consumers: RoundRobin[Consumer] = RoundRobin()
 
     def add(self, consumer: Consumer) -> None:
-        self._crowd.add(consumer, consumer.priority)
+        self._consumers.add(consumer, consumer.priority)
 
     def remove(self, leavers: Sequence[Consumer]) -> None:
-        self._crowd.remove(leavers)
+        self._consumers.remove(leavers)
 
     def changed(self, consumer: Consumer) -> None:
-        self._crowd.set_available(consumer, can_take(consumer))
+        self._consumers.set_available(consumer, can_take(consumer))
 
     def next(self, body: bytes) -> Consumer | None:
-        while (consumer := self._crowd.next()) is not None:
+        while (consumer := self._consumers.next()) is not None:
             if can_take(consumer):
                 return consumer
-            self._crowd.set_available(consumer, False)
+            self._consumers.set_available(consumer, False)
         return None
 
 
@@ -143,8 +119,6 @@ class ByKey:
 
 def make_choice(request: SubscribeRequest, topic: TopicName, settings: Settings) -> Choice:
     """The choice for a subscription whose first consumer asks with ``request``."""
-    if request.kind is SubscriptionType.SHARED:
-        return InTurns()
-    if request.kind is SubscriptionType.KEY_SHARED:
-        return ByKey(request, settings)
-    return OneActive(request.kind, topic, settings)
+    if request.kind.has_active_consumer:
+        return OneActive(request.kind, topic, settings)
+    return ByKey(request, settings) if request.kind.routes_by_key else InTurns()
