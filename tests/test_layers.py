@@ -9,10 +9,13 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
+
+import pytest
 
 from tests.source_trees import parsed
 
@@ -64,6 +67,9 @@ ALLOWED_IO: Final[dict[str, tuple[set[str], str]]] = {
     ),
 }
 """Pure files that need one of IO_MODULES after all, with the reason."""
+
+ACYCLIC_ROOMS: Final = ("broker",)
+"""Packages whose rooms need each other in one direction only; ARCHITECTURE.md has a picture of them."""
 
 HEAVY: Final = frozenset({"numpy", "pyarrow", "numba", "llvmlite", "pandas", "pyspark"})
 BATCH_CODEC: Final = "broker_core/wire/batch/"
@@ -135,10 +141,34 @@ def test_no_two_modules_need_each_other() -> None:
     for name, _, tree in _sources():
         found = {_longest_known(imported, modules) for imported in _imports(tree, name)}
         needs[_module(name)] = found - {"", _module(name)}
-    while free := {module for module, needed in needs.items() if not needed & needs.keys()}:
-        for module in free:
-            del needs[module]
-    assert needs == {}, "these are in a circle, or need one that is"
+    assert _circles(needs) == {}, "these are in a circle, or need one that is"
+
+
+@pytest.mark.parametrize("package", ACYCLIC_ROOMS)
+def test_no_two_rooms_need_each_other(package: str) -> None:
+    """A room is a directory of a package, or a module beside them: one can be read before the rooms that need it."""
+    modules = {_module(name) for name, _, _ in _sources()}
+    needs: defaultdict[str, set[str]] = defaultdict(set)
+    for name, layer, tree in _sources():
+        if layer == package:
+            room = _room(_module(name))
+            imported = {_longest_known(each, modules) for each in _imports(tree, name)}
+            needs[room] |= {_room(each) for each in imported if each.startswith(f"broker_core.{package}.")} - {room}
+    assert _circles(needs) == {}, "these rooms are in a circle, or need one that is"
+
+
+def _room(module: str) -> str:
+    """``broker_core.broker.dispatch`` for what is in that directory, however deep."""
+    return ".".join(module.split(".")[:3])
+
+
+def _circles(needs: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """What is left of ``needs`` when all that need nothing that is left are taken away, again and again."""
+    left = dict(needs)
+    while free := {each for each, needed in left.items() if not needed & left.keys()}:
+        for each in free:
+            del left[each]
+    return left
 
 
 def _module(name: str) -> str:

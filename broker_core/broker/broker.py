@@ -25,13 +25,13 @@ from broker_core.broker.directory.namespaces import NamespaceFullError, Namespac
 from broker_core.broker.directory.topic_watches import TopicWatch, TopicWatches
 from broker_core.broker.dispatch.passes import Turn
 from broker_core.broker.dispatch.unacked_limits import BrokerUnacked
+from broker_core.broker.limits.age_clock import AgeClock
+from broker_core.broker.limits.disk_reserve import DiskReserve
 from broker_core.broker.non_persistent import NonPersistentTopic, NonPersistentTopics
 from broker_core.broker.policies.policy_book import PolicyBook
 from broker_core.broker.policies.policy_values import Policies, quotas_under
 from broker_core.broker.requests import InitialPosition
 from broker_core.broker.topic import Surroundings, Topic, deduplicates
-from broker_core.broker.upkeep.age_clock import AgeClock
-from broker_core.broker.upkeep.disk_reserve import DiskReserve
 from broker_core.broker.upkeep.rounds import Upkeep
 from broker_core.storage.ledger_recovery import TopicRecovery
 from broker_core.storage.metadata import TopicRow

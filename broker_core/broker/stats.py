@@ -20,14 +20,14 @@ from broker_core.base.steps import drained
 from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.broker.dispatch.key_shared.key_stats import DrainingHashStats, KeyStats, key_stats
 from broker_core.broker.dispatch.key_shared.selector import HashRange
-from broker_core.broker.policies.policy_values import Quotas
-from broker_core.broker.rates import Traffic
-from broker_core.broker.upkeep.backlog_quota import (
+from broker_core.broker.limits.backlog_quota import (
     backlog_bytes,
     first_publish_ms,
     oldest_publish_ms,
     slowest_subscription,
 )
+from broker_core.broker.policies.policy_values import Quotas
+from broker_core.broker.rates import Traffic
 
 if TYPE_CHECKING:
     from broker_core.broker.consumer import Consumer

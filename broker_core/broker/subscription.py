@@ -29,6 +29,7 @@ from broker_core.broker.consumer import Consumer, EntryAcks, LastMessage, OnDone
 from broker_core.broker.cursors.backlog_count import unacked_messages
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.cursors.cursor_journal import CursorJournal
+from broker_core.broker.cursors.expiry import Expiry
 from broker_core.broker.cursors.seeking import before_position, before_time
 from broker_core.broker.delayed import TopicDelays
 from broker_core.broker.dispatch.dispatcher import DelayedEntries, DispatchContext, Dispatcher
@@ -40,7 +41,6 @@ from broker_core.broker.membership import check_joinable, deletion_problem
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import AckId, AckKind, SubscribeRequest, SubscriptionType
 from broker_core.broker.sinks import ConsumerSink
-from broker_core.broker.upkeep.expiry import Expiry
 from broker_core.storage.ledger import UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
 from broker_core.wire.ack_sets import all_bits, bits_of_words

@@ -33,6 +33,9 @@ from broker_core.broker.delayed import TopicDelays
 from broker_core.broker.dispatch.dispatchers import check_type
 from broker_core.broker.dispatch.passes import Turn
 from broker_core.broker.dispatch.unacked_limits import BrokerUnacked
+from broker_core.broker.limits.age_clock import AgeClock
+from broker_core.broker.limits.backlog_quota import refusal_of_producers
+from broker_core.broker.limits.disk_reserve import DiskReserve
 from broker_core.broker.membership import (
     check_room_for_consumer,
     check_room_for_producer,
@@ -48,9 +51,6 @@ from broker_core.broker.requests import InitialPosition, ProducerRequest, Subscr
 from broker_core.broker.sinks import ConsumerSink, ProducerSink
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.termination import OnTerminated, Termination
-from broker_core.broker.upkeep.age_clock import AgeClock
-from broker_core.broker.upkeep.backlog_quota import refusal_of_producers
-from broker_core.broker.upkeep.disk_reserve import DiskReserve
 from broker_core.storage.cursor_state import CursorState
 from broker_core.storage.metadata import INTERNAL_PREFIX, SubscriptionRow
 from broker_core.storage.store import Store

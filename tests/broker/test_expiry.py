@@ -13,8 +13,8 @@ from broker_core.base.errors import ProducerBlockedQuotaError, ProducerBlockedQu
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.positions import Position
 from broker_core.broker import ProducerRequest
+from broker_core.broker.cursors import expiry
 from broker_core.broker.policies.policy_values import BacklogQuota, Policies, Retention
-from broker_core.broker.upkeep import expiry
 from tests.broker.world import EARLIEST, EXCLUSIVE, SHARED, TOPIC, Answers, World, ack, ack_through, body
 
 NAME = TopicName.parse(TOPIC)

@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from broker_core.base.positions import POSITION_LATEST, Position
 from broker_core.broker.cursors.cursor import Cursor
-from broker_core.broker.upkeep.expiry import publish_time_ms
+from broker_core.broker.cursors.expiry import publish_time_ms
 from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
 

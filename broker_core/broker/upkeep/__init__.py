@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done without being asked: expiry, retention, quotas and the reserve of the disk."""
+"""What the broker does to its topics at intervals: retention, expiry, quotas, the end of unused subscriptions."""

@@ -19,9 +19,9 @@ from broker_core.base.clock import Clock, TimerHandle, Timers
 from broker_core.base.errors import ServerError, StorageError
 from broker_core.base.names import TopicName
 from broker_core.base.settings import Settings
+from broker_core.broker.limits import backlog_quota
+from broker_core.broker.limits.disk_reserve import DiskReserve
 from broker_core.broker.topic import Topic
-from broker_core.broker.upkeep import backlog_quota
-from broker_core.broker.upkeep.disk_reserve import DiskReserve
 from broker_core.broker.upkeep.retention import trim
 from broker_core.storage.metadata import Metadata
 
