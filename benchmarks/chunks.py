@@ -25,9 +25,9 @@ from broker_core.base.positions import MessageId, Position
 from broker_core.client import Client, Message
 from broker_core.client.chunks.chunk_receiving import ChunkReceiving
 from broker_core.client.chunks.chunk_split import chunk_entries, part_bytes_max
-from broker_core.client.config import ConsumerConfig
-from broker_core.client.consuming.permits import Permits
 from broker_core.client.consuming.unpack import unpack
+from broker_core.client.messages.permits import Permits
+from broker_core.client.settings.config import ConsumerConfig
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.testing.virtual_timers import VirtualTimers
 from broker_core.wire.heads import MessageHead

@@ -25,7 +25,7 @@ from broker_core.cli.target import Target, target_options
 if TYPE_CHECKING:
     from broker_core.base.positions import MessageId
     from broker_core.client import Client, Message
-    from broker_core.client.config import ConsumerOptions, InitialPosition, SubscriptionType
+    from broker_core.client.settings.config import ConsumerOptions, InitialPosition, SubscriptionType
 
 _TOGETHER_MAX: Final = 1000
 """Messages that are printed before they are acknowledged, and come twice if the command is killed in between."""
@@ -207,7 +207,7 @@ class _Wishes(NamedTuple):
 
 
 def _slots(text: str) -> tuple[int, int]:
-    from broker_core.client.consuming.key_shared_policy import SLOT_MAX
+    from broker_core.client.settings.key_shared_policy import SLOT_MAX
 
     first, found, last = text.partition("-")
     if not (found and first.isascii() and first.isdigit() and last.isascii() and last.isdigit()):

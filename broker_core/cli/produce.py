@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from broker_core.cli.message_json import Outgoing
     from broker_core.client import Client, Producer
     from broker_core.client.blocking.handles import Receipt
-    from broker_core.client.config import AccessMode, CompressionName, ProducerOptions
+    from broker_core.client.settings.config import AccessMode, CompressionName, ProducerOptions
 
 _UNCONFIRMED_MAX: Final = 10_000
 """Messages in flight. Enough for full batches, few enough that a refusal stops the input soon."""

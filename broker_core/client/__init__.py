@@ -10,20 +10,20 @@ Messages one by one through producers, consumers and readers; whole entries and 
 """
 
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
-from broker_core.client.acks.redelivery_backoff import RedeliveryBackoff
 from broker_core.client.async_client import AsyncClient
 from broker_core.client.blocking.blocking_client import Client
 from broker_core.client.blocking.entry_handles import CursorHandle, EntryReader, EntryWriter
 from broker_core.client.blocking.handles import Consumer, Producer, Reader, TableView
-from broker_core.client.callbacks import ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor
 from broker_core.client.client_stats import ConsumerStats, ProducerStats
 from broker_core.client.columnar.cursor_handle import CursorLook, CursorNews
 from broker_core.client.columnar.entry_counting import Counted, Span
 from broker_core.client.columnar.probes import Bounds, LastEntry
-from broker_core.client.config import ClientConfig, ConsumerConfig, ProducerConfig
-from broker_core.client.consuming.key_shared_policy import KeySharedPolicy
-from broker_core.client.consuming.message import Message
-from broker_core.client.letters.dead_letter_policy import DeadLetterPolicy
+from broker_core.client.messages.message import Message
+from broker_core.client.settings.callbacks import ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor
+from broker_core.client.settings.config import ClientConfig, ConsumerConfig, ProducerConfig
+from broker_core.client.settings.dead_letter_policy import DeadLetterPolicy
+from broker_core.client.settings.key_shared_policy import KeySharedPolicy
+from broker_core.client.settings.redelivery_backoff import RedeliveryBackoff
 
 __all__ = [
     "Client",

@@ -18,7 +18,14 @@ from broker_core.client.columnar.cursor_handle import AsyncCursor
 from broker_core.client.columnar.entry_counting import COUNTS_AT_ONCE, Counted, EntryCount, Span
 from broker_core.client.columnar.entry_reader import BUFFER_BYTES_DEFAULT, AsyncEntryReader
 from broker_core.client.columnar.probes import Bounds, LastEntry, Probes
-from broker_core.client.config import (
+from broker_core.client.connecting.network import Closable, Network
+from broker_core.client.connecting.retrying import retrying
+from broker_core.client.consuming.consumer import AsyncConsumer
+from broker_core.client.consuming.reader import AsyncReader
+from broker_core.client.consuming.table_view import AsyncTableView
+from broker_core.client.consuming.topics_pattern import TopicsPattern
+from broker_core.client.producing.producer import AsyncProducer
+from broker_core.client.settings.config import (
     ClientConfig,
     ConsumerConfig,
     ConsumerOptions,
@@ -27,13 +34,6 @@ from broker_core.client.config import (
     ProducerOptions,
     WriterOptions,
 )
-from broker_core.client.connecting.network import Closable, Network
-from broker_core.client.connecting.retrying import retrying
-from broker_core.client.consuming.consumer import AsyncConsumer
-from broker_core.client.consuming.reader import AsyncReader
-from broker_core.client.consuming.table_view import AsyncTableView
-from broker_core.client.consuming.topics_pattern import TopicsPattern
-from broker_core.client.producing.producer import AsyncProducer
 from broker_core.wire.entry import EntryRef
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ import pytest
 
 from broker_core.base.errors import ConfigError
 from broker_core.client import Client
-from broker_core.client.config import (
+from broker_core.client.settings.config import (
     ClientConfig,
     ConsumerConfig,
     ConsumerOptions,
     ProducerConfig,
     ProducerOptions,
 )
-from broker_core.client.letters.dead_letter_policy import DeadLetterPolicy
+from broker_core.client.settings.dead_letter_policy import DeadLetterPolicy
 
 
 @pytest.mark.parametrize(("config", "options"), [(ProducerConfig, ProducerOptions), (ConsumerConfig, ConsumerOptions)])

@@ -280,7 +280,7 @@ def test_closing_the_client_closes_everything() -> None:
 
 
 def _outgoing(value: str) -> tuple[Any, None]:
-    from broker_core.client.producing.batching import outgoing
+    from broker_core.client.messages.outgoing import outgoing
 
     return outgoing(value), None
 

@@ -10,7 +10,8 @@ import pytest
 
 from broker_core.base.errors import UsageError
 from broker_core.client import Client
-from broker_core.client.producing.batching import EntryEncoder, outgoing
+from broker_core.client.messages.outgoing import outgoing
+from broker_core.client.producing.batching import EntryEncoder
 from broker_core.wire.entry import read_metadata
 from tests.client.conftest import Service, admin_path
 from tests.client.helpers import EARLY_S, WAIT_S

@@ -11,7 +11,7 @@ import pytest
 from broker_core.base.errors import ConfigError, QueueFullError
 from broker_core.client import Client, ClientConfig, Producer
 from broker_core.client.blocking.handles import take_room
-from broker_core.client.producing.memory_limit import MemoryLimit
+from broker_core.client.connecting.memory_limit import MemoryLimit
 from broker_core.client.producing.send_window import SendWindow
 from tests.client.conftest import Service
 from tests.client.helpers import WAIT_S

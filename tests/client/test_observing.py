@@ -14,7 +14,7 @@ from broker_core.client import (
     Message,
     ProducerInterceptor,
 )
-from broker_core.client.producing.batching import OutgoingMessage
+from broker_core.client.messages.outgoing import OutgoingMessage
 from tests.client.conftest import Service, admin_path
 from tests.client.helpers import WAIT_S, assert_nothing_comes, eventually, numbered, send, take, values
 from tests.client.test_chunking import chunking, large

@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId
-from broker_core.client.consuming.message import Message
-from broker_core.client.consuming.permits import Permits
 from broker_core.client.consuming.receiver_queue import ReceiverQueue
+from broker_core.client.messages.message import Message
+from broker_core.client.messages.permits import Permits
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 
 

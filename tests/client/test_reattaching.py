@@ -17,8 +17,8 @@ from broker_core.base.errors import (
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MessageId, Position
 from broker_core.client import AsyncClient, DeadLetterPolicy
 from broker_core.client.columnar.entry_reader import AsyncEntryReader
-from broker_core.client.consuming.message import Message, Source
 from broker_core.client.consuming.receiver_queue import ReceiverQueue
+from broker_core.client.messages.message import Message, Source
 from broker_core.wire.commands import close_consumer, error, success
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import message_frame_head

@@ -8,9 +8,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker_core.base.positions import MessageId, Position
 from broker_core.client import ConsumerConfig
-from broker_core.client.consuming.message import Message
 from broker_core.client.consuming.receiver_queue import ReceiverQueue
 from broker_core.client.consuming.redelivery import Redelivery
+from broker_core.client.messages.message import Message
 from broker_core.testing.virtual_timers import VirtualTimers
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from tests.client.test_permits import FakeSource

@@ -12,10 +12,11 @@ from broker_core.base.errors import ChecksumMismatchError, PulsarishError, Remot
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId
 from broker_core.client import AsyncClient
-from broker_core.client.consuming.message import Message
-from broker_core.client.consuming.permits import Permits
 from broker_core.client.consuming.unpack import Unpacked, unpack
-from broker_core.client.producing.batching import BatchBuilder, EntryEncoder, outgoing
+from broker_core.client.messages.message import Message
+from broker_core.client.messages.outgoing import outgoing
+from broker_core.client.messages.permits import Permits
+from broker_core.client.producing.batching import BatchBuilder, EntryEncoder
 from broker_core.wire.entry import broker_entry_prefix, seal_entry
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb

@@ -14,11 +14,11 @@ from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatche
 from broker_core.broker.publishing.deduplication import DUPLICATE, NEW, Deduplication
 from broker_core.client import Message
 from broker_core.client.chunks import chunk_split
-from broker_core.client.letters.consumer_letters import ConsumerLetters, Letter
-from broker_core.client.letters.dead_letters import DeadLetters
-from broker_core.client.letters.letter_box import LetterBox
-from broker_core.client.letters.letter_copies import RECONSUMETIMES, dead_letter
-from broker_core.client.producing.batching import MessageFields
+from broker_core.client.dead_letters.dead_letters import DeadLetters
+from broker_core.client.dead_letters.letter_copies import RECONSUMETIMES, dead_letter
+from broker_core.client.dead_letters.letter_producers import LetterProducers
+from broker_core.client.dead_letters.letter_routing import Letter, LetterRouting
+from broker_core.client.messages.outgoing import MessageFields
 
 _EARLY_MS = 60_000
 _HEAD_BYTES = 32
@@ -92,7 +92,7 @@ def _drop_dead_letters() -> None:
         for message in messages:
             if message.message_id.entry % 2:
                 fields = dead_letter(message, self._origin)
-                await self._box.send(self._topic, b"something else", fields, True)
+                await self._producers.send(self._topic, b"something else", fields, True)
             self._acknowledge(message.message_id)
         del self._leaving[position]
 
@@ -101,21 +101,23 @@ def _drop_dead_letters() -> None:
 
 def _lose_and_miscount_retry_letters() -> None:
     """L3, L4: the second letter of a message is never sent, or the first says that it is the third."""
-    retry, send = ConsumerLetters.retry, LetterBox.send
+    retry, send = LetterRouting.retry, LetterProducers.send
 
-    def miscounting(self: ConsumerLetters, message: Message, *others: Any) -> Letter:
+    def miscounting(self: LetterRouting, message: Message, *others: Any) -> Letter:
         letter = retry(self, message, *others)
         properties = letter.fields["properties"] or {}
         if message.message_id.entry % 2 and properties[RECONSUMETIMES] == "1":
             letter.fields["properties"] = {**properties, RECONSUMETIMES: "3"}
         return letter
 
-    async def losing(self: LetterBox, topic: TopicName, value: bytes | None, fields: MessageFields, dead: bool) -> None:
+    async def losing(
+        self: LetterProducers, topic: TopicName, value: bytes | None, fields: MessageFields, dead: bool
+    ) -> None:
         if (fields["properties"] or {}).get(RECONSUMETIMES) != "2":
             await send(self, topic, value, fields, dead)
 
-    _replace(ConsumerLetters, "retry", miscounting)
-    _replace(LetterBox, "send", losing)
+    _replace(LetterRouting, "retry", miscounting)
+    _replace(LetterProducers, "send", losing)
 
 
 def _replace(owner: Any, name: str, value: object) -> None:

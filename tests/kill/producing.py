@@ -12,7 +12,7 @@ from typing import Final
 import pulsar
 
 from broker_core.base.errors import PulsarishError
-from broker_core.client.producing.batching import MessageFields
+from broker_core.client.messages.outgoing import MessageFields
 from broker_core.testing.history import Message, Slot
 from tests.kill.records import Receipt, SentRecord
 from tests.kill.senders import OpenSender, Sender

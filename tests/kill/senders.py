@@ -12,7 +12,7 @@ import pulsar
 from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import MessageId
 from broker_core.client import Client
-from broker_core.client.producing.batching import MessageFields
+from broker_core.client.messages.outgoing import MessageFields
 from broker_core.testing.history import Slot
 from tests.kill.topics import ProducerPlan, partitions_of
 

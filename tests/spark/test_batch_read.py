@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from broker_core.client import Client
-from broker_core.client.consuming.message import Message
+from broker_core.client.messages.message import Message
 from tests.spark.brokers import Broker, numbers
 from tests.spark.conftest import Load, failure, values
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acknowledgements and negative acknowledgements: grouping them, sending them, and timing out."""
+"""Acknowledgements and negative acknowledgements of one partition: grouping them, sending them, timing them out."""

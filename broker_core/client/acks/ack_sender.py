@@ -14,10 +14,10 @@ from typing import NamedTuple
 from broker_core.base.errors import ConnectionLostError, OperationTimeoutError, PulsarishError
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.acks.ack_groups import AckCommand, AckGrouping
-from broker_core.client.config import ConsumerConfig
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
+from broker_core.client.settings.config import ConsumerConfig
 from broker_core.wire.commands import message_id as wire_message_id
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand

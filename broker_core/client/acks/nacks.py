@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from broker_core.base.clock import Clock, Timers
 from broker_core.base.positions import MessageId, Position
-from broker_core.client.acks.redelivery_backoff import RedeliveryBackoff
-from broker_core.client.consuming.due_positions import DuePositions
+from broker_core.client.acks.due_positions import DuePositions
+from broker_core.client.settings.redelivery_backoff import RedeliveryBackoff
 
 
 class NackTracker(DuePositions):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The blocking front door and its handles, over the event loop's own thread."""
+"""The blocking ``Client`` and its handles. Owns the event loop's own thread and the crossing to and from it."""

@@ -23,7 +23,8 @@ from broker_core.client.blocking.loop_thread import LoopThread, shared_loop_thre
 from broker_core.client.columnar.entry_counting import Counted, Span
 from broker_core.client.columnar.entry_reader import BUFFER_BYTES_DEFAULT
 from broker_core.client.columnar.probes import Bounds, LastEntry
-from broker_core.client.config import (
+from broker_core.client.connecting.service_url import parse_service_url
+from broker_core.client.settings.config import (
     PENDING_BYTES_DEFAULT,
     ClientConfig,
     ConsumerOptions,
@@ -31,7 +32,6 @@ from broker_core.client.config import (
     ProducerOptions,
     WriterOptions,
 )
-from broker_core.client.connecting.service_url import parse_service_url
 from broker_core.wire.entry import EntryRef
 
 

@@ -21,10 +21,10 @@ from broker_core.client.blocking.loop_thread import Latch, LoopThread
 from broker_core.client.client_stats import ConsumerStats, ProducerStats
 from broker_core.client.consuming.batch_receive import BYTES_DEFAULT, MESSAGES_DEFAULT, TIMEOUT_SECONDS_DEFAULT
 from broker_core.client.consuming.consumer import Acknowledgeable, AsyncConsumer, SeekTarget, redelivery_count_of
-from broker_core.client.consuming.message import Message
 from broker_core.client.consuming.reader import AsyncReader
 from broker_core.client.consuming.table_view import AsyncTableView
-from broker_core.client.producing.batching import MessageFields, OnSent, OutgoingMessage
+from broker_core.client.messages.message import Message
+from broker_core.client.messages.outgoing import MessageFields, OnSent, OutgoingMessage
 from broker_core.client.producing.producer import AsyncProducer
 from broker_core.client.producing.send_window import SendWindow
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that are larger than an entry may be: cutting them, and putting them together again."""
+"""Messages that are larger than an entry may be: cutting them into chunks, and putting chunks together again."""

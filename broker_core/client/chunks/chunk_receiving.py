@@ -20,9 +20,9 @@ from broker_core.base.clock import Clock, TimerHandle, Timers
 from broker_core.base.errors import RemoteProtocolError
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.chunks.chunk_assembly import ChunkAssembly
-from broker_core.client.config import ConsumerConfig
-from broker_core.client.consuming.message import Message, Source
-from broker_core.client.consuming.unpack import ReceivedChunk, chunked_message
+from broker_core.client.chunks.received import ReceivedChunk, chunked_message
+from broker_core.client.messages.message import Message, Source
+from broker_core.client.settings.config import ConsumerConfig
 
 _log = logging.getLogger(__name__)
 

@@ -28,12 +28,12 @@ from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import Position
 from broker_core.client.columnar.durable_subscribing import DurableSubscribing
 from broker_core.client.columnar.probes import LastEntry, Probes, last_of
-from broker_core.client.config import InitialPosition
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.retrying import retrying
 from broker_core.client.connecting.subscribing import flow, last_message_id, leave, unsubscribe
+from broker_core.client.settings.config import InitialPosition
 from broker_core.wire.commands import message_id, read_position
 from broker_core.wire.entry import messages_of, split_broker_entry
 from broker_core.wire.heads import MessageHead

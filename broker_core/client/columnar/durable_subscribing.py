@@ -30,11 +30,11 @@ from broker_core.base.errors import (
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.client.columnar.probes import Probes
-from broker_core.client.config import InitialPosition
 from broker_core.client.connecting.connection import Connection, ConsumerPort
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.subscribing import Subscribing, leave_silently, register, unsubscribe
 from broker_core.client.connecting.subscription_check import is_subscription_there
+from broker_core.client.settings.config import InitialPosition
 
 _DAMAGED: Final = (ChecksumMismatchError, ProtocolError)
 """What looking at a damaged entry ends with."""

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from broker_core.base.errors import ConnectionLostError, OperationTimeoutError, PulsarishError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
+from broker_core.client.columnar.arrival import Arrival
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.retrying import retrying
@@ -25,7 +26,6 @@ from broker_core.client.connecting.subscribing import (
     reader_subscription,
     register,
 )
-from broker_core.client.consuming.arrival import Arrival
 from broker_core.wire.commands import read_position
 from broker_core.wire.entry import messages_of, split_broker_entry
 from broker_core.wire.heads import MessageHead

@@ -22,6 +22,7 @@ from broker_core.base.errors import (
 )
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
+from broker_core.client.columnar.arrival import Arrival
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
@@ -34,7 +35,6 @@ from broker_core.client.connecting.subscribing import (
     register,
     start_leaving,
 )
-from broker_core.client.consuming.arrival import Arrival
 from broker_core.wire.commands import read_position
 from broker_core.wire.entry import EntryRef, split_broker_entry, verify_entry
 from broker_core.wire.heads import MessageHead

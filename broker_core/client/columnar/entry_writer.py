@@ -19,12 +19,12 @@ from broker_core.base.errors import AlreadyClosedError, OperationTimeoutError, P
 from broker_core.base.hashing import HASHING_SCHEME_DEFAULT, HashingScheme
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
-from broker_core.client.config import CompressionName, ProducerConfig, WriterOptions
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.opening import open_all
 from broker_core.client.connecting.retrying import retrying
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
 from broker_core.client.producing.send_window import SendWindow
+from broker_core.client.settings.config import CompressionName, ProducerConfig, WriterOptions
 from broker_core.wire.batch import EncodedEntry, columns, encode_entries, route_rows
 from broker_core.wire.compression import codec_of_name
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections to brokers, the questions that any broker answers, and staying attached through lost connections."""
+"""Connections to brokers and what needs nothing else: lookup, subscribing, reconnecting, looking for new partitions."""

@@ -32,8 +32,8 @@ from broker_core.base.errors import (
 )
 from broker_core.base.limits import FRAME_SLACK_BYTES, MESSAGE_BYTES_MAX_DEFAULT, PROTOCOL_VERSION
 from broker_core.base.positions import to_signed64
-from broker_core.client.config import ClientConfig
 from broker_core.client.connecting.service_url import BrokerAddress
+from broker_core.client.settings.config import ClientConfig
 from broker_core.wire.commands import command_name, parse_command, ping, pong
 from broker_core.wire.frames import FrameReader, encode_command
 from broker_core.wire.heads import MessageHead, ReceiptHead, parse_message, parse_receipt

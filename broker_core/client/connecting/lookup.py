@@ -12,10 +12,10 @@ from typing import Final
 
 from broker_core.base.errors import PulsarishError, RemoteProtocolError, ServiceNotReadyError, TopicNotFoundError
 from broker_core.base.names import NamespaceName, TopicName
-from broker_core.client.config import ClientConfig, RegexSubscriptionMode
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.pool import ConnectionPool
 from broker_core.client.connecting.service_url import BrokerAddress, parse_service_url
+from broker_core.client.settings.config import ClientConfig, RegexSubscriptionMode
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from broker_core.base.clock import Clock, SystemClock, TimerHandle
-from broker_core.client.config import ClientConfig
 from broker_core.client.connecting.lookup import Lookup
+from broker_core.client.connecting.memory_limit import MemoryLimit
 from broker_core.client.connecting.pool import ConnectionPool
 from broker_core.client.connecting.retrying import Backoff
-from broker_core.client.producing.memory_limit import MemoryLimit
+from broker_core.client.settings.config import ClientConfig
 
 
 class LoopTimers:

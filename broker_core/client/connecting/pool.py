@@ -12,9 +12,9 @@ import asyncio
 from typing import Final
 
 from broker_core.base.errors import AlreadyClosedError
-from broker_core.client.config import ClientConfig
 from broker_core.client.connecting.connection import Connection, open_connection
 from broker_core.client.connecting.service_url import BrokerAddress
+from broker_core.client.settings.config import ClientConfig
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 KEPT_SECONDS: Final = 60.0

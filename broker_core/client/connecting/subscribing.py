@@ -15,10 +15,10 @@ from typing import Final
 from broker_core.base.errors import ServerError, TopicNotFoundError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
-from broker_core.client.config import InitialPosition, SubscriptionType
 from broker_core.client.connecting.connection import Connection, ConsumerPort
 from broker_core.client.connecting.lookup import not_found
-from broker_core.client.consuming.key_shared_policy import KeySharedPolicy
+from broker_core.client.settings.config import InitialPosition, SubscriptionType
+from broker_core.client.settings.key_shared_policy import KeySharedPolicy
 from broker_core.wire.commands import close_consumer, message_id
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages on their way in: subscriptions, permits, the receiver queue, and redelivery."""
+"""Messages on their way to the application: consumers and readers, receiver queues, redelivery."""

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from broker_core.base.errors import PulsarishError
 from broker_core.client.connecting.network import Network
-from broker_core.client.consuming.message import Message, Source
+from broker_core.client.messages.message import Message, Source
 
 MESSAGES_DEFAULT: Final = 100
 BYTES_DEFAULT: Final = 10 * 1024 * 1024

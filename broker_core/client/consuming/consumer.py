@@ -16,11 +16,8 @@ from broker_core.base.errors import AlreadyClosedError, OperationTimeoutError, U
 from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
 from broker_core.client.acks.ack_sender import Receipt
-from broker_core.client.callbacks import Interceptors
 from broker_core.client.client_stats import ConsumerStats
-from broker_core.client.config import ConsumerConfig
 from broker_core.client.connecting.network import Network
-from broker_core.client.connecting.start_point import LastMessage, StartPoint
 from broker_core.client.consuming.batch_receive import (
     BYTES_DEFAULT,
     MESSAGES_DEFAULT,
@@ -28,11 +25,14 @@ from broker_core.client.consuming.batch_receive import (
     BatchReceiving,
 )
 from broker_core.client.consuming.consumer_topics import ConsumerTopics, Wanted
-from broker_core.client.consuming.message import Message
 from broker_core.client.consuming.receiver_queue import ReceiverQueue
 from broker_core.client.consuming.topic_consumer import TopicConsumer
 from broker_core.client.consuming.topics_pattern import TopicsPattern
-from broker_core.client.letters.consumer_letters import ConsumerLetters
+from broker_core.client.dead_letters.letter_routing import LetterRouting
+from broker_core.client.messages.message import Message
+from broker_core.client.messages.start_point import LastMessage, StartPoint
+from broker_core.client.settings.callbacks import Interceptors
+from broker_core.client.settings.config import ConsumerConfig
 
 Acknowledgeable: TypeAlias = Message | MessageId
 """A message, or its id where that is enough to find its partition."""
@@ -63,7 +63,7 @@ class AsyncConsumer:
         self._closed = False
         self._interceptors = Interceptors(config.interceptors)
         self._batches = BatchReceiving(self, network)
-        self._letters = ConsumerLetters(network, topics[0] if topics else None, subscription, config)
+        self._letters = LetterRouting(network, topics[0] if topics else None, subscription, config)
         wanted = Wanted(list(dict.fromkeys(topics)), pattern, self._letters.retry_topic)
         self._topics = ConsumerTopics(
             network, wanted, subscription, config, self._queue, self._letters.of, start, durable
@@ -218,7 +218,7 @@ class AsyncConsumer:
         letter = self._letters.retry(message, child.topic, delay_s, properties or {})
         child.copying(message_id)
         try:
-            await self._letters.box.send(*letter)
+            await self._letters.producers.send(*letter)
         except BaseException:
             child.copying_failed(message_id)
             raise
@@ -329,7 +329,7 @@ class AsyncConsumer:
                 await self._topics.close()
             finally:  # Also if this is cut off: there may be no second call, and others wait for messages.
                 self._queue.end(AlreadyClosedError(f"the consumer of subscription {self.subscription!r} is closed"))
-                await self._letters.box.close()
+                await self._letters.producers.close()
                 self._interceptors.told(lambda each: each.close)
 
     def check_acknowledged(self, what: Acknowledgeable, *, cumulative: bool = False) -> tuple[TopicConsumer, MessageId]:

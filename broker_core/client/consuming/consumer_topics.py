@@ -18,18 +18,18 @@ from typing import NamedTuple
 from broker_core.base.errors import PulsarishError, TopicNotFoundError, UsageError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST
-from broker_core.client.config import ConsumerConfig
+from broker_core.client.connecting.discovery import Discovery
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.opening import open_all
 from broker_core.client.connecting.retrying import retrying
-from broker_core.client.connecting.start_point import StartPoint
-from broker_core.client.consuming.discovery import Discovery
 from broker_core.client.consuming.mixed_keys import MixedKeys
 from broker_core.client.consuming.receiver_queue import ReceiverQueue
 from broker_core.client.consuming.topic_consumer import TopicConsumer
 from broker_core.client.consuming.topic_list_watch import TopicListWatch
 from broker_core.client.consuming.topics_pattern import TopicsPattern
-from broker_core.client.letters.consumer_letters import Letters
+from broker_core.client.dead_letters.letter_routing import LetterRoute
+from broker_core.client.messages.start_point import StartPoint
+from broker_core.client.settings.config import ConsumerConfig
 
 
 class Wanted(NamedTuple):
@@ -50,7 +50,7 @@ class ConsumerTopics:
         subscription: str,
         config: ConsumerConfig,
         queue: ReceiverQueue,
-        letters_of: Callable[[TopicName], Letters | None],
+        letters_of: Callable[[TopicName], LetterRoute | None],
         start: StartPoint | None,
         durable: bool,
     ) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from broker_core.base.names import TopicName
-from broker_core.client.consuming.message import Message
+from broker_core.client.messages.message import Message
 
 _log = logging.getLogger(__name__)
 

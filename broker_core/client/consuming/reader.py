@@ -13,13 +13,13 @@ from typing import Final
 from broker_core.base.errors import UsageError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
-from broker_core.client.config import ConsumerConfig
 from broker_core.client.connecting.network import Network
-from broker_core.client.connecting.start_point import StartPoint
 from broker_core.client.connecting.subscribing import reader_subscription
 from broker_core.client.consuming.consumer import AsyncConsumer
-from broker_core.client.consuming.message import Message
 from broker_core.client.consuming.topic_consumer import TopicConsumer
+from broker_core.client.messages.message import Message
+from broker_core.client.messages.start_point import StartPoint
+from broker_core.client.settings.config import ConsumerConfig
 
 _ROLLBACK_MAX_SECONDS: Final = 2**31 - 1
 """What the protocol's field takes."""

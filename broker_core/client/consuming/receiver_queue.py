@@ -16,7 +16,7 @@ from copy import copy
 
 from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import Position
-from broker_core.client.consuming.message import Message, Source
+from broker_core.client.messages.message import Message, Source
 
 
 class Undeliverable:

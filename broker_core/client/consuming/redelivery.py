@@ -17,10 +17,10 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.acks.ack_timeout import AckTimeoutTracker
 from broker_core.client.acks.nacks import NackTracker
-from broker_core.client.callbacks import Interceptors
-from broker_core.client.config import ConsumerConfig
-from broker_core.client.consuming.message import Message
-from broker_core.client.letters.dead_letters import DeadLetters
+from broker_core.client.dead_letters.dead_letters import DeadLetters
+from broker_core.client.messages.message import Message
+from broker_core.client.settings.callbacks import Interceptors
+from broker_core.client.settings.config import ConsumerConfig
 
 RETRY_SECONDS: Final = 1.0
 """After this a message comes again whose copy could not be written: not at once, or a broken topic makes a hot loop."""

@@ -20,10 +20,10 @@ from typing import Final, TypeAlias
 from broker_core.base.errors import AlreadyClosedError, OperationTimeoutError, PulsarishError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MessageId
-from broker_core.client.callbacks import call_application
 from broker_core.client.connecting.network import Network
-from broker_core.client.consuming.message import Message
 from broker_core.client.consuming.reader import AsyncReader
+from broker_core.client.messages.message import Message
+from broker_core.client.settings.callbacks import call_application
 
 _log = logging.getLogger(__name__)
 

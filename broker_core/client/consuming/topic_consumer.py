@@ -18,15 +18,12 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, ChunkMessageId, MessageId, Position
 from broker_core.client.acks.ack_around import DeliveredEntries
 from broker_core.client.acks.ack_sender import AckSender, Receipt
-from broker_core.client.callbacks import Interceptors, call_application
 from broker_core.client.chunks.chunk_receiving import ChunkReceiving
 from broker_core.client.client_stats import ConsumerCounters
-from broker_core.client.config import ConsumerConfig
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.retrying import retrying
-from broker_core.client.connecting.start_point import LastMessage, StartPoint
 from broker_core.client.connecting.subscribing import (
     Subscribing,
     flow,
@@ -35,14 +32,17 @@ from broker_core.client.connecting.subscribing import (
     leave_silently,
     register,
 )
-from broker_core.client.consuming.message import Message
 from broker_core.client.consuming.mixed_keys import MixedKeys
-from broker_core.client.consuming.permits import Permits
 from broker_core.client.consuming.receiver_queue import ReceiverQueue, Undeliverable
 from broker_core.client.consuming.redelivery import Redelivery
 from broker_core.client.consuming.unpack import Unpacked, charged_for, unpack
-from broker_core.client.letters.consumer_letters import Letters
-from broker_core.client.letters.dead_letters import DeadLetters
+from broker_core.client.dead_letters.dead_letters import DeadLetters
+from broker_core.client.dead_letters.letter_routing import LetterRoute
+from broker_core.client.messages.message import Message
+from broker_core.client.messages.permits import Permits
+from broker_core.client.messages.start_point import LastMessage, StartPoint
+from broker_core.client.settings.callbacks import Interceptors, call_application
+from broker_core.client.settings.config import ConsumerConfig
 from broker_core.wire.ack_sets import words_of_bits
 from broker_core.wire.commands import message_id as wire_message_id
 from broker_core.wire.commands import read_message_id, read_position
@@ -71,7 +71,7 @@ class TopicConsumer:
         start: StartPoint | None = None,
         durable: bool = True,
         *,
-        letters: Letters | None = None,
+        letters: LetterRoute | None = None,
         mixed_keys: MixedKeys | None = None,
         create_topic: bool = True,
         on_given_up: Callable[[TopicConsumer, PulsarishError], None],
@@ -122,11 +122,11 @@ class TopicConsumer:
         self._chunks = ChunkReceiving(self, config, network.clock, network.timers)
         self._between_chunks = DeliveredEntries() if durable and not config.is_shared else None
 
-    def _dead_letters(self, letters: Letters | None) -> Callable[[Callable[[Position], None]], DeadLetters] | None:
+    def _dead_letters(self, letters: LetterRoute | None) -> Callable[[Callable[[Position], None]], DeadLetters] | None:
         if letters is None or not self._config.is_shared:
             return None  # Nothing counts deliveries there (semantics 4.7.2).
         return lambda failed: DeadLetters(
-            letters.box, letters.topics.dead, letters.origin_of(self.topic), letters.max_redeliver_count,
+            letters.producers, letters.topics.dead, letters.origin_of(self.topic), letters.max_redeliver_count,
             self.acknowledge, failed,
         )  # fmt: skip
 

@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from broker_core.base.errors import PulsarishError, RemoteProtocolError, ServerError, UnsupportedVersionError
+from broker_core.base.errors import RemoteProtocolError, ServerError, UnsupportedVersionError
 from broker_core.base.limits import BATCH_MESSAGES_MAX
-from broker_core.base.positions import ChunkMessageId, MessageId, Position
-from broker_core.client.chunks.chunk_assembly import ChunkInfo, Joined, chunk_info
-from broker_core.client.chunks.chunk_split import CHUNKED_BYTES_MAX
-from broker_core.client.consuming.message import Message, Source
+from broker_core.base.positions import MessageId, Position
+from broker_core.client.chunks.chunk_assembly import chunk_info
+from broker_core.client.chunks.received import ReceivedChunk, naming_entry
+from broker_core.client.messages.message import Message, Source
 from broker_core.wire.ack_sets import bits_of_words
 from broker_core.wire.compression import NONE, decompress
 from broker_core.wire.entry import BrokerEntry, read_metadata, split_broker_entry, split_entry, verify_entry
@@ -47,47 +47,6 @@ class Unpacked(NamedTuple):
     size_bytes: int = 0
 
 
-class ReceivedChunk(NamedTuple):
-    """A part of a large message, as it was delivered."""
-
-    info: ChunkInfo
-    part: memoryview
-    head: MessageHead
-    metadata: pb.MessageMetadata
-    broker: BrokerEntry
-
-    @property
-    def position(self) -> Position:
-        return Position(self.head.ledger, self.head.entry)
-
-
-def chunked_message(source: Source, last: ReceivedChunk, joined: Joined) -> Message:
-    """The message of which all chunks are here; it counts as delivered with its last chunk.
-
-    Raises RemoteProtocolError if its payload is damaged; the text names the entry.
-    """
-    head, metadata = last.head, last.metadata
-    first = joined.positions[0]
-    try:
-        plain = decompress(metadata.compression, joined.payload, metadata.uncompressed_size, CHUNKED_BYTES_MAX)
-    except RemoteProtocolError as failure:
-        raise _naming(last.position, failure) from failure
-    return Message(
-        source,
-        ChunkMessageId.of(
-            MessageId(first.ledger, first.entry, head.partition),
-            MessageId(head.ledger, head.entry, head.partition),
-            joined.positions,
-        ),
-        bytes(plain),
-        metadata,
-        None,
-        head.redelivery_count,
-        last.broker.index,
-        last.broker.broker_timestamp,
-    )
-
-
 def unpack(source: Source, head: MessageHead, body: bytes) -> Unpacked:
     """The messages of a delivered entry.
 
@@ -97,7 +56,7 @@ def unpack(source: Source, head: MessageHead, body: bytes) -> Unpacked:
     try:
         return _unpack(source, head, body)
     except (RemoteProtocolError, ServerError) as failure:
-        raise _naming(Position(head.ledger, head.entry), failure) from failure
+        raise naming_entry(Position(head.ledger, head.entry), failure) from failure
 
 
 def charged_for(head: MessageHead, body: bytes) -> int:
@@ -110,10 +69,6 @@ def charged_for(head: MessageHead, body: bytes) -> int:
         return 1
     remaining = (1 << count) - 1
     return (remaining & bits_of_words(head.ack_set) if head.ack_set else remaining).bit_count() or 1
-
-
-def _naming(position: Position, failure: PulsarishError) -> PulsarishError:
-    return type(failure)(f"entry {position}: {failure.message}", hint=failure.hint)
 
 
 def _unpack(source: Source, head: MessageHead, body: bytes) -> Unpacked:

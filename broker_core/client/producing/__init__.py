@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages on their way out: batches, routing, send windows and receipts."""
+"""Messages on their way to the broker: batches, chunks, routing to partitions, send windows and receipts."""

@@ -15,7 +15,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TypeAlias
 
-from broker_core.client.producing.batching import BatchBuilder, EncodedBatch, EntryEncoder, OnSent, OutgoingMessage
+from broker_core.client.messages.outgoing import OnSent, OutgoingMessage
+from broker_core.client.producing.batching import BatchBuilder, EncodedBatch, EntryEncoder
 
 _Key: TypeAlias = "bytes | tuple[str | None, bool]"
 """An ordering key, or a key and whether it is one of bytes: then its text is base64, and no other key's."""

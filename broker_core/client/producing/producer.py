@@ -27,28 +27,26 @@ from broker_core.base.invariants import invariant
 from broker_core.base.limits import FRAME_SLACK_BYTES, METADATA_BYTES_MAX
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
-from broker_core.client.callbacks import Interceptors
-from broker_core.client.chunks.chunked_sending import ChunkedSending
 from broker_core.client.client_stats import Latency, ProducerStats
-from broker_core.client.config import ProducerConfig
+from broker_core.client.connecting.discovery import Discovery
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.opening import open_all, open_first_alone
 from broker_core.client.connecting.retrying import retrying
-from broker_core.client.consuming.discovery import Discovery
-from broker_core.client.producing.batching import (
-    BatchBuilder,
-    EncodedBatch,
-    EntryEncoder,
+from broker_core.client.messages.outgoing import (
     MessageFields,
     OnSent,
     OutgoingMessage,
     outgoing,
     outgoing_again,
 )
+from broker_core.client.producing.batching import BatchBuilder, EncodedBatch, EntryEncoder
+from broker_core.client.producing.chunked_sending import ChunkedSending
 from broker_core.client.producing.key_batching import KeyBatchBuilder
 from broker_core.client.producing.routing import Router
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
 from broker_core.client.producing.send_window import SendWindow
+from broker_core.client.settings.callbacks import Interceptors
+from broker_core.client.settings.config import ProducerConfig
 from broker_core.wire.compression import codec_of_name
 
 _log = logging.getLogger(__name__)

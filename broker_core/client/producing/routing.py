@@ -11,7 +11,7 @@ from typing import Final
 
 from broker_core.base.clock import Clock
 from broker_core.base.hashing import KEY_HASHES
-from broker_core.client.config import ProducerConfig
+from broker_core.client.settings.config import ProducerConfig
 
 BATCHES_PER_WINDOW: Final = 10
 """A round-robin window lasts this many publish delays: some batches fill, and no partition starves."""

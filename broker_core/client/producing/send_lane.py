@@ -32,11 +32,11 @@ from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.client.client_stats import LATENCIES_KEPT
-from broker_core.client.config import AccessMode, ProducerConfig
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.retrying import worth_retrying
+from broker_core.client.settings.config import AccessMode, ProducerConfig
 from broker_core.wire.commands import close_producer
 from broker_core.wire.heads import ReceiptHead, send_frame_head
 from broker_core.wire.proto import pulsar_api_pb2 as pb

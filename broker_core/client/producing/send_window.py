@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from broker_core.client.producing.memory_limit import MemoryLimit
+from broker_core.client.connecting.memory_limit import MemoryLimit
 
 
 class SendWindow:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a message is given up, and the names of the topics of retry letters and dead letters. Pure.
+"""When a message is given up, and the names of its retry topic and its dead letter topic. Pure.
 
 Source: semantics 4.6.2, 4.7.1; Pulsar docs, "Messaging - Dead letter topic" and "Retry letter topic".
 """
@@ -19,7 +19,7 @@ MAX_REDELIVER_COUNT_DEFAULT: Final = 16
 """Of a consumer with retry enabled and no policy."""
 
 LetterTopicName: TypeAlias = Callable[[str, str, str], str]
-"""Makes the name of a topic of letters from a topic, a subscription and the suffix."""
+"""Makes the name of a retry or dead letter topic from a topic, a subscription and the suffix."""
 
 
 def letter_topic_name(topic: str, subscription: str, suffix: str) -> str:
@@ -47,14 +47,14 @@ class DeadLetterPolicy:
 
 
 class LetterTopics(NamedTuple):
-    """The topics of one subscription's letters. ``retry`` None: retry is not enabled."""
+    """The dead letter topic and the retry topic of a subscription. ``retry`` None: retry is not enabled."""
 
     dead: TopicName
     retry: TopicName | None
 
 
 def letter_topics(topic: TopicName, subscription: str, policy: DeadLetterPolicy, *, retry: bool) -> LetterTopics:
-    """Where the letters of ``topic`` go. With ``retry`` all partitions share them, otherwise each has its own."""
+    """Where copies from ``topic`` go. With ``retry`` its partitions share the topics, otherwise each has its own."""
     origin = str(topic.base if retry else topic)
     dead = policy.dead_letter_topic or policy.topic_name(origin, subscription, DEAD_LETTER_SUFFIX)
     if not retry:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Retry letters and dead letters: what a copy of a message looks like. Pure.
+"""What the copy of a message looks like in a retry topic or a dead letter topic. Pure.
 
 Invariants: the first topic and the first id of a message stay the same in every copy, however often it is copied;
 properties of the application survive. Source: semantics 4.6.4, 4.7.6; Pulsar docs, "Messaging - Retry letter topic".
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker_core.client.consuming.message import Message
-from broker_core.client.producing.batching import MessageFields
+from broker_core.client.messages.message import Message
+from broker_core.client.messages.outgoing import MessageFields
 
 REAL_TOPIC: Final = "REAL_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of one partition that have been delivered as often as they may: kept aside, and sent to their last topic.
+"""Messages of one partition that were delivered as often as the policy allows, and their copies in another topic.
 
-A message whose count has reached the limit is shown once more and remembered; when it is to be redelivered after
-all, or comes with a higher count, a copy goes to the dead letter topic instead. Invariants: the original is
+A message whose redelivery count has reached the limit is shown once more and remembered. When it is to be redelivered
+after all, or comes with a higher count, a copy goes to the dead letter topic instead. Invariants: the original is
 acknowledged only after its copy is stored; while a copy is on its way the message is not shown.
 Source: semantics 4.7.4, 4.7.5.
 """
@@ -16,9 +16,9 @@ from collections.abc import Callable
 from broker_core.base.errors import PulsarishError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
-from broker_core.client.consuming.message import Message
-from broker_core.client.letters.letter_box import LetterBox
-from broker_core.client.letters.letter_copies import dead_letter
+from broker_core.client.dead_letters.letter_copies import dead_letter
+from broker_core.client.dead_letters.letter_producers import LetterProducers
+from broker_core.client.messages.message import Message
 
 _log = logging.getLogger(__name__)
 
@@ -28,14 +28,14 @@ class DeadLetters:
 
     def __init__(
         self,
-        box: LetterBox,
+        producers: LetterProducers,
         topic: TopicName,
         origin: str,
         max_redeliver_count: int,
         acknowledge: Callable[[MessageId], None],
         failed: Callable[[Position], None],
     ) -> None:
-        self._box = box
+        self._producers = producers
         self._topic = topic
         self._origin = origin
         self._max = max_redeliver_count
@@ -97,7 +97,7 @@ class DeadLetters:
         """
         try:
             for number, message in enumerate(messages, 1):
-                await self._box.send(self._topic, message.value, dead_letter(message, self._origin), True)
+                await self._producers.send(self._topic, message.value, dead_letter(message, self._origin), True)
                 message_id = message.message_id
                 if number == len(messages) and message_id.batch_index >= 0:
                     message_id = MessageId(*position, message_id.partition)

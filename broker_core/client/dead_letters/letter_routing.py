@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of a consumer's topics sends its retry and dead letters where. Owns the producers of letters (``box``).
+"""To which retry topic and dead letter topic each topic of a consumer sends copies. Owns their producers.
 
-With retry enabled all topics of a consumer share the letter topics named after the first one; otherwise each topic, and
-each partition, has a dead letter topic of its own. Source: semantics 4.6.1 to 4.6.3, 4.7.1.
+With retry enabled all topics of a consumer share the two topics that are named after the first one; otherwise each
+topic, and each partition, has a dead letter topic of its own. Source: semantics 4.6.1 to 4.6.3, 4.7.1.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from typing import NamedTuple
 
 from broker_core.base.errors import UsageError
 from broker_core.base.names import TopicName
-from broker_core.client.config import ConsumerConfig
 from broker_core.client.connecting.network import Network
-from broker_core.client.consuming.message import Message
-from broker_core.client.letters.dead_letter_policy import (
+from broker_core.client.dead_letters.letter_copies import reconsume_times, retry_letter
+from broker_core.client.dead_letters.letter_producers import LetterProducers
+from broker_core.client.messages.message import Message
+from broker_core.client.messages.outgoing import MessageFields
+from broker_core.client.settings.config import ConsumerConfig
+from broker_core.client.settings.dead_letter_policy import (
     MAX_REDELIVER_COUNT_DEFAULT,
     DeadLetterPolicy,
     LetterTopics,
     letter_topics,
 )
-from broker_core.client.letters.letter_box import LetterBox
-from broker_core.client.letters.letter_copies import reconsume_times, retry_letter
-from broker_core.client.producing.batching import MessageFields
 
 
-class Letters(NamedTuple):
-    """What one part of a consumer needs for its letters."""
+class LetterRoute(NamedTuple):
+    """Where the copies of one topic or partition go, and after how many redeliveries."""
 
-    box: LetterBox
+    producers: LetterProducers
     topics: LetterTopics
     max_redeliver_count: int
 
     def origin_of(self, topic: TopicName) -> str:
-        """What copies from ``topic`` name as their first topic: without its partition if partitions share letters."""
+        """What copies from ``topic`` name as their first topic: without its partition if retry is enabled."""
         return str(topic if self.topics.retry is None else topic.base)
 
 
 class Letter(NamedTuple):
-    """A copy to be sent, in the order of ``LetterBox.send``."""
+    """A copy to be sent, as the arguments of ``LetterProducers.send``."""
 
     topic: TopicName
     value: bytes | None
@@ -47,17 +47,18 @@ class Letter(NamedTuple):
     dead: bool
 
 
-class ConsumerLetters:
-    """Of one consumer. ``first``: its first topic, None if it follows a pattern."""
+class LetterRouting:
+    """The routes of one consumer. ``first``: its first topic, None if it follows a pattern."""
 
     def __init__(self, network: Network, first: TopicName | None, subscription: str, config: ConsumerConfig) -> None:
-        """UsageError if retry is enabled for a pattern and nobody says where to."""
+        """UsageError if retry is enabled for a pattern and the policy does not name the topics."""
         self._clock = network.clock
         self._subscription = subscription
         self._policy = config.dead_letter_policy
         if self._policy is None and config.retry_enabled:
             self._policy = DeadLetterPolicy(max_redeliver_count=MAX_REDELIVER_COUNT_DEFAULT)
-        self.box = LetterBox(network, self._policy.initial_subscription_name if self._policy is not None else None)
+        policy = self._policy
+        self.producers = LetterProducers(network, None if policy is None else policy.initial_subscription_name)
         self._shared: LetterTopics | None = None
         if config.retry_enabled and self._policy is not None:
             self._shared = self._shared_topics(first, self._policy)
@@ -77,12 +78,12 @@ class ConsumerLetters:
         """Where ``reconsume_later`` puts copies, None if it is not enabled."""
         return self._shared.retry if self._shared is not None else None
 
-    def of(self, topic: TopicName) -> Letters | None:
-        """What the part that reads ``topic`` needs; None without a policy."""
+    def of(self, topic: TopicName) -> LetterRoute | None:
+        """The route of copies from ``topic``; None without a policy."""
         if self._policy is None:
             return None
         topics = self._shared or letter_topics(topic, self._subscription, self._policy, retry=False)
-        return Letters(self.box, topics, self._policy.max_redeliver_count)
+        return LetterRoute(self.producers, topics, self._policy.max_redeliver_count)
 
     def retry(self, message: Message, topic: TopicName, delay_s: float, properties: Mapping[str, str]) -> Letter:
         """The copy of ``message``, which came from ``topic``, for ``reconsume_later``: a retry, or a dead letter."""

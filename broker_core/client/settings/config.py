@@ -22,10 +22,10 @@ from broker_core.base.limits import (
     OPERATION_TIMEOUT_SECONDS,
     SENT_NUMBER_MAX,
 )
-from broker_core.client.acks.redelivery_backoff import RedeliveryBackoff
-from broker_core.client.callbacks import ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor
-from broker_core.client.consuming.key_shared_policy import KeySharedPolicy
-from broker_core.client.letters.dead_letter_policy import DeadLetterPolicy
+from broker_core.client.settings.callbacks import ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor
+from broker_core.client.settings.dead_letter_policy import DeadLetterPolicy
+from broker_core.client.settings.key_shared_policy import KeySharedPolicy
+from broker_core.client.settings.redelivery_backoff import RedeliveryBackoff
 
 CompressionName = Literal["none", "lz4", "zlib", "zstd", "snappy"]
 BatchingType = Literal["default", "key_based"]

@@ -16,7 +16,8 @@ from typing import Final, TypeAlias
 from broker_core.base.errors import PulsarishError, QueueFullError
 from broker_core.base.positions import ChunkMessageId, MessageId, Position
 from broker_core.client.chunks.chunk_split import chunk_count, chunk_entries, part_bytes_max
-from broker_core.client.producing.batching import EntryEncoder, OutgoingMessage
+from broker_core.client.messages.outgoing import OutgoingMessage
+from broker_core.client.producing.batching import EntryEncoder
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
 from broker_core.client.producing.send_window import SendWindow
 from broker_core.wire.entry import entry_head

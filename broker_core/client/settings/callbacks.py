@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calling code of the application from inside the client: its mistakes are logged and stop nobody else.
+"""Calling code of the application from inside the client: its errors are logged and stop nothing else.
 
 Owns the two kinds of observers that an application may give: interceptors, which see every message, and the listener of
 a consumer's events. They run where the event happens: on the client's own thread, ``before_send`` and
@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
+from typing import Generic, ParamSpec, TypeVar
 
 from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import MessageId, Position
-
-if TYPE_CHECKING:
-    from broker_core.client.consuming.message import Message
-    from broker_core.client.producing.batching import OutgoingMessage
+from broker_core.client.messages.message import Message
+from broker_core.client.messages.outgoing import OutgoingMessage
 
 _log = logging.getLogger(__name__)
 

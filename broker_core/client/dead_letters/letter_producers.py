@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The producers of one consumer's retry and dead letters: one for each topic, made when the first letter is sent.
+"""The producers of one consumer's retry and dead letter topics, each made when the first copy is sent to its topic.
 
-One that was refused for good (its topic was terminated, or deleted) makes room for another: the topic may be made anew.
-Invariant: ``send`` returns only when the broker has stored the letter. Source: semantics 4.6.5.
+A producer that was refused for good (its topic was terminated, or deleted) is replaced by another at the next copy: the
+topic may have been made anew. Invariant: ``send`` returns only when the broker has stored the copy.
+Source: semantics 4.6.5.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import asyncio
 
 from broker_core.base.errors import AlreadyClosedError
 from broker_core.base.names import TopicName
-from broker_core.client.config import ProducerConfig
 from broker_core.client.connecting.network import Network
-from broker_core.client.producing.batching import MessageFields
+from broker_core.client.messages.outgoing import MessageFields
 from broker_core.client.producing.producer import AsyncProducer
+from broker_core.client.settings.config import ProducerConfig
 
 
-class LetterBox:
-    """Sends letters. ``initial_subscription``: made with each topic of dead letters."""
+class LetterProducers:
+    """Sends copies. ``initial_subscription``: made together with a dead letter topic."""
 
     def __init__(self, network: Network, initial_subscription: str | None) -> None:
         self._network = network
@@ -28,11 +29,11 @@ class LetterBox:
         self._closed = False
 
     async def send(self, topic: TopicName, value: bytes | None, fields: MessageFields, dead: bool) -> None:
-        """Store one letter; raises why it may not be stored."""
+        """Store one copy; raises why it may not be stored. ``dead``: ``topic`` is a dead letter topic."""
         await (await self._producer(topic, dead)).send(value, **fields)
 
     async def close(self) -> None:
-        """Store what was given to producers, and leave the brokers. No more letters."""
+        """Store what was given to producers, and leave the brokers. No copy can be sent after it."""
         self._closed = True
         producers = list(self._producers.values())
         self._producers.clear()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker_core.base.positions import MessageId, Position
-from broker_core.client.consuming.message import Message
+from broker_core.client.messages.message import Message
 
 
 class StartPoint(NamedTuple):

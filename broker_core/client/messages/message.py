@@ -11,7 +11,7 @@ from typing import Protocol
 
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId
-from broker_core.client.consuming.permits import Permits
+from broker_core.client.messages.permits import Permits
 from broker_core.wire.entry import text_of
 from broker_core.wire.entry_peek import decoded_key
 from broker_core.wire.proto import pulsar_api_pb2 as pb
