@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A durable subscription that is only acknowledged, never read through: the cursor of a bulk reader.
 
-The consumer is Exclusive. An ack is repeated over reconnects until the broker confirms it, which is safe because a
-cumulative ack says the same however often it is sent.
+The consumer is Exclusive. An ack is repeated over reconnects until the broker confirms it, and the last one again after
+each reconnect, which is safe because a cumulative ack says the same however often it is sent.
 
 Who reads through other means learns here that there is something new: ``expect`` grants one permit, so that the broker
 pushes the first entry that is not acknowledged, and nothing behind it. An ack takes the broker over what it covers, so
@@ -186,13 +186,16 @@ class AsyncCursor:
     async def _ack_once(self, position: Position) -> None:
         connection = await self._attachment.attached(self._network.config.operation_timeout_s)
         request_id = connection.next_request_id()
+        await self._answer(connection.request(self._ack(position, request_id), request_id))
+
+    def _ack(self, position: Position, request_id: int | None = None) -> BaseCommand:
         ack = pb.CommandAck(
             consumer_id=self._id,
             ack_type=pb.CommandAck.Cumulative,
             message_id=[message_id(position, self.topic.partition_index)],
             request_id=request_id,
         )
-        await self._answer(connection.request(BaseCommand(type=BaseCommand.ACK, ack=ack), request_id))
+        return BaseCommand(type=BaseCommand.ACK, ack=ack)
 
     async def _answer(self, request: Coroutine[Any, Any, T]) -> T:
         """The broker's answer; ConnectionLostError as soon as the cursor is detached.
@@ -222,6 +225,9 @@ class AsyncCursor:
                 f"subscription {self.subscription!r} of {self.topic} is in use by another consumer",
                 hint="stop the other consumer or query, or choose another subscription name",
             ) from busy
+        if self._acked is not None:
+            # Apache Pulsar confirms acknowledgements that are not stored yet, and may forget them with an unload.
+            connection.send(self._ack(self._acked))
 
     def message(self, head: MessageHead, body: bytes) -> None:
         """It stays unacknowledged: who reads the topic acknowledges it with all that it has read."""
