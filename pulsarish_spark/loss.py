@@ -47,6 +47,11 @@ def lost_start(what: str, wanted: str, found: str, messages: int) -> str:
     return f"{what} is {wanted}, but the first message still there is {found}: {_count(messages)} lost"
 
 
+def lost_beginning(partition: object, found: str, messages: int) -> str:
+    """A partition was added to a topic that is read, and does not begin with its first message."""
+    return f"partition {partition} was added, but the first message still there is {found}: {_count(messages)} lost"
+
+
 def lost_gap(partition: object, wanted: str, found: str, messages: int) -> str:
     """A range does not go on where it should."""
     return f"partition {partition} should go on at {wanted}, but the next message is {found}: {_count(messages)} lost"

@@ -32,7 +32,7 @@ from pulsarish_spark.cursors import Cursors
 from pulsarish_spark.cutting import plan_tasks
 from pulsarish_spark.first_start import FirstStart
 from pulsarish_spark.index_notice import IndexNotice
-from pulsarish_spark.loss import LossPolicy, left_partition, lost_partition
+from pulsarish_spark.loss import LossPolicy, left_partition, lost_beginning, lost_partition
 from pulsarish_spark.news import News
 from pulsarish_spark.offsets import Offset, Offsets, SourceOffset
 from pulsarish_spark.options import ReadOptions
@@ -89,6 +89,7 @@ class StreamDriver:
         self._newest: Offsets = {}
         self._behind: dict[TopicPartition, int] = {}
         self._told_missing: set[TopicPartition] = set()
+        self._checked_beginnings: set[TopicPartition] = set()
         self._unread: dict[str, Offset | None] = {}
         self._idle_at: SourceOffset | None = None  # where the last look has found nothing new
 
@@ -233,6 +234,7 @@ class StreamDriver:
         for key, name in self._layout.names.items():
             if (at := start.offsets.get(key)) is None:
                 at = self._new_partition(name)
+                self._check_beginning(key, at, start.offsets)
                 places[key] = Place(key, name, at, at)
             else:
                 places[key] = Place(key, name, at, start.seen.get(key, at))
@@ -245,6 +247,20 @@ class StreamDriver:
             self._unread[name] = self._first_start.position(name)
             self._cursors.open(name)
         return self._unread.get(name) or self._view.earliest(name)
+
+    def _check_beginning(self, key: TopicPartition, at: Offset, offsets: Offsets) -> None:
+        """A partition that was added to a topic of the checkpoint has only messages that this query has to read: those
+        before ``at`` that are gone are lost. Apache Pulsar deletes what comes before there is a subscription."""
+        was_added = any(known.topic == key.topic for known in offsets) and self.options.selection.reads_all_of(
+            key.topic
+        )
+        if not was_added or key in self._checked_beginnings:
+            return
+        name = self._layout.names[key]
+        found = self._view.with_index(name, at)
+        if found.message_index > 0 and found.key == self._view.earliest(name).key:
+            self._policy.report(lost_beginning(key, found.text(key.partition), found.message_index))
+        self._checked_beginnings.add(key)
 
     def _check_partitions(self, offsets: Offsets) -> None:
         for key, offset in offsets.items():

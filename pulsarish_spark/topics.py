@@ -58,6 +58,10 @@ class Selection:
         """Whether a partition is to be read, if it exists."""
         return any(name == key.topic and (only is None or key.partition in only) for name, only in self.topics)
 
+    def reads_all_of(self, topic: str) -> bool:
+        """Whether all partitions of a topic are to be read, also those that come later."""
+        return (topic, None) in self.topics
+
 
 class Layout(NamedTuple):
     """The partitions of a selection at one moment, sorted, and the name that each is reached by on the broker.

@@ -218,7 +218,7 @@ class CellMachine(RuleBasedStateMachine):
     @rule(where=PICK)
     @step
     def trim(self, where: int) -> None:
-        self.cell.trim(self.name(where % max(self.partitions, 1)))
+        self.trim_partition(where % max(self.partitions, 1))
 
     @precondition(lambda self: self.exists)
     @rule()
@@ -227,7 +227,7 @@ class CellMachine(RuleBasedStateMachine):
         """What was acknowledged, or has no subscription, goes."""
         self.cell.unload(self.topic)
         for partition in range(max(self.partitions, 1)):
-            self.cell.trim(self.name(partition))
+            self.trim_partition(partition)
 
     @precondition(lambda self: self.exists)
     @rule(where=PICK, count=st.integers(1, 4))
@@ -320,6 +320,12 @@ class CellMachine(RuleBasedStateMachine):
         self.cell.send(self.name(partition), [str(row) for row in rows], self.client, **options)
         self.pending[partition] += rows
         self.unseen[partition] |= set(rows)
+
+    def trim_partition(self, partition: int) -> None:
+        """What goes of one that the query has not heard of may go unseen: all of it, or where there are no indexes."""
+        if partition not in self.query.known_partitions:
+            self.passed_unseen[partition] |= self.unseen[partition]
+        self.cell.trim(self.name(partition))
 
     def tamper(self, partition: int, change: Callable[[str], None]) -> None:
         """Change the subscription, if there is one."""
