@@ -7,6 +7,7 @@ import pytest
 
 from tests.behaviour.cell import Cell, take, take_all, take_values, values
 from tests.behaviour.interface import RefusedError, SubscriptionType
+from tests.client.helpers import eventually
 
 ORDERED: list[SubscriptionType] = ["Exclusive", "Failover"]
 ALL: list[SubscriptionType] = [*ORDERED, "Shared", "Key_Shared"]
@@ -34,6 +35,9 @@ def test_a_cumulative_one_covers_everything_before_it(cell: Cell, kind: Subscrip
     first = cell.consumer(topic, type=kind)
     cell.send(topic, "abcdef")
     first.ack_cumulative(take(first, 4)[-1])
+    # Apache Pulsar serves the first Failover consumer from a thread that only then forgets that it was to be served; one
+    # that comes in between is never served (its pull request 3411).
+    eventually(lambda: cell.backlog(topic) == 2, "the server has seen what is acknowledged")
     first.close()
     assert take_values(cell.consumer(topic, type=kind), 2) == ["e", "f"]
 
