@@ -35,8 +35,8 @@ def test_a_cumulative_one_covers_everything_before_it(cell: Cell, kind: Subscrip
     first = cell.consumer(topic, type=kind)
     cell.send(topic, "abcdef")
     first.ack_cumulative(take(first, 4)[-1])
-    # Apache Pulsar serves the first Failover consumer from a thread that only then forgets that it was to be served; one
-    # that comes in between is never served (its pull request 3411).
+    # Apache Pulsar begins to serve the first Failover consumer in a thread that notes only then that this was done;
+    # a consumer that comes in between is never served (its pull request 3411).
     eventually(lambda: cell.backlog(topic) == 2, "the server has seen what is acknowledged")
     first.close()
     assert take_values(cell.consumer(topic, type=kind), 2) == ["e", "f"]
