@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Consumer``: one connected consumer: its permits, what it was given, and the door to its subscription.
+"""``Consumer``: one connected consumer: its permits, its pending acks, and the way to its subscription.
 
 Permits count messages, entries travel whole, so permits may fall below zero by less than one batch (semantics 2.4.6).
 What a consumer asks for is decided by its subscription and dispatcher; nothing here chooses entries.
@@ -22,7 +22,7 @@ OnDone = Callable[[ServerError | None], None]
 
 
 class EntryAcks(NamedTuple):
-    """Whole entries, at least one, that ``consumer`` acknowledges; their ledger is said beside it."""
+    """Whole entries, at least one, that ``consumer`` acknowledges. Their ledger goes with them as another argument."""
 
     consumer: Consumer
     entries: Sequence[int]
@@ -39,15 +39,22 @@ class LastMessage(NamedTuple):
     mark_delete: Position
 
 
+class AcceptsAcks(Protocol):
+    """Where the acks of consumers go; ``Acknowledgement`` says what each method is for."""
+
+    def ack(self, consumer: Consumer, kind: AckKind, ids: Sequence[AckId], on_done: OnDone | None) -> None: ...
+    def ack_entries(self, ledger: int, acks: Sequence[EntryAcks], on_done: OnDone | None) -> None: ...
+    def problem(self, consumer: Consumer, kind: AckKind, ids: Sequence[AckId]) -> ServerError | None: ...
+
+
 class ConsumerHost(Protocol):
     """The subscription, as a consumer sees it; ``Consumer`` says what each method is for."""
 
     @property
     def name(self) -> str: ...
+    @property
+    def acks(self) -> AcceptsAcks: ...
     def permits_came(self, consumer: Consumer) -> None: ...
-    def ack(self, consumer: Consumer, kind: AckKind, ids: Sequence[AckId], on_done: OnDone | None) -> None: ...
-    def ack_problem(self, kind: AckKind, ids: Sequence[AckId]) -> ServerError | None: ...
-    def ack_entries(self, ledger: int, acks: Sequence[EntryAcks], on_done: OnDone | None) -> None: ...
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None: ...
     def seek(self, position: Position, ack_set: Sequence[int] | None, on_done: OnDone) -> None: ...
     def seek_to_time(self, publish_time_ms: int, on_done: OnDone) -> None: ...
@@ -137,22 +144,22 @@ class Consumer:
         if self.closed:
             self._gone(on_done)
         else:
-            self.subscription.ack(self, kind, ids, on_done)
+            self.subscription.acks.ack(self, kind, ids, on_done)
 
     def ack_problem(self, kind: AckKind, ids: Sequence[AckId]) -> ServerError | None:
         """Why ``ack`` would refuse, as far as that can be known before."""
-        return None if self.closed else self.subscription.ack_problem(kind, ids)
+        return None if self.closed else self.subscription.acks.problem(self, kind, ids)
 
     def ack_entries(self, ledger: int, entries: Sequence[int], on_done: OnDone | None = None) -> None:
         """Acknowledge whole entries of one ledger (at least one), each by itself; as ``ack``."""
         if self.closed:
             self._gone(on_done)
         else:
-            self.subscription.ack_entries(ledger, [EntryAcks(self, entries)], on_done)
+            self.subscription.acks.ack_entries(ledger, [EntryAcks(self, entries)], on_done)
 
     def redeliver(self, positions: Sequence[Position] | None = None, *, epoch: int | None = None) -> None:
-        """Send entries again; None means all that is unacknowledged. ``epoch``: tag of what is sent from now on, unless
-        it is older than the one there is."""
+        """Send entries again; None means all that is unacknowledged. ``epoch`` tags what is sent from now on, unless it
+        is older than the present one."""
         if self.closed:
             return
         if epoch is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,8 +17,7 @@ from broker_core.base.clock import Clock
 from broker_core.base.positions import POSITION_EARLIEST
 from broker_core.base.settings import Settings
 from broker_core.base.steps import drained
-from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
-from broker_core.broker.dispatch.key_shared.key_stats import DrainingHashStats, KeyStats, key_stats
+from broker_core.broker.dispatch.key_shared.key_stats import DrainingHashStats, KeyStats
 from broker_core.broker.dispatch.key_shared.selector import HashRange
 from broker_core.broker.limits.backlog_quota import (
     backlog_bytes,
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
     from broker_core.broker.publishing.producer import Producer
     from broker_core.broker.subscription import Subscription
     from broker_core.broker.topic import Topic
-
-NO_TYPE: Final = "None"
-"""The type of a subscription without consumers (semantics 2.1.1)."""
 
 
 class ConsumerStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -219,21 +215,19 @@ def subscription_stats(subscription: Subscription) -> SubscriptionStats:
 def _subscription_stats(subscription: Subscription) -> Generator[None, None, SubscriptionStats]:
     dispatcher, cursor = subscription.dispatcher, subscription.cursor
     rate, throughput = subscription.traffic.rates()
-    active = dispatcher.active if dispatcher is not None else None
     stopped_at = subscription.reader.stopped_at
-    by_key = dispatcher if isinstance(dispatcher, KeySharedDispatcher) else None
-    keys = key_stats(by_key) if by_key is not None else {}
+    dispatch = dispatcher.stats()
+    keys, key_shared = dispatch.keys, dispatch.key_shared
     consumers: list[ConsumerStats] = []
     for consumer in list(subscription.consumers):
         consumers.append(consumer_stats(consumer, keys.get(consumer)))
         yield
-    late = by_key.recorded.items() if by_key is not None else {}
     backlog, expired = cursor.backlog_entries(), subscription.expiry.expired
     return SubscriptionStats(
-        type=dispatcher.kind.label if dispatcher is not None else NO_TYPE,
-        key_shared_mode=by_key.policy.mode.name if by_key is not None else None,
-        allow_out_of_order_delivery=by_key is not None and by_key.policy.allow_out_of_order,
-        msg_in_replay=dispatcher.replay_entries if dispatcher is not None else 0,
+        type=dispatch.type,
+        key_shared_mode=key_shared.mode.name if key_shared is not None else None,
+        allow_out_of_order_delivery=key_shared is not None and key_shared.allow_out_of_order,
+        msg_in_replay=dispatch.replay_entries,
         msg_backlog=backlog,
         backlog_size=subscription.backlog_bytes(),
         backlog_messages=subscription.backlog_messages(),
@@ -242,19 +236,19 @@ def _subscription_stats(subscription: Subscription) -> Generator[None, None, Sub
         bytes_out_counter=subscription.traffic.bytes,
         msg_out_counter=subscription.traffic.messages,
         msg_rate_redeliver=sum(each.msg_rate_redeliver for each in consumers),
-        unacked_messages=dispatcher.unacked_messages if dispatcher is not None else 0,
-        msg_delayed=subscription.delayed_entries,
-        msg_backlog_no_delayed=max(backlog - subscription.delayed_entries, 0),
+        unacked_messages=dispatch.unacked_messages,
+        msg_delayed=dispatch.delayed_entries,
+        msg_backlog_no_delayed=max(backlog - dispatch.delayed_entries, 0),
         draining_hashes_count=sum(each.draining_hashes_count for each in consumers),
         draining_hashes_unacked_messages=sum(each.draining_hashes_unacked_messages for each in consumers),
         draining_hashes_cleared_total=sum(each.draining_hashes_cleared_total for each in consumers),
         last_acked_timestamp=max((each.last_acked_timestamp for each in consumers), default=0),
         last_consumed_timestamp=max((each.last_consumed_timestamp for each in consumers), default=0),
         last_consumed_flow_timestamp=max((each.last_consumed_flow_timestamp for each in consumers), default=0),
-        last_mark_delete_advanced_timestamp=subscription.mark_deleted_ms,
-        consumers_after_mark_delete_position={each.name: str(position) for each, position in late.items()},
-        blocked_subscription_on_unacked_msgs=dispatcher.blocked if dispatcher is not None else False,
-        active_consumer_name=active.name if active is not None else "",
+        last_mark_delete_advanced_timestamp=subscription.acks.mark_deleted_ms,
+        consumers_after_mark_delete_position={each.name: of.joined_at for each, of in keys.items() if of.joined_at},
+        blocked_subscription_on_unacked_msgs=dispatch.blocked,
+        active_consumer_name=dispatch.active_consumer,
         consumers=consumers,
         msg_rate_expired=expired.rates()[0],
         msg_expired=expired.messages,
@@ -267,7 +261,7 @@ def _subscription_stats(subscription: Subscription) -> Generator[None, None, Sub
         subscription_properties=dict(subscription.properties),
         non_contiguous_deleted_messages_ranges=cursor.deleted_runs(),
         mark_delete_position=str(cursor.mark_delete),
-        read_position=str(dispatcher.read_position if dispatcher is not None else cursor.first_unacked()),
+        read_position=str(dispatcher.read_position),
         damaged_entries=subscription.reader.damaged_entries,
         stopped_at_damaged_entry="" if stopped_at is None else str(stopped_at),
     )

@@ -258,7 +258,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
         together = [EntryAcks(consumer, [where.entry]) for consumer, where in chosen if where.ledger == ledger]
         for _consumer, (entry,) in together:
             self.note_ack(Position(ledger, entry), 0)
-        together[0].consumer.subscription.ack_entries(ledger, together, None)
+        together[0].consumer.subscription.acks.ack_entries(ledger, together, None)
 
     def note_ack(self, position: Position, left: int) -> None:
         before = self.open[position]

@@ -104,7 +104,7 @@ def test_a_chunk_waits_for_its_consumer_and_others_do_not() -> None:
     a, at_a, _, at_b = two(world, (1, 100))
     publish(world, "A0/3 A1/3 - A2/3 -")
     assert (got(at_a), got(at_b)) == (["A0"], ["-", "-"])
-    assert world.subscription().dispatcher.replay_entries == 2  # type: ignore[union-attr] # of Shared
+    assert world.subscription().dispatcher.stats().replay_entries == 2
     a.flow(1)
     world.settle()
     assert got(at_a) == ["A1"]
@@ -169,9 +169,9 @@ def test_what_waits_can_be_acknowledged() -> None:
     positions = publish(world, "A0/4 A1/4 A2/4 A3/4")
     ack(b, positions[1])
     world.settle()
-    assert world.subscription().dispatcher.replay_entries == 2  # type: ignore[union-attr] # of Shared
-    world.subscription().dispatcher.passed_over(positions[2])  # type: ignore[union-attr] # of Shared
-    assert world.subscription().dispatcher.replay_entries == 1  # type: ignore[union-attr] # of Shared
+    assert world.subscription().dispatcher.stats().replay_entries == 2
+    world.subscription().acks.listeners[0].passed_over(positions[2])
+    assert world.subscription().dispatcher.stats().replay_entries == 1
     a.flow(10)
     world.settle()
     assert got(at_a) == ["A0", "A3"]

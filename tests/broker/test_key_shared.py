@@ -12,7 +12,6 @@ from broker_core.base.positions import Position
 from broker_core.broker import Consumer, SubscriptionType, topic_stats
 from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.broker.dispatch.key_shared.hash_ring import HashRing
-from broker_core.broker.dispatch.key_shared.key_stats import key_stats
 from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
@@ -605,7 +604,7 @@ class TestStatistics:
     def test_the_position_of_joining_is_shown(self) -> None:
         """2.9.1.1: readPositionWhenJoining, while it matters."""
         t = Trace(subscription_key_shared_use_classic_persistent_implementation=True)
-        stats = key_stats(t.world.dispatcher)
+        stats = t.world.dispatcher.stats().keys
         assert (stats[t.c1].joined_at, stats[t.c2].joined_at) == ("", str(t.m[4]))
         assert topic_stats(t.world.topic()).subscriptions["s"].consumers_after_mark_delete_position == {
             t.c2.name: str(t.m[4])

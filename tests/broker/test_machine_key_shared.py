@@ -94,8 +94,7 @@ class KeySharedMachine(SharingMachine):
     @property
     def dispatcher(self) -> KeySharedDispatcher | None:
         found = self.subscription.dispatcher
-        assert found is None or isinstance(found, KeySharedDispatcher)
-        return found
+        return found if isinstance(found, KeySharedDispatcher) else None
 
     # -- actions
 

@@ -28,8 +28,7 @@ class SharedMachine(SharingMachine):
     @property
     def dispatcher(self) -> SharedDispatcher | None:
         found = self.subscription.dispatcher
-        assert found is None or isinstance(found, SharedDispatcher)
-        return found
+        return found if isinstance(found, SharedDispatcher) else None
 
     # -- actions
 

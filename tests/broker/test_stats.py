@@ -143,9 +143,9 @@ def test_going_back_is_no_advance() -> None:
     world.subscription().seek(positions[0], None, lambda _error: None)
     consumer, _ = world.subscribe(SHARED)
     ack(consumer, positions[1])
-    assert world.subscription().mark_deleted_ms == advanced_ms
+    assert world.subscription().acks.mark_deleted_ms == advanced_ms
     world.subscription().cancel(positions[0])
-    assert world.subscription().mark_deleted_ms == advanced_ms + 1000
+    assert world.subscription().acks.mark_deleted_ms == advanced_ms + 1000
 
 
 def test_chunks_are_counted_apart() -> None:

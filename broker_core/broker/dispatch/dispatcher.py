@@ -9,22 +9,28 @@ and ``key_shared.dispatcher``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 from broker_core.base.clock import Clock, Timers
+from broker_core.base.invariants import invariant
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.broker.consumer import Consumer, EntryAcks
+from broker_core.broker.consumer import Consumer
+from broker_core.broker.cursors.acknowledgement import Acknowledgement
 from broker_core.broker.cursors.cursor import Cursor
+from broker_core.broker.dispatch.key_shared.key_stats import KeyStats
 from broker_core.broker.dispatch.log_reader import LogReader
 from broker_core.broker.dispatch.passes import Turn
 from broker_core.broker.dispatch.unacked_limits import BrokerUnacked
 from broker_core.broker.rates import Traffic
-from broker_core.broker.requests import SubscriptionType
+from broker_core.broker.requests import KeySharedPolicy
 from broker_core.storage.ledger import StoredEntry
+
+NO_TYPE: Final = "None"
+"""The type of a subscription without consumers (semantics 2.1.1)."""
 
 
 class DelayedEntries(Protocol):
@@ -69,7 +75,7 @@ class DelayedEntries(Protocol):
         ...
 
     def passed_over(self, mark_delete: Position) -> None:
-        """Nobody wants anything up to ``mark_delete`` any more; what is held back of it may be given all the same."""
+        """Everything up to ``mark_delete`` is acknowledged; what is held back of it may be given all the same."""
         ...
 
     def close(self) -> None:
@@ -81,8 +87,8 @@ class DelayedEntries(Protocol):
 class DispatchContext:
     """The surroundings of a dispatcher. ``traffic`` and ``topic_traffic`` count what goes out.
 
-    ``turn`` and ``unacked`` are the whole broker's. ``acknowledge`` is for entries that no consumer shall get.
-    ``delayed``: who keeps entries that are not due; None: every entry is delivered at once.
+    ``turn`` and ``unacked`` are the whole broker's. ``track_delays`` makes what holds entries back that are not due;
+    None: delayed delivery is switched off.
     """
 
     topic: TopicName
@@ -96,38 +102,38 @@ class DispatchContext:
     traffic: Traffic
     topic_traffic: Traffic
     unacked: BrokerUnacked
-    acknowledge: Callable[[Sequence[Position]], None]
-    delayed: DelayedEntries | None = None
+    acks: Acknowledgement
+    track_delays: Callable[[], DelayedEntries | None]
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchStats:
+    """What can be seen of a dispatcher from outside. The defaults are those of a subscription without consumers."""
+
+    type: str = NO_TYPE
+    active_consumer: str = ""
+    """The name of the only consumer that is served, where the type has one."""
+    unacked_messages: int = 0
+    """Given out and not acknowledged, where that is counted."""
+    blocked: bool = False
+    """Stopped because too many messages are unacknowledged."""
+    replay_entries: int = 0
+    """Entries that were read and wait to be sent."""
+    delayed_entries: int = 0
+    """Entries that are held back because they are not due."""
+    key_shared: KeySharedPolicy | None = None
+    keys: Mapping[Consumer, KeyStats] = field(default_factory=dict)
+    """What is special to consumers of Key_Shared."""
 
 
 class Dispatcher(Protocol):
-    """Decides which consumer gets which entry, and when."""
+    """Decides which consumer gets which entry, and when. One that remembers single entries is an ``AckListener``, too.
 
-    @property
-    def kind(self) -> SubscriptionType: ...
+    It exists from the first consumer to the last; ``NoConsumers`` stands in its place the rest of the time.
+    """
 
     @property
     def consumers(self) -> Sequence[Consumer]: ...
-
-    @property
-    def active(self) -> Consumer | None:
-        """The only consumer that is served, where there is such a thing."""
-        ...
-
-    @property
-    def unacked_messages(self) -> int:
-        """Given out and not acknowledged, where that is counted."""
-        ...
-
-    @property
-    def blocked(self) -> bool:
-        """Stopped because too much is unacknowledged."""
-        ...
-
-    @property
-    def replay_entries(self) -> int:
-        """Entries that were read and wait to be sent, where there are such."""
-        ...
 
     @property
     def read_position(self) -> Position:
@@ -146,40 +152,60 @@ class Dispatcher(Protocol):
         """Stop for good and give up timers."""
         ...
 
-    def permits_came(self, consumer: Consumer) -> None: ...
-
-    def writable_again(self, consumer: Consumer) -> None: ...
+    def can_take_more(self, consumer: Consumer) -> None:
+        """It gave permits, or its connection has room again."""
+        ...
 
     def entries_came(self) -> None:
-        """The log has more durable entries."""
+        """There may be entries to read: new ones are durable, or what stopped reading was acknowledged."""
         ...
 
     def read_again(self, positions: Sequence[Position]) -> None:
         """What could not be read may be readable now; of that ``positions`` were taken out of the replay set."""
         ...
 
-    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None: ...
-
-    def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
-        """``consumer`` acknowledged an entry individually, but for ``remaining`` messages of it."""
-        ...
-
-    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks], entries: Sequence[int]) -> None:
-        """``acked`` of many whole entries of one ledger, by one consumer or many; ``entries`` are those of all."""
-        ...
-
-    def acks_settled(self) -> None:
-        """All acks of one request are in."""
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
+        """Send what ``consumer`` has not acknowledged again: these positions, or all (None)."""
         ...
 
     def settings_changed(self, settings: Settings) -> None:
         """A policy was changed: these settings are in force from now on."""
         ...
 
-    def hold_back_with(self, delayed: DelayedEntries) -> None:
-        """Delayed delivery was switched on for the first time, where the type of subscription has it."""
+    def stats(self) -> DispatchStats:
+        """Computed when somebody asks."""
         ...
 
-    def passed_over(self, mark_delete: Position) -> None:
-        """Nobody wants anything up to ``mark_delete`` any more: it expired, was skipped or evicted."""
-        ...
+
+class NoConsumers:
+    """In the place of the dispatcher while a subscription has no consumers: nothing is read."""
+
+    consumers: Sequence[Consumer] = ()
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+
+    @property
+    def read_position(self) -> Position:
+        """Where a dispatcher would begin."""
+        return self._cursor.first_unacked()
+
+    def add(self, consumer: Consumer) -> None:
+        invariant(False, "consumer %s joined a subscription that has no dispatcher", consumer.name)
+
+    def remove(self, leavers: Sequence[Consumer]) -> None: ...
+
+    def close(self) -> None: ...
+
+    def can_take_more(self, consumer: Consumer) -> None: ...
+
+    def entries_came(self) -> None: ...
+
+    def read_again(self, positions: Sequence[Position]) -> None: ...
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None: ...
+
+    def settings_changed(self, settings: Settings) -> None: ...
+
+    def stats(self) -> DispatchStats:
+        return DispatchStats()

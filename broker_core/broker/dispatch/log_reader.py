@@ -46,14 +46,14 @@ class LogReader:
         self,
         log: TopicLog,
         name: str,
-        skip: Callable[[Position, Position], None] | None,
+        skip: Callable[[int, Sequence[int]], None] | None,
         timers: Timers,
         again: Callable[[Sequence[Position]], None],
         stopped: Callable[[], None],
     ) -> None:
-        """``skip`` acknowledges the first and last of some neighbours, and those between; None: stop in front of
-        damage. ``again`` is called when reading is worth another try, with what ``read_set`` has called missing;
-        ``stopped`` in the turn after it has stopped in front of damage."""
+        """``skip`` acknowledges entries of one ledger; None: stop in front of damage. ``again`` is called when reading
+        is worth another try, with what ``read_set`` has called missing; ``stopped`` in the turn after it has stopped in
+        front of damage."""
         self._log = log
         self._name = name
         self._skip = skip
@@ -167,7 +167,7 @@ class LogReader:
             through = error.through if stop else position
             self.damaged_entries += through.entry - position.entry + 1
             logger.error("damaged entry skipped subscription=%s position=%s error=%s", self._name, position, error)
-            self._skip(position, through)
+            self._skip(position.ledger, range(position.entry, through.entry + 1))
             return self._log.next_valid(through)
         else:
             self._stop(error, stop=stop)

@@ -24,7 +24,7 @@ from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer, EntryAcks
-from broker_core.broker.dispatch.dispatcher import DelayedEntries, DispatchContext
+from broker_core.broker.dispatch.dispatcher import DelayedEntries, DispatchContext, DispatchStats
 from broker_core.broker.dispatch.passes import Passes
 from broker_core.broker.dispatch.redelivery import RedeliveryCounter
 from broker_core.broker.dispatch.round_robin import RoundRobin
@@ -53,7 +53,6 @@ class MultipleConsumersDispatcher(ABC):
     """Serves all consumers of one subscription at a time."""
 
     kind: SubscriptionType
-    active: Consumer | None = None
 
     def __init__(self, context: DispatchContext) -> None:
         settings = context.settings
@@ -77,8 +76,8 @@ class MultipleConsumersDispatcher(ABC):
             context.unacked, settings.max_unacked_messages_per_subscription, self._passes.kick_later
         )
         self._delayed: DelayedEntries | None = None
-        if context.delayed is not None:
-            self.hold_back_with(context.delayed)
+        self._hold_back()
+        context.acks.listeners.append(self)
 
     @property
     def consumers(self) -> Sequence[Consumer]:
@@ -96,6 +95,15 @@ class MultipleConsumersDispatcher(ABC):
     def replay_entries(self) -> int:
         """Entries that wait to be sent again."""
         return len(self._replay)
+
+    def stats(self) -> DispatchStats:
+        return DispatchStats(
+            type=self.kind.label,
+            unacked_messages=self.unacked_messages,
+            blocked=self.blocked,
+            replay_entries=self.replay_entries,
+            delayed_entries=self._delayed.delayed_entries if self._delayed is not None else 0,
+        )
 
     # -- for subclasses
 
@@ -137,17 +145,15 @@ class MultipleConsumersDispatcher(ABC):
     def close(self) -> None:
         self._passes.stop()
         self._unacked.close()
+        self._context.acks.listeners.remove(self)
         if self._delayed is not None:
             self._delayed.close()
 
     # -- events
 
-    def permits_came(self, consumer: Consumer) -> None:
+    def can_take_more(self, consumer: Consumer) -> None:
         self._refresh(consumer)
         self._passes.kick()
-
-    def writable_again(self, consumer: Consumer) -> None:
-        self.permits_came(consumer)
 
     def entries_came(self) -> None:
         self._passes.kick()
@@ -173,7 +179,7 @@ class MultipleConsumersDispatcher(ABC):
         self._unacked.settle()
         self._passes.kick()
 
-    def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
+    def acked(self, position: Position, remaining: int) -> None:
         self._book_ack(position, remaining)
 
     def _book_ack(self, position: Position, remaining: int) -> Consumer | None:
@@ -203,7 +209,7 @@ class MultipleConsumersDispatcher(ABC):
             others = pending.remove_all(ledger, theirs)
             returned += before - pending.unacked
             for entry in others:
-                self.acked(consumer, Position(ledger, entry), 0)
+                self.acked(Position(ledger, entry), 0)
             if consumer.blocked:
                 self._unblock_if_room(consumer)
         self._unacked.returned(returned)
@@ -223,6 +229,10 @@ class MultipleConsumersDispatcher(ABC):
             self._refresh(consumer)
         self._unacked.set_limit(settings.max_unacked_messages_per_subscription)
         self._passes.kick()
+        if self._delayed is not None:
+            self._delayed.settings_changed(settings)  # what is held back already keeps its time (semantics 6.1.9)
+        else:
+            self._hold_back()
 
     def passed_over(self, mark_delete: Position) -> None:
         """What consumers hold or what waits of it is acknowledged for all (semantics 7.2)."""
@@ -260,7 +270,7 @@ class MultipleConsumersDispatcher(ABC):
         """Up to ``most`` entries of each kind: those that consumers hold, and those that wait."""
         held = self._owners.first_through(mark_delete, most)
         for position in held:
-            self.acked(self._owners[position], position, 0)
+            self.acked(position, 0)
         waiting = list(islice(takewhile(lambda each: each <= mark_delete, self._replay), most))
         for position in waiting:
             self._drop(position)
@@ -407,9 +417,11 @@ class MultipleConsumersDispatcher(ABC):
             if not self._cursor.is_acked(position) and position not in self._owners:
                 self._requeue(position)
 
-    def hold_back_with(self, delayed: DelayedEntries) -> None:
-        self._delayed = delayed
-        delayed.start(self._passes.kick)
+    def _hold_back(self) -> None:
+        """Hold messages back from now on, unless delayed delivery is switched off."""
+        self._delayed = self._context.track_delays()
+        if self._delayed is not None:
+            self._delayed.start(self._passes.kick)
 
     # -- handing out
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from broker_core.base.clock import TimerHandle
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.broker.consumer import Consumer, EntryAcks
+from broker_core.broker.consumer import Consumer
 from broker_core.broker.dispatch.active_consumer import ActiveConsumer
-from broker_core.broker.dispatch.dispatcher import DelayedEntries, DispatchContext
+from broker_core.broker.dispatch.dispatcher import DispatchContext, DispatchStats
 from broker_core.broker.dispatch.key_shared.selectors import wanted_ranges
 from broker_core.broker.dispatch.key_shared.sticky_ranges import StickyRanges
 from broker_core.broker.dispatch.passes import Passes
@@ -30,10 +30,6 @@ _new_tuple = tuple.__new__
 
 class SingleActiveDispatcher:
     """Serves the active consumer of one Exclusive or Failover subscription."""
-
-    unacked_messages = 0
-    replay_entries = 0
-    blocked = False
 
     def __init__(self, kind: SubscriptionType, context: DispatchContext) -> None:
         settings = context.settings
@@ -112,12 +108,9 @@ class SingleActiveDispatcher:
 
     # -- events
 
-    def permits_came(self, consumer: Consumer) -> None:
+    def can_take_more(self, consumer: Consumer) -> None:
         if consumer is self.active:
             self._passes.kick()
-
-    def writable_again(self, consumer: Consumer) -> None:
-        self.permits_came(consumer)
 
     def entries_came(self) -> None:
         self._passes.kick()
@@ -132,24 +125,12 @@ class SingleActiveDispatcher:
             self._rewind()
             self._passes.kick()
 
-    def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
-        """Nothing is remembered for single entries."""
-
-    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks], entries: Sequence[int]) -> None:
-        """Nor for many."""
-
-    def acks_settled(self) -> None:
-        """Acks never hold up an ordered subscription."""
-
     def settings_changed(self, settings: Settings) -> None:
         """None of what a policy may change limits an ordered subscription."""
 
-    def hold_back_with(self, delayed: DelayedEntries) -> None:
-        """An ordered subscription delivers everything at once."""
-
-    def passed_over(self, mark_delete: Position) -> None:
-        """Reading goes on behind it by itself."""
-        self._passes.kick()
+    def stats(self) -> DispatchStats:
+        active = self.active
+        return DispatchStats(type=self.kind.label, active_consumer=active.name if active is not None else "")
 
     def _rewind(self) -> None:
         self.read_position = self._cursor.first_unacked()
@@ -190,9 +171,11 @@ class SingleActiveDispatcher:
 
     def _sort_out(self, wanted: StickyRanges[Consumer], entries: list[StoredEntry]) -> None:
         """Acknowledge what is outside of the ranges that the consumer brought (semantics 2.2.4)."""
-        outside = [entry.position for entry in entries if wanted.select(wanted.hash_of(sticky_key(entry.body))) is None]
+        outside = [
+            entry.position.entry for entry in entries if wanted.select(wanted.hash_of(sticky_key(entry.body))) is None
+        ]
         if outside:
-            self._context.acknowledge(outside)
+            self._context.acks.ack_unsent(entries[0].position.ledger, outside)
 
     def _send_filtered(self, consumer: Consumer, entries: list[StoredEntry]) -> None:
         """Leave out what is acknowledged and mask batches of which a part is; acknowledged messages cost no permits."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``NonPersistentSubscription``: the consumers of one name on a non-persistent topic. It exists while it has any.
 
-Nothing is kept: no cursor, no pending acks, no redelivery. An ack is accepted and means nothing; whatever would need a
-stored message is refused. Source: Pulsar docs, "Non-persistent topics"; semantics 1.1.8.
+Nothing is kept: no cursor, no pending acks, no redelivery. An ack is accepted and means nothing; a request that would
+need a stored message is refused. Source: Pulsar docs, "Non-persistent topics"; semantics 1.1.8.
 """
 
 from __future__ import annotations
@@ -23,9 +23,28 @@ from broker_core.broker.sinks import ConsumerSink, Delivery
 from broker_core.storage.ledger import StoredEntry
 
 
+class IgnoredAcks:
+    """Accepts every ack. Nothing is kept, so none can be wrong."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def ack(self, consumer: Consumer, kind: AckKind, ids: Sequence[AckId], on_done: OnDone | None) -> None:
+        consumer.acked_ms = self._clock.now_ms()
+        if on_done is not None:
+            on_done(None)
+
+    def ack_entries(self, ledger: int, acks: Sequence[EntryAcks], on_done: OnDone | None) -> None:
+        for consumer, _entries in acks:
+            self.ack(consumer, AckKind.INDIVIDUAL, (), on_done)
+
+    def problem(self, consumer: Consumer, kind: AckKind, ids: Sequence[AckId]) -> ServerError | None:
+        return None
+
+
 class NonPersistentSubscription:
     """Offers each message to one of its consumers, of which there may be ``consumers_max`` (0: any number). ``dropped``
-    counts what nobody could take."""
+    counts the messages that no consumer could take."""
 
     def __init__(
         self, topic: TopicName, request: SubscribeRequest, clock: Clock, settings: Settings, unused: Callable[[], None]
@@ -41,6 +60,7 @@ class NonPersistentSubscription:
         self._clock = clock
         self._unused = unused
         self.consumers_max = settings.max_consumers_per_subscription
+        self.acks = IgnoredAcks(clock)
         self._choice = make_choice(request, topic, settings)
 
     def subscribe(self, request: SubscribeRequest, sink: ConsumerSink) -> Consumer:
@@ -55,7 +75,7 @@ class NonPersistentSubscription:
         return consumer
 
     def offer(self, entry: StoredEntry) -> bool:
-        """Give the entry to whoever is next and can take it now; false if it was dropped."""
+        """Give the entry to the consumer that is next and can take it now; false if it was dropped."""
         size = len(entry.body)
         consumer = self._choice.next(entry.body)
         counted = self.dropped if consumer is None else self.traffic
@@ -93,23 +113,11 @@ class NonPersistentSubscription:
     def writable_again(self, consumer: Consumer) -> None:
         self._choice.changed(consumer)
 
-    def ack(self, consumer: Consumer, kind: AckKind, ids: Sequence[AckId], on_done: OnDone | None) -> None:
-        consumer.acked_ms = self._clock.now_ms()
-        if on_done is not None:
-            on_done(None)
-
-    def ack_problem(self, kind: AckKind, ids: Sequence[AckId]) -> ServerError | None:
-        return None  # nothing is kept, so nothing can be wrong
-
-    def ack_entries(self, ledger: int, acks: Sequence[EntryAcks], on_done: OnDone | None) -> None:
-        for consumer, _entries in acks:
-            self.ack(consumer, AckKind.INDIVIDUAL, (), on_done)
-
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
         """There is nothing to send again."""
 
     def seek(self, position: Position, ack_set: Sequence[int] | None, on_done: OnDone) -> None:
-        """There is nothing to go back to: whatever the position, what comes next is what is sent next."""
+        """There is nothing to go back to: at any position the next message that is published is the next one sent."""
         on_done(None)
 
     def seek_to_time(self, publish_time_ms: int, on_done: OnDone) -> None:

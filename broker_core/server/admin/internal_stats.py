@@ -52,12 +52,11 @@ def _state(topic: Topic) -> str:
 
 
 def _cursor(topic: Topic, subscription: Subscription) -> dict[str, Any]:
-    cursor, dispatcher = subscription.cursor, subscription.dispatcher
-    read_position = dispatcher.read_position if dispatcher is not None else cursor.first_unacked()
+    cursor = subscription.cursor
     return {
         **OF_CURSORS,
         "markDeletePosition": str(cursor.mark_delete),
-        "readPosition": str(read_position),
+        "readPosition": str(subscription.dispatcher.read_position),
         "messagesConsumedCounter": topic.log.entries_added - subscription.backlog_entries(),
         "individuallyDeletedMessages": _runs(subscription),
         "numberOfEntriesSinceFirstNotAckedMessage": topic.log.count_entries(

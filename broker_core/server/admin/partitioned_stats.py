@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from broker_core.broker.stats import NO_TYPE, TopicTraffic
+from broker_core.broker.dispatch.dispatcher import NO_TYPE
+from broker_core.broker.stats import TopicTraffic
 from broker_core.server.admin.absent_features import OF_TOPICS
 from broker_core.server.admin.answers import json_field
 

@@ -166,7 +166,7 @@ def handle_acks(session: Session, heads: Sequence[AckHead]) -> None:
             consumer = channel.consumer
             acks.setdefault(consumer.subscription, []).append(EntryAcks(consumer, entries))
     for subscription, theirs in acks.items():
-        subscription.ack_entries(ledger, theirs, None)
+        subscription.acks.ack_entries(ledger, theirs, None)
 
 
 def handle_ack(session: Session, command: BaseCommand) -> None:

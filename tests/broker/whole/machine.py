@@ -90,7 +90,7 @@ class WholeBrokerMachine(TopicMachine):
 
     def is_held_up_by_limit(self, name: str) -> bool:
         """The whole subscription has too much that is unacknowledged (2.4.7)."""
-        return bool(getattr(self.world.subscription(name).dispatcher, "blocked", False))
+        return self.world.subscription(name).dispatcher.stats().blocked
 
     def has_too_much(self, model: SubscriptionModel) -> bool:
         """A subscription that was stopped for what is unacknowledged may still be."""

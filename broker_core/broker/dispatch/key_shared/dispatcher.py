@@ -15,13 +15,15 @@ Source: Pulsar docs, "Key_Shared"; PIP-34, PIP-119, PIP-282, PIP-379; semantics 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.positions import Position
 from broker_core.broker.consumer import Consumer, EntryAcks
-from broker_core.broker.dispatch.dispatcher import DispatchContext
+from broker_core.broker.dispatch.dispatcher import DispatchContext, DispatchStats
 from broker_core.broker.dispatch.key_shared.draining import DrainingHashes
+from broker_core.broker.dispatch.key_shared.key_stats import key_stats
 from broker_core.broker.dispatch.key_shared.recorded_positions import RecordedPositions
 from broker_core.broker.dispatch.key_shared.selector import Hashes, Selector
 from broker_core.broker.dispatch.key_shared.selectors import make_selector
@@ -64,6 +66,10 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
     @property
     def replay_entries(self) -> int:
         return len(self._replay) + len(self._holes)
+
+    def stats(self) -> DispatchStats:
+        keys = key_stats(self.consumers, self.selector, self.draining, self.recorded.items())
+        return replace(super().stats(), key_shared=self.policy, keys=keys)
 
     # -- consumers
 
@@ -176,7 +182,7 @@ class KeySharedDispatcher(MultipleConsumersDispatcher):
 
     # -- acknowledgements and redelivery
 
-    def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
+    def acked(self, position: Position, remaining: int) -> None:
         owner = self._book_ack(position, remaining)
         if not remaining:
             hash_ = self._hashes.pop(position)

@@ -6,13 +6,15 @@ Names are Pulsar's. Source: Pulsar docs, "Topic stats" of the admin REST API; PI
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
+from broker_core.base.positions import Position
 from broker_core.broker.consumer import Consumer
-from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
-from broker_core.broker.dispatch.key_shared.selector import HashRange
+from broker_core.broker.dispatch.key_shared.draining import DrainingHashes
+from broker_core.broker.dispatch.key_shared.selector import HashRange, Selector
 
 
 class DrainingHashStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -32,12 +34,16 @@ class KeyStats(NamedTuple):
     joined_at: str = ""
 
 
-def key_stats(dispatcher: KeySharedDispatcher) -> dict[Consumer, KeyStats]:
-    """All consumers of ``dispatcher``."""
-    ranges: dict[Consumer, list[HashRange]] = {consumer: [] for consumer in dispatcher.consumers}
-    for each, owner in dispatcher.selector.ranges():
+def key_stats(
+    consumers: Iterable[Consumer],
+    selector: Selector[Consumer],
+    draining: DrainingHashes,
+    joined_at: Mapping[Consumer, Position],
+) -> dict[Consumer, KeyStats]:
+    """Of each of ``consumers``."""
+    ranges: dict[Consumer, list[HashRange]] = {consumer: [] for consumer in consumers}
+    for each, owner in selector.ranges():
         ranges[owner].append(each)
-    joined_at = dispatcher.recorded.items()
     return {
         consumer: KeyStats(
             tuple(owned),
@@ -45,9 +51,9 @@ def key_stats(dispatcher: KeySharedDispatcher) -> dict[Consumer, KeyStats]:
                 DrainingHashStats(
                     hash=each.hash, unack_msgs=each.unacked_entries, blocked_attempts=each.blocked_attempts
                 )
-                for each in dispatcher.draining.of(consumer)
+                for each in draining.of(consumer)
             ),
-            dispatcher.draining.cleared.get(consumer, 0),
+            draining.cleared.get(consumer, 0),
             str(joined_at.get(consumer, "")),
         )
         for consumer, owned in ranges.items()

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Acknowledgement``: the only way in which the cursor of a subscription moves, and what has to follow each move.
+
+Acks of consumers, single or cumulative, skips and expiry, cancelled delayed messages, damaged or filtered entries and
+seeks all come here. Each of them changes the cursor, tells the listeners which entries that were, and then goes through
+one checklist (``_moved``): the mark-delete position moves over what is acknowledged, the listeners go on with what has
+become possible, so does the subscription, and the change is journaled.
+
+Who gets which entry is not known here: dispatchers that remember single entries are listeners. The commit of a
+transaction is another such change: all entries that it acknowledges, and the checklist once.
+Source: Pulsar docs, "Acknowledgement"; semantics 3.3, 7.2.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Protocol
+
+from broker_core.base.clock import Clock
+from broker_core.base.errors import NotAllowedError, PersistenceServerError, ServerError, StorageError
+from broker_core.base.names import TopicName
+from broker_core.base.positions import Position, positions_of
+from broker_core.base.settings import Settings
+from broker_core.broker.consumer import Consumer, EntryAcks, OnDone
+from broker_core.broker.cursors.cursor import Cursor
+from broker_core.broker.cursors.cursor_journal import CursorJournal
+from broker_core.broker.requests import AckId, AckKind
+from broker_core.storage.ledger import UnreadableEntryError
+from broker_core.storage.topic_log import TopicLog
+from broker_core.wire.ack_sets import all_bits, bits_of_words
+
+logger = logging.getLogger(__name__)
+
+
+class AckListener(Protocol):
+    """Remembers single entries, so it is told which ones are acknowledged, before ``acks_settled``."""
+
+    def acked(self, position: Position, remaining: int) -> None:
+        """An entry was acknowledged by itself, but for ``remaining`` messages of it."""
+        ...
+
+    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks], entries: Sequence[int]) -> None:
+        """Many whole entries of one ledger were, by one consumer or many; ``entries`` are those of all ``acks``."""
+        ...
+
+    def passed_over(self, mark_delete: Position) -> None:
+        """Everything up to ``mark_delete`` was: it expired, was skipped or evicted."""
+        ...
+
+    def acks_settled(self) -> None:
+        """That was all for now."""
+        ...
+
+
+class TopicOfAcks(Protocol):
+    """The topic, as far as its messages are acknowledged."""
+
+    @property
+    def name(self) -> TopicName: ...
+    @property
+    def log(self) -> TopicLog: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def settings(self) -> Settings: ...
+
+
+class Acknowledgement:
+    """Acknowledges for one subscription. ``mark_deleted_ms``: when its mark-delete position last went on, 0: never."""
+
+    __slots__ = (
+        "_go_on", "_journal", "_log", "_mark_delete_seen", "_subscription", "_topic", "cursor", "listeners",
+        "mark_deleted_ms",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        topic: TopicOfAcks,
+        subscription: str,
+        cursor: Cursor,
+        journal: CursorJournal | None,
+        go_on: Callable[[], None],
+    ) -> None:
+        """``journal`` is None for a non-durable subscription. ``go_on`` is called after each move of the cursor."""
+        self._topic = topic
+        self._log = topic.log
+        self._subscription = subscription
+        self._journal = journal
+        self._go_on = go_on
+        self._mark_delete_seen = cursor.mark_delete
+        self.cursor = cursor
+        self.listeners: list[AckListener] = []
+        self.mark_deleted_ms = 0
+
+    # -- by consumers
+
+    def ack(self, consumer: Consumer, kind: AckKind, ids: Sequence[AckId], on_done: OnDone | None) -> None:
+        """Apply all of ``ids`` or, if one of them cannot be right, none (semantics 3.3)."""
+        error = self.problem(consumer, kind, ids)
+        if error is not None:
+            self._refuse(error, on_done)
+            return
+        try:
+            if kind is AckKind.CUMULATIVE:
+                self._ack_through(ids[0])
+            else:
+                self._ack_each(ids)
+        except UnreadableEntryError as refused:  # some of it may be done, and will not be taken back
+            self._moved((consumer,), None)
+            self._refuse(size_unknown(refused), on_done)
+        else:
+            self._moved((consumer,), on_done)
+
+    def ack_entries(self, ledger: int, acks: Sequence[EntryAcks], on_done: OnDone | None) -> None:
+        """``ack`` of whole entries of one ledger, each by itself: the usual ack, so many consumers' come together.
+
+        ``on_done`` hears of all of them together, so it must not be there if they are of several requests.
+        """
+        entries = acks[0].entries if len(acks) == 1 else [*chain.from_iterable([each.entries for each in acks])]
+        if min(entries) < 0 or not self._log.contains(Position(ledger, max(entries))):
+            # Entry ids are dense: if the last one exists, so do those before it. Else each has to be looked at.
+            for consumer, theirs in acks:
+                self.ack(consumer, AckKind.INDIVIDUAL, [AckId(each) for each in positions_of(ledger, theirs)], on_done)
+            return
+        self.cursor.ack_entries(ledger, entries)
+        for listener in self.listeners:
+            listener.acked_entries(ledger, acks, entries)
+        self._moved([consumer for consumer, _theirs in acks], on_done)
+
+    def problem(self, consumer: Consumer, kind: AckKind, ids: Sequence[AckId]) -> ServerError | None:
+        """Why ``ack`` would refuse, as far as that can be known before."""
+        if kind is AckKind.CUMULATIVE:
+            served = consumer.request.kind
+            if not served.allows_cumulative_acks:
+                return NotAllowedError(
+                    f"a cumulative ack is not possible on the {served.label} subscription {self._subscription!r}",
+                    hint="acknowledge messages one by one",
+                )
+            if len(ids) != 1:
+                return NotAllowedError(f"a cumulative ack must name exactly one message, not {len(ids)}")
+        last = self._log.last_confirmed
+        for position, _ack_set in ids:
+            if position > last:
+                return NotAllowedError(
+                    f"message {position} cannot be acknowledged: the newest one of {self._topic.name} is {last}"
+                )
+        return None
+
+    def _refuse(self, error: ServerError, on_done: OnDone | None) -> None:
+        if on_done is not None:
+            on_done(error)  # the client asked for an answer and gets it, and that is logged
+        else:
+            logger.info("ack refused topic=%s subscription=%s reason=%s", self._topic.name, self._subscription, error)
+
+    # -- for all consumers at once
+
+    def pass_over(self, position: Position, on_done: OnDone | None = None) -> None:
+        """Acknowledge everything up to ``position`` for all consumers: it expired, was skipped or evicted.
+
+        ``on_done`` hears when that is durable.
+        """
+        cursor = self.cursor
+        if not cursor.ack_through(position):
+            self._write(on_done)
+            return
+        cursor.settle()
+        for listener in self.listeners:
+            listener.passed_over(cursor.mark_delete)
+        self._moved((), on_done)
+
+    def cancel(self, position: Position, on_done: OnDone | None = None) -> bool:
+        """Acknowledge one entry for all consumers, such as a delayed message that shall not be delivered.
+
+        False: it is not stored, or was acknowledged before. ``on_done`` hears when that is durable.
+        """
+        if not (self._log.contains(position) and self.cursor.ack(position)):
+            self._write(on_done)
+            return False
+        for listener in self.listeners:
+            listener.acked(position, 0)
+        self._moved((), on_done)
+        return True
+
+    def ack_unsent(self, ledger: int, entries: Sequence[int]) -> None:
+        """Acknowledge entries that no consumer was given or will get: they are damaged, or filtered out."""
+        self.cursor.ack_entries(ledger, entries)
+        self._moved((), None)
+
+    def reset(self, mark_delete: Position, partial: Mapping[Position, int], on_done: OnDone) -> None:
+        """Forget all acknowledgements and stand right after ``mark_delete``. There are no listeners meanwhile."""
+        self.cursor.reset(mark_delete, partial)
+        self._mark_delete_seen = mark_delete
+        if self._journal is not None:
+            self._journal.reset(_answer(on_done))
+        else:
+            on_done(None)
+
+    # -- parts
+
+    def _ack_each(self, ids: Sequence[AckId]) -> None:
+        cursor, log, listeners = self.cursor, self._log, self.listeners
+        batch_level = self._topic.settings.acknowledgment_at_batch_index_level_enabled
+        ledger = log.last_confirmed.ledger
+        for position, ack_set in ids:
+            if position[1] < 0 or (
+                position[0] != ledger and position > cursor.mark_delete and not log.contains(position)
+            ):
+                continue  # nothing was ever there; what is acknowledged already needs no look at the log
+            left = 0
+            if ack_set is None:
+                cursor.ack(position)
+            else:
+                bits = self.open_bits(position, ack_set) if batch_level else None
+                if bits is None:
+                    continue
+                left = cursor.ack_partial(position, bits).bit_count()
+            for listener in listeners:
+                listener.acked(position, left)
+
+    def _ack_through(self, target: AckId) -> None:
+        position, ack_set = target
+        if ack_set is None or not self._log.contains(position):
+            self.cursor.ack_through(self._log.previous(self._log.next_valid(position)))
+            return
+        self.cursor.ack_through(self._log.previous(position))
+        bits = self.open_bits(position, ack_set)
+        if bits is not None and (not bits or self._topic.settings.acknowledgment_at_batch_index_level_enabled):
+            self.cursor.ack_partial(position, bits)
+
+    def open_bits(self, position: Position, ack_set: Sequence[int]) -> int | None:
+        """The messages of an entry that ``ack_set`` leaves open; None if it leaves all of them open, or if the entry is
+        lost. UnreadableEntryError: the disk refuses to say how many messages the entry has."""
+        bits = bits_of_words(ack_set)
+        try:
+            whole = all_bits(self._log.count_messages(Position(position.ledger, position.entry - 1), position))
+        except UnreadableEntryError as error:
+            if error.refused and bits:
+                raise
+            return None if bits else 0
+        bits &= whole
+        return None if bits == whole else bits
+
+    def _moved(self, ackers: Iterable[Consumer], on_done: OnDone | None) -> None:
+        """The checklist: all acks of one request, or of several that came together, are in the cursor."""
+        now_ms = self._topic.clock.now_ms()
+        for consumer in ackers:
+            consumer.acked_ms = now_ms
+        cursor = self.cursor
+        cursor.settle()
+        if cursor.mark_delete is not self._mark_delete_seen:
+            self._mark_delete_seen = cursor.mark_delete
+            self.mark_deleted_ms = now_ms
+        for listener in self.listeners:
+            listener.acks_settled()
+        self._go_on()
+        self._write(on_done)
+
+    def _write(self, on_done: OnDone | None) -> None:
+        if self._journal is None:
+            if on_done is not None:
+                on_done(None)
+        elif on_done is None:
+            self._journal.changed()
+        else:
+            self._journal.flush(_answer(on_done))
+
+
+def size_unknown(error: UnreadableEntryError) -> ServerError:
+    """Why messages of a batch cannot be told apart now."""
+    return PersistenceServerError(f"nobody can say how many messages an entry has: {error.message}", hint="try again")
+
+
+def _answer(on_done: OnDone) -> Callable[[StorageError | None], None]:
+    def durable(error: StorageError | None) -> None:
+        on_done(None if error is None else PersistenceServerError(f"the change was not stored: {error.message}"))
+
+    return durable
