@@ -5,8 +5,9 @@ Pure state machines over ``storage``. Time comes in through ``Clock`` and ``Time
 calls are made on one thread.
 """
 
-from broker_core.broker.broker import Broker, TopicsMode
+from broker_core.broker.broker import Broker
 from broker_core.broker.consumer import Consumer, LastMessage, OnDone
+from broker_core.broker.directory.topic_registry import TopicsMode
 from broker_core.broker.publishing.producer import Producer
 from broker_core.broker.requests import (
     AccessMode,

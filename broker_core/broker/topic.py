@@ -66,20 +66,16 @@ TOPIC_EPOCH: Final = INTERNAL_PREFIX + "topic.epoch"
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a broker lends to a topic. ``settings`` and ``quotas`` are those in force for it (semantics 1.1.5);
-    ``producer_name`` makes names that nobody else ever gets. ``unload`` lets a topic go from memory."""
+    """What all topics of a broker share. ``producer_name`` makes names that no other producer ever gets."""
 
     store: Store
     clock: Clock
     age_clock: AgeClock
     timers: Timers
-    settings: Settings
-    quotas: Quotas
     turn: Turn
     reserve: DiskReserve
     unacked: BrokerUnacked
     producer_name: Callable[[], str]
-    unload: Callable[[TopicName], None]
 
 
 def deduplicates(name: TopicName, settings: Settings) -> bool:
@@ -91,16 +87,27 @@ def deduplicates(name: TopicName, settings: Settings) -> bool:
 class Topic:
     """A loaded topic. ``subscriptions`` are by name, durable and not."""
 
-    def __init__(self, name: TopicName, topic_id: int, log: TopicLog, surroundings: Surroundings) -> None:
-        """ServiceNotReadyError: the disk refuses what deduplication has to know; the log may be closed then."""
+    def __init__(
+        self,
+        name: TopicName,
+        topic_id: int,
+        log: TopicLog,
+        surroundings: Surroundings,
+        *,
+        settings: Settings,
+        quotas: Quotas,
+        unload: Callable[[TopicName], None],
+    ) -> None:
+        """``settings`` and ``quotas`` are those in force for the topic (semantics 1.1.5); ``unload`` lets it go from
+        memory. ServiceNotReadyError: the disk refuses what deduplication has to know; the log may be closed then."""
         self.name = name
         self.topic_id = topic_id
         self.log = log
         self.clock = surroundings.clock
         self.age_clock = surroundings.age_clock
         self.timers = surroundings.timers
-        self.settings = surroundings.settings
-        self.quotas = surroundings.quotas
+        self.settings = settings
+        self.quotas = quotas
         self.turn = surroundings.turn
         self.unacked = surroundings.unacked
         self.reserve = surroundings.reserve
@@ -120,7 +127,7 @@ class Topic:
         self._termination = Termination(log, metadata, self._terminated)
         self._store = surroundings.store
         self._subscription_ids: dict[str, int] = {}
-        self._unload = surroundings.unload
+        self._unload = unload
         self.delays = TopicDelays(self, self._store.buckets, self._oldest_needed_ledger)
         self._switch_deduplication()  # first, for it may fail, and then nothing must be left of this topic
         for row in self._store.metadata.subscriptions(topic_id):
@@ -352,6 +359,11 @@ class Topic:
         self.subscriptions[row.name] = subscription
         self._subscription_ids[row.name] = row.id
         return subscription
+
+    @property
+    def has_clients(self) -> bool:
+        """Whether a producer or consumer is connected."""
+        return bool(len(self.producers)) or any(each.consumers for each in self.subscriptions.values())
 
     @property
     def created_ms(self) -> int:

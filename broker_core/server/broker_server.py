@@ -63,6 +63,7 @@ class BrokerServer:
         self._clock = clock or SystemClock()
         self._store: Store
         self._commits: CommitDriver
+        self._recoveries: Recoveries
         self.node: Node
         self.endpoint: Endpoint
         self.http: HttpEndpoint
@@ -87,7 +88,8 @@ class BrokerServer:
         self._store.commits.on_failure = self._on_disk_failure
         budget = PublishBudget(settings.max_message_publish_buffer_size_in_mb * _MIB)
         timers = LoopTimers(loop)
-        broker = Broker(self._store, self._clock, timers, settings)
+        self._recoveries = Recoveries(self._store, loop)
+        broker = Broker(self._store, self._clock, timers, settings, recover=self._recoveries.recover)
         unfinished = InputBudget(
             settings.max_unfinished_input_size_in_mb * _MIB,
             settings.max_message_size + FRAME_SLACK_BYTES + SIZE_BYTES,
@@ -103,7 +105,6 @@ class BrokerServer:
                 self._clock,
                 budget,
                 self._store.commits,
-                Recoveries(broker, loop),
                 turns,
                 unfinished,
                 unsent,
@@ -144,7 +145,7 @@ class BrokerServer:
         await self._drain()
         await self.endpoint.close()
         await self.http.close()
-        await self.node.recoveries.stop()
+        await self._recoveries.stop()
         self.node.broker.close()
         await self._drain()
         await self._commits.stop()

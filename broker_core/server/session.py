@@ -22,7 +22,6 @@ from broker_core.server.link import Link
 from broker_core.server.output_budget import OutputBudget
 from broker_core.server.producer_channel import ProducerChannel
 from broker_core.server.publish_budget import PublishBudget
-from broker_core.server.recoveries import Recoveries
 from broker_core.server.turns import Turns
 from broker_core.storage.commit import GroupCommit
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
@@ -45,7 +44,6 @@ class Node:
     clock: Clock
     publish_budget: PublishBudget
     commits: GroupCommit
-    recoveries: Recoveries
     turns: Turns
     input_budget: InputBudget
     output_budget: OutputBudget
@@ -109,7 +107,7 @@ def _let_go(
 ) -> Iterator[None]:
     """In steps. The consumers of one subscription leave together: what one had must not go to another of them."""
     for watch in watches:
-        broker.unwatch_topics(watch)
+        broker.registry.unwatch_topics(watch)
         yield
     for producer in producers:
         producer.abandon()

@@ -350,7 +350,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
     @invariant()
     def the_cursor_agrees_with_the_model(self) -> None:
         """I3.1, I3.2, I3.9."""
-        if not self.world.broker.loaded_topics():
+        if not self.world.broker.registry.loaded_topics():
             return
         cursor = self.subscription.cursor
         for position, messages in self.entries.items():

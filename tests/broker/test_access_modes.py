@@ -283,7 +283,7 @@ def test_a_topic_of_the_same_name_made_anew_has_no_epoch() -> None:
     world = World()
     world.produce(name="me", access_mode=EXCLUSIVE)[0].close()
     kept, _ = world.produce(name="me", access_mode=EXCLUSIVE)
-    world.broker.delete_topic(world.topic().name, force=True)
+    world.broker.deletion.delete_topic(world.topic().name, force=True)
     assert kept.closed
     again, _ = world.produce(TOPIC, name="me", access_mode=EXCLUSIVE, topic_epoch=1, epoch=1)
     assert again.topic_epoch == 1

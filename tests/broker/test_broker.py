@@ -71,7 +71,7 @@ class TestNamespaces:
             lambda: world.topic("no/where/t"),
             lambda: world.broker.partitions_of(name("no/where/t"), create=True),
             lambda: world.broker.create_topic(name("no/where/t")),
-            lambda: world.broker.topics_of(NamespaceName("no", "where")),
+            lambda: world.broker.registry.topics_of(NamespaceName("no", "where")),
         ):
             with pytest.raises(TopicNotFoundError, match="namespace 'no/where' does not exist"):
                 refused()
@@ -84,16 +84,16 @@ class TestAutoCreation:
         """1.1.7 Looking it up makes nothing, using it does; short and full name are one topic (I1.4)."""
         world = World()
         assert world.broker.partitions_of(name("t"), create=True) == 0
-        assert not world.broker.exists(name("t"))
+        assert not world.broker.registry.exists(name("t"))
         assert world.topic("t") is world.topic(TOPIC)
-        assert world.broker.exists(name("t"))
+        assert world.broker.registry.exists(name("t"))
         assert world.broker.partitions_of(name("t")) == 0
 
     def test_a_partitioned_topic_if_configured(self) -> None:
         """1.1.7 The first look-up makes it."""
         world = World(allow_auto_topic_creation_type="partitioned", default_num_partitions=3)
         assert world.broker.partitions_of(name("t"), create=True) == 3
-        assert world.broker.partitioned_topics_of(DEFAULT) == [TOPIC]
+        assert world.broker.registry.partitioned_topics_of(DEFAULT) == [TOPIC]
 
     def test_not_if_it_is_off(self) -> None:
         """1.1.7 The error says so and names what may have been meant."""
@@ -188,9 +188,9 @@ class TestPartitions:
         world.publish(1, "t-partition-0")
         world.crash(policy="none")
         full = [f"persistent://public/default/{local}" for local in ("plain", "t-partition-0", "t-partition-1")]
-        assert world.broker.topics_of(DEFAULT) == full
-        assert world.broker.topics_of(DEFAULT, TopicsMode.ALL) == full
-        assert world.broker.topics_of(DEFAULT, TopicsMode.NON_PERSISTENT) == []
+        assert world.broker.registry.topics_of(DEFAULT) == full
+        assert world.broker.registry.topics_of(DEFAULT, TopicsMode.ALL) == full
+        assert world.broker.registry.topics_of(DEFAULT, TopicsMode.NON_PERSISTENT) == []
 
     def test_a_namespace_has_only_its_own_topics(self) -> None:
         """1.1.1, 1.1.4: whatever its neighbours in the alphabet are called, and partitions of no partitioned topic."""
@@ -205,9 +205,9 @@ class TestPartitions:
         world.topic("persistent://public/default/a-partition-x")
         world.topic("persistent://public/default/~")
         found = ["a-partition-x", "~", "é-partition-0", "é-partition-1"]
-        assert world.broker.topics_of(DEFAULT) == [f"persistent://public/default/{local}" for local in found]
+        assert world.broker.registry.topics_of(DEFAULT) == [f"persistent://public/default/{local}" for local in found]
         for each in neighbours:
-            assert world.broker.topics_of(each) == [
+            assert world.broker.registry.topics_of(each) == [
                 f"persistent://{each}/other",
                 f"persistent://{each}/parted-partition-0",
             ]
@@ -233,10 +233,10 @@ class TestPartitions:
         for index in range(2):
             world.topic(f"{TOPIC}-partition-{index}").create_subscription(f"s{index}")
         with pytest.raises(NotAllowedError, match="maxSubscriptionsPerTopic"):
-            drained(world.broker.grow_partitions(name("t"), 3))
+            drained(world.broker.growth.grow(name("t"), 3))
         assert world.broker.partitions_of(name("t")) == 2
         world.topic(f"{TOPIC}-partition-0").delete_subscription("s0")
-        drained(world.broker.grow_partitions(name("t"), 3))
+        drained(world.broker.growth.grow(name("t"), 3))
         assert list(world.topic(f"{TOPIC}-partition-2").subscriptions) == ["s1"]
 
     def test_their_number_only_grows(self) -> None:
@@ -244,9 +244,9 @@ class TestPartitions:
         world = World()
         world.broker.create_partitioned(name("t"), 1)
         world.subscribe(topic="t-partition-0", properties={"a": "b"})
-        drained(world.broker.grow_partitions(name("t"), 3))
+        drained(world.broker.growth.grow(name("t"), 3))
         with pytest.raises(NotAllowedError, match="cannot shrink"):
-            drained(world.broker.grow_partitions(name("t"), 2))
+            drained(world.broker.growth.grow(name("t"), 2))
         assert world.broker.partitions_of(name("t")) == 3
         positions = world.publish(2, "t-partition-2")
         _, mailbox = world.subscribe(topic="t-partition-2", initial_position=EARLIEST)
@@ -254,7 +254,7 @@ class TestPartitions:
         assert mailbox.positions == positions
         assert dict(world.subscription("s", "t-partition-2").properties) == {"a": "b"}
         with pytest.raises(TopicNotFoundError):
-            drained(world.broker.grow_partitions(name("nothing"), 3))
+            drained(world.broker.growth.grow(name("nothing"), 3))
 
     def test_they_grow_in_steps_that_are_whole(self) -> None:
         """1.2.2: whoever sends to a new partition between two steps finds every subscription on it."""
@@ -262,7 +262,7 @@ class TestPartitions:
         world.broker.create_partitioned(name("t"), 1)
         world.subscribe(topic="t-partition-0")
         counts = []
-        for _ in world.broker.grow_partitions(name("t"), 50):
+        for _ in world.broker.growth.grow(name("t"), 50):
             counts.append(world.broker.partitions_of(name("t")))
             partitions = [world.topic(f"{TOPIC}-partition-{index}") for index in range(counts[-1])]
             assert all(list(each.subscriptions) == ["s"] for each in partitions)
@@ -273,12 +273,12 @@ class TestPartitions:
         world = World()
         world.broker.create_partitioned(name("t"), 1)
         world.subscribe(topic="t-partition-0")
-        growing = world.broker.grow_partitions(name("t"), 50)
+        growing = world.broker.growth.grow(name("t"), 50)
         next(growing)
-        world.broker.delete_partitioned(name("t"), force=True)
+        world.broker.deletion.delete_partitioned(name("t"), force=True)
         with pytest.raises(TopicNotFoundError):
             drained(growing)
-        assert not world.broker.exists(name("t"))
+        assert not world.broker.registry.exists(name("t"))
 
 
 class TestDeletion:
@@ -291,13 +291,13 @@ class TestDeletion:
         _, mailbox = world.subscribe()
         producer, answers = world.produce()
         with pytest.raises(NotAllowedError, match="1 producers and 1 consumers"):
-            world.broker.delete_topic(name("t"))
-        world.broker.delete_topic(name("t"), force=True)
+            world.broker.deletion.delete_topic(name("t"))
+        world.broker.deletion.delete_topic(name("t"), force=True)
         assert (mailbox.closed, answers.closed, producer.closed) == (True, True, True)
-        assert not world.broker.exists(name("t"))
+        assert not world.broker.registry.exists(name("t"))
         world.settle()
         world.crash(policy="none")
-        assert not world.broker.exists(name("t"))
+        assert not world.broker.registry.exists(name("t"))
         assert world.topic("t").log.entries_count == 0
         assert world.topic("t").subscriptions == {}
 
@@ -307,19 +307,19 @@ class TestDeletion:
         world.publish(1)
         consumer, _ = world.subscribe()
         with pytest.raises(NotAllowedError, match="0 producers and 1 consumers"):
-            world.broker.delete_topic(name("t"))
+            world.broker.deletion.delete_topic(name("t"))
         consumer.close()
-        world.broker.delete_topic(name("t"))
-        assert not world.broker.exists(name("t"))
+        world.broker.deletion.delete_topic(name("t"))
+        assert not world.broker.registry.exists(name("t"))
         with pytest.raises(TopicNotFoundError):
-            world.broker.delete_topic(name("t"))
+            world.broker.deletion.delete_topic(name("t"))
 
     def test_sends_in_flight_are_answered_with_silence(self) -> None:
         """1.7.7 A deleted topic confirms nothing any more."""
         world = World()
         producer, answers = world.produce()
         producer.send(0, -1, 1, body(), False)
-        world.broker.delete_topic(name("t"), force=True)
+        world.broker.deletion.delete_topic(name("t"), force=True)
         world.settle()
         assert (answers.receipts, answers.closed, producer.pending_bytes) == ([], True, 0)
 
@@ -329,11 +329,11 @@ class TestDeletion:
         world.broker.create_partitioned(name("t"), 3)
         world.subscribe(topic="t-partition-1")
         with pytest.raises(NotAllowedError, match="0 producers and 1 consumers"):
-            world.broker.delete_partitioned(name("t"))
-        world.broker.delete_partitioned(name("t"), force=True)
-        assert world.broker.topics_of(DEFAULT) == []
+            world.broker.deletion.delete_partitioned(name("t"))
+        world.broker.deletion.delete_partitioned(name("t"), force=True)
+        assert world.broker.registry.topics_of(DEFAULT) == []
         with pytest.raises(TopicNotFoundError):
-            world.broker.delete_partitioned(name("t"))
+            world.broker.deletion.delete_partitioned(name("t"))
 
     def test_no_client_comes_while_partitions_are_deleted_one_by_one(self) -> None:
         """1.2.1: as in Pulsar it is told to try again, so what it sends is neither lost nor brings a partition back."""
@@ -341,21 +341,21 @@ class TestDeletion:
         broker, parted = world.broker, name("t")
         broker.create_partitioned(parted, 3)
         world.subscribe(topic="t-partition-1")
-        broker.begin_deletion(parted)
+        broker.deletion.begin(parted)
         with pytest.raises(ServiceNotReadyError, match="is being deleted"):
             broker.any_topic(parted.partition(0), create=True)
         with pytest.raises(NotAllowedError, match="already"):
-            broker.begin_deletion(parted)
+            broker.deletion.begin(parted)
         with pytest.raises(NotAllowedError, match="1 consumers"):
-            list(broker.check_deletable(parted))
-        broker.give_up_deletion(parted)
+            list(broker.deletion.check_deletable(parted))
+        broker.deletion.give_up(parted)
         assert broker.any_topic(parted.partition(0), create=True).name == parted.partition(0)
-        broker.begin_deletion(parted)
-        assert broker.partitions_left(parted) == [parted.partition(0), parted.partition(1)]
-        broker.delete_topic(parted.partition(0), force=True)
-        broker.finish_deletion(parted)
-        assert broker.topics_of(DEFAULT) == []
-        assert broker.partitions_left(parted) == []
+        broker.deletion.begin(parted)
+        assert broker.registry.partitions_used(parted) == [parted.partition(0), parted.partition(1)]
+        broker.deletion.delete_topic(parted.partition(0), force=True)
+        broker.deletion.finish(parted)
+        assert broker.registry.topics_of(DEFAULT) == []
+        assert broker.registry.partitions_used(parted) == []
         assert broker.any_topic(parted, create=True).name == parted
 
     def test_what_is_named_nearly_like_a_partition_stays(self) -> None:
@@ -371,9 +371,9 @@ class TestDeletion:
             world.topic(f"t-partition-{index}")
         world.topic("tt-partition-1")
         world.topic("t-partition-y-partition-0")
-        assert len(world.broker.topics_of(DEFAULT)) == 8
-        world.broker.delete_partitioned(name("t"))
-        local = {each.rpartition("/")[2] for each in world.broker.topics_of(DEFAULT)}
+        assert len(world.broker.registry.topics_of(DEFAULT)) == 8
+        world.broker.deletion.delete_partitioned(name("t"))
+        local = {each.rpartition("/")[2] for each in world.broker.registry.topics_of(DEFAULT)}
         assert local == {*others[:3], "tt-partition-0", "tt-partition-1", "t-partition-y-partition-0"}
 
 
@@ -416,20 +416,20 @@ class TestUnloading:
         world = World()
         told: list[str] = []
         topic = world.topic().name
-        world.broker.when_drained(topic, lambda: told.append("loaded"))
-        world.broker.when_drained(name("never-made"), lambda: told.append("never made"))
+        world.broker.loader.when_drained(topic, lambda: told.append("loaded"))
+        world.broker.loader.when_drained(name("never-made"), lambda: told.append("never made"))
         assert told == ["loaded", "never made"]
         producer, _ = world.produce()
         producer.send(0, -1, 1, body(), False)
         world.broker.unload(topic)
-        world.broker.when_drained(topic, lambda: told.append(how))
+        world.broker.loader.when_drained(topic, lambda: told.append(how))
         assert how not in told
         if how == "written":
             world.settle()
         elif how == "used":
             world.topic()
         else:
-            world.broker.delete_topic(topic)
+            world.broker.deletion.delete_topic(topic)
         assert told[2:] == [how]
         world.settle()
         assert told[2:] == [how]
@@ -438,7 +438,7 @@ class TestUnloading:
         """Neither the topic nor its log is kept, whether its last entries are on their way or on the disk."""
         world = World()
         gone: list[weakref.ref[object]] = []
-        for number, end in enumerate((world.broker.unload, world.broker.delete_topic) * 2):
+        for number, end in enumerate((world.broker.unload, world.broker.deletion.delete_topic) * 2):
             topic = f"persistent://public/default/gone-{number}"
             world.publish(3, topic)
             world.topic(topic).create_subscription("s")
@@ -458,7 +458,7 @@ class TestUnloading:
         consumer, _ = world.subscribe()
         ack(consumer, *positions[:7], positions[9], positions[20])
         world.restart()
-        assert world.broker.loaded_topics() == []
+        assert world.broker.registry.loaded_topics() == []
         _, mailbox = world.subscribe()
         world.settle()
         kept = [p for i, p in enumerate(positions) if not (i < 7 or i in (9, 20))]

@@ -552,10 +552,10 @@ def test_whoever_tries_too_early_to_load_a_topic_does_not_end_the_waiting_of_oth
     name = TopicName.parse(TOPIC)
     world.broker.unload(name)
     told: list[str] = []
-    world.broker.when_drained(name, lambda: told.append("before"))
+    world.broker.loader.when_drained(name, lambda: told.append("before"))
     with pytest.raises(ServiceNotReadyError):
         world.topic()
-    world.broker.when_drained(name, lambda: told.append("after"))
+    world.broker.loader.when_drained(name, lambda: told.append("after"))
     assert not told
     world.settle()
     assert told == ["before", "after"]

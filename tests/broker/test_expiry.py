@@ -134,7 +134,7 @@ def test_an_expiry_ends_with_its_subscription(monkeypatch: pytest.MonkeyPatch, *
     subscription.expiry.pass_older(2, at_once=True)
     assert (subscription.expiry.running, subscription.expiry.expired.messages) == (True, 2)
     if whole_topic:
-        world.broker.delete_topic(NAME)
+        world.broker.deletion.delete_topic(NAME)
     else:
         world.topic().delete_subscription("s")
     world.settle()
@@ -254,7 +254,7 @@ def test_what_is_deleted_leaves_no_time_behind(what: str) -> None:
     (row,) = metadata.subscriptions(topic.topic_id)
     assert metadata.unused_since(row.id) == world.clock.now_ms()
     if what == "topic":
-        world.broker.delete_topic(topic.name)
+        world.broker.deletion.delete_topic(topic.name)
     else:
         topic.delete_subscription("s")
     assert metadata.unused_since(row.id) is None
@@ -358,10 +358,10 @@ def test_topics_that_nobody_uses_are_looked_after_too() -> None:
     world.topic().create_subscription("s", EARLIEST)
     publish_at(world, *([1] * 25))
     world.restart()
-    assert world.broker.loaded_topics() == []
+    assert world.broker.registry.loaded_topics() == []
     wait(world, RETENTION_MS)
     wait(world, RETENTION_MS)
-    assert world.broker.loaded_topics() == []
+    assert world.broker.registry.loaded_topics() == []
     assert world.store.metadata.topics_with_closed_ledgers(0, 9) == []
     assert backlog(world) == 0
 

@@ -111,7 +111,7 @@ class KeySharedMachine(SharingMachine):
     @invariant()
     def every_entry_is_in_one_place(self) -> None:
         """I2.2, I3.8."""
-        dispatcher = self.dispatcher if self.world.broker.loaded_topics() else None
+        dispatcher = self.dispatcher if self.world.broker.registry.loaded_topics() else None
         if dispatcher is None:
             assert not self.clients
             return
@@ -133,7 +133,7 @@ class KeySharedMachine(SharingMachine):
     @invariant()
     def waiting_has_a_limit(self) -> None:
         """I2.15: redelivered entries count beyond it, as they were sent before."""
-        dispatcher = self.dispatcher if self.world.broker.loaded_topics() else None
+        dispatcher = self.dispatcher if self.world.broker.registry.loaded_topics() else None
         if dispatcher is not None:
             new = [p for p in dispatcher._replay if p not in self.counts and p not in dispatcher._unrouted]
             assert len(new) <= 9 + KEY_SETTINGS.dispatcher_max_read_batch_size
@@ -141,7 +141,7 @@ class KeySharedMachine(SharingMachine):
     @invariant()
     def draining_agrees_with_what_is_pending(self) -> None:
         """I2.13: exactly the pending entries whose hash is somebody else's now."""
-        dispatcher = self.dispatcher if self.world.broker.loaded_topics() else None
+        dispatcher = self.dispatcher if self.world.broker.registry.loaded_topics() else None
         if dispatcher is None:
             return
         keys_move = self.in_order and dispatcher.policy.mode is KeySharedMode.AUTO_SPLIT

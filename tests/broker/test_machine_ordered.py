@@ -112,7 +112,7 @@ class OrderedMachine(SubscriptionMachine):
     @invariant()
     def who_is_active_is_agreed(self) -> None:
         """I2.4 (2.3.4.2) The broker, the model and what clients were told."""
-        if not self.world.broker.loaded_topics():
+        if not self.world.broker.registry.loaded_topics():
             return
         dispatcher = self.subscription.dispatcher
         if not isinstance(dispatcher, SingleActiveDispatcher):

@@ -59,7 +59,7 @@ class SharedMachine(SharingMachine):
     @invariant()
     def every_entry_is_in_one_place(self) -> None:
         """I2.2, I3.8."""
-        dispatcher = self.dispatcher if self.world.broker.loaded_topics() else None
+        dispatcher = self.dispatcher if self.world.broker.registry.loaded_topics() else None
         if dispatcher is None:
             assert not self.clients
             return

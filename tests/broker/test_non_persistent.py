@@ -98,7 +98,7 @@ def test_nothing_is_stored() -> None:
     world.settle()
     assert (numbers(late), len(answers.receipts)) == ([1], 2)
     world.restart()
-    assert not world.broker.exists(NAME)
+    assert not world.broker.registry.exists(NAME)
     assert world.store.metadata.topics() == []
 
 
@@ -244,16 +244,16 @@ def test_they_are_listed_apart_and_may_have_partitions() -> None:
     parted = TopicName.parse("non-persistent://public/default/parted")
     world.broker.create_partitioned(parted, 2)
     names = NamespaceName.parse("public/default")
-    assert world.broker.topics_of(names) == ["persistent://public/default/t"]
+    assert world.broker.registry.topics_of(names) == ["persistent://public/default/t"]
     others = [str(NAME), str(parted.partition(0)), str(parted.partition(1))]
-    assert world.broker.topics_of(names, TopicsMode.NON_PERSISTENT) == others
-    assert world.broker.topics_of(names, TopicsMode.ALL) == [*others, "persistent://public/default/t"]
+    assert world.broker.registry.topics_of(names, TopicsMode.NON_PERSISTENT) == others
+    assert world.broker.registry.topics_of(names, TopicsMode.ALL) == [*others, "persistent://public/default/t"]
     assert (world.broker.partitions_of(parted), world.broker.partitions_of(NAME)) == (2, 0)
     topic_of(world, parted.partition(1))
     for wrong in (parted, parted.partition(2)):
         with pytest.raises((NotAllowedError, TopicNotFoundError)):
             world.broker.any_topic(wrong, create=True)
-    world.broker.delete_partitioned(parted)
+    world.broker.deletion.delete_partitioned(parted)
     assert parted.partition(1) not in world.broker.non_persistent
 
 
@@ -267,11 +267,11 @@ def test_a_partition_in_use_keeps_all_partitions() -> None:
         SubscribeRequest(subscription="s", kind=SHARED, consumer_name="c"), Mailbox()
     )
     with pytest.raises(NotAllowedError, match="partition-1 is in use"):
-        world.broker.delete_partitioned(parted)
+        world.broker.deletion.delete_partitioned(parted)
     assert world.broker.non_persistent.get(parted.partition(0)) is first
     assert world.broker.partitions_of(parted) == 3
-    world.broker.delete_partitioned(parted, force=True)
-    assert not world.broker.exists(parted)
+    world.broker.deletion.delete_partitioned(parted, force=True)
+    assert not world.broker.registry.exists(parted)
 
 
 def test_an_unused_one_is_forgotten_after_a_while() -> None:
@@ -282,10 +282,10 @@ def test_an_unused_one_is_forgotten_after_a_while() -> None:
     world.clock.advance(59_000)
     producer, _ = produce(world)
     world.clock.advance(10_000)
-    assert world.broker.exists(NAME)
+    assert world.broker.registry.exists(NAME)
     producer.close()
     world.clock.advance(61_000)
-    assert not world.broker.exists(NAME)
+    assert not world.broker.registry.exists(NAME)
 
 
 def test_one_whose_first_client_was_refused_is_forgotten_too() -> None:
@@ -297,7 +297,7 @@ def test_one_whose_first_client_was_refused_is_forgotten_too() -> None:
         topic.add_producer(ProducerRequest(name="x" * 2000), Answers())
     world.clock.advance(60_000)
     world.settle()
-    assert not world.broker.exists(name)
+    assert not world.broker.registry.exists(name)
 
 
 def test_the_while_begins_anew_with_each_client_that_leaves() -> None:
@@ -307,9 +307,9 @@ def test_the_while_begins_anew_with_each_client_that_leaves() -> None:
     world.clock.advance(50_000)
     produce(world)[0].close()
     world.clock.advance(50_000)
-    assert world.broker.exists(NAME)
+    assert world.broker.registry.exists(NAME)
     world.clock.advance(11_000)
-    assert not world.broker.exists(NAME)
+    assert not world.broker.registry.exists(NAME)
 
 
 def test_deleting_and_unloading_sends_clients_away() -> None:
@@ -318,11 +318,11 @@ def test_deleting_and_unloading_sends_clients_away() -> None:
     _, mailbox = subscribe(world)
     _, answers = produce(world)
     with pytest.raises(NotAllowedError, match="in use"):
-        world.broker.delete_topic(NAME)
-    world.broker.delete_topic(NAME, force=True)
-    assert (mailbox.closed, answers.closed, world.broker.exists(NAME)) == (True, True, False)
+        world.broker.deletion.delete_topic(NAME)
+    world.broker.deletion.delete_topic(NAME, force=True)
+    assert (mailbox.closed, answers.closed, world.broker.registry.exists(NAME)) == (True, True, False)
     with pytest.raises(TopicNotFoundError):
-        world.broker.delete_topic(NAME)
+        world.broker.deletion.delete_topic(NAME)
     _, mailbox = subscribe(world)
     world.broker.unload(NAME)
     assert mailbox.closed

@@ -90,7 +90,7 @@ def test_policies_survive_a_restart_and_end_with_what_they_are_set_for() -> None
     world.restart()
     settings = world.topic().settings
     assert (settings.max_producers_per_topic, settings.ttl_duration_default_in_seconds) == (7, 5)
-    world.broker.delete_topic(NAME, force=True)
+    world.broker.deletion.delete_topic(NAME, force=True)
     world.restart()
     assert world.broker.policies.of_topic(NAME) == NO_POLICIES
 
@@ -105,7 +105,7 @@ def test_policies_of_a_partitioned_topic_hold_for_its_partitions() -> None:
     world.broker.set_topic_policies(NAME.partition(0), NO_POLICIES)
     assert partition.settings.max_consumers_per_topic == 0
     world.broker.set_topic_policies(NAME, Policies(max_consumers_per_topic=1))
-    world.broker.delete_partitioned(NAME)
+    world.broker.deletion.delete_partitioned(NAME)
     assert world.broker.policies.of_topic(NAME) == NO_POLICIES
 
 
@@ -158,8 +158,8 @@ def test_a_namespace_has_no_more_topics_than_allowed() -> None:
     broker.create_topic(TopicName.parse("__internal"))
     broker.create_topic(TopicName.parse("non-persistent://public/default/passing"))
     broker.topic(TopicName.parse("many-partition-1"))
-    drained(broker.grow_partitions(TopicName.parse("many"), 3))
-    broker.delete_partitioned(TopicName.parse("many"))
+    drained(broker.growth.grow(TopicName.parse("many"), 3))
+    broker.deletion.delete_partitioned(TopicName.parse("many"))
     broker.topic(TopicName.parse("other"), create=True)
     broker.set_namespace_policies(namespace, NO_POLICIES)
     broker.create_partitioned(TopicName.parse("many"), 20)
@@ -212,11 +212,11 @@ def test_a_namespace_is_deleted_when_it_is_empty_or_by_force() -> None:
     world.broker.create_partitioned(TopicName.parse("public/other/p"), 2)
     world.topic("public/other/t")
     with pytest.raises(NotAllowedError, match="not empty"):
-        world.broker.delete_namespace(other)
-    world.broker.delete_namespace(other, force=True)
+        world.broker.deletion.delete_namespace(other)
+    world.broker.deletion.delete_namespace(other, force=True)
     assert not world.broker.namespaces.exists(other)
     world.broker.namespaces.create(other)
-    assert world.broker.topics_of(other) == []
+    assert world.broker.registry.topics_of(other) == []
     assert world.broker.policies.of_namespace(other) == NO_POLICIES
     world.restart()
     assert world.broker.policies.of_namespace(other) == NO_POLICIES

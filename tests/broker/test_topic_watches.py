@@ -22,7 +22,7 @@ class Heard:
     def __init__(self, world: World, pattern: str = ".*", namespace: NamespaceName = HOME) -> None:
         self.told: list[str] = []
         self.watch = TopicWatch(namespace, pattern, self._changed)
-        for _ in world.broker.watch_topics(self.watch):
+        for _ in world.broker.registry.watch_topics(self.watch):
             pass
 
     def _changed(self, new: Sequence[str], gone: Sequence[str]) -> None:
@@ -42,11 +42,11 @@ def test_a_partition_is_told_with_its_topic_and_not_when_it_is_first_used() -> N
     world.broker.create_partitioned(name, 2)
     assert heard.take() == ["+parts-partition-0", "+parts-partition-1"]
     world.broker.topic(name.partition(0), create=True)
-    world.broker.delete_topic(name.partition(0), force=True)
+    world.broker.deletion.delete_topic(name.partition(0), force=True)
     assert heard.take() == []
-    drained(world.broker.grow_partitions(name, 3))
+    drained(world.broker.growth.grow(name, 3))
     assert heard.take() == ["+parts-partition-2"]
-    world.broker.delete_partitioned(name, force=True)
+    world.broker.deletion.delete_partitioned(name, force=True)
     assert sorted(heard.take()) == [f"-parts-partition-{index}" for index in range(3)]
     assert heard.watch.topics == []
 
@@ -61,7 +61,7 @@ def test_topics_that_are_made_by_their_first_use_are_told() -> None:
     assert heard.take() == ["+a", "+b"]
     world.broker.unload(TopicName.parse("a"))
     assert heard.take() == []
-    world.broker.delete_topic(TopicName.parse("a"), force=True)
+    world.broker.deletion.delete_topic(TopicName.parse("a"), force=True)
     assert heard.take() == ["-a"]
 
 
@@ -85,10 +85,10 @@ def test_a_watch_is_of_one_namespace_and_ends() -> None:
     assert early.take() == ["+a"]
     heard, elsewhere = Heard(world, namespace=shop), Heard(world)
     assert heard.watch.topics == ["persistent://public/shop/a"]
-    world.broker.delete_namespace(shop, force=True)
+    world.broker.deletion.delete_namespace(shop, force=True)
     assert (heard.take(), elsewhere.take()) == (["-a"], [])
-    world.broker.unwatch_topics(elsewhere.watch)
-    world.broker.unwatch_topics(elsewhere.watch)
+    world.broker.registry.unwatch_topics(elsewhere.watch)
+    world.broker.registry.unwatch_topics(elsewhere.watch)
     world.broker.create_topic(TopicName.parse("late"))
     assert elsewhere.take() == []
 
@@ -99,7 +99,7 @@ def test_a_pattern_may_name_the_domain() -> None:
     for pattern in ("persistent://public/default/x", "^persistent://public/default/x$", "public/default/x"):
         heard = Heard(world, pattern)
         world.broker.create_topic(TopicName.parse("x"))
-        world.broker.delete_topic(TopicName.parse("x"))
+        world.broker.deletion.delete_topic(TopicName.parse("x"))
         assert heard.take() == ["+x", "-x"]
     with pytest.raises(NotAllowedError, match="cannot be matched by a broker"):
         Heard(world, "(?=x)")
@@ -112,12 +112,12 @@ def test_what_changes_while_a_watch_begins_counts_and_is_not_told() -> None:
         world.broker.create_topic(TopicName.parse(f"t{number}"))
     told: list[Sequence[str]] = []
     watch = TopicWatch(HOME, "public/default/t.*", lambda new, gone: told.append([*new, *gone]))
-    for number, _ in enumerate(world.broker.watch_topics(watch)):
+    for number, _ in enumerate(world.broker.registry.watch_topics(watch)):
         world.broker.create_topic(TopicName.parse(f"t-new-{number}"))
-        world.broker.delete_topic(TopicName.parse(f"t{number}"))
+        world.broker.deletion.delete_topic(TopicName.parse(f"t{number}"))
     assert number > 2
     assert told == []
-    assert watch.topics == world.broker.topics_of(HOME)
+    assert watch.topics == world.broker.registry.topics_of(HOME)
     world.broker.create_topic(TopicName.parse("t-last"))
     assert told == [["persistent://public/default/t-last"]]
 
@@ -132,8 +132,8 @@ def test_very_many_partitions_are_told_at_once_though_not_found_at_once() -> Non
     assert heard.told == [], "it would take long to find them in one turn of the loop"
     world.settle()
     assert heard.take() == [*(f"+parts-partition-{index}" for index in range(5000)), "+other"]
-    assert heard.watch.topics == world.broker.topics_of(HOME)
-    world.broker.delete_partitioned(name)
+    assert heard.watch.topics == world.broker.registry.topics_of(HOME)
+    world.broker.deletion.delete_partitioned(name)
     late = Heard(world)
     world.settle()
     assert len(heard.take()) == 5000
@@ -148,8 +148,8 @@ def test_very_many_watches_are_told_one_after_the_other() -> None:
     world.broker.create_topic(TopicName.parse("a"))
     told = sum(bool(each.told) for each in crowd)
     assert 0 < told < 300
-    world.broker.unwatch_topics(crowd[-1].watch)
-    world.broker.delete_topic(TopicName.parse("a"))
+    world.broker.registry.unwatch_topics(crowd[-1].watch)
+    world.broker.deletion.delete_topic(TopicName.parse("a"))
     world.settle()
     assert {tuple(each.told) for each in crowd[:-1]} == {("+a", "-a")}
     assert crowd[-1].told == []
@@ -161,10 +161,10 @@ def test_very_many_partitions_that_come_while_a_watch_begins_are_in_its_list() -
     world.broker.create_topic(TopicName.parse("a"))
     told: list[Sequence[str]] = []
     watch = TopicWatch(HOME, ".*", lambda new, gone: told.append([*new, *gone]))
-    steps = world.broker.watch_topics(watch)
+    steps = world.broker.registry.watch_topics(watch)
     next(steps)
     world.broker.create_partitioned(TopicName.parse("parts"), 300)
     assert len(list(steps)) >= 2
-    assert watch.topics == world.broker.topics_of(HOME)
+    assert watch.topics == world.broker.registry.topics_of(HOME)
     world.settle()
     assert told == []

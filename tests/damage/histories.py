@@ -240,7 +240,7 @@ class Life:
         self.world.topic(name)
         self._publish(name)
         if self.chance.random() < 0.7:
-            self.world.broker.delete_topic(TopicName.parse(name), force=True)
+            self.world.broker.deletion.delete_topic(TopicName.parse(name), force=True)
 
     def _remember(self) -> None:
         self.history.older.append(contents(self.world.disk))

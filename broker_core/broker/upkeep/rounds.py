@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Upkeep``: what a broker does to its topics now and then without being asked.
+"""``Upkeep``: what a broker does to its topics at intervals.
 
-Retention, message expiry, backlog quotas, the end of unused subscriptions and a look at the room on the disk, each in
-its own rhythm. Topics that nobody has used since the start are not in memory; so that their data is trimmed and expired
-too, each retention check also visits up to ``_VISITS`` of those that have closed ledgers, one after the other through
-all of them, and unloads them again at the next check. Knows when, not how. Source: semantics 7.1, 7.2, 7.3.
+Retention, message expiry, backlog quotas, the end of unused subscriptions and a look at the room on the disk each have
+an interval of their own. Topics that were not used since the start are not in memory; so that their data is trimmed and
+expired too, each retention check also visits up to ``_VISITS`` of those that have closed ledgers, one after the other
+through all of them, and unloads them again at the next check. Knows when, not how. Source: semantics 7.1, 7.2, 7.3.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
-from typing import Final, Protocol, TypeAlias
+from typing import Final
 
-from broker_core.base.clock import Clock, TimerHandle, Timers
+from broker_core.base.clock import TimerHandle, Timers
 from broker_core.base.errors import ServerError, StorageError
 from broker_core.base.names import TopicName
 from broker_core.base.settings import Settings
+from broker_core.broker.directory.topic_loader import TopicLoader
+from broker_core.broker.directory.topic_registry import TopicRegistry
 from broker_core.broker.limits import backlog_quota
 from broker_core.broker.limits.disk_reserve import DiskReserve
 from broker_core.broker.topic import Topic
@@ -26,9 +28,6 @@ from broker_core.broker.upkeep.retention import trim
 from broker_core.storage.metadata import Metadata
 
 logger = logging.getLogger(__name__)
-
-OnRecovered: TypeAlias = Callable[[ServerError | None], None]
-"""Called when a crash has left nothing to do for a topic; with the error for which it cannot be opened, if any."""
 
 _VISITS: Final = 20
 """Topics loaded for one check. Loading one takes about a millisecond, and its cursors take memory until the next."""
@@ -40,41 +39,26 @@ _MAKE_ROOM_SECONDS: Final = 5.0
 """How often deletable data is looked for while the disk is nearly full: senders wait for it, by default for 30 s."""
 
 
-class Topics(Protocol):
-    """The broker, as its upkeep sees it."""
-
-    def loaded_topics(self) -> list[Topic]: ...
-
-    def is_loaded(self, name: TopicName) -> bool: ...
-
-    def topic(self, name: TopicName) -> Topic: ...
-
-    def unload(self, name: TopicName) -> None: ...
-
-
 _TOPICS_A_TURN: Final = 500
 """Loaded ones, of which most need nothing: some microseconds each."""
 
 
 class Upkeep:
-    """The clockwork. Begins to run when it is made.
-
-    ``when_recovered`` calls back once a topic is recovered; whoever does that on another thread replaces it.
-    """
+    """The clockwork. Begins to run when it is made."""
 
     def __init__(
         self,
-        topics: Topics,
+        *,
+        registry: TopicRegistry,
+        loader: TopicLoader,
         metadata: Metadata,
-        clock: Clock,
         timers: Timers,
         settings: Settings,
         reserve: DiskReserve,
     ) -> None:
-        self.when_recovered: Callable[[TopicName, OnRecovered], None] = lambda _name, then: then(None)
-        self._topics = topics
+        self._registry = registry
+        self._loader = loader
         self._metadata = metadata
-        self._clock = clock
         self._timers = timers
         self._reserve = reserve
         self._armed: dict[str, TimerHandle] = {}
@@ -117,7 +101,7 @@ class Upkeep:
         was_low = self._reserve.low
         self._reserve.look()
         if self._reserve.low and not was_low:
-            for topic in self._topics.loaded_topics():
+            for topic in self._registry.loaded_topics():
                 topic.producers.disconnect_all()
 
     def make_room(self) -> None:
@@ -132,7 +116,7 @@ class Upkeep:
 
     def _act_on_each(self, act: Callable[[Topic], object], then: Callable[[], None] = lambda: None) -> None:
         """``act`` on every loaded topic, on some in a turn of the loop, as there may be very many; and ``then``."""
-        topics = iter(self._topics.loaded_topics())
+        topics = iter(self._registry.loaded_topics())
 
         def act_on_some() -> None:
             some = list(islice(topics, _TOPICS_A_TURN))
@@ -146,18 +130,19 @@ class Upkeep:
 
         act_on_some()
 
-    # -- topics that nobody uses
+    # -- topics that are not used
 
     def _look_after_others(self) -> None:
         self._let_go()
         self._visit()
 
     def _let_go(self) -> None:
-        """Unload what was visited last time, unless somebody uses it by now."""
+        """Unload what was visited last time, unless it has clients by now."""
         visited, self._visited = self._visited, []
-        for topic in [self._topics.topic(name) for name in visited if self._topics.is_loaded(name)]:
-            if not len(topic.producers) and not any(each.consumers for each in topic.subscriptions.values()):
-                self._topics.unload(topic.name)
+        for name in visited:
+            topic = self._registry.loaded(name)
+            if topic is not None and not topic.has_clients:
+                self._loader.unload(name)
 
     def _visit(self) -> None:
         rows = self._metadata.topics_with_closed_ledgers(self._visited_through, _VISITS)
@@ -166,16 +151,16 @@ class Upkeep:
             self._timers.call_later(0, partial(self._visit_one, TopicName.parse(text)))  # one turn of the loop each
 
     def _visit_one(self, name: TopicName) -> None:
-        if not self._closed and not self._topics.is_loaded(name):
-            self.when_recovered(name, partial(self._visit_recovered, name))
+        if not self._closed and self._registry.loaded(name) is None:
+            self._loader.when_recovered(name, partial(self._visit_recovered, name))
 
     def _visit_recovered(self, name: TopicName, refusal: ServerError | None) -> None:
-        if self._closed or self._topics.is_loaded(name):
+        if self._closed or self._registry.loaded(name) is not None:
             return
         try:
             if refusal is not None:
                 raise refusal
-            topic = self._topics.topic(name)
+            topic = self._loader.load(name)
         except (ServerError, StorageError) as error:
             logger.warning("topic not visited topic=%s error=%s", name, error)
             return

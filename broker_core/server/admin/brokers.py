@@ -63,7 +63,7 @@ async def lookup_topic(request: Request) -> Response:
     if listener:
         raise BadRequestError(f"this broker has no listener {listener[:80]!r}; leave out listenerName")
     ready = Outcome()  # as LOOKUP waits
-    node.recoveries.when_ready(name, ready.on_done)
+    node.broker.loader.when_ready(name, ready.on_done)
     await ready.done
     return json_answer({"brokerUrl": node.service_url, "brokerUrlTls": "", "httpUrl": node.http_url, "httpUrlTls": ""})
 

@@ -17,7 +17,7 @@ from broker_core.broker.stats import iso_time
 from broker_core.broker.topic import Topic
 from broker_core.server.admin.absent_features import NO_LEDGER
 from broker_core.server.admin.answers import LongJsonAnswer, json_answer, json_field
-from broker_core.server.admin.requests import broker_of, existing_topic, single_topic, used_topics
+from broker_core.server.admin.requests import existing_topic, registry_of, single_topic, used_topics
 from broker_core.storage.ledger import LedgerInfo
 
 _VERSION: Final = 1
@@ -25,7 +25,7 @@ _VERSION: Final = 1
 
 async def get_internal_info(request: Request) -> Response:
     """The ledgers and cursors that are kept; of a partitioned topic those of each partition that was ever used."""
-    if not broker_of(request).is_partitioned(existing_topic(request)):
+    if not registry_of(request).partitions(existing_topic(request)):
         return json_answer(_info(single_topic(request)))
     parts = [json_field(str(topic.name), _info(topic)) async for topic in used_topics(request)]
     return LongJsonAnswer({"version": 0}, parts, under="partitions")

@@ -34,7 +34,7 @@ from broker_core.server.admin.requests import (
 def _used(request: Request) -> list[NonPersistentTopic]:
     """The topic in the path, or its partitions that somebody uses."""
     broker = broker_of(request)
-    found = map(broker.non_persistent.get, broker.names_of(existing_topic(request)))
+    found = map(broker.non_persistent.get, broker.registry.names_of(existing_topic(request)))
     return [topic for topic in found if topic is not None]
 
 

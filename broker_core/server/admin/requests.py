@@ -20,6 +20,7 @@ from broker_core.base.errors import TopicNotFoundError
 from broker_core.base.names import NamespaceName, TopicName, check_subscription_name
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.broker.broker import Broker
+from broker_core.broker.directory.topic_registry import TopicRegistry
 from broker_core.broker.topic import Topic
 from broker_core.server.admin.answers import BadRequestError, MissingError, Outcome, RefusedError, all_done
 from broker_core.server.admin.bodies import decoded
@@ -73,7 +74,7 @@ def when_recovered(route: Route) -> Route:
 
     async def recovered_first(request: Request) -> Response:
         if "topic" in request.path_params:
-            await _recovered(request, broker_of(request).names_of(topic_name(request)))
+            await _recovered(request, registry_of(request).names_of(topic_name(request)))
         return await handler(request)
 
     return Route(route.path, recovered_first, methods=sorted(route.methods or ()))
@@ -86,7 +87,7 @@ async def _recovered(request: Request, names: Iterable[TopicName]) -> None:
     def begin() -> Generator[None, None, None]:
         for name in names:
             outcomes.append(Outcome())
-            node_of(request).recoveries.when_recovered(name, outcomes[-1].on_done)
+            node_of(request).broker.loader.when_recovered(name, outcomes[-1].on_done)
             yield
 
     await in_turns(request, begin())
@@ -95,7 +96,7 @@ async def _recovered(request: Request, names: Iterable[TopicName]) -> None:
 
 async def used_topics_of_namespace(request: Request) -> AsyncIterator[Topic]:
     """``used_in_turns`` of all topics of the namespace in the path."""
-    names = await in_turns(request, broker_of(request).topics_in_steps(namespace_name(request)))
+    names = await in_turns(request, registry_of(request).topics_in_steps(namespace_name(request)))
     async for topic in used_in_turns(request, map(TopicName.parse, names)):
         yield topic
 
@@ -106,13 +107,13 @@ async def used_in_turns(request: Request, names: Iterator[TopicName]) -> AsyncIt
     Whoever asks for the next one must be done with this one: it may be unloaded meanwhile.
     """
     async for some in _a_few_at_a_time(request, names):
-        for topic in [topic for name in some for topic in broker_of(request).used_topics(name)]:
+        for topic in [topic for name in some for topic in broker_of(request).loader.used_topics(name)]:
             yield topic
 
 
 async def used_topics(request: Request) -> AsyncIterator[Topic]:
     """``used_in_turns`` of the topic in the path; of a partitioned one of its partitions: looking makes none."""
-    async for topic in used_in_turns(request, broker_of(request).names_of(existing_topic(request))):
+    async for topic in used_in_turns(request, registry_of(request).names_of(existing_topic(request))):
         yield topic
 
 
@@ -123,7 +124,7 @@ async def all_topics(request: Request) -> AsyncIterator[Topic]:
     somebody subscribes to it, here as by the protocol (4.2.4), and most of them when it is created.
     """
     broker = broker_of(request)
-    async for some in _a_few_at_a_time(request, broker.names_of(existing_topic(request))):
+    async for some in _a_few_at_a_time(request, broker.registry.names_of(existing_topic(request))):
         for topic in [broker.topic(name) for name in some]:
             yield topic
 
@@ -154,6 +155,11 @@ def broker_of(request: Request) -> Broker:
     return node_of(request).broker
 
 
+def registry_of(request: Request) -> TopicRegistry:
+    """Which topics the broker has."""
+    return node_of(request).broker.registry
+
+
 def part(request: Request, name: str) -> str:
     """One decoded part of the path."""
     value: str = request.path_params[name]
@@ -178,7 +184,7 @@ def existing_topic(request: Request) -> TopicName:
     """The topic in the path, which may be partitioned; TopicNotFoundError if it, or its namespace, does not exist."""
     broker, name = broker_of(request), topic_name(request)
     broker.namespaces.require(name.namespace_name)
-    if not broker.exists(name):
+    if not broker.registry.exists(name):
         raise TopicNotFoundError(f"topic {name} does not exist", hint="create it first")
     return name
 

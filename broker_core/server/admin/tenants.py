@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from broker_core.base.errors import NotAllowedError
-from broker_core.broker.broker import TopicsMode
+from broker_core.broker.directory.topic_registry import TopicsMode
 from broker_core.broker.policies.policy_values import NO_POLICIES
 from broker_core.server.admin.answers import (
     BadRequestError,
@@ -32,6 +32,7 @@ from broker_core.server.admin.requests import (
     namespace_name,
     node_of,
     part,
+    registry_of,
     used_topics_of_namespace,
 )
 
@@ -162,9 +163,9 @@ async def delete_namespace(request: Request) -> Response:
     broker = broker_of(request)
     if force:
         async for topic in used_topics_of_namespace(request):
-            broker.delete_topic(topic.name, force=True)
+            broker.deletion.delete_topic(topic.name, force=True)
     try:
-        broker.delete_namespace(namespace_name(request), force=force)
+        broker.deletion.delete_namespace(namespace_name(request), force=force)
     except NotAllowedError as error:
         raise ConflictError(str(error)) from error
     return done()
@@ -223,14 +224,14 @@ async def list_namespace_topics(request: Request) -> Response:
     """The topics of a namespace, of partitioned ones every partition; `?mode=` PERSISTENT, NON_PERSISTENT or ALL."""
     mode = request.query_params.get("mode", "PERSISTENT").upper()
     known = TopicsMode.__members__.get(mode, TopicsMode.PERSISTENT)
-    return json_answer(await in_turns(request, broker_of(request).topics_in_steps(namespace_name(request), known)))
+    return json_answer(await in_turns(request, registry_of(request).topics_in_steps(namespace_name(request), known)))
 
 
 async def unload_namespace(request: Request) -> Response:
     """Unload every topic of it that is loaded, stored or not."""
     broker, name = broker_of(request), namespace_name(request)
     broker.namespaces.require(name)
-    for topic in [*(each.name for each in broker.loaded_topics()), *broker.non_persistent.names()]:
+    for topic in [*(each.name for each in broker.registry.loaded_topics()), *broker.non_persistent.names()]:
         if topic.namespace_name == name:
             broker.unload(topic)
     return done()

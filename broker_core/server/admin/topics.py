@@ -15,8 +15,8 @@ from starlette.routing import Route
 from broker_core.base.errors import NotAllowedError, ServerError, TopicNotFoundError
 from broker_core.base.names import PARTITION_MARK
 from broker_core.base.positions import Position
-from broker_core.broker.broker import TopicsMode
 from broker_core.broker.directory.namespaces import NamespaceFullError
+from broker_core.broker.directory.topic_registry import TopicsMode
 from broker_core.broker.non_persistent.stats import non_persistent_topic_stats
 from broker_core.broker.stats import TopicStats, topic_stats_in_steps, unused_topic_stats, with_earliest_times
 from broker_core.broker.topic import Topic
@@ -47,6 +47,7 @@ from broker_core.server.admin.requests import (
     node_of,
     partitions_count,
     plain_topic,
+    registry_of,
     single_topic,
     topic_name,
     used_in_turns,
@@ -58,13 +59,13 @@ from broker_core.server.admin.subscriptions import passing_over
 async def list_topics(request: Request) -> Response:
     """The topics of a namespace, of partitioned ones every partition."""
     mode = TopicsMode.NON_PERSISTENT if _non_persistent(request) else TopicsMode.PERSISTENT
-    return json_answer(await in_turns(request, broker_of(request).topics_in_steps(namespace_name(request), mode)))
+    return json_answer(await in_turns(request, registry_of(request).topics_in_steps(namespace_name(request), mode)))
 
 
 async def list_partitioned_topics(request: Request) -> Response:
     """The partitioned topics of a namespace."""
     domain = "non-persistent://" if _non_persistent(request) else "persistent://"
-    names = broker_of(request).partitioned_topics_of(namespace_name(request))
+    names = registry_of(request).partitioned_topics_of(namespace_name(request))
     return json_answer([name for name in names if name.startswith(domain)])
 
 
@@ -76,12 +77,12 @@ async def create_topic(request: Request) -> Response:
     """Create a topic without partitions; the body may be an object of properties."""
     broker, name = broker_of(request), topic_name(request)
     properties = await body(request, dict[str, str] | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
-    if broker.exists(name):
+    if broker.registry.exists(name):
         raise ConflictError(f"{name} exists already")
     try:
         broker.create_topic(name)
         if properties:
-            broker.set_topic_properties(name, properties)
+            broker.registry.set_properties(name, properties)
     except NamespaceFullError:
         raise
     except NotAllowedError as error:
@@ -95,7 +96,7 @@ async def delete_topic(request: Request) -> Response:
     if broker.partitions_of(name):
         raise ConflictError(f"{name} is a partitioned topic; delete {name.local}/partitions")
     try:
-        broker.delete_topic(name, force=flag(request, "force"))
+        broker.deletion.delete_topic(name, force=flag(request, "force"))
     except NotAllowedError as error:
         raise RefusedError(412, str(error)) from error
     return done()
@@ -105,7 +106,7 @@ async def get_partitions(request: Request) -> Response:
     """How many partitions a topic has; 0 if it is not partitioned."""
     broker, name = broker_of(request), topic_name(request)
     partitions = broker.partitions_of(name, create=flag(request, "checkAllowAutoCreation"))
-    properties = broker.topic_properties(name) if partitions else {}
+    properties = broker.registry.properties(name) if partitions else {}
     return json_answer(
         {"partitions": partitions, **({"properties": properties} if properties else {}), "deleted": False}
     )
@@ -115,14 +116,14 @@ async def create_partitions(request: Request) -> Response:
     """Create a partitioned topic; the body is the number, or an object with partitions and properties."""
     broker, name = broker_of(request), topic_name(request)
     wish = await _partitions_body(request)
-    if broker.exists(name):
+    if broker.registry.exists(name):
         raise ConflictError(f"{name} exists already")
     try:
         broker.create_partitioned(name, wish.partitions)
     except NotAllowedError as error:
         raise RefusedError(412 if isinstance(error, NamespaceFullError) else 406, str(error)) from error
     if wish.properties:
-        broker.set_topic_properties(name, wish.properties)
+        broker.registry.set_properties(name, wish.properties)
     return done()
 
 
@@ -131,10 +132,10 @@ async def grow_partitions(request: Request) -> Response:
     broker, name = broker_of(request), topic_name(request)
     broker.namespaces.require(name.namespace_name)
     wanted = (await _partitions_body(request)).partitions
-    if not broker.is_partitioned(name):
+    if not broker.registry.partitions(name):
         raise ConflictError(f"{name} is not a partitioned topic")
     try:
-        await in_turns(request, broker.grow_partitions(name, wanted))
+        await in_turns(request, broker.growth.grow(name, wanted))
     except NotAllowedError as error:
         raise RefusedError(422, str(error)) from error
     return done()
@@ -144,20 +145,20 @@ async def delete_partitions(request: Request) -> Response:
     """Delete a partitioned topic with all its partitions."""
     broker, name = broker_of(request), topic_name(request)
     try:
-        broker.begin_deletion(name)
+        broker.deletion.begin(name)
     except NotAllowedError as error:
         raise RefusedError(412, str(error)) from error
     try:
         if not flag(request, "force"):
-            await in_turns(request, broker.check_deletable(name))
+            await in_turns(request, broker.deletion.check_deletable(name))
         if name.persistent:
-            async for partition in used_in_turns(request, broker.names_of(name)):
-                broker.delete_topic(partition.name, force=True)
-        broker.finish_deletion(name)
+            async for partition in used_in_turns(request, broker.registry.names_of(name)):
+                broker.deletion.delete_topic(partition.name, force=True)
+        broker.deletion.finish(name)
     except NotAllowedError as error:
         raise RefusedError(412, str(error)) from error
     finally:
-        broker.give_up_deletion(name)
+        broker.deletion.give_up(name)
     return done()
 
 
@@ -222,7 +223,7 @@ async def get_partitioned_stats(request: Request) -> Response:
     policies = broker.policies
     unused = unused_topic_stats(node_of(request).clock, policies.settings_of(name), policies.quotas_of(name))
     parts = {f"{name}{PARTITION_MARK}{index}": unused for index in range(partitions_count(request))}
-    async for topic in used_in_turns(request, broker.names_of(name)):
+    async for topic in used_in_turns(request, broker.registry.names_of(name)):
         parts[str(topic.name)] = await in_turns(request, _wished_stats(request, topic))
     keep_parts = request.query_params.get("perPartition", "true").lower() != "false"
     merged = merged_stats(parts, owner=broker_id(request), keep_parts=keep_parts)
@@ -300,7 +301,7 @@ async def create_missed_partitions(request: Request) -> Response:
 
 async def get_properties(request: Request) -> Response:
     """The properties of a topic."""
-    return json_answer(broker_of(request).topic_properties(existing_topic(request)))
+    return json_answer(registry_of(request).properties(existing_topic(request)))
 
 
 async def set_properties(request: Request) -> Response:
@@ -309,7 +310,7 @@ async def set_properties(request: Request) -> Response:
     nothing: dict[str, str] = {}
     properties = await body(request, dict[str, str], nothing)
     try:
-        broker.set_topic_properties(name, {**broker.topic_properties(name), **properties})
+        broker.registry.set_properties(name, {**broker.registry.properties(name), **properties})
     except NotAllowedError as error:
         raise RefusedError(412, str(error)) from error
     return done()
@@ -319,14 +320,14 @@ async def remove_property(request: Request) -> Response:
     """Remove the property `?key=`."""
     broker, name = broker_of(request), existing_topic(request)
     key = request.query_params.get("key", "")
-    broker.set_topic_properties(name, {k: v for k, v in broker.topic_properties(name).items() if k != key})
+    broker.registry.set_properties(name, {k: v for k, v in broker.registry.properties(name).items() if k != key})
     return done()
 
 
 async def unload(request: Request) -> Response:
     """Disconnect all clients, which come back, and free the memory."""
     broker = broker_of(request)
-    names = broker.names_of(existing_topic(request))
+    names = broker.registry.names_of(existing_topic(request))
 
     def unloading() -> Generator[None, None, None]:
         for name in names:

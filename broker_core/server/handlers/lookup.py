@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from broker_core.base.errors import MetadataServerError, ServerError, ServiceNotReadyError, TopicNotFoundError
 from broker_core.base.names import NamespaceName, TopicName
-from broker_core.broker.broker import TopicsMode
+from broker_core.broker.directory.topic_registry import TopicsMode
 from broker_core.server.session import Session
 from broker_core.wire.commands import error_code
 from broker_core.wire.proto.pulsar_api_pb2 import (
@@ -70,7 +70,7 @@ def handle_lookup(session: Session, command: BaseCommand) -> None:
     except ServerError as error:
         ready(error)
     else:
-        session.node.recoveries.when_ready(name, ready)
+        session.node.broker.loader.when_ready(name, ready)
 
 
 def handle_get_topics_of_namespace(session: Session, command: BaseCommand) -> Iterator[None]:
@@ -81,7 +81,7 @@ def handle_get_topics_of_namespace(session: Session, command: BaseCommand) -> It
     wish = command.getTopicsOfNamespace
     broker, namespace, mode = session.node.broker, NamespaceName.parse(wish.namespace), TopicsMode(wish.mode)
     if broker.namespaces.exists(namespace):
-        topics = yield from broker.topics_in_steps(namespace, mode)
+        topics = yield from broker.registry.topics_in_steps(namespace, mode)
     elif mode is TopicsMode.PERSISTENT:
         topics = []
     else:

@@ -36,7 +36,7 @@ def handle_watch_topic_list(session: Session, command: BaseCommand) -> Iterator[
     watch = TopicWatch(NamespaceName.parse(wish.namespace), wish.topics_pattern, changed)
     _forget(session, number)
     session.watches[number] = watch
-    yield from broker.watch_topics(watch)
+    yield from broker.registry.watch_topics(watch)
     answer = BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST_SUCCESS)
     result = answer.watchTopicListSuccess
     result.request_id = wish.request_id
@@ -56,4 +56,4 @@ def handle_watch_topic_list_close(session: Session, command: BaseCommand) -> Non
 def _forget(session: Session, number: int) -> None:
     watch = session.watches.pop(number, None)
     if watch is not None:
-        session.node.broker.unwatch_topics(watch)
+        session.node.broker.registry.unwatch_topics(watch)

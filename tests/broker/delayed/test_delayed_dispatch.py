@@ -309,7 +309,7 @@ def test_a_deleted_topic_leaves_no_bucket() -> None:
     world.settle()
     topic = world.topic()
     assert world.store.buckets.numbers(topic.topic_id)
-    world.broker.delete_topic(topic.name, force=True)
+    world.broker.deletion.delete_topic(topic.name, force=True)
     world.settle()
     assert world.disk.list_dir("/data/delayed") == []
 

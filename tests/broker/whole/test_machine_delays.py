@@ -111,7 +111,7 @@ class DelaysMachine(WholeBrokerMachine):
     @invariant()
     def buckets_are_in_order_and_needed(self) -> None:
         """I6.6, I6.8, I6.3."""
-        topics = self.world.broker.loaded_topics()
+        topics = self.world.broker.registry.loaded_topics()
         index = topics[0].delays.index if topics else None
         if index is None:
             return

@@ -154,7 +154,7 @@ class EverythingMachine(ReadersMachine, DelaysMachine, PoliciesMachine, ChunksMa
     @invariant()
     def statistics_add_up(self) -> None:
         """7.15: nothing is negative."""
-        if not self.world.broker.is_loaded(self._watched.name):
+        if not self.world.broker.registry.loaded(self._watched.name):
             return
         stats = topic_stats(self.topic)
         for name, model in self.models.items():

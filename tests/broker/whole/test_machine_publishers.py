@@ -220,7 +220,7 @@ class PublishersMachine(WholeBrokerMachine):
             publisher.cut_off()
         self.settle()
         topic = self.topic
-        self.world.broker.delete_topic(topic.name, force=True)
+        self.world.broker.deletion.delete_topic(topic.name, force=True)
         self.log.clear()
         for model in self.models.values():
             model.abandoned()
@@ -236,7 +236,7 @@ class PublishersMachine(WholeBrokerMachine):
     def settle(self) -> None:
         super().settle()
         self.safe_end = self.end
-        if self.world.broker.is_loaded(self._watched.name):
+        if self.world.broker.registry.loaded(self._watched.name):
             self.safe_epoch = _epoch(self.topic)
 
     def known(self) -> Any:
@@ -279,7 +279,7 @@ class PublishersMachine(WholeBrokerMachine):
         """1.7.4: and epochs do not fall."""
         for publisher in self.publishers.values():
             publisher.go_on()
-        if not self.world.broker.is_loaded(self._watched.name):
+        if not self.world.broker.registry.loaded(self._watched.name):
             return
         topic = self.topic
         connected = [each for each in self.publishers.values() if each.is_connected]

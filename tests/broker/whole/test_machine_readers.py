@@ -158,7 +158,7 @@ class ReadersMachine(WholeBrokerMachine):
     def settle_down(self) -> None:
         """I2.7, and that whoever has room has all there is."""
         super().settle_down()
-        if not self.world.broker.is_loaded(self._watched.name):
+        if not self.world.broker.registry.loaded(self._watched.name):
             return
         for reader in self.readers:
             client = reader.client

@@ -298,7 +298,7 @@ class TopicMachine(RuleBasedStateMachine):
     def cursors_agree_with_the_model(self) -> None:
         """3.6.8 (I3.1, I3.2, I3.9)."""
         self.steps_since_end += 1
-        if not self.world.broker.is_loaded(self._watched.name):
+        if not self.world.broker.registry.loaded(self._watched.name):
             return
         for name, model in self.models.items():
             subscription = self.world.subscription(name)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``TopicLoader``: brings stored topics into memory and lets them go.
+
+A topic is loaded when it is first used and stays loaded until it is unloaded or deleted. What a crash has left to do
+comes first: a server does that on a thread of its own (``recover``), and without one it is done when the log is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from broker_core.base.errors import ServerError, TopicNotFoundError
+from broker_core.base.names import TopicName
+from broker_core.broker.directory.topic_registry import TopicRegistry
+from broker_core.broker.policies.policy_book import PolicyBook
+from broker_core.broker.topic import Surroundings, Topic, deduplicates
+from broker_core.storage.metadata import TopicRow
+from broker_core.storage.store import Store
+
+OnRecovered: TypeAlias = Callable[[ServerError | None], None]
+"""Called when a crash has left nothing to do for a topic; with the error for which it cannot be opened, if any."""
+
+Recover: TypeAlias = Callable[[int, OnRecovered], None]
+"""Has the topic of that id recovered."""
+
+
+def recover_when_opened(_topic_id: int, then: OnRecovered) -> None:
+    """The ``Recover`` of a broker without threads: the store recovers a topic when its log is opened."""
+    then(None)
+
+
+class TopicLoader:
+    """Loads the topics of one registry from one store."""
+
+    def __init__(
+        self,
+        *,
+        registry: TopicRegistry,
+        policies: PolicyBook,
+        store: Store,
+        surroundings: Surroundings,
+        recover: Recover,
+    ) -> None:
+        self._registry = registry
+        self._policies = policies
+        self._store = store
+        self._surroundings = surroundings
+        self._recover = recover
+
+    def load(self, name: TopicName) -> Topic:
+        """The topic, which is in the catalogue; TopicNotFoundError if it is not."""
+        loaded = self._registry.loaded(name)
+        if loaded is not None:
+            return loaded
+        row = self._registry.row(name)
+        if row is None:
+            raise TopicNotFoundError(f"{name} does not exist")
+        settings = self._policies.settings_of(name)
+        log = self._store.open_log(row.id, drained=deduplicates(name, settings))
+        try:
+            topic = Topic(
+                name,
+                row.id,
+                log,
+                self._surroundings,
+                settings=settings,
+                quotas=self._policies.quotas_of(name),
+                unload=self.unload,
+            )
+        except ServerError:
+            log.close()
+            raise
+        self._registry.add_loaded(topic)
+        return topic
+
+    def used_topics(self, name: TopicName) -> list[Topic]:
+        """The topic of that name, loaded; of a partitioned one those of its partitions that were ever used."""
+        return [self.load(each) for each in self._registry.names_of(name) if self._registry.row(each) is not None]
+
+    def unload(self, name: TopicName) -> None:
+        """Disconnect all clients of a topic and let it go from memory. Nothing happens if it is not loaded."""
+        topic = self._registry.remove_loaded(name)
+        if topic is not None:
+            topic.close()
+
+    # -- when a topic can be loaded
+
+    def when_recovered(self, name: TopicName, then: OnRecovered) -> None:
+        """Call ``then`` once a crash has left nothing to do before the topic can be opened: usually at once."""
+        row = self._row_of_unloaded(name)
+        if row is None:
+            then(None)
+        else:
+            self._recover(row.id, then)
+
+    def when_ready(self, name: TopicName, then: OnRecovered) -> None:
+        """As ``when_recovered``, and what an unloaded topic has left to be written is written."""
+
+        def recovered(error: ServerError | None) -> None:
+            if error is not None:
+                then(error)
+            else:
+                self.when_drained(name, lambda: then(None))
+
+        self.when_recovered(name, recovered)
+
+    def when_drained(self, name: TopicName, then: Callable[[], None]) -> None:
+        """Call ``then`` once nothing is left to be written of a topic that was unloaded."""
+        row = self._row_of_unloaded(name)
+        if row is None:
+            then()
+        else:
+            self._store.when_drained(row.id, then)
+
+    def _row_of_unloaded(self, name: TopicName) -> TopicRow | None:
+        return None if self._registry.loaded(name) is not None else self._registry.row(name)

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``TopicRegistry``: which topics, partitioned topics and partitions exist, and which topics are loaded.
+
+A partitioned topic is metadata; each of its partitions is a topic of its own, made when it is first used. Knows names,
+rows of the catalogue and loaded topics; whether a topic may be made or deleted is decided elsewhere. Every change of
+names is told to the watches of topic lists. Source: Pulsar docs, "Topics", "Partitioned topics"; semantics 1.1, 1.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from enum import Enum
+from itertools import chain, islice
+from typing import Final
+
+from broker_core.base.clock import Clock
+from broker_core.base.errors import TopicNotFoundError
+from broker_core.base.names import PARTITION_MARK, NamespaceName, TopicName, check_properties
+from broker_core.base.steps import drained
+from broker_core.broker.directory.namespaces import Namespaces
+from broker_core.broker.directory.topic_watches import TopicWatch, TopicWatches
+from broker_core.broker.non_persistent import NonPersistentTopics
+from broker_core.broker.topic import Topic
+from broker_core.storage.metadata import Metadata, TopicRow
+
+_NAMES_A_STEP: Final = 512
+"""Names of topics that are listed in one step; a microsecond each."""
+
+
+class TopicsMode(Enum):
+    """Which topics of a namespace are asked for. The numbers are those of the protocol."""
+
+    PERSISTENT = 0
+    NON_PERSISTENT = 1
+    ALL = 2
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        stored, passing = "persistent", "non-persistent"
+        return {TopicsMode.PERSISTENT: (stored,), TopicsMode.NON_PERSISTENT: (passing,)}.get(self, (stored, passing))
+
+
+class TopicRegistry:
+    """The names of one broker."""
+
+    def __init__(
+        self,
+        *,
+        metadata: Metadata,
+        clock: Clock,
+        namespaces: Namespaces,
+        non_persistent: NonPersistentTopics,
+        watches: TopicWatches,
+    ) -> None:
+        self._metadata = metadata
+        self._clock = clock
+        self._namespaces = namespaces
+        self._non_persistent = non_persistent
+        self._watches = watches
+        self._loaded: dict[TopicName, Topic] = {}
+        self._partitioned = {TopicName.parse(name): n for name, n in metadata.partitioned_topics().items()}
+
+    # -- what exists
+
+    def exists(self, name: TopicName) -> bool:
+        """Whether ``name`` is a topic, a partition or a partitioned topic."""
+        return (
+            name in self._loaded
+            or name in self._partitioned
+            or name in self._non_persistent
+            or self.is_partition(name)
+            or self.row(name) is not None
+        )
+
+    def partitions(self, name: TopicName) -> int:
+        """Number of partitions; 0 if ``name`` is not a partitioned topic."""
+        return self._partitioned.get(name, 0)
+
+    def partitions_of_existing(self, name: TopicName) -> int:
+        """Number of partitions; TopicNotFoundError if ``name`` is not a partitioned topic."""
+        if name not in self._partitioned:
+            raise TopicNotFoundError(f"{name} is not a partitioned topic")
+        return self._partitioned[name]
+
+    def is_partition(self, name: TopicName) -> bool:
+        """Whether ``name`` is a partition of a partitioned topic, used or not."""
+        index = name.partition_index
+        return index >= 0 and index < self._partitioned.get(name.base, 0)
+
+    def row(self, name: TopicName) -> TopicRow | None:
+        """What the catalogue holds of a topic or of a partition that was used; None if it holds nothing."""
+        return self._metadata.topic(str(name))
+
+    def names_of(self, name: TopicName) -> Iterator[TopicName]:
+        """The names under which the messages of a topic are: its partitions, of which there may be very many, or the
+        topic itself if it is not partitioned."""
+        count = self.partitions(name)
+        return (name.partition(index) for index in range(count)) if count else iter((name,))
+
+    def partitions_used(self, name: TopicName) -> list[TopicName]:
+        """The partitions of a topic that were ever used and are not deleted."""
+        if name.persistent:
+            used: Iterable[TopicName] = map(TopicName.parse, self._metadata.topic_names(f"{name}{PARTITION_MARK}"))
+        else:
+            used = self._non_persistent.names()
+        return [each for each in used if each.base == name and self.is_partition(each)]
+
+    def near(self, name: TopicName, count: int) -> set[str]:
+        """Local names in the namespace of ``name`` that are its neighbours in the alphabet, about ``count`` on each
+        side."""
+        stored = self._metadata.names_near(f"persistent://{name.namespace_name}/{name.local}", count)
+        passing = islice(self._non_persistent.names(), 2 * count)
+        neighbours = chain(map(TopicName.parse, stored), passing)
+        return {each.base.local for each in neighbours if each.namespace_name == name.namespace_name}
+
+    # -- listing
+
+    def topics_of(self, namespace: NamespaceName, mode: TopicsMode = TopicsMode.PERSISTENT) -> list[str]:
+        """Full names of the topics of a namespace, of partitioned ones every partition; no system topics."""
+        return drained(self.topics_in_steps(namespace, mode))
+
+    def topics_in_steps(
+        self, namespace: NamespaceName, mode: TopicsMode = TopicsMode.PERSISTENT
+    ) -> Generator[None, None, list[str]]:
+        """As ``topics_of``, in steps; a topic that is made or deleted meanwhile may be in the list or not."""
+        self._namespaces.require(namespace)
+        found: list[str] = []
+        for number, name in enumerate(self.names_in(namespace, mode)):
+            if not _is_system(name):
+                found.append(name)
+            if not number % _NAMES_A_STEP:
+                yield
+        return sorted(found)
+
+    def names_in(self, namespace: NamespaceName, mode: TopicsMode) -> Iterator[str]:
+        """Full names of all topics of a namespace, system topics too, of partitioned ones those of the partitions. As
+        text, because there may be very many."""
+        counts = {str(name): partitions for name, partitions in self._partitioned.items()}
+        for place in [f"{domain}://{namespace}/" for domain in mode.domains]:
+            for partitioned, partitions in counts.items():
+                if partitioned.startswith(place):
+                    yield from (f"{partitioned}{PARTITION_MARK}{index}" for index in range(partitions))
+            for text in chain(self._metadata.topic_names(place), map(str, self._non_persistent.names())):
+                base, _mark, index = text.rpartition(PARTITION_MARK)
+                if text.startswith(place) and not _is_number_below(index, counts.get(base, 0)):
+                    yield text
+
+    def partitioned_topics_of(self, namespace: NamespaceName) -> list[str]:
+        """Names of the partitioned topics of a namespace, without partitions."""
+        self._namespaces.require(namespace)
+        return sorted(str(name) for name in self._partitioned if name.namespace_name == namespace)
+
+    def watch_topics(self, watch: TopicWatch) -> Iterator[None]:
+        """Fill in the topics that match, in steps, and then tell of every change until ``unwatch_topics``.
+
+        The namespace need not exist yet.
+        """
+        yield from self._watches.add(watch, self.names_in(watch.namespace, TopicsMode.PERSISTENT))
+
+    def unwatch_topics(self, watch: TopicWatch) -> None:
+        """Tell ``watch`` of no further change."""
+        self._watches.remove(watch)
+
+    # -- properties
+
+    def properties(self, name: TopicName) -> dict[str, str]:
+        """The properties that users gave an existing topic."""
+        if name in self._partitioned:
+            return self._metadata.partitioned_topic_properties(str(name))
+        row = self.row(name)
+        return row.of_users if row is not None else {}
+
+    def set_properties(self, name: TopicName, properties: Mapping[str, str]) -> None:
+        """Replace the properties that users gave an existing topic."""
+        check_properties(properties)
+        row = self.row(name)
+        if row is None and properties and name.persistent and self.is_partition(name):
+            row = self.add(name)  # a partition that was not used yet has no row
+        if name in self._partitioned:
+            self._metadata.put_partitioned_topic(str(name), self._partitioned[name], properties)
+        elif row is not None:
+            self._metadata.set_topic_properties(row.id, properties)
+
+    # -- what comes and goes
+
+    def add(self, name: TopicName) -> TopicRow:
+        """Enter a stored topic, or a partition that is used for the first time."""
+        row = self._metadata.create_topic(str(name), self._clock.now_ms())
+        if not self.is_partition(name):
+            self._watches.appeared(name)
+        return row
+
+    def add_partitions(self, name: TopicName, added: range) -> None:
+        """Enter partitions behind those that a topic has; the first ones make it a partitioned topic."""
+        properties = self._metadata.partitioned_topic_properties(str(name))
+        self._metadata.put_partitioned_topic(str(name), added.stop, properties)
+        self._partitioned[name] = added.stop
+        self._watches.appeared(name, added)
+
+    def remove(self, name: TopicName) -> None:
+        """Tell that a stored topic without partitions was deleted. Its row goes with its log."""
+        self._watches.disappeared(name)
+
+    def remove_partitioned(self, name: TopicName) -> None:
+        """Forget a partitioned topic, whose partitions are deleted already."""
+        self._metadata.delete_partitioned_topic(str(name))
+        count = self._partitioned.pop(name)
+        self._watches.disappeared(name, range(count))
+
+    # -- what is loaded
+
+    def loaded(self, name: TopicName) -> Topic | None:
+        """The topic, if it is loaded."""
+        return self._loaded.get(name)
+
+    def loaded_topics(self) -> list[Topic]:
+        """All loaded topics."""
+        return list(self._loaded.values())
+
+    def add_loaded(self, topic: Topic) -> None:
+        """A topic was loaded."""
+        self._loaded[topic.name] = topic
+
+    def remove_loaded(self, name: TopicName) -> Topic | None:
+        """A topic is no longer loaded. Returns it; None if it was not loaded."""
+        return self._loaded.pop(name, None)
+
+
+def _is_system(name: str) -> bool:
+    """``TopicName.is_system`` of a full name."""
+    return name.startswith("__", name.rindex("/") + 1)
+
+
+def _is_number_below(text: str, end: int) -> bool:
+    """Whether ``text`` is how the index of one of ``end`` partitions is written."""
+    return end > 0 and text.isdecimal() and (text[0] != "0" or text == "0") and int(text) < end
