@@ -9,12 +9,11 @@ one's data.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Final
 
-from broker_core.base.clock import SystemClock
+from broker_core.base.clock import BlockingClock
 from broker_core.base.errors import (
     ConsumerBusyError,
     NotAllowedError,
@@ -35,16 +34,14 @@ process notices that only when its Java has ended, seconds later on a busy machi
 
 _RETRY_S: Final = 0.1
 
-_clock = SystemClock()
-_pause = threading.Event()  # never set: its wait() is a sleep
-
 
 class Cursors:
     """Opens cursors when partitions are first seen and acknowledges what Spark has committed."""
 
-    def __init__(self, client: Client, subscription: str) -> None:
+    def __init__(self, client: Client, subscription: str, clock: BlockingClock) -> None:
         self.subscription = subscription
         self._client = client
+        self._clock = clock
         self._cursors: dict[str, CursorHandle] = {}
         self._acked: dict[str, Position] = {}
         self._pending: dict[str, tuple[Position, Future[None]]] = {}
@@ -80,16 +77,16 @@ class Cursors:
         """
         if name in self._cursors:
             return
-        deadline = _clock.monotonic() + TAKEOVER_S
+        deadline = self._clock.monotonic() + TAKEOVER_S
         while True:
             try:
                 self._cursors[name] = self._client.open_cursor(
                     name, self.subscription, new_at, must_exist=must_exist, needed_from=needed_from
                 )
             except ConsumerBusyError as error:
-                if _clock.monotonic() > deadline:
+                if self._clock.monotonic() > deadline:
                     raise self._busy(name) from error
-                _pause.wait(_RETRY_S)
+                self._clock.sleep(_RETRY_S)
             else:
                 return
 

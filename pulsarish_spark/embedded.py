@@ -47,7 +47,6 @@ _GUARD_INTERVAL_S: Final = 0.5
 _LOG_TAIL_BYTES: Final = 600
 
 _clock = SystemClock()
-_pause = threading.Event()  # never set: its wait() is a sleep
 _children: list[subprocess.Popen[bytes]] = []
 
 
@@ -207,7 +206,7 @@ def _await_predecessor(data_dir: Path) -> None:
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 return
-            _pause.wait(_POLL_S)
+            _clock.sleep(_POLL_S)
 
 
 def _start(data_dir: Path) -> RuntimeInfo:
@@ -254,7 +253,7 @@ def _await_ready(data_dir: Path, process: subprocess.Popen[bytes], *, only: int 
                 f"the embedded broker of {data_dir} ended with code {ended} at its start: {_last_words(data_dir)}",
                 hint=f"see {data_dir / LOG_FILE}",
             )
-        _pause.wait(_POLL_S)
+        _clock.sleep(_POLL_S)
     _end(process)
     raise OperationTimeoutError(
         f"the embedded broker of {data_dir} was not ready in {START_TIMEOUT_S:.0f} s", hint=f"see {data_dir / LOG_FILE}"

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from broker_core.base.clock import Clock, SystemClock
+from broker_core.base.clock import BlockingClock, SystemClock
 from broker_core.base.errors import (
     ConfigError,
     NotAllowedError,
@@ -67,14 +67,17 @@ logger = logging.getLogger(__name__)
 class StreamDriver:
     """State of one running query on the driver. Used by one thread."""
 
-    def __init__(self, options: ReadOptions, client: Client, wish: TaskWish, clock: Clock | None = None) -> None:
+    def __init__(
+        self, options: ReadOptions, client: Client, wish: TaskWish, clock: BlockingClock | None = None
+    ) -> None:
         self.options = options
         self._client = client
         self._wish = wish
         self._clock = clock or SystemClock()
         self._view = BrokerView(client)
         self._policy = LossPolicy(options.fail_on_data_loss)
-        self._cursors = Cursors(client, options.subscription or f"{GENERATED_PREFIX}-{uuid.uuid4().hex[:12]}")
+        subscription = options.subscription or f"{GENERATED_PREFIX}-{uuid.uuid4().hex[:12]}"
+        self._cursors = Cursors(client, subscription, self._clock)
         self._first_start = FirstStart(self._view, self._cursors, options, self._policy)
         self._resuming = Resuming(client, self._view, self._cursors, self._policy)
         self._news = News(self._cursors, self._clock)

@@ -28,8 +28,9 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "wire": _WIRE,
     "storage": _WIRE | {"storage"},
     "broker": _WIRE | {"storage", "broker"},
-    "client": _WIRE | {"client"},
-    "server": _WIRE | {"storage", "broker", "server"},
+    "loop": _BASE | {"loop"},
+    "client": _WIRE | {"loop", "client"},
+    "server": _WIRE | {"storage", "broker", "loop", "server"},
     "cli": _WIRE | {"storage", "broker", "client", "server", "cli"},
     "testing": _WIRE | {"storage", "broker", "client", "testing"},
     "spark": _WIRE | {"client", "spark"},
@@ -192,6 +193,14 @@ def test_pure_packages_do_no_input_or_output() -> None:
             wrong += [f"{name} imports {module}" for module in sorted((imported & IO_MODULES) - allowed)]
             wrong += [f"{name} {call}" for call in _direct_io(tree) if "os" not in allowed]
     assert wrong == []
+
+
+def test_only_the_time_seam_imports_time() -> None:
+    """Every wait of the product can be made virtual: it asks a Clock, arms a timer, or is one of asyncio's."""
+    importers = [
+        name for name, _, tree in _sources() if "time" in {each.split(".")[0] for each in _imports(tree, name)}
+    ]
+    assert importers == ["broker_core/base/clock.py"]
 
 
 def _direct_io(tree: ast.Module) -> Iterator[str]:

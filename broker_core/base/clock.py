@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time seam: the only module of the product that may import ``time``.
 
-State machines take a ``Clock``; they never sleep and never ask the operating system. Wall time (``now_ms``) goes into
+State machines take a ``Clock``; they never sleep and never ask the operating system. Code that has a thread for itself
+takes a ``BlockingClock``. Wall time (``now_ms``) goes into
 stored data and due times of messages; monotonic time (``monotonic``) measures durations and cannot be stepped.
 ``broker_core.testing`` has the virtual clock.
 """
@@ -27,6 +28,14 @@ class Clock(Protocol):
         ...
 
 
+class BlockingClock(Clock, Protocol):
+    """The clock of code that has a thread for itself, and may therefore wait."""
+
+    def sleep(self, seconds: float) -> None:
+        """Return when so many seconds of monotonic time have passed."""
+        ...
+
+
 class SystemClock:
     """The machine's own clocks."""
 
@@ -39,6 +48,9 @@ class SystemClock:
     def uptime(self) -> float:
         # macOS and others have no such clock; there a sleep is taken for a jump of the wall clock.
         return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 class TimerHandle(Protocol):

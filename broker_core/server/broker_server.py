@@ -21,12 +21,12 @@ from broker_core.base.errors import ConfigError, DiskFailedError, StorageError
 from broker_core.base.limits import FRAME_SLACK_BYTES
 from broker_core.base.settings import Settings
 from broker_core.broker.broker import Broker
+from broker_core.loop.loop_timers import LoopTimers
 from broker_core.server.admin.app import build_app
 from broker_core.server.admin.http_endpoint import HttpEndpoint
 from broker_core.server.commit_driver import CommitDriver
 from broker_core.server.endpoint import Endpoint
 from broker_core.server.input_budget import InputBudget
-from broker_core.server.loop_timers import LoopTimers
 from broker_core.server.output_budget import OutputBudget
 from broker_core.server.publish_budget import PublishBudget
 from broker_core.server.recoveries import Recoveries

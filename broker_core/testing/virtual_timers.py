@@ -27,7 +27,7 @@ class _Handle:
 
 
 class VirtualTimers:
-    """Both seams of time in one object: ``Clock`` and ``Timers``."""
+    """All seams of time in one object: ``Clock``, ``BlockingClock`` and ``Timers``."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -43,6 +43,10 @@ class VirtualTimers:
 
     def uptime(self) -> float:
         return self._passed_ms / 1000
+
+    def sleep(self, seconds: float) -> None:
+        """Let the time pass at once and run the timers that are due in it."""
+        self.advance(round(seconds * 1000))
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> _Handle:
         invariant(delay_s >= 0, "a timer of %s s", delay_s)

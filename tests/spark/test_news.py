@@ -32,7 +32,7 @@ class Query:
     def __init__(self, client: Client, topic: str) -> None:
         self.name = f"persistent://public/default/{topic}"
         self.looks = 0
-        self.cursors = Cursors(client, "q")
+        self.cursors = Cursors(client, "q", SystemClock())
         self.cursors.open(self.name)
         self._news = News(self.cursors, SystemClock(), look_s=math.inf)
 

@@ -8,22 +8,13 @@ import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from broker_core.base.clock import Clock, SystemClock, TimerHandle
+from broker_core.base.clock import Clock, SystemClock
 from broker_core.client.connecting.lookup import Lookup
 from broker_core.client.connecting.memory_limit import MemoryLimit
 from broker_core.client.connecting.pool import ConnectionPool
 from broker_core.client.connecting.retrying import Backoff
 from broker_core.client.settings.config import ClientConfig
-
-
-class LoopTimers:
-    """``base.clock.Timers`` on an event loop. A loop may fire a little early; whoever must not asks the clock again."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-
-    def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
-        return self._loop.call_later(delay_s, callback)
+from broker_core.loop.loop_timers import LoopTimers
 
 
 class Closable(Protocol):

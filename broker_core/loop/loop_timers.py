@@ -10,11 +10,11 @@ from broker_core.base.clock import TimerHandle
 
 
 class LoopTimers:
-    """Callbacks run on the loop's thread, as everything of the broker does."""
+    """Callbacks run on the loop's thread. A loop may fire a little early; code that must not asks its clock again."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
-        """Also for 0 never from inside this call."""
+        """Call ``callback`` once, not from inside this call, even where ``delay_s`` is 0."""
         return self._loop.call_later(delay_s, callback)
