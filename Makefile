@@ -21,6 +21,9 @@ test: lint  ## everything that must hold: lint, types, all tests (TEST_ARGS="-k 
 	@.venv/bin/mypy >.venv/.mypy-said 2>&1 & types=$$!; failed=0; $(PYTEST) $(TEST_ARGS) || failed=$$?; \
 	  wait $$types || failed=$$?; cat .venv/.mypy-said; exit $$failed
 
+test-oldest: setup  ## the quicker tests with the oldest versions that pyproject.toml allows (TEST_ARGS as above)
+	@scripts/test_oldest.sh $(TEST_ARGS)
+
 setup:  ## make .venv ready (Python packages, a Java for Spark); quick if nothing changed
 	@scripts/setup.sh
 
@@ -86,4 +89,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test setup lint format type proto docs bench bench-peers kill flood damage sim clients stalls soak routing rules clean help cluster
+.PHONY: demo test test-oldest setup lint format type proto docs bench bench-peers kill flood damage sim clients stalls soak routing rules clean help cluster

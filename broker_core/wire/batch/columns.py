@@ -5,19 +5,22 @@ The trick of this file: spans that never decrease, written as "start, end, start
 twice as many values, of which every other one is the gap between two messages. Arrow's own ``take`` of the odd ones
 then copies all values in one compiled pass.
 
-Memory is shared between numpy and Arrow by hand: ``pyarrow.array`` and ``to_numpy`` import pandas wherever it is
-installed, and that takes a third of a second in each cold worker of Spark.
+Memory is shared between numpy and Arrow by hand: ``pyarrow.array``, ``to_numpy`` and, in older versions, even
+``to_pandas_dtype`` import pandas where it is installed, which takes a third of a second in each cold worker of Spark.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from broker_core.wire.batch.schema import PROPERTIES_TYPE
+
+_DTYPES: Final = {pa.from_numpy_dtype(name).id: np.dtype(name) for name in ("int32", "int64")}
+"""Arrow's integer types to numpy's."""
 
 
 def gather(data: pa.Buffer, spans: NDArray[np.int32], count: int, valid: NDArray[np.bool_] | None = None) -> pa.Array:
@@ -50,8 +53,8 @@ def numbers(values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.
 
 
 def values_of(array: pa.Array) -> NDArray[Any]:
-    """The values of a primitive array, without copying them; what a null holds is not defined."""
-    values: NDArray[Any] = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype())
+    """The values of an array of integers, without copying them; what a null holds is not defined."""
+    values: NDArray[Any] = np.frombuffer(array.buffers()[1], _DTYPES[array.type.id])
     return values[array.offset : array.offset + len(array)]
 
 
