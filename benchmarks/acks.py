@@ -93,7 +93,7 @@ def _one_size(entries: int, seed: int) -> dict[str, float]:
     timed = [geometry.position(number) for number in numbers[-TIMED_ACKS:]]
     with tempfile.TemporaryDirectory(prefix="ack-bench-") as directory:
         store = Store.open(RealDisk(), f"{directory}/data", SystemClock(), DEFAULT_SETTINGS)
-        cursor_id = store.metadata.create_subscription(1, "s", Position(1, -1), 1).id
+        cursor_id = store.catalogue.subscriptions.create(1, "s", Position(1, -1), 1).id
         cursor = Cursor(geometry, Position(1, -1))
         store.cursors.attach(cursor_id, cursor.state)
         for number in numbers[:-TIMED_ACKS]:

@@ -61,8 +61,8 @@ class _Setting:
         self.clock = clock
         self.due = DueRule.of(clock, DEFAULT_SETTINGS)
         self.store = Store.open(RealDisk(), f"{directory}/data", clock, DEFAULT_SETTINGS)
-        metadata = self.store.metadata
-        self.topic_id = (metadata.topic("t") or metadata.create_topic("t", 1)).id
+        catalogue = self.store.catalogue
+        self.topic_id = (catalogue.topics.find("t") or catalogue.topics.create("t", 1)).id
 
     def index(self) -> DelayedIndex:
         limits = BucketLimits.of(DEFAULT_SETTINGS)

@@ -65,7 +65,7 @@ def _one_run(size: int, entries: int, durability: Durability) -> dict[str, float
     settings = msgspec.structs.replace(DEFAULT_SETTINGS, durability=durability, managed_ledger_cache_size_mbytes=0)
     with tempfile.TemporaryDirectory(prefix="storage-bench-") as directory:
         store = Store.open(RealDisk(), f"{directory}/data", SystemClock(), settings)
-        log = store.open_log(store.metadata.create_topic("t", 1).id)
+        log = store.open_log(store.catalogue.topics.create("t", 1).id)
         cpu = time.process_time()
         wall, appending = _fill(store, log, size, entries)
         cpu = time.process_time() - cpu

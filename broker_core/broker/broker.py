@@ -54,17 +54,17 @@ class Broker:
         recover: Recover = recover_when_opened,
     ) -> None:
         """``recover`` has a topic recovered after a crash, on another thread for example, and calls back."""
-        metadata = store.metadata
+        catalogue = store.catalogue
         self._store = store
-        self._start_number = metadata.reserve_numbers(_STARTS, 1)[0]
+        self._start_number = catalogue.numbers.next(_STARTS)
         self._producers_named = 0
         turn = Turn(timers, clock)
         reserve = DiskReserve(store, settings)
-        self.namespaces = Namespaces(metadata)
-        self.policies = PolicyBook(metadata, settings)
+        self.namespaces = Namespaces(catalogue)
+        self.policies = PolicyBook(catalogue, settings)
         self.non_persistent = NonPersistentTopics(clock, timers, self._producer_name)
         self.registry = TopicRegistry(
-            metadata=metadata,
+            catalogue=catalogue,
             clock=clock,
             namespaces=self.namespaces,
             non_persistent=self.non_persistent,
@@ -88,7 +88,7 @@ class Broker:
         )
         self._rules = CreationRules(registry=self.registry, namespaces=self.namespaces, policies=self.policies)
         self.growth = PartitionGrowth(
-            registry=self.registry, metadata=metadata, policies=self.policies, topic=self.topic
+            registry=self.registry, catalogue=catalogue, policies=self.policies, topic=self.topic
         )
         self.deletion = Deletion(
             registry=self.registry,
@@ -100,7 +100,7 @@ class Broker:
         self.upkeep = Upkeep(
             registry=self.registry,
             loader=self.loader,
-            metadata=metadata,
+            catalogue=catalogue,
             timers=timers,
             settings=settings,
             reserve=reserve,

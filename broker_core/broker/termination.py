@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from broker_core.base.errors import ServerError, ServiceNotReadyError
 from broker_core.base.positions import Position
-from broker_core.storage.metadata import INTERNAL_PREFIX, Metadata
+from broker_core.storage.catalogue import INTERNAL_PREFIX, Catalogue
 from broker_core.storage.topic_log import TopicLog
 
 PROPERTY: Final = INTERNAL_PREFIX + "terminated"
@@ -26,13 +26,13 @@ OnTerminated: TypeAlias = Callable[[Position | ServerError], None]
 class Termination:
     """Whether one topic has ended, and where. ``position``: of its last message; None while it goes on."""
 
-    def __init__(self, log: TopicLog, metadata: Metadata, on_terminated: Callable[[], None]) -> None:
+    def __init__(self, log: TopicLog, catalogue: Catalogue, on_terminated: Callable[[], None]) -> None:
         """``on_terminated`` is called once, when the end is durable and before whoever asked for it is told."""
         self._log = log
-        self._metadata = metadata
+        self._catalogue = catalogue
         self._on_terminated = on_terminated
         self._waiting: list[OnTerminated] = []
-        stored = metadata.topic_property(log.topic_id, PROPERTY)
+        stored = catalogue.topics.property(log.topic_id, PROPERTY)
         self.position = Position(*stored) if stored is not None else None
         if stored is not None:
             log.terminate()
@@ -59,7 +59,7 @@ class Termination:
             return
         if self.position is None:
             last = self._log.last_confirmed
-            self._metadata.set_topic_property(self._log.topic_id, PROPERTY, list(last))
+            self._catalogue.topics.set_property(self._log.topic_id, PROPERTY, list(last))
             self.position = last
             self._on_terminated()
         self._tell(self.position)

@@ -51,8 +51,8 @@ from broker_core.broker.requests import InitialPosition, ProducerRequest, Subscr
 from broker_core.broker.sinks import ConsumerSink, ProducerSink
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.termination import OnTerminated, Termination
+from broker_core.storage.catalogue import INTERNAL_PREFIX, SubscriptionRow
 from broker_core.storage.cursor_state import CursorState
-from broker_core.storage.metadata import INTERNAL_PREFIX, SubscriptionRow
 from broker_core.storage.store import Store
 from broker_core.storage.topic_log import TopicLog
 from broker_core.wire.ack_sets import bits_of_words
@@ -114,23 +114,23 @@ class Topic:
         self.traffic_in = Traffic(self.clock)
         self.traffic_out = Traffic(self.clock)
         self.chunks_in = Traffic(self.clock)
-        metadata = surroundings.store.metadata
+        catalogue = surroundings.store.catalogue
         self.producers = Producers(
             str(name),
             surroundings.producer_name,
-            metadata.topic_property(topic_id, TOPIC_EPOCH),
-            lambda epoch: metadata.set_topic_property(topic_id, TOPIC_EPOCH, epoch),
+            catalogue.topics.property(topic_id, TOPIC_EPOCH),
+            lambda epoch: catalogue.topics.set_property(topic_id, TOPIC_EPOCH, epoch),
         )
         self.subscriptions: dict[str, Subscription] = {}
         self.closed = False
         self.deduplication: DeduplicationCursor | None = None
-        self._termination = Termination(log, metadata, self._terminated)
+        self._termination = Termination(log, catalogue, self._terminated)
         self._store = surroundings.store
         self._subscription_ids: dict[str, int] = {}
         self._unload = unload
         self.delays = TopicDelays(self, self._store.buckets, self._oldest_needed_ledger)
         self._switch_deduplication()  # first, for it may fail, and then nothing must be left of this topic
-        for row in self._store.metadata.subscriptions(topic_id):
+        for row in self._store.catalogue.subscriptions.of_topic(topic_id):
             self._recover(row)
         log.add_listener(self._entries_came)
 
@@ -229,7 +229,7 @@ class Topic:
             self._check_durability(subscription, request)
             consumer = subscription.subscribe(request, sink)
             if subscription.durable:
-                self._store.metadata.set_unused_since(self._subscription_ids[subscription.name], None)
+                self._store.catalogue.subscriptions.set_unused_since(self._subscription_ids[subscription.name], None)
             return consumer
         if not request.durable:
             return self._subscribe_reader(request, sink)
@@ -265,7 +265,7 @@ class Topic:
         self._check_room_for(name)
         start = self._initial(initial_position)
         check_properties(properties or {})
-        row = self._store.metadata.create_subscription(self.topic_id, name, start, self.clock.now_ms(), properties)
+        row = self._store.catalogue.subscriptions.create(self.topic_id, name, start, self.clock.now_ms(), properties)
         return self._add_durable(row, Cursor(self.log, start))
 
     def _check_room_for(self, subscription: str) -> None:
@@ -287,14 +287,14 @@ class Topic:
             raise SubscriptionNotFoundError(f"subscription {name!r} of {self.name} does not exist")
         subscription.drop(knowing=knowing)
         if subscription.durable:
-            self._store.metadata.delete_subscription(self._subscription_ids.pop(name))
+            self._store.catalogue.subscriptions.delete(self._subscription_ids.pop(name))
 
     def set_subscription_properties(self, name: str, properties: Mapping[str, str]) -> None:
         """Replace all properties of a subscription."""
         check_properties(properties)
         subscription = self.subscriptions[name]
         if subscription.durable:
-            self._store.metadata.set_subscription_properties(self._subscription_ids[name], properties)
+            self._store.catalogue.subscriptions.set_properties(self._subscription_ids[name], properties)
         subscription.properties = dict(properties)
 
     def subscription_unused(self, subscription: Subscription) -> None:
@@ -336,7 +336,7 @@ class Topic:
             partial = {position: bits_of_words(words) for position, words in state.partial.items()}
             cursor.restore(state.deleted, partial, last)
         subscription = self._add_durable(row, cursor)
-        unused_since_ms = self._store.metadata.unused_since(row.id)
+        unused_since_ms = self._store.catalogue.subscriptions.unused_since(row.id)
         if unused_since_ms is not None:
             subscription.last_active_ms = unused_since_ms
 
@@ -350,7 +350,7 @@ class Topic:
         """Keep over a restart since when nobody uses a subscription, where it ends by that (semantics 7.2)."""
         if self.settings.subscription_expiration_time_minutes:
             subscription_id = self._subscription_ids[subscription.name]
-            self._store.metadata.set_unused_since(subscription_id, subscription.last_active_ms)
+            self._store.catalogue.subscriptions.set_unused_since(subscription_id, subscription.last_active_ms)
 
     def _add_durable(self, row: SubscriptionRow, cursor: Cursor) -> Subscription:
         journal = CursorJournal(cursor, row.id, self._store.cursors, self.timers)
@@ -368,7 +368,7 @@ class Topic:
     @property
     def created_ms(self) -> int:
         """When it was made, by the broker's clock."""
-        row = self._store.metadata.topic(str(self.name))
+        row = self._store.catalogue.topics.find(str(self.name))
         return row.created_ms if row is not None else 0
 
     # -- policies

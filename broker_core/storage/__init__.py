@@ -5,6 +5,7 @@ Pure but for ``disk``: files are reached through the ``Disk`` seam, time through
 """
 
 from broker_core.storage.buckets import BucketStore
+from broker_core.storage.catalogue import Catalogue, LedgerRow, SubscriptionRow, TopicRow
 from broker_core.storage.commit import CommitJob, GroupCommit, OnDurable
 from broker_core.storage.cursor_state import (
     AlsoAcked,
@@ -18,7 +19,6 @@ from broker_core.storage.cursor_state import (
 from broker_core.storage.cursors import CursorStore
 from broker_core.storage.disk import Disk, File, RealDisk
 from broker_core.storage.ledger import LedgerInfo, StoredEntry, UnreadableEntryError
-from broker_core.storage.metadata import LedgerRow, Metadata, SubscriptionRow, TopicRow
 from broker_core.storage.report import Damage, RecoveryReport
 from broker_core.storage.store import Store
 from broker_core.storage.topic_log import TopicLog
@@ -41,7 +41,7 @@ __all__ = [
     "Deleted",
     "Partial",
     "Reset",
-    "Metadata",
+    "Catalogue",
     "TopicRow",
     "LedgerRow",
     "SubscriptionRow",

@@ -34,7 +34,7 @@ class BucketStore:
             raise disk_failed(e) from e
         found = {name: parsed for name in names if (parsed := layout.parse_bucket(name)) is not None}
         self._next_number = 1 + max((number for _topic, number in found.values()), default=0)
-        topics = {topic.id for topic in context.metadata.topics()}
+        topics = {topic.id for topic in context.catalogue.topics.all()}
         self._by_topic: dict[int, list[int]] = {}
         for topic_id, number in found.values():
             if topic_id in topics:

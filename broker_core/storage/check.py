@@ -18,20 +18,20 @@ from broker_core.base.errors import StorageError
 from broker_core.base.positions import Position
 from broker_core.storage import layout
 from broker_core.storage.bucket_snapshot import BucketSnapshot, DamagedBucketError
+from broker_core.storage.catalogue import (
+    LEDGER_CLOSED,
+    LEDGER_CREATING,
+    LEDGER_DELETING,
+    LEDGER_OPEN,
+    Catalogue,
+    LedgerRow,
+)
 from broker_core.storage.cursor_log import replay
 from broker_core.storage.cursor_state import CursorState
 from broker_core.storage.cursors import CURRENT_LOG
 from broker_core.storage.disk import Disk, File
 from broker_core.storage.ledger_index import LedgerIndex, decode_footer, decode_part
 from broker_core.storage.mark_copies import MarkCopies, cursor_log_key
-from broker_core.storage.metadata import (
-    LEDGER_CLOSED,
-    LEDGER_CREATING,
-    LEDGER_DELETING,
-    LEDGER_OPEN,
-    LedgerRow,
-    Metadata,
-)
 from broker_core.storage.records import (
     FILE_HEADER_BYTES,
     HEAD_BYTES,
@@ -140,33 +140,33 @@ class _Examination:
     def run(self) -> Report:
         self._file(layout.format_path(self._directory), "format", _check_format)
         self._report.can_start = self._report.ok
-        catalogue = FileReport(layout.metadata_path(self._directory), "catalogue")
+        report = FileReport(layout.catalogue_path(self._directory), "catalogue")
         # Looked at before SQLite has it open, whose lock would go with any other handle of the file that is closed.
-        catalogue.size_bytes = sum(map(self._size, (catalogue.path, f"{catalogue.path}-wal")))
+        report.size_bytes = sum(map(self._size, (report.path, f"{report.path}-wal")))
         try:
-            metadata = Metadata(self._disk, catalogue.path, create=False, examine=True)
+            catalogue = Catalogue(self._disk, report.path, create=False, examine=True)
         except StorageError as e:
-            catalogue.problems.append(str(e))
+            report.problems.append(str(e))
             self._report.can_start = False
-            self._done(catalogue)
+            self._done(report)
             return self._report
         try:
-            self._catalogue(metadata, catalogue)
-            self._ledgers(metadata)
-            self._cursors(metadata)
+            self._catalogue(catalogue, report)
+            self._ledgers(catalogue)
+            self._cursors(catalogue)
             self._buckets()
         finally:
-            metadata.close(write=False)
+            catalogue.close(write=False)
         return self._report
 
-    def _catalogue(self, metadata: Metadata, report: FileReport) -> None:
+    def _catalogue(self, catalogue: Catalogue, report: FileReport) -> None:
         """The catalogue's own file, and those beside it that something was found of."""
-        report.problems += metadata.problems()
+        report.problems += catalogue.problems()
         self._done(report)
-        for finding in metadata.findings:
+        for finding in catalogue.findings:
             self._done(FileReport(finding.path, "catalogue", self._size(finding.path), problems=[finding.what]))
         path = layout.marks_path(self._directory)
-        if metadata.compared and not self._disk.exists(path):
+        if catalogue.compared and not self._disk.exists(path):
             what = "is missing; whether logs that were open lost their ends cannot be told"
             self._done(FileReport(path, "marks", problems=[what]))
 
@@ -178,8 +178,8 @@ class _Examination:
             self._done(FileReport(folder, "unknown", problems=[f"cannot be read: {e.strerror or e}"]))
             return []
 
-    def _ledgers(self, metadata: Metadata) -> None:
-        rows = {row.id: row for row in metadata.all_ledgers()}
+    def _ledgers(self, catalogue: Catalogue) -> None:
+        rows = {row.id: row for row in catalogue.ledgers.all()}
         names = self._names(layout.ledgers_dir(self._directory))
         for name in names:
             number = layout.parse_number(name)
@@ -201,31 +201,31 @@ class _Examination:
         if row.state == LEDGER_OPEN:
             self._ends[row.id] = found
 
-    def _cursors(self, metadata: Metadata) -> None:
-        number = metadata.number(CURRENT_LOG, -1)
+    def _cursors(self, catalogue: Catalogue) -> None:
+        number = catalogue.numbers.get(CURRENT_LOG, -1)
         current = f"{number}.log"
         for name in self._names(layout.cursors_dir(self._directory)):
             if name != current:
                 path = f"{layout.cursors_dir(self._directory)}/{name}"
                 self._done(FileReport(path, "unknown", notes=["is not the current log; the next start removes it"]))
         if number >= 0:
-            header = FileHeader(KIND_CURSORS, number, 0, metadata.number(STORE_CREATED), 0)
+            header = FileHeader(KIND_CURSORS, number, 0, catalogue.numbers.get(STORE_CREATED), 0)
             copy = self._marks.find(cursor_log_key(number), header.seed)
             path = layout.cursor_log_path(self._directory, number)
             self._file(path, "cursors", partial(_check_cursor_log, header, copy))
-            self._acknowledged(metadata, path, header, copy)
+            self._acknowledged(catalogue, path, header, copy)
 
-    def _acknowledged(self, metadata: Metadata, path: str, header: FileHeader, copy: Head | None) -> None:
+    def _acknowledged(self, catalogue: Catalogue, path: str, header: FileHeader, copy: Head | None) -> None:
         """Only what is durable is acknowledged: a topic that ends before an acknowledgement has lost entries."""
         try:
             with closing(self._disk.open_read_only(path)) as file:
-                states = replay(file, header, metadata.initial_positions(), copy).states
+                states = replay(file, header, catalogue.subscriptions.initial_positions(), copy).states
         except OSError:
             return  # told already
-        for topic in metadata.topics():
-            ends = [Position(row.id, self._ends[row.id] - 1) for row in metadata.ledgers(topic.id)]
+        for topic in catalogue.topics.all():
+            ends = [Position(row.id, self._ends[row.id] - 1) for row in catalogue.ledgers.of_topic(topic.id)]
             last = max([topic.trimmed, *(end for end in ends if end.entry >= 0)])
-            for each in metadata.subscriptions(topic.id):
+            for each in catalogue.subscriptions.of_topic(topic.id):
                 state = states.get(each.id, CursorState(each.initial))
                 acked = max([state.mark_delete, *state.newest_deleted()])
                 if acked > last and acked.entry >= 0:

@@ -27,6 +27,7 @@ from typing import Final, Protocol
 from broker_core.base.errors import StorageError
 from broker_core.base.invariants import invariant
 from broker_core.base.settings import Durability
+from broker_core.storage.catalogue import Catalogue
 from broker_core.storage.disk import TOO_MANY_FILES, Disk, File, disk_failed, write_fully
 from broker_core.storage.handles import HandlePool
 from broker_core.storage.mark_copies import MarkCopies
@@ -63,21 +64,6 @@ class GroupOwner(Protocol):
 
     def group_told(self) -> None:
         """All callbacks of the group were called."""
-        ...
-
-
-class Catalogue(Protocol):
-    """Whose changes are committed along. Called on the thread of everything else."""
-
-    on_change: Callable[[], None] | None
-
-    @property
-    def changed(self) -> bool:
-        """Whether there is something to take."""
-        ...
-
-    def take_changes(self) -> Callable[[], None] | None:
-        """What the worker calls to make the changes since the last call durable; it may raise StorageError."""
         ...
 
 
@@ -275,7 +261,7 @@ class GroupCommit:
         self.on_failure: Callable[[StorageError], None] | None = None
         self.error: StorageError | None = None
         self.bytes_committed = 0
-        catalogue.on_change = self._announce
+        catalogue.call_on_change(self._announce)
 
     # -- for writers
 

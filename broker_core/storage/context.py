@@ -9,12 +9,12 @@ from broker_core.base.clock import Clock
 from broker_core.base.private_files import NotAFileError
 from broker_core.base.settings import Settings
 from broker_core.storage import layout
+from broker_core.storage.catalogue import LEDGER_OPEN, Catalogue, LedgerRow
 from broker_core.storage.commit import GroupCommit
 from broker_core.storage.disk import Disk
 from broker_core.storage.handles import HandlePool
 from broker_core.storage.ledger_index import IndexCache
 from broker_core.storage.mark_copies import MarkCopies
-from broker_core.storage.metadata import LEDGER_OPEN, LedgerRow, Metadata
 from broker_core.storage.quarantine import Quarantine
 from broker_core.storage.records import KIND_LEDGER, file_seed
 from broker_core.storage.recovery import least_synced
@@ -31,7 +31,7 @@ class StoreContext:
     settings: Settings
     handles: HandlePool
     commits: GroupCommit
-    metadata: Metadata
+    catalogue: Catalogue
     marks: MarkCopies
     tail_cache: TailCache
     quarantine: Quarantine

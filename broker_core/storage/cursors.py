@@ -50,7 +50,7 @@ class CursorStore:
         self._created_ms = created_ms
         self._snapshots: dict[int, Callable[[], CursorState]] = {}
         self._compacted_bytes = 0
-        number = context.metadata.number(CURRENT_LOG, -1)
+        number = context.catalogue.numbers.get(CURRENT_LOG, -1)
         found = self._files()
         self._next_number = max([number, *found]) + 1
         replayed = self._replay(number)
@@ -100,7 +100,7 @@ class CursorStore:
         if isinstance(change, Reset):
             # The catalogue hears first, so that a reset that is lost to damage later is known to be lost.
             epoch += 1
-            self._context.metadata.set_cursor_epoch(cursor_id, epoch)
+            self._context.catalogue.subscriptions.set_cursor_epoch(cursor_id, epoch)
             self._epochs[cursor_id] = epoch
         if cursor_id not in self._snapshots:
             state = self._state(cursor_id)
@@ -142,7 +142,7 @@ class CursorStore:
     def _state(self, cursor_id: int) -> CursorState | None:
         state = self._states.get(cursor_id)
         if state is None and cursor_id not in self._snapshots:
-            initial = self._context.metadata.initial_position(cursor_id)
+            initial = self._context.catalogue.subscriptions.initial_position(cursor_id)
             if initial is not None:
                 state = self._states[cursor_id] = CursorState(initial)
         return state
@@ -154,7 +154,7 @@ class CursorStore:
         return layout.cursor_log_path(self._context.directory, number)
 
     def _replay(self, number: int) -> Replay:
-        initial = self._context.metadata.initial_positions()
+        initial = self._context.catalogue.subscriptions.initial_positions()
         path = self._path(number)
         if number < 0:
             return nothing_replayed(initial)
@@ -183,21 +183,21 @@ class CursorStore:
         If the catalogue is ahead, a reset was under way when we crashed: it was never confirmed, so it did not happen.
         But if changes were lost to damage, the reset may be among them: then nothing counts as acknowledged.
         """
-        metadata = self._context.metadata
+        catalogue = self._context.catalogue
         ahead = {
             cursor_id: epoch
-            for cursor_id, epoch in metadata.cursor_epochs().items()
+            for cursor_id, epoch in catalogue.subscriptions.cursor_epochs().items()
             if cursor_id in self._states and epoch > self._epochs.get(cursor_id, 0)
         }
         if not ahead:
             return
-        with metadata.transaction():
+        with catalogue.transaction():
             for cursor_id, epoch in ahead.items():
                 if lost:
                     self._states[cursor_id] = CursorState()
                     self._epochs[cursor_id] = epoch
                 else:
-                    metadata.set_cursor_epoch(cursor_id, self._epochs.get(cursor_id, 0))
+                    catalogue.subscriptions.set_cursor_epoch(cursor_id, self._epochs.get(cursor_id, 0))
 
     def _make_log(self, number: int, *, resume_at: int = 0, replaces: CursorLog | None = None) -> CursorLog:
         return CursorLog(
@@ -206,7 +206,7 @@ class CursorStore:
             self._header(number),
             resume_at=resume_at,
             on_group=self._compact_if_due,
-            on_starting=lambda: self._context.metadata.set_number(CURRENT_LOG, number),
+            on_starting=lambda: self._context.catalogue.numbers.set(CURRENT_LOG, number),
             on_started=lambda: self._remove([replaces.number]) if replaces is not None else None,
         )
 

@@ -57,7 +57,7 @@ def lock_path(directory: str) -> str:
     return f"{directory}/{DATA_LOCK_FILE}"
 
 
-def metadata_path(directory: str) -> str:
+def catalogue_path(directory: str) -> str:
     return f"{directory}/meta.db"
 
 

@@ -17,10 +17,10 @@ from typing import Final, NamedTuple
 from broker_core.base.errors import CorruptEntryError
 from broker_core.base.positions import POSITION_EARLIEST, Position, positions_of
 from broker_core.storage import layout
+from broker_core.storage.catalogue import LEDGER_CLOSED, LedgerRow
 from broker_core.storage.context import StoreContext
 from broker_core.storage.disk import no_file
 from broker_core.storage.ledger_index import DAMAGED, LedgerIndex, decode_footer
-from broker_core.storage.metadata import LEDGER_CLOSED, LedgerRow
 from broker_core.storage.records import (
     ENTRY_MAGIC,
     FILE_HEADER_BYTES,
@@ -348,7 +348,7 @@ def remove_ledgers(context: StoreContext, ledgers: list[Ledger]) -> None:
             context.commits.forget(ledger.path)
         for ledger in left:
             context.quarantine.note_unknown(ledger.path)
-        context.metadata.forget_ledgers([ledger.id for ledger in ledgers])
+        context.catalogue.ledgers.delete([ledger.id for ledger in ledgers])
 
     for ledger in ledgers:
         context.tail_cache.forget(ledger.id)

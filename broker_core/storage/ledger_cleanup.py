@@ -12,14 +12,14 @@ from contextlib import closing
 
 from broker_core.base.errors import DataFormatError
 from broker_core.storage import layout
-from broker_core.storage.context import StoreContext
-from broker_core.storage.disk import disk_failed, no_file
-from broker_core.storage.ledger import unlink_ledger
-from broker_core.storage.metadata import (
+from broker_core.storage.catalogue import (
     LEDGER_CREATING,
     LEDGER_DELETING,
     LedgerRow,
 )
+from broker_core.storage.context import StoreContext
+from broker_core.storage.disk import disk_failed, no_file
+from broker_core.storage.ledger import unlink_ledger
 from broker_core.storage.records import FILE_HEADER_BYTES, KIND_LEDGER, TAG_MARK, file_seed
 from broker_core.storage.scan import Gap, walk
 
@@ -32,17 +32,17 @@ def clean_up_ledgers(context: StoreContext) -> None:
     except OSError as e:
         raise disk_failed(e) from e
     there, whole = _numbers(names), _numbers(files)
-    rows = context.metadata.all_ledgers()
+    rows = context.catalogue.ledgers.all()
     unknown = there - {row.id for row in rows}
     _refuse_old_catalogue(context, unknown)
     made = _made(context, [row for row in rows if row.state == LEDGER_CREATING])
     for ledger in made:
-        context.metadata.open_ledger(ledger)
+        context.catalogue.ledgers.mark_open(ledger)
     gone = [row for row in rows if row.state in (LEDGER_CREATING, LEDGER_DELETING) and row.id not in made]
     _unlink_ledgers(context, [row for row in gone if row.id in there])
     if gone:
-        context.metadata.forget_ledgers([row.id for row in gone])
-    for row in context.metadata.all_ledgers():
+        context.catalogue.ledgers.delete([row.id for row in gone])
+    for row in context.catalogue.ledgers.all():
         _note_lost(context, row, is_file=row.id in whole)
     for ledger in sorted(unknown):
         context.quarantine.note_unknown(layout.ledger_path(context.directory, ledger))
@@ -54,7 +54,7 @@ def _numbers(names: list[str]) -> set[int]:
 
 def _refuse_old_catalogue(context: StoreContext, unknown: set[int]) -> None:
     """Ledgers that the catalogue has yet to give out: it was restored or lost its newest changes."""
-    newer = sorted(ledger for ledger in unknown if ledger >= context.metadata.number("ledgers", 1))
+    newer = sorted(ledger for ledger in unknown if ledger >= context.catalogue.numbers.get("ledgers", 1))
     if newer:
         path = layout.ledger_path(context.directory, newer[-1])
         raise DataFormatError(

@@ -16,10 +16,10 @@ from contextlib import closing
 
 from broker_core.base.invariants import invariant
 from broker_core.storage import layout
+from broker_core.storage.catalogue import LEDGER_CLOSED, LedgerRow
 from broker_core.storage.context import StoreContext
 from broker_core.storage.disk import TOO_MANY_FILES, File, disk_failed, write_fully
 from broker_core.storage.ledger_index import DAMAGED, encode_footer
-from broker_core.storage.metadata import LEDGER_CLOSED, LedgerRow
 from broker_core.storage.records import HEAD_BYTES, KIND_LEDGER, decode_head, file_seed
 from broker_core.storage.recovery import ScannedLedger, scan_open_ledger
 
@@ -75,7 +75,7 @@ class LedgerRecovery:
             context.quarantine.note(self._path, row, damage, "record")
         context.quarantine.report.truncated_bytes += self._truncated_bytes
         context.quarantine.report.ledgers_recovered += 1
-        context.metadata.close_ledger(row)
+        context.catalogue.ledgers.mark_closed(row)
         context.marks.release(row.id)
         context.indexes.put(row.id, scanned.index)
         return row

@@ -19,11 +19,11 @@ from typing import Final, Protocol
 from broker_core.base.errors import StorageError
 from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position
+from broker_core.storage.catalogue import LEDGER_CLOSED, LEDGER_CREATING, LEDGER_OPEN
 from broker_core.storage.commit import OnDurable, WriteQueue
 from broker_core.storage.context import StoreContext
 from broker_core.storage.ledger import Ledger
 from broker_core.storage.ledger_index import LedgerIndex, encode_footer, encode_part
-from broker_core.storage.metadata import LEDGER_CLOSED, LEDGER_CREATING, LEDGER_OPEN
 from broker_core.storage.records import (
     ENTRY_BODY_BYTES_MIN,
     ENTRY_MAGIC,
@@ -82,7 +82,7 @@ class LedgerWriter:
     def __init__(self, context: StoreContext, topic_id: int, next_index: int, log: DurableListener) -> None:
         """Begin a new ledger whose first message has index ``next_index``."""
         created_ms = context.clock.now_ms()
-        row = context.metadata.create_ledger(topic_id, created_ms, next_index)
+        row = context.catalogue.ledgers.create(topic_id, created_ms, next_index)
         self._context = context
         self._commits = context.commits
         self._log = log
@@ -186,7 +186,7 @@ class LedgerWriter:
     def vouch(self) -> None:
         ledger = self.ledger
         if ledger.row.state == LEDGER_CREATING and not self._abandoned:
-            self._context.metadata.open_ledger(ledger.id)
+            self._context.catalogue.ledgers.mark_open(ledger.id)
             ledger.row = ledger.row._replace(state=LEDGER_OPEN)
 
     def group_durable(self, end: int) -> None:
@@ -209,7 +209,7 @@ class LedgerWriter:
         """Tell the catalogue of the newest INDEX record once it was synced: recovery relies on that place."""
         row, at = self.ledger.row, self._part_at
         if row.footer_offset < at < self.queue.synced:
-            self._context.metadata.note_index_record(row.id, at)
+            self._context.catalogue.ledgers.note_index_record(row.id, at)
             self.ledger.row = row._replace(footer_offset=at)
 
     def _write_part_if_due(self) -> None:
@@ -251,7 +251,7 @@ class LedgerWriter:
             first_ms=ledger.first_ms,
             last_ms=ledger.last_ms,
         )
-        self._context.metadata.close_ledger(row)
+        self._context.catalogue.ledgers.mark_closed(row)
         self._context.marks.release(row.id)
         ledger.row = row
         ledger.end = self._footer_at

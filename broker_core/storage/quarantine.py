@@ -12,8 +12,8 @@ from contextlib import closing
 from typing import Final
 
 from broker_core.storage import layout
+from broker_core.storage.catalogue import LedgerRow
 from broker_core.storage.disk import Disk, write_fully
-from broker_core.storage.metadata import LedgerRow
 from broker_core.storage.recovery import DamagedRange
 from broker_core.storage.report import Damage, RecoveryReport
 

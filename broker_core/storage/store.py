@@ -22,6 +22,7 @@ from broker_core.base.runtime import first_foreign
 from broker_core.base.settings import Settings
 from broker_core.storage import layout
 from broker_core.storage.buckets import BucketStore
+from broker_core.storage.catalogue import LEDGER_OPEN, Catalogue, LedgerRow
 from broker_core.storage.commit import GroupCommit
 from broker_core.storage.context import StoreContext
 from broker_core.storage.cursors import CursorStore
@@ -31,7 +32,6 @@ from broker_core.storage.ledger import Ledger
 from broker_core.storage.ledger_cleanup import clean_up_ledgers
 from broker_core.storage.ledger_recovery import LedgerRecovery, TopicRecovery
 from broker_core.storage.mark_copies import MarkCopies, cursor_log_key
-from broker_core.storage.metadata import LEDGER_OPEN, LedgerRow, Metadata
 from broker_core.storage.page_cache import PageCache
 from broker_core.storage.quarantine import Quarantine
 from broker_core.storage.report import Damage, RecoveryReport
@@ -49,7 +49,7 @@ class Store:
     ``TopicRecovery.run``.
 
     Attributes:
-        metadata: The catalogue.
+        catalogue: The catalogue.
         commits: What makes appends and acknowledgements durable; whoever owns the loop drives it.
         cursors: Acknowledgements.
         buckets: Snapshots of what is delayed.
@@ -63,11 +63,11 @@ class Store:
         self._logs: dict[int, TopicLog] = {}
         self._recoveries: dict[int, TopicRecovery] = {}
         self._closed = False
-        self.metadata: Final = context.metadata
+        self.catalogue: Final = context.catalogue
         self.commits: Final = context.commits
         self.recovery: Final = context.quarantine.report
         clean_up_ledgers(context)
-        self.cursors: Final = CursorStore(context, context.metadata.number(STORE_CREATED))
+        self.cursors: Final = CursorStore(context, context.catalogue.numbers.get(STORE_CREATED))
         self.buckets: Final = BucketStore(context)
         self._keep_copies()
 
@@ -82,10 +82,10 @@ class Store:
             StorageError: it cannot be created or written.
         """
         lock = _prepare_directory(disk, directory)
-        metadata: Metadata | None = None
+        catalogue: Catalogue | None = None
         handles = HandlePool(disk)
         try:
-            metadata, marks = _open_catalogue(disk, directory, clock)
+            catalogue, marks = _open_catalogue(disk, directory, clock)
             context = StoreContext(
                 disk=disk,
                 directory=directory,
@@ -97,21 +97,21 @@ class Store:
                     handles,
                     settings.durability,
                     PageCache(settings.page_cache_keep_mbytes * _MIB),
-                    metadata,
+                    catalogue,
                     marks,
                 ),
-                metadata=metadata,
+                catalogue=catalogue,
                 marks=marks,
                 tail_cache=TailCache(settings.managed_ledger_cache_size_mbytes * _MIB),
-                quarantine=Quarantine(disk, directory, RecoveryReport(), metadata.topic_name),
+                quarantine=Quarantine(disk, directory, RecoveryReport(), catalogue.topics.name_of),
             )
-            for finding in metadata.findings:
+            for finding in catalogue.findings:
                 context.quarantine.report.note(finding)
             return cls(context, lock)
         except BaseException:
             handles.close()
-            if metadata is not None:
-                metadata.close(write=False)
+            if catalogue is not None:
+                catalogue.close(write=False)
             lock.release()
             raise
 
@@ -147,10 +147,10 @@ class Store:
             if log.closed:
                 log.reopen()  # it was closed, and is still being written
             return log
-        topic = self.metadata.topic_by_id(topic_id)
+        topic = self.catalogue.topics.by_id(topic_id)
         invariant(topic is not None, "topic %s is not in the catalogue", topic_id)
         assert topic is not None
-        ledgers = [self._open_ledger(row) for row in self.metadata.ledgers(topic_id)]
+        ledgers = [self._open_ledger(row) for row in self.catalogue.ledgers.of_topic(topic_id)]
         log = self._logs[topic_id] = TopicLog(self._context, topic, ledgers, self._let_go)
         return log
 
@@ -190,7 +190,7 @@ class Store:
         under_way = self._recoveries.get(topic_id)
         if under_way is not None or topic_id in self._logs or self.commits.error is not None:
             return under_way
-        torn = [row for row in self.metadata.ledgers(topic_id) if self._is_torn(row)]
+        torn = [row for row in self.catalogue.ledgers.of_topic(topic_id) if self._is_torn(row)]
         if not torn:
             return None
         recovery = TopicRecovery(topic_id, [LedgerRecovery(self._context, row) for row in torn])
@@ -219,7 +219,7 @@ class Store:
 
     def _keep_copies(self) -> None:
         """Of the copies of marks those that are still needed: of open ledgers, and of the current cursor log."""
-        open_ledgers = {row.id for row in self.metadata.all_ledgers() if row.state == LEDGER_OPEN}
+        open_ledgers = {row.id for row in self.catalogue.ledgers.all() if row.state == LEDGER_OPEN}
         self._context.marks.keep_only(open_ledgers | {cursor_log_key(self.cursors.log_number)})
 
     def sync_due(self) -> None:
@@ -229,14 +229,14 @@ class Store:
         of marks and the newest changes of the catalogue.
         """
         self.commits.sync_due()
-        if self.commits.error is None and (self._context.marks.unsynced or self.metadata.copy_unsynced):
+        if self.commits.error is None and (self._context.marks.unsynced or self.catalogue.copy_unsynced):
             self.commits.submit(self._write_copies_down, lambda: None)
 
     def _write_copies_down(self) -> None:
         if self._context.marks.unsynced:
             self._context.marks.sync()
-        if self.metadata.copy_unsynced:
-            self.metadata.sync_copy()
+        if self.catalogue.copy_unsynced:
+            self.catalogue.sync_copy()
 
     def close(self) -> None:
         """Make everything durable, close all ledgers, release the lock. No job may be in flight.
@@ -261,7 +261,7 @@ class Store:
             self._context.handles.close()
             self._context.marks.close()
             try:
-                self.metadata.close(write=self.commits.error is None)
+                self.catalogue.close(write=self.commits.error is None)
             finally:
                 self._lock.release()
 
@@ -324,7 +324,7 @@ def _check_format(disk: Disk, directory: str) -> None:
 
 def _refuse_foreign(disk: Disk, directory: str) -> None:
     """DataFormatError if ``directory``, which has no valid FORMAT file, has anything else in it."""
-    if disk.exists(layout.metadata_path(directory)):
+    if disk.exists(layout.catalogue_path(directory)):
         raise DataFormatError(
             f"{directory} has data of a broker, but its FORMAT file is damaged or missing",
             hint=f'restore it; of this version it holds the one line "{layout.format_text().decode().strip()}"',
@@ -336,10 +336,10 @@ def _refuse_foreign(disk: Disk, directory: str) -> None:
         )
 
 
-def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> tuple[Metadata, MarkCopies]:
+def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> tuple[Catalogue, MarkCopies]:
     """Open ``meta.db``. It is made only while the folder for ledgers does not exist: that comes into being last."""
     ready = disk.exists(layout.ledgers_dir(directory))
-    path = layout.metadata_path(directory)
+    path = layout.catalogue_path(directory)
     marks_there = disk.exists(layout.marks_path(directory))
     if not disk.exists(path) and disk.exists(layout.changes_path(directory)):
         ready = True  # it comes after meta.db: there was one
@@ -348,22 +348,22 @@ def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> tuple[Metadata,
         marks.make()  # before the catalogue says that they are there
     except OSError as e:
         raise disk_failed(e) from e
-    metadata = Metadata(disk, path, create=not ready)
-    if metadata.compared and not marks_there:
+    catalogue = Catalogue(disk, path, create=not ready)
+    if catalogue.compared and not marks_there:
         what = "is missing; whether logs that were open lost their ends cannot be told"
-        metadata.findings.append(Damage(layout.marks_path(directory), 0, 0, what))
+        catalogue.findings.append(Damage(layout.marks_path(directory), 0, 0, what))
     if ready:
-        return metadata, marks
+        return catalogue, marks
     try:
-        metadata.set_number(STORE_CREATED, metadata.number(STORE_CREATED) or clock.now_ms())
-        metadata.flush()
+        catalogue.numbers.set(STORE_CREATED, catalogue.numbers.get(STORE_CREATED) or clock.now_ms())
+        catalogue.flush()
         disk.mkdir(layout.quarantine_dir(directory))
         disk.mkdir(layout.cursors_dir(directory))
         disk.mkdir(layout.ledgers_dir(directory))
     except OSError as e:
-        metadata.close(write=False)
+        catalogue.close(write=False)
         raise disk_failed(e) from e
     except BaseException:
-        metadata.close(write=False)
+        catalogue.close(write=False)
         raise
-    return metadata, marks
+    return catalogue, marks

@@ -18,11 +18,11 @@ from typing import Final
 
 from broker_core.base.errors import AlreadyClosedError, StorageError
 from broker_core.base.positions import Position
+from broker_core.storage.catalogue import LEDGER_CLOSED, TopicRow
 from broker_core.storage.commit import OnDurable
 from broker_core.storage.context import StoreContext
 from broker_core.storage.ledger import Ledger, LedgerInfo, StoredEntry, UnreadableEntryError, remove_ledgers
 from broker_core.storage.ledger_writer import LedgerWriter
-from broker_core.storage.metadata import LEDGER_CLOSED, TopicRow
 
 
 class LogTerminatedError(StorageError):
@@ -71,7 +71,7 @@ class TopicLog:
         """Queue an entry and give it its id at once.
 
         Args:
-            body: The entry as it travels: magic, CRC32C, metadata size, metadata, payload. Its checksum was verified.
+            body: The entry as it travels: magic, CRC32C, catalogue size, catalogue, payload. Its checksum was verified.
             messages: How many messages it holds, at least 1.
             on_durable: Called once, in the order of appends: with None when the entry is durable, else with the error.
 
@@ -310,7 +310,7 @@ class TopicLog:
         gone = self._ledgers[:count]
         ids = self._ids[:count]
         trimmed = max(Position(gone[-1].id, gone[-1].entries - 1), self._trimmed)
-        self._context.metadata.trim_ledgers(self.topic_id, ids, trimmed, gone[-1].next_index)
+        self._context.catalogue.trim_ledgers(self.topic_id, ids, trimmed, gone[-1].next_index)
         self._trimmed, self._trimmed_next_index = trimmed, gone[-1].next_index
         del self._ledgers[:count], self._ids[:count], self._before[:count]
         self._last_confirmed = self._find_last_confirmed()
@@ -359,7 +359,7 @@ class TopicLog:
         """
         self._closed = True
         self._writer = None
-        self._context.metadata.delete_topic(self.topic_id)
+        self._context.catalogue.delete_topic(self.topic_id)
         for writer in self._undrained():
             writer.abandon(StorageError(f"topic {self.name} was deleted"))
         gone, self._ledgers, self._ids, self._before = self._ledgers, [], [], []

@@ -111,9 +111,9 @@ class TestAutoCreation:
 
         def calls(topics: int) -> int:
             world = World(allow_auto_topic_creation=False)
-            with world.store.metadata.transaction():
+            with world.store.catalogue.transaction():
                 for number in range(topics):
-                    world.store.metadata.create_topic(f"persistent://public/default/sensor-{number:05d}", 0)
+                    world.store.catalogue.topics.create(f"persistent://public/default/sensor-{number:05d}", 0)
             made = itertools.count()
             sys.setprofile(lambda _frame, _event, _arg: next(made) and None)
             try:

@@ -27,10 +27,10 @@ def P(text: str) -> Position:  # noqa: N802 - reads like the position it makes
 def world() -> World:
     """A topic whose ledgers are 3 (entries 0 to 9) and 5 (entries 0 to 4)."""
     world = World()
-    ledgers = world.store.metadata
-    ledgers.reserve_numbers("ledgers", 3 - ledgers.reserve_numbers("ledgers", 1)[0] - 1)
+    numbers = world.store.catalogue.numbers
+    numbers.reserve("ledgers", 3 - numbers.next("ledgers") - 1)
     assert world.publish(10)[-1] == P("3:9")
-    ledgers.reserve_numbers("ledgers", 1)
+    numbers.next("ledgers")
     assert world.publish(5)[-1] == P("5:4")
     return world
 

@@ -442,7 +442,7 @@ def test_it_can_be_turned_on_and_off() -> None:
     assert producer.last_sequence_id == -1
     world.crash()
     assert world.topic().deduplication_status == "Disabled"
-    assert world.store.metadata.internal_cursor(world.topic().topic_id, "pulsar.dedup") is None
+    assert world.store.catalogue.subscriptions.internal_cursor(world.topic().topic_id, "pulsar.dedup") is None
 
 
 def test_an_entry_under_way_while_it_is_turned_on_again_is_known() -> None:

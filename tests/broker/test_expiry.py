@@ -250,14 +250,14 @@ def test_what_is_deleted_leaves_no_time_behind(what: str) -> None:
     """7.2: nothing of it stays in the catalogue."""
     world = World(subscription_expiration_time_minutes=10)
     world.subscribe()[0].close()
-    topic, metadata = world.topic(), world.store.metadata
-    (row,) = metadata.subscriptions(topic.topic_id)
-    assert metadata.unused_since(row.id) == world.clock.now_ms()
+    topic, metadata = world.topic(), world.store.catalogue
+    (row,) = metadata.subscriptions.of_topic(topic.topic_id)
+    assert metadata.subscriptions.unused_since(row.id) == world.clock.now_ms()
     if what == "topic":
         world.broker.deletion.delete_topic(topic.name)
     else:
         topic.delete_subscription("s")
-    assert metadata.unused_since(row.id) is None
+    assert metadata.subscriptions.unused_since(row.id) is None
 
 
 def test_a_subscription_whose_consumers_are_coming_back_from_a_seek_is_not_unused() -> None:
@@ -362,7 +362,7 @@ def test_topics_that_nobody_uses_are_looked_after_too() -> None:
     wait(world, RETENTION_MS)
     wait(world, RETENTION_MS)
     assert world.broker.registry.loaded_topics() == []
-    assert world.store.metadata.topics_with_closed_ledgers(0, 9) == []
+    assert world.store.catalogue.topics.with_closed_ledgers(0, 9) == []
     assert backlog(world) == 0
 
 

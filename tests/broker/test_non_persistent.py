@@ -99,7 +99,7 @@ def test_nothing_is_stored() -> None:
     assert (numbers(late), len(answers.receipts)) == ([1], 2)
     world.restart()
     assert not world.broker.registry.exists(NAME)
-    assert world.store.metadata.topics() == []
+    assert world.store.catalogue.topics.all() == []
 
 
 def test_what_nobody_can_take_is_dropped() -> None:

@@ -23,7 +23,7 @@ from broker_core.broker.policies.policy_values import (
     quotas_under,
     settings_under,
 )
-from broker_core.storage.metadata import Metadata
+from broker_core.storage.catalogue import Catalogue
 from tests.broker.world import EXCLUSIVE, FAILOVER, SHARED, TOPIC, World
 
 NAMESPACE = NamespaceName("public", "default")
@@ -222,11 +222,11 @@ def test_a_namespace_is_deleted_when_it_is_empty_or_by_force() -> None:
     assert world.broker.policies.of_namespace(other) == NO_POLICIES
 
 
-def make_version_1(metadata: Metadata) -> None:
+def make_version_1(catalogue: Catalogue) -> None:
     """Turn the file of a catalogue into what the first version of the broker left."""
-    metadata._file._db.execute("DROP TABLE topic_policies")
-    metadata._file._db.execute("ALTER TABLE ledgers DROP COLUMN lost")
-    metadata._file._db.execute("PRAGMA user_version = 1")
+    catalogue._file._db.execute("DROP TABLE topic_policies")
+    catalogue._file._db.execute("ALTER TABLE ledgers DROP COLUMN lost")
+    catalogue._file._db.execute("PRAGMA user_version = 1")
 
 
 def test_a_catalogue_of_the_first_version_is_brought_up_to_date() -> None:
@@ -234,10 +234,10 @@ def test_a_catalogue_of_the_first_version_is_brought_up_to_date() -> None:
     world = World()
     world.topic()
     world.restart()
-    metadata = world.store.metadata
-    metadata.put_namespace("public/default", {"message_ttl_in_seconds": 1, "anything": []})
-    metadata.flush()
-    make_version_1(metadata)
+    catalogue = world.store.catalogue
+    catalogue.namespaces.put("public/default", {"message_ttl_in_seconds": 1, "anything": []})
+    catalogue.flush()
+    make_version_1(catalogue)
     world.restart()
     assert world.broker.policies.of_namespace(NAMESPACE) == NO_POLICIES
     world.broker.set_topic_policies(NAME, Policies(message_ttl_in_seconds=5))
@@ -248,17 +248,17 @@ def test_a_catalogue_of_the_first_version_is_brought_up_to_date() -> None:
 def test_the_doctor_leaves_an_old_catalogue_as_it_is() -> None:
     """1.1.5: looking changes nothing; a catalogue of a version to come is refused."""
     world = World()
-    make_version_1(world.store.metadata)
+    make_version_1(world.store.catalogue)
     world.broker.close()
     world.settle()
     world.store.close()
-    looked = Metadata(world.disk, "/data/meta.db", create=False, examine=True)
+    looked = Catalogue(world.disk, "/data/meta.db", create=False, examine=True)
     assert looked.problems() == []
-    assert looked._one("PRAGMA user_version") == 1
+    assert looked._database.value("PRAGMA user_version") == 1
     looked._file._db.execute("PRAGMA user_version = 99")
     looked.close()
     with pytest.raises(DataFormatError, match="schema version 99"):
-        Metadata(world.disk, "/data/meta.db", create=False)
+        Catalogue(world.disk, "/data/meta.db", create=False)
 
 
 _COUNTS = st.none() | st.integers(0, 2**31 - 1)

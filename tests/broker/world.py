@@ -187,7 +187,7 @@ class World:
 
         What calls have returned counts as answered, and answers wait until the catalogue's changes are durable.
         """
-        self.store.metadata.flush()
+        self.store.catalogue.flush()
         image = self.disk.crash(seed, policy)
         self.abandon()
         self.disk, self.clock = image, self.clock.stopped()

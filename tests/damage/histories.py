@@ -17,7 +17,7 @@ from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
 from broker_core.broker import AckId, AckKind
 from broker_core.broker.policies.policy_values import Policies
-from broker_core.storage import CursorState, Metadata, TopicLog, UnreadableEntryError
+from broker_core.storage import Catalogue, CursorState, TopicLog, UnreadableEntryError
 from broker_core.testing.sim_disk import POLICIES, SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers
 from tests.broker.delayed.entries import publish_delayed
@@ -57,9 +57,9 @@ _COUNTERS: Final = "transaction", "broker starts", "cursor_log"
 """Numbers that differ after each start."""
 
 
-def catalogue(metadata: Metadata) -> dict[str, list[tuple[object, ...]]]:
+def catalogue(catalogue: Catalogue) -> dict[str, list[tuple[object, ...]]]:
     """All names that a catalogue knows, and what is said of them."""
-    found = {table: list(metadata._rows(f"SELECT {names} FROM {table}")) for table, names in _TABLES.items()}
+    found = {table: list(catalogue._database.rows(f"SELECT {names} FROM {table}")) for table, names in _TABLES.items()}
     found["values_by_name"] = [row for row in found["values_by_name"] if row[0] not in _COUNTERS]
     return {table: sorted(rows) for table, rows in found.items()}
 
@@ -217,7 +217,7 @@ class Life:
         self.serial += 1
         name = TopicName.parse(self.chance.choice(TOPICS))
         self.world.broker.set_topic_policies(name, Policies(message_ttl_in_seconds=1_000_000 + self.serial))
-        self.world.store.metadata.put_tenant(f"tenant-{self.serial % 5}", {"number": self.serial})
+        self.world.store.catalogue.tenants.put(f"tenant-{self.serial % 5}", {"number": self.serial})
 
     def _seek(self) -> None:
         topic = self.chance.choice(TOPICS)
@@ -255,8 +255,8 @@ class Life:
             world.broker.close()
             world.settle()
         else:
-            world.store.metadata.flush()
-        history.rows = catalogue(world.store.metadata)
+            world.store.catalogue.flush()
+        history.rows = catalogue(world.store.catalogue)
         disk = world.disk
         if history.end == "clean stop":
             world.store.close()
@@ -274,7 +274,7 @@ class Life:
 def note_confirmed(history: History, world: World) -> None:
     """Write down what a broker has, all of which it has confirmed."""
     history.now_ms = world.clock.now_ms()
-    for row in world.store.metadata.topics():
+    for row in world.store.catalogue.topics.all():
         topic = world.topic(row.name)
         history.entries[row.name], lost = readable(topic.log)
         assert not lost

@@ -190,7 +190,7 @@ class Look:
 
     def verdict(self) -> Verdict:
         """What the damage has done; JudgementError if that is not told."""
-        rows = catalogue(self.world.store.metadata)
+        rows = catalogue(self.world.store.catalogue)
         for table, expected in self.history.rows.items():
             if rows[table] != expected:
                 raise JudgementError(f"{table} of the catalogue differ: {set(expected) ^ set(rows[table])}")

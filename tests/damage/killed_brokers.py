@@ -181,7 +181,7 @@ class RealLife:
         history.folders = ["/data", *(f"/data/{path.relative_to(self.data_dir)}" for path in folders)]
         world = WorldAt(history.disk(), time.time_ns() // 1_000_000)
         try:
-            history.rows = catalogue(world.store.metadata)
+            history.rows = catalogue(world.store.catalogue)
             note_confirmed(history, world)
         finally:
             world.abandon()

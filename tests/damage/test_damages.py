@@ -10,7 +10,7 @@ import pytest
 
 from broker_core.base.errors import DataFormatError
 from broker_core.storage import ledger_cleanup
-from broker_core.storage.catalogue_file import CatalogueFile
+from broker_core.storage.catalogue.file import CatalogueFile
 from broker_core.storage.mark_copies import MarkCopies
 from broker_core.storage.report import RecoveryReport
 from tests.broker.world import World
@@ -160,10 +160,10 @@ def test_a_directory_of_the_version_before_is_taken_over() -> None:
     """Rule 10 of the formats: there is nothing to compare with, which is no damage, and from then on there is."""
     disk = make_history(SEED).disk()
     world = World(SETTINGS, disk=disk)
-    world.store.metadata.flush()
+    world.store.catalogue.flush()
     for sql in ("ALTER TABLE ledgers DROP COLUMN lost", "PRAGMA user_version = 2"):
-        world.store.metadata._file._db.execute(sql)
-    rows = catalogue(world.store.metadata)
+        world.store.catalogue._file._db.execute(sql)
+    rows = catalogue(world.store.catalogue)
     world.abandon()
     disk.heal()
     for path in ("/data/marks", "/data/meta.changes"):
@@ -171,7 +171,7 @@ def test_a_directory_of_the_version_before_is_taken_over() -> None:
     for _ in range(2):
         world = World(SETTINGS, disk=disk)
         assert list(world.broker.damages) == []
-        assert catalogue(world.store.metadata) == rows
+        assert catalogue(world.store.catalogue) == rows
         world.abandon()
         disk.heal()
     disk.replace("/data/meta.db", flipped(5000)(disk.contents("/data/meta.db")))

@@ -70,7 +70,7 @@ def open_store(disk: SimDisk, settings: Settings = SMALL_LEDGERS) -> Store:
 
 def discard(store: Store) -> None:
     """Leave a store as a crash would: nothing is written any more, only memory is given back."""
-    store.metadata.close(write=False)
+    store.catalogue.close(write=False)
     store._lock.release()
 
 
@@ -99,7 +99,7 @@ class Workload:
     def open(self) -> None:
         """Open the store and all topics that exist."""
         self.store = open_store(self.disk, self.settings)
-        self.logs = {row.name: self.store.open_log(row.id) for row in self.store.metadata.topics()}
+        self.logs = {row.name: self.store.open_log(row.id) for row in self.store.catalogue.topics.all()}
         for cursor_id, cursor in self.account.cursors.items():
             if not cursor.drop_asked:
                 self._attach(cursor_id)
@@ -148,7 +148,7 @@ class Workload:
         self._serial += 1
         name = f"topic-{self._serial}"
         topic = self.account.topics[name] = TopicAccount()
-        topic.topic_id = self.store.metadata.create_topic(name, 1).id
+        topic.topic_id = self.store.catalogue.topics.create(name, 1).id
         self._once_recorded(lambda: setattr(topic, "created", True))
         self.logs[name] = self.store.open_log(topic.topic_id)
 
@@ -224,7 +224,7 @@ class Workload:
         initial = self.logs[name].last_confirmed
         self._serial += 1
         topic_id = self.account.topics[name].topic_id
-        row = self.store.metadata.create_subscription(topic_id, f"sub-{self._serial}", initial, 1)
+        row = self.store.catalogue.subscriptions.create(topic_id, f"sub-{self._serial}", initial, 1)
         cursor = self.account.cursors[row.id] = CursorAccount(name, [CursorState(initial)])
         self._once_recorded(lambda: setattr(cursor, "created", True))
         if self.chance.random() < 0.7:
@@ -278,7 +278,7 @@ class Workload:
             return
         cursor_id = self.chance.choice(self._live_cursors())
         self.account.cursors[cursor_id].drop_asked = True
-        self.store.metadata.delete_subscription(cursor_id)
+        self.store.catalogue.subscriptions.delete(cursor_id)
         self.store.cursors.drop(cursor_id)
 
     def _trim(self) -> None:
@@ -305,7 +305,7 @@ class Workload:
         tenant, number = f"tenant-{self.chance.randint(0, 3)}", self.chance.randint(0, 99)
         asked = self.account.tenants_asked.setdefault(tenant, [])
         asked.append(number)
-        self.store.metadata.put_tenant(tenant, {"number": number})
+        self.store.catalogue.tenants.put(tenant, {"number": number})
         safe = len(asked)
         self._once_recorded(lambda: self.account.tenants.update({tenant: safe}))
 
@@ -334,7 +334,7 @@ class Workload:
 
 def verify(account: Account, store: Store) -> None:
     """Compare an opened store with the account; AssertionError says what is wrong."""
-    rows = {row.name: row for row in store.metadata.topics()}
+    rows = {row.name: row for row in store.catalogue.topics.all()}
     for name, topic in account.topics.items():
         if (topic.created or topic.safe) and not topic.delete_asked:
             assert name in rows, f"{name} was created and is lost"
@@ -344,7 +344,7 @@ def verify(account: Account, store: Store) -> None:
             _verify_log(topic, store.open_log(rows[name].id))
     for cursor_id, cursor in account.cursors.items():
         _verify_cursor(cursor_id, cursor, store)
-    tenants = {name: config["number"] for name, config in store.metadata.tenants().items()}
+    tenants = {name: config["number"] for name, config in store.catalogue.tenants.all().items()}
     for tenant, safe in account.tenants.items():
         assert tenants.get(tenant) in account.tenants_asked[tenant][safe - 1 :]
     assert store.recovery.clean, f"damage after a mere crash: {store.recovery}"

@@ -15,7 +15,7 @@ import pytest
 
 from broker_core.base.errors import StorageError
 from broker_core.base.positions import POSITION_EARLIEST
-from broker_core.storage import Metadata
+from broker_core.storage import Catalogue
 from broker_core.testing.sim_disk import SimDisk
 from tests.storage.entries import entry
 from tests.storage.model import discard, open_store
@@ -27,15 +27,15 @@ Picture = dict[str, tuple[object, ...]]
 """All that a catalogue says of topics, subscriptions, tenants and policies."""
 
 
-def picture(metadata: Metadata) -> Picture:
-    """What ``metadata`` says now."""
-    topics = metadata.topics()
+def picture(catalogue: Catalogue) -> Picture:
+    """What the catalogue says now."""
+    topics = catalogue.topics.all()
     return {
         "topics": tuple((row.id, row.name, str(row.properties)) for row in topics),
-        "subscriptions": tuple(row for topic in topics for row in map(str, metadata.subscriptions(topic.id))),
-        "tenants": tuple(map(str, metadata.tenants().items())),
-        "policies": tuple(map(str, metadata.topic_policies().items())),
-        "partitioned": tuple(metadata.partitioned_topics().items()),
+        "subscriptions": tuple(row for topic in topics for row in map(str, catalogue.subscriptions.of_topic(topic.id))),
+        "tenants": tuple(map(str, catalogue.tenants.all().items())),
+        "policies": tuple(map(str, catalogue.topic_policies.all().items())),
+        "partitioned": tuple(catalogue.partitioned_topics.all().items()),
     }
 
 
@@ -52,7 +52,7 @@ class Names:
         self.chance = random.Random(seed)
         self.store = open_store(disk)
         self.store.commits.commit_now()
-        self.pictures = [picture(self.store.metadata)]
+        self.pictures = [picture(self.store.catalogue)]
         self.told = 0
         self.receipts: set[str] = set()
         self._serial = 0
@@ -65,7 +65,7 @@ class Names:
         change = self.chance.choice((self._create, self._create, self._several, self._policies, self._append))
         change = self._delete if self.chance.random() < 0.15 else change
         change()
-        self.pictures.append(picture(self.store.metadata))
+        self.pictures.append(picture(self.store.catalogue))
         number = len(self.pictures) - 1
         self.store.commits.when_recorded(self._told(number))
 
@@ -81,28 +81,28 @@ class Names:
         return f"topic-{self._serial}"
 
     def _create(self) -> None:
-        topic = self.store.metadata.create_topic(self._name(), 1, {"made": self._serial})
-        self.store.metadata.create_subscription(topic.id, "s", POSITION_EARLIEST, 1)
+        topic = self.store.catalogue.topics.create(self._name(), 1, {"made": self._serial})
+        self.store.catalogue.subscriptions.create(topic.id, "s", POSITION_EARLIEST, 1)
 
     def _several(self) -> None:
-        with self.store.metadata.transaction():
+        with self.store.catalogue.transaction():
             self._create()
-            self.store.metadata.put_partitioned_topic(f"partitioned-{self._serial}", self._serial)
-            self.store.metadata.put_tenant(f"tenant-{self._serial % 3}", {"number": self._serial})
+            self.store.catalogue.partitioned_topics.put(f"partitioned-{self._serial}", self._serial)
+            self.store.catalogue.tenants.put(f"tenant-{self._serial % 3}", {"number": self._serial})
 
     def _policies(self) -> None:
         self._serial += 1
-        self.store.metadata.put_topic_policies(f"topic-{self._serial % 5}", {"number": self._serial})
+        self.store.catalogue.topic_policies.put(f"topic-{self._serial % 5}", {"number": self._serial})
 
     def _append(self) -> None:
-        topics = self.store.metadata.topics()
+        topics = self.store.catalogue.topics.all()
         if topics:
             chosen = self.chance.choice(topics)
             log = self.store.open_log(chosen.id)
             log.append(entry(b"x"), 1, lambda error: self.receipts.add(chosen.name) if error is None else None)
 
     def _delete(self) -> None:
-        topics = self.store.metadata.topics()
+        topics = self.store.catalogue.topics.all()
         if topics:
             chosen = self.chance.choice(topics)
             self.store.open_log(chosen.id).delete()
@@ -112,12 +112,12 @@ class Names:
 def look(image: SimDisk, names: Names) -> None:
     """The catalogue is as it was after one of the changes, and not before the last that was told."""
     store = open_store(image)
-    found = picture(store.metadata)
+    found = picture(store.catalogue)
     # While a change is being made it has no picture yet; it cannot be on the disk either.
     assert found in names.pictures[names.told :], "a change that was told is lost, or what is there is half a change"
-    assert store.metadata.problems() == []
+    assert store.catalogue.problems() == []
     assert store.recovery.clean
-    rows = {row.name: row for row in store.metadata.topics()}
+    rows = {row.name: row for row in store.catalogue.topics.all()}
     for name in names.receipts & rows.keys():
         assert store.open_log(rows[name].id).entries_count
     discard(store)
@@ -162,8 +162,8 @@ def test_one_group_commits_the_changes_of_many_together() -> None:
     operations: list[str] = []
     disk.before = lambda kind, path: operations.append(kind)
     for number in range(100):
-        store.metadata.create_topic(f"topic-{number}", 1)
-    assert len(store.metadata.topics()) == 100
+        store.catalogue.topics.create(f"topic-{number}", 1)
+    assert len(store.catalogue.topics.all()) == 100
     assert operations == []
     store.commits.commit_now()
     assert operations.count("sync") == 1
@@ -173,29 +173,29 @@ def test_a_change_that_is_taken_back_in_memory_never_reaches_the_file() -> None:
     """A transaction that fails leaves nothing behind, neither now nor after a restart."""
     disk = SimDisk()
     store = open_store(disk)
-    store.metadata.put_tenant("kept", {})
+    store.catalogue.tenants.put("kept", {})
 
     def fail() -> None:
-        with store.metadata.transaction():
-            store.metadata.put_tenant("taken back", {})
+        with store.catalogue.transaction():
+            store.catalogue.tenants.put("taken back", {})
             raise RuntimeError("stop")
 
     with pytest.raises(RuntimeError):
         fail()
-    assert list(store.metadata.tenants()) == ["kept"]
+    assert list(store.catalogue.tenants.all()) == ["kept"]
     store.close()
     again = open_store(disk)
-    assert list(again.metadata.tenants()) == ["kept"]
+    assert list(again.catalogue.tenants.all()) == ["kept"]
     discard(again)
 
 
 def test_a_file_that_does_not_hold_what_was_read_from_it_stops_the_store() -> None:
     """Reliability row 9: somebody else changed meta.db; nothing is confirmed on top of that."""
     store = open_store(SimDisk())
-    topic = store.metadata.create_topic("t", 1)
+    topic = store.catalogue.topics.create("t", 1)
     store.commits.commit_now()
-    store.metadata._file._db.execute("DELETE FROM topics")
-    store.metadata.set_topic_properties(topic.id, {"a": "b"})
+    store.catalogue._file._db.execute("DELETE FROM topics")
+    store.catalogue.topics.set_properties(topic.id, {"a": "b"})
     answers: list[StorageError | None] = []
     store.commits.when_recorded(answers.append)
     with pytest.raises(StorageError, match=r"not what was read from it.*restart"):

@@ -20,7 +20,7 @@ from tests.storage.model import SMALL_LEDGERS, discard, open_store
 def test_one_job_is_in_flight_and_the_next_group_collects_meanwhile() -> None:
     """2.4 A1: nothing is confirmed before its sync; what comes during a job goes into the next."""
     store = open_store(SimDisk())
-    log = store.open_log(store.metadata.create_topic("t", 1).id)
+    log = store.open_log(store.catalogue.topics.create("t", 1).id)
     calls: list[str] = []
     store.commits.on_pending = lambda: calls.append("pending")
     log.append(entry(b"1"), 1, lambda error: calls.append("first"))
@@ -43,7 +43,7 @@ def test_one_job_is_in_flight_and_the_next_group_collects_meanwhile() -> None:
 def test_listeners_hear_once_for_each_group_after_its_callbacks() -> None:
     """Dispatch follows receipts: the log has advanced when either is called."""
     store = open_store(SimDisk(), msgspec.structs.replace(SMALL_LEDGERS, managed_ledger_max_entries_per_ledger=100))
-    log = store.open_log(store.metadata.create_topic("t", 1).id)
+    log = store.open_log(store.catalogue.topics.create("t", 1).id)
     seen: list[tuple[str, Position]] = []
     log.add_listener(lambda: seen.append(("listener", log.last_confirmed)))
     for _ in range(3):
@@ -62,7 +62,7 @@ def test_more_files_than_a_job_takes_are_committed_in_the_order_they_came() -> N
     store = open_store(SimDisk())
     answers: list[int] = []
     for i in range(FILES_PER_GROUP + 10):
-        log = store.open_log(store.metadata.create_topic(f"t{i}", 1).id)
+        log = store.open_log(store.catalogue.topics.create(f"t{i}", 1).id)
         log.append(entry(b"x"), 1, partial(_note, answers, i))
     job = store.commits.take()
     assert job is not None
@@ -77,7 +77,7 @@ def test_a_failed_sync_answers_everybody_with_the_error_and_ends_the_store() -> 
     """Reliability row 10: after a failed sync there is no receipt, not for what waits and not for what comes."""
     disk = SimDisk()
     store = open_store(disk)
-    log = store.open_log(store.metadata.create_topic("t", 1).id)
+    log = store.open_log(store.catalogue.topics.create("t", 1).id)
     log.append(entry(b"0"), 1, lambda error: None)
     store.commits.commit_now()
     answers: list[StorageError | None] = []
@@ -99,7 +99,7 @@ def test_with_async_durability_only_sync_due_syncs() -> None:
     """``durability=async``: entries are readable when written; a sync follows when the owner says it is due."""
     disk = SimDisk()
     store = open_store(disk, msgspec.structs.replace(SMALL_LEDGERS, durability="async"))
-    log = store.open_log(store.metadata.create_topic("t", 1).id)
+    log = store.open_log(store.catalogue.topics.create("t", 1).id)
     log.append(entry(b"0"), 1, lambda error: None)
     store.commits.commit_now()
     log.append(entry(b"1"), 1, lambda error: None)
@@ -123,7 +123,7 @@ def test_a_ledger_whose_index_is_full_is_closed_however_young(monkeypatch: pytes
     store = open_store(
         SimDisk(), msgspec.structs.replace(SMALL_LEDGERS, managed_ledger_min_ledger_rollover_time_minutes=10)
     )
-    log = store.open_log(store.metadata.create_topic("t", 1).id)
+    log = store.open_log(store.catalogue.topics.create("t", 1).id)
     for number in range(15):
         log.append(entry(b"%d" % number), 1, lambda error: None)
     store.commits.commit_now()
@@ -135,8 +135,8 @@ def test_deleting_a_topic_answers_what_waits_and_removes_its_files() -> None:
     """A deleted topic leaves no file, no row, no subscription and no caller without an answer."""
     disk = SimDisk()
     store = open_store(disk)
-    row = store.metadata.create_topic("t", 1)
-    store.metadata.create_subscription(row.id, "s", POSITION_EARLIEST, 1)
+    row = store.catalogue.topics.create("t", 1)
+    store.catalogue.subscriptions.create(row.id, "s", POSITION_EARLIEST, 1)
     log = store.open_log(row.id)
     log.append(entry(b"0"), 1, lambda error: None)
     store.commits.commit_now()
@@ -146,6 +146,6 @@ def test_deleting_a_topic_answers_what_waits_and_removes_its_files() -> None:
     assert [str(answer) for answer in answers] == ["topic t was deleted"]
     store.commits.commit_now()
     assert disk.list_dir("/data/ledgers") == []
-    assert store.metadata.topics() == []
-    assert store.metadata.subscriptions(row.id) == []
-    assert store.metadata.all_ledgers() == []
+    assert store.catalogue.topics.all() == []
+    assert store.catalogue.subscriptions.of_topic(row.id) == []
+    assert store.catalogue.ledgers.all() == []

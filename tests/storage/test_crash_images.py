@@ -92,7 +92,7 @@ class CrashRig:
         """A recovered store works: append, close, open, read."""
         image = image.crash(0, "all")
         store = open_store(image)
-        rows = store.metadata.topics()
+        rows = store.catalogue.topics.all()
         answers: list[StorageError | None] = []
         body = entry(b"carry on")
         positions = [(row.id, store.open_log(row.id).append(body, 1, answers.append)) for row in rows]
@@ -157,7 +157,7 @@ def test_a_crash_right_after_making_the_directory_is_recovered() -> None:
             break
         for image in images:
             store = open_store(image)
-            topic = store.metadata.create_topic("t", 1)
+            topic = store.catalogue.topics.create("t", 1)
             assert store.open_log(topic.id).append(entry(b"x"), 1, lambda error: None) == Position(1, 0)
             store.close()
     else:

@@ -32,7 +32,7 @@ def test_a_million_entries_with_half_of_them_acknowledged_survive_and_stay_small
     assert acked(decode_state(data)) == acked(state)
     disk = SimDisk()
     store = open_store(disk)
-    cursor = store.metadata.create_subscription(1, "s", POSITION_EARLIEST, 1).id
+    cursor = store.catalogue.subscriptions.create(1, "s", POSITION_EARLIEST, 1).id
     store.cursors.record(cursor, Reset(state))
     store.commits.commit_now()
     discard(store)
@@ -45,7 +45,7 @@ def test_a_million_entries_with_half_of_them_acknowledged_survive_and_stay_small
 def test_a_new_subscription_has_its_initial_position_and_an_unknown_one_nothing() -> None:
     """3.6.4: recovery never invents; a cursor without changes starts where it was created."""
     store = open_store(SimDisk())
-    cursor = store.metadata.create_subscription(1, "s", Position(4, 2), 1).id
+    cursor = store.catalogue.subscriptions.create(1, "s", Position(4, 2), 1).id
     assert store.cursors.recover(cursor) == CursorState(Position(4, 2))
     assert store.cursors.recover(cursor + 1) is None
 
@@ -55,8 +55,8 @@ def test_the_log_is_compacted_when_it_has_grown(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(cursors, "COMPACT_AT_BYTES", 4000)
     disk = SimDisk()
     store = open_store(disk)
-    first = store.metadata.create_subscription(1, "attached", POSITION_EARLIEST, 1).id
-    second = store.metadata.create_subscription(1, "idle", POSITION_EARLIEST, 1).id
+    first = store.catalogue.subscriptions.create(1, "attached", POSITION_EARLIEST, 1).id
+    second = store.catalogue.subscriptions.create(1, "idle", POSITION_EARLIEST, 1).id
     store.cursors.record(second, Deleted(2, 5, 7))
     state = CursorState()
     store.cursors.attach(first, state.copy)
@@ -77,7 +77,7 @@ def test_no_flipped_bit_of_the_log_invents_an_acknowledgement(close: bool) -> No
     """3.6.2, 3.6.5: damage may lose acknowledgements (messages come again), it never acknowledges what was not."""
     disk = SimDisk()
     store = open_store(disk)
-    ids = [store.metadata.create_subscription(1, name, Position(1, 0), 1).id for name in "ab"]
+    ids = [store.catalogue.subscriptions.create(1, name, Position(1, 0), 1).id for name in "ab"]
     changes: list[CursorChange] = [
         MarkDelete(Position(2, 4)),
         Deleted(3, 2, 6),
@@ -111,8 +111,8 @@ def test_a_missing_log_falls_back_to_what_cannot_skip_messages() -> None:
     """3.6.5: without its log a cursor that was reset starts at the earliest entry, another at its initial position."""
     disk = SimDisk()
     store = open_store(disk)
-    plain = store.metadata.create_subscription(1, "plain", Position(1, 3), 1).id
-    moved = store.metadata.create_subscription(1, "moved", Position(1, 3), 1).id
+    plain = store.catalogue.subscriptions.create(1, "plain", Position(1, 3), 1).id
+    moved = store.catalogue.subscriptions.create(1, "moved", Position(1, 3), 1).id
     store.cursors.record(plain, MarkDelete(Position(2, 0)))
     store.cursors.record(moved, Reset(CursorState(Position(1, 1))))
     store.close()

@@ -33,7 +33,7 @@ class OneTopic:
         self.disk = SimDisk()
         self.settings = settings
         self.store = Store.open(self.disk, DIRECTORY, VirtualTimers(made_ms), settings)
-        self.topic_id = self.store.metadata.create_topic("t", 1).id
+        self.topic_id = self.store.catalogue.topics.create("t", 1).id
         log = self.store.open_log(self.topic_id)
         for number, body in enumerate(bodies):
             log.append(body, 1 + number % 3, lambda error: None)
@@ -47,7 +47,7 @@ class OneTopic:
         else:
             discard(self.store)
         self.store = open_store(self.disk, settings)
-        self.row = self.store.metadata.all_ledgers()[0]
+        self.row = self.store.catalogue.ledgers.all()[0]
         self.file = self.disk.contents(LEDGER)
 
     def open_log(self) -> TopicLog:
@@ -217,7 +217,7 @@ def test_an_index_that_cannot_be_read_is_an_error_of_the_entry_that_was_asked_fo
     """Reliability row 5: also if it is in memory; whoever passes over it must not go back to others."""
     disk = SimDisk()
     store = open_store(disk, Settings())
-    log = store.open_log(store.metadata.create_topic("t", 1).id)
+    log = store.open_log(store.catalogue.topics.create("t", 1).id)
     for number in range(5):
         log.append(entry(b"%d" % number), 1, lambda error: None)
     log.terminate()
@@ -272,7 +272,7 @@ def test_a_shortened_ledger_keeps_what_is_left() -> None:
 
 
 def test_a_file_that_the_catalogue_does_not_know_is_kept_and_reported() -> None:
-    """2.3: data is never deleted because metadata is missing."""
+    """2.3: data is never deleted because catalogue is missing."""
     topic = OneTopic([entry(b"x")], close=True)
     discard(topic.store)
     stranger = f"{DIRECTORY}/ledgers/0.log"
@@ -342,7 +342,7 @@ def test_a_catalogue_with_damaged_pages_is_refused_or_complete() -> None:
         except DataFormatError:
             refused += 1
             continue
-        assert [row.name for row in store.metadata.topics()] == ["t"]
+        assert [row.name for row in store.catalogue.topics.all()] == ["t"]
         assert len(read_all(store.open_log(topic.topic_id))) == 1
         discard(store)
     assert refused > 100

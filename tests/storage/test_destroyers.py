@@ -27,7 +27,7 @@ def with_names(disk: SimDisk, count: int) -> Store:
     """A store with so many topics and one entry, each confirmed by itself."""
     store = open_store(disk)
     for number in range(count):
-        topic = store.metadata.create_topic(f"topic-{number}", 1)
+        topic = store.catalogue.topics.create(f"topic-{number}", 1)
         store.commits.commit_now()
     store.open_log(topic.id).append(entry(b"x"), 1, lambda error: None)
     store.commits.commit_now()
@@ -47,14 +47,14 @@ def test_pages_that_are_damaged_under_a_running_broker_are_not_taken_for_the_rig
     data = bytearray(disk.contents(CATALOGUE))
     data[-100] ^= 1
     disk._names[CATALOGUE].data = data  # type: ignore[union-attr]
-    store.metadata.put_tenant("more", {})
+    store.catalogue.tenants.put("more", {})
     with pytest.raises(DataFormatError, match=r"meta.db is damaged: 1 of its \d+ pages .* the first is page"):
         store.close()
     with pytest.raises(DataFormatError, match=r"meta.db is damaged: 1 of its \d+ pages .* the first is page"):
         open_store(disk)
     data[-100] ^= 1
     again = open_store(disk)
-    assert "more" in again.metadata.tenants()
+    assert "more" in again.catalogue.tenants.all()
     discard(again)
 
 
@@ -77,11 +77,11 @@ def test_an_old_log_of_the_catalogue_is_set_aside_whole() -> None:
     disk = SimDisk()
     store = with_names(disk, 3)
     old = disk.contents(WAL)
-    store.metadata.put_tenant("newer", {})
+    store.catalogue.tenants.put("newer", {})
     store.close()
     disk.replace(WAL, old)
     store = open_store(disk)
-    assert "newer" in store.metadata.tenants()
+    assert "newer" in store.catalogue.tenants.all()
     assert [damage.path for damage in store.recovery.damages] == [WAL]
     assert old in files(disk).values()
     discard(store)
@@ -121,14 +121,14 @@ def test_transactions_that_neither_log_has_any_more_are_told(transaction: int) -
     store.sync_due()
     store.commits.commit_now()
     for number in range(6):
-        store.metadata.put_tenant(f"tenant-{number}", {})
+        store.catalogue.tenants.put(f"tenant-{number}", {})
         store.commits.commit_now()
     image = disk.crash(0, "none")
     discard(store)
     image.replace(WAL, _cut_into(image.contents(WAL), transaction))
     assert [line for line in verify_directory(image, DIRECTORY).problems if "at least are lost" in line]
     store = open_store(image)
-    assert len(store.metadata.tenants()) < 5
+    assert len(store.catalogue.tenants.all()) < 5
     assert [damage.path for damage in store.recovery.damages] == [WAL]
     discard(store)
     again = open_store(image)
@@ -153,7 +153,7 @@ def test_a_power_loss_in_the_middle_of_any_transaction_is_no_damage() -> None:
 
     disk.before = before
     for number in range(10):
-        store.metadata.put_topic_policies(f"topic-{number % 3}", {"text": "x" * 3000 * (number % 4)})
+        store.catalogue.topic_policies.put(f"topic-{number % 3}", {"text": "x" * 3000 * (number % 4)})
         store.commits.commit_now()
     assert told == []
     disk.before = None
@@ -169,7 +169,7 @@ def test_what_lies_in_the_place_of_a_lost_ledger_is_not_removed_with_it() -> Non
     )
     disk = SimDisk()
     store = Store.open(disk, DIRECTORY, VirtualTimers(), settings)
-    log = store.open_log(store.metadata.create_topic("t", 1).id)
+    log = store.open_log(store.catalogue.topics.create("t", 1).id)
     log.append(entry(b"lost"), 1, lambda error: None)
     store.commits.commit_now()
     discard(store)

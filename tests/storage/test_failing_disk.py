@@ -127,7 +127,7 @@ def test_an_entry_that_cannot_be_read_is_named_and_the_others_are_read() -> None
     """Reliability row 14: EIO at one place of a file; no endless retries, no damage to its neighbours."""
     disk = SimDisk()
     store = open_store(disk, msgspec.structs.replace(SMALL_LEDGERS, managed_ledger_cache_size_mbytes=0))
-    log = store.open_log(store.metadata.create_topic("t", 1).id)
+    log = store.open_log(store.catalogue.topics.create("t", 1).id)
     positions = [log.append(entry(b"%d" % i), 1, lambda error: None) for i in range(3)]
     store.commits.commit_now()
     assert len(log.read(positions[0], 10, 1000)) == 3
@@ -151,7 +151,7 @@ def test_too_many_open_files_are_survived_by_closing_others() -> None:
     assert workload.store is not None
     workload.store.commits.commit_now()
     disk.fail(1, errno.EMFILE, kinds=("create",))
-    topic = workload.store.metadata.create_topic("one-more", 1)
+    topic = workload.store.catalogue.topics.create("one-more", 1)
     answers: list[StorageError | None] = []
     workload.store.open_log(topic.id).append(entry(b"x"), 1, answers.append)
     workload.store.commits.commit_now()
@@ -163,7 +163,7 @@ def test_the_text_for_a_full_disk_says_what_to_do() -> None:
     """Reliability row 11: ENOSPC stops the store with a text for the operator."""
     disk = SimDisk()
     store = open_store(disk)
-    log = store.open_log(store.metadata.create_topic("t", 1).id)
+    log = store.open_log(store.catalogue.topics.create("t", 1).id)
     answers: list[StorageError | None] = []
     failures: list[StorageError] = []
     store.commits.on_failure = failures.append

@@ -44,8 +44,8 @@ def many_index_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write(store: Store, entries: int, *, first: int = 0) -> TopicLog:
     """Append to the only topic, three entries in a group."""
-    rows = store.metadata.topics()
-    log = store.open_log(rows[0].id if rows else store.metadata.create_topic("t", 1).id)
+    rows = store.catalogue.topics.all()
+    log = store.open_log(rows[0].id if rows else store.catalogue.topics.create("t", 1).id)
     for number in range(first, first + entries):
         log.append(entry(b"%d" % number), 1 + number % 3, lambda error: None)
         if number % 3 == 2:
@@ -77,7 +77,7 @@ def crashed(entries: int) -> Crashed:
     disk = SimDisk()
     store = open_store(disk, LARGE)
     expected = everything(write(store, entries))
-    row = store.metadata.all_ledgers()[0]
+    row = store.catalogue.ledgers.all()[0]
     seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
     discard(store)
     found = [each for each in walk(disk.open(PATH), seed, 64, len(disk.contents(PATH))) if not isinstance(each, Gap)]
@@ -103,7 +103,7 @@ def test_recovery_reads_the_end_only() -> None:
     for entries in (30, 300):
         disk = SimDisk()
         store = open_store(disk, LARGE)
-        log = store.open_log(store.metadata.create_topic("t", 1).id)
+        log = store.open_log(store.catalogue.topics.create("t", 1).id)
         for _ in range(entries):
             log.append(entry(bytes(100_000)), 1, lambda error: None)
             store.commits.commit_now()
@@ -168,7 +168,7 @@ def test_a_ledger_that_was_cut_before_an_index_record_is_damaged() -> None:
     """Reliability row 5: the catalogue knows how much there was; what is left is served, the rest is no torn tail."""
     disk, expected, _ = crashed(29)
     store = open_store(disk.crash(0, "all"), LARGE)
-    known = store.metadata.all_ledgers()[0].footer_offset
+    known = store.catalogue.ledgers.all()[0].footer_offset
     discard(store)
     places = [disk.contents(PATH).index(each.body) - HEAD_BYTES for each in expected]
     kept_max = sum(place < known for place in places)
@@ -206,7 +206,7 @@ def test_records_that_a_user_wrote_into_a_body_are_never_taken_for_ours() -> Non
     store = open_store(disk, LARGE)
     log = write(store, 9)
     expected = everything(log)
-    row = store.metadata.all_ledgers()[0]
+    row = store.catalogue.ledgers.all()[0]
     seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
     begin = len(disk.contents(PATH)) + HEAD_BYTES
     hostile = entry(forged_records(seed, begin + len(entry(b""))))
@@ -237,7 +237,7 @@ def test_a_forged_head_behind_damage_cannot_claim_more_entries_than_there_was_ro
     disk = SimDisk()
     store = open_store(disk, LARGE)
     log = write(store, 3)
-    row = store.metadata.all_ledgers()[0]
+    row = store.catalogue.ledgers.all()[0]
     seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
     begin = len(disk.contents(PATH)) + HEAD_BYTES + len(entry(b""))
     far = encode_head(seed, begin, Head(TAG_MARK, 0, 0, NO_BODY_CHECK, 1 << 60, 1 << 61, begin))

@@ -14,7 +14,7 @@ from broker_core.base.errors import StorageError
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.storage import RealDisk, Store, TopicLog, UnreadableEntryError
-from broker_core.storage.metadata import LEDGER_DELETING
+from broker_core.storage.catalogue import LEDGER_DELETING
 from tests.storage.entries import entry
 from tests.storage.model import discard, read_all
 
@@ -40,7 +40,7 @@ class Place:
         self.folder = folder
         self.store = self.open()
         for name in ("hit", "other"):
-            log = self.store.open_log(self.store.metadata.create_topic(name, 1).id)
+            log = self.store.open_log(self.store.catalogue.topics.create(name, 1).id)
             for body in BODIES:
                 log.append(body, 1, lambda error: None)
             self.store.commits.commit_now()
@@ -58,7 +58,7 @@ class Place:
         WHAT[what][0](self.path(ledger))
 
     def log(self, name: str) -> TopicLog:
-        topic = self.store.metadata.topic(name)
+        topic = self.store.catalogue.topics.find(name)
         assert topic is not None
         return self.store.open_log(topic.id)
 
@@ -148,14 +148,14 @@ def test_what_has_the_name_of_a_ledger_that_a_crash_left_half_done_is_left_and_t
     place: Place, what: str, state: str
 ) -> None:
     """2.3: the start finishes what a crash interrupted, and stops for no pipe."""
-    metadata = place.store.metadata
+    catalogue = place.store.catalogue
     if state == "being made":
-        ledger = metadata.create_ledger(1, 1, 4).id
+        ledger = catalogue.ledgers.create(1, 1, 4).id
         place.path(ledger).touch()
     else:
         ledger = 1
-        metadata._change("UPDATE ledgers SET state = ? WHERE id = ?", (LEDGER_DELETING, ledger))
-    metadata.flush()
+        catalogue._database.change("UPDATE ledgers SET state = ? WHERE id = ?", (LEDGER_DELETING, ledger))
+    catalogue.flush()
     discard(place.store)
     place.replace(ledger, what)
     for again in (False, True):
@@ -173,8 +173,8 @@ def test_the_copy_of_its_mark_vouches_for_a_ledger_that_is_being_made(place: Pla
     log = place.log("hit")
     log.append(entry(b"confirmed"), 1, lambda error: None)
     place.store.commits.commit_now()
-    place.store.metadata._change("UPDATE ledgers SET state = 0 WHERE id = 5")
-    place.store.metadata.flush()
+    place.store.catalogue._database.change("UPDATE ledgers SET state = 0 WHERE id = 5")
+    place.store.catalogue.flush()
     discard(place.store)
     place.path(5).write_bytes(place.path(5).read_bytes()[:70])
     place.open()

@@ -29,7 +29,7 @@ def settings(durability: Durability = "sync", keep_mbytes: int = 16) -> Settings
 
 def append(store: Store, topic: str, entries: int) -> None:
     """Append entries of 1 MiB to a new topic, each with a commit of its own, as ``sync_due`` were never called."""
-    log = store.open_log(store.metadata.create_topic(topic, 1).id)
+    log = store.open_log(store.catalogue.topics.create(topic, 1).id)
     for _ in range(entries):
         log.append(BODY, 1, lambda error: None)
         store.commits.commit_now()

@@ -32,7 +32,7 @@ def open_real(path: Path) -> Store:
 def test_what_was_written_is_there_after_closing(tmp_path: Path) -> None:
     """A whole round on real files: append, large entry, close, verify, open, read."""
     store = open_real(tmp_path)
-    log = store.open_log(store.metadata.create_topic("t", 1).id)
+    log = store.open_log(store.catalogue.topics.create("t", 1).id)
     bodies = [entry(b"small"), entry(bytes(5 * 1024 * 1024)), *(entry(b"%d" % i) for i in range(3000))]
     for body in bodies:
         log.append(body, 1, lambda error: None)
@@ -63,7 +63,7 @@ def test_a_second_opener_is_refused_at_once_and_told_the_process(tmp_path: Path)
 def test_the_file_size_limit_stops_the_store_with_the_reason(tmp_path: Path) -> None:
     """Reliability row 11: RLIMIT_FSIZE gives a short write, then EFBIG; nothing confirmed is lost."""
     store = open_real(tmp_path)
-    log = store.open_log(store.metadata.create_topic("t", 1).id)
+    log = store.open_log(store.catalogue.topics.create("t", 1).id)
     log.append(entry(b"kept"), 1, lambda error: None)
     store.commits.commit_now()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -115,7 +115,7 @@ from broker_core.base.settings import DEFAULT_SETTINGS
 from broker_core.storage import RealDisk, Store
 from tests.storage.entries import entry
 store = Store.open(RealDisk(), sys.argv[1], SystemClock(), DEFAULT_SETTINGS)
-log = store.open_log(store.metadata.create_topic("t", 1).id)
+log = store.open_log(store.catalogue.topics.create("t", 1).id)
 number = 0
 while True:
     for _ in range(50):

@@ -23,15 +23,15 @@ WAL = f"{DIRECTORY}/meta.db-wal"
 def written(disk: SimDisk) -> Store:
     """A store in which a group, and another one, were confirmed: names, entries, an acknowledgement."""
     store = open_store(disk)
-    topic = store.metadata.create_topic("t", 1)
+    topic = store.catalogue.topics.create("t", 1)
     log = store.open_log(topic.id)
-    cursor = store.metadata.create_subscription(topic.id, "s", log.first_position, 1).id
+    cursor = store.catalogue.subscriptions.create(topic.id, "s", log.first_position, 1).id
     for number in range(2):
         position = log.append(entry(b"%d" % number * 50), 1, lambda error: None)
         store.commits.commit_now()
         store.cursors.record(cursor, MarkDelete(position))
         store.commits.commit_now()
-    store.metadata.put_tenant("newest", {})
+    store.catalogue.tenants.put("newest", {})
     store.commits.commit_now()
     return store
 
@@ -69,7 +69,7 @@ def test_damage_on_top_of_a_power_loss_is_told(how: str) -> None:
         with suppress(UnreadableEntryError):
             log.read(Position(1, number), 1, 1)
     assert [damage for damage in again.recovery.damages if path in str(damage)]
-    assert "newest" in again.metadata.tenants()
+    assert "newest" in again.catalogue.tenants.all()
     assert log.entries_count == 2
     discard(again)
     discard(store)
@@ -82,7 +82,7 @@ def test_a_power_loss_alone_leaves_nothing_to_tell() -> None:
     for _ in range(2):
         again = open_store(after_power_loss(disk))
         assert again.open_log(1).entries_count == 2
-        assert "newest" in again.metadata.tenants()
+        assert "newest" in again.catalogue.tenants.all()
         assert again.recovery.clean
         discard(again)
         store.sync_due()

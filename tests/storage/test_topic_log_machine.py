@@ -40,7 +40,7 @@ class TopicLogMachine(RuleBasedStateMachine):
         self.confirmed = POSITION_EARLIEST
         self._open()
         self.trimmed: list[StoredEntry] = []
-        self.topic_id = self.store.metadata.create_topic("t", 1).id
+        self.topic_id = self.store.catalogue.topics.create("t", 1).id
         self.store.commits.commit_now()
         self._load()
 

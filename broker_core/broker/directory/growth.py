@@ -16,7 +16,7 @@ from broker_core.broker.directory.topic_registry import TopicRegistry
 from broker_core.broker.policies.policy_book import PolicyBook
 from broker_core.broker.requests import InitialPosition
 from broker_core.broker.topic import Topic
-from broker_core.storage.metadata import Metadata
+from broker_core.storage.catalogue import Catalogue
 
 _LOOKED_AT_A_STEP: Final = 64
 """Partitions whose subscriptions are listed in one step; each takes some microseconds."""
@@ -32,12 +32,12 @@ class PartitionGrowth:
         self,
         *,
         registry: TopicRegistry,
-        metadata: Metadata,
+        catalogue: Catalogue,
         policies: PolicyBook,
         topic: Callable[[TopicName], Topic],
     ) -> None:
         self._registry = registry
-        self._metadata = metadata
+        self._catalogue = catalogue
         self._policies = policies
         self._topic = topic
 
@@ -68,7 +68,7 @@ class PartitionGrowth:
         for index in range(count):
             row = self._registry.row(name.partition(index))
             if row is not None:
-                found |= {each.name: each.properties for each in self._metadata.subscriptions(row.id)}
+                found |= {each.name: each.properties for each in self._catalogue.subscriptions.of_topic(row.id)}
             if not index % _LOOKED_AT_A_STEP:
                 yield
         return found

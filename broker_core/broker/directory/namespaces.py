@@ -12,7 +12,7 @@ from typing import Any
 
 from broker_core.base.errors import InvalidTopicNameError, NotAllowedError, TopicNotFoundError
 from broker_core.base.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName
-from broker_core.storage.metadata import Metadata
+from broker_core.storage.catalogue import Catalogue
 
 
 class NamespaceFullError(NotAllowedError):
@@ -22,12 +22,12 @@ class NamespaceFullError(NotAllowedError):
 class Namespaces:
     """Tenants and their namespaces, kept in memory and in the catalogue."""
 
-    def __init__(self, metadata: Metadata) -> None:
-        self._metadata = metadata
-        self._tenants = metadata.tenants()
-        self._namespaces = set(metadata.namespaces())
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._tenants = catalogue.tenants.all()
+        self._namespaces = set(catalogue.namespaces.all())
         if not self._tenants:
-            with metadata.transaction():
+            with catalogue.transaction():
                 self.create_tenant(DEFAULT_TENANT)
                 self.create(NamespaceName(DEFAULT_TENANT, DEFAULT_NAMESPACE))
 
@@ -44,7 +44,7 @@ class Namespaces:
             ) from error
         if tenant in self._tenants:
             raise NotAllowedError(f"tenant {tenant!r} exists already")
-        self._metadata.put_tenant(tenant, config or {})
+        self._catalogue.tenants.put(tenant, config or {})
         self._tenants[tenant] = dict(config or {})
 
     def tenant(self, name: str) -> Mapping[str, Any]:
@@ -54,7 +54,7 @@ class Namespaces:
     def change_tenant(self, name: str, config: Mapping[str, Any]) -> None:
         """Replace what was given with a tenant; TopicNotFoundError if there is no such tenant."""
         self._require_tenant(name)
-        self._metadata.put_tenant(name, config)
+        self._catalogue.tenants.put(name, config)
         self._tenants[name] = dict(config)
 
     def namespaces(self, tenant: str) -> list[NamespaceName]:
@@ -68,7 +68,7 @@ class Namespaces:
         left = self.namespaces(tenant)
         if left:
             raise NotAllowedError(f"tenant {tenant!r} has {len(left)} namespaces", hint="delete them first")
-        self._metadata.delete_tenant(tenant)
+        self._catalogue.tenants.delete(tenant)
         del self._tenants[tenant]
 
     def create(self, name: NamespaceName) -> None:
@@ -76,13 +76,13 @@ class Namespaces:
         self._require_tenant(name.tenant)
         if str(name) in self._namespaces:
             raise NotAllowedError(f"namespace {str(name)!r} exists already")
-        self._metadata.put_namespace(str(name), {})
+        self._catalogue.namespaces.put(str(name), {})
         self._namespaces.add(str(name))
 
     def delete(self, name: NamespaceName) -> None:
         """Forget a namespace that holds no topics any more; TopicNotFoundError if there is no such namespace."""
         self.require(name)
-        self._metadata.delete_namespace(str(name))
+        self._catalogue.namespaces.delete(str(name))
         self._namespaces.discard(str(name))
 
     def exists(self, name: NamespaceName) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``TopicRegistry``: which topics, partitioned topics and partitions exist, and which topics are loaded.
 
-A partitioned topic is metadata; each of its partitions is a topic of its own, made when it is first used. Knows names,
+A partitioned topic is catalogue; each of its partitions is a topic of its own, made when it is first used. Knows names,
 rows of the catalogue and loaded topics; whether a topic may be made or deleted is decided elsewhere. Every change of
 names is told to the watches of topic lists. Source: Pulsar docs, "Topics", "Partitioned topics"; semantics 1.1, 1.2.
 """
@@ -21,7 +21,7 @@ from broker_core.broker.directory.namespaces import Namespaces
 from broker_core.broker.directory.topic_watches import TopicWatch, TopicWatches
 from broker_core.broker.non_persistent import NonPersistentTopics
 from broker_core.broker.topic import Topic
-from broker_core.storage.metadata import Metadata, TopicRow
+from broker_core.storage.catalogue import Catalogue, TopicRow
 
 _NAMES_A_STEP: Final = 512
 """Names of topics that are listed in one step; a microsecond each."""
@@ -46,19 +46,19 @@ class TopicRegistry:
     def __init__(
         self,
         *,
-        metadata: Metadata,
+        catalogue: Catalogue,
         clock: Clock,
         namespaces: Namespaces,
         non_persistent: NonPersistentTopics,
         watches: TopicWatches,
     ) -> None:
-        self._metadata = metadata
+        self._catalogue = catalogue
         self._clock = clock
         self._namespaces = namespaces
         self._non_persistent = non_persistent
         self._watches = watches
         self._loaded: dict[TopicName, Topic] = {}
-        self._partitioned = {TopicName.parse(name): n for name, n in metadata.partitioned_topics().items()}
+        self._partitioned = {TopicName.parse(name): n for name, n in catalogue.partitioned_topics.all().items()}
 
     # -- what exists
 
@@ -89,7 +89,7 @@ class TopicRegistry:
 
     def row(self, name: TopicName) -> TopicRow | None:
         """What the catalogue holds of a topic or of a partition that was used; None if it holds nothing."""
-        return self._metadata.topic(str(name))
+        return self._catalogue.topics.find(str(name))
 
     def names_of(self, name: TopicName) -> Iterator[TopicName]:
         """The names under which the messages of a topic are: its partitions, of which there may be very many, or the
@@ -100,7 +100,7 @@ class TopicRegistry:
     def partitions_used(self, name: TopicName) -> list[TopicName]:
         """The partitions of a topic that were ever used and are not deleted."""
         if name.persistent:
-            used: Iterable[TopicName] = map(TopicName.parse, self._metadata.topic_names(f"{name}{PARTITION_MARK}"))
+            used: Iterable[TopicName] = map(TopicName.parse, self._catalogue.topics.names(f"{name}{PARTITION_MARK}"))
         else:
             used = self._non_persistent.names()
         return [each for each in used if each.base == name and self.is_partition(each)]
@@ -108,7 +108,7 @@ class TopicRegistry:
     def near(self, name: TopicName, count: int) -> set[str]:
         """Local names in the namespace of ``name`` that are its neighbours in the alphabet, about ``count`` on each
         side."""
-        stored = self._metadata.names_near(f"persistent://{name.namespace_name}/{name.local}", count)
+        stored = self._catalogue.topics.names_near(f"persistent://{name.namespace_name}/{name.local}", count)
         passing = islice(self._non_persistent.names(), 2 * count)
         neighbours = chain(map(TopicName.parse, stored), passing)
         return {each.base.local for each in neighbours if each.namespace_name == name.namespace_name}
@@ -140,7 +140,7 @@ class TopicRegistry:
             for partitioned, partitions in counts.items():
                 if partitioned.startswith(place):
                     yield from (f"{partitioned}{PARTITION_MARK}{index}" for index in range(partitions))
-            for text in chain(self._metadata.topic_names(place), map(str, self._non_persistent.names())):
+            for text in chain(self._catalogue.topics.names(place), map(str, self._non_persistent.names())):
                 base, _mark, index = text.rpartition(PARTITION_MARK)
                 if text.startswith(place) and not _is_number_below(index, counts.get(base, 0)):
                     yield text
@@ -166,7 +166,7 @@ class TopicRegistry:
     def properties(self, name: TopicName) -> dict[str, str]:
         """The properties that users gave an existing topic."""
         if name in self._partitioned:
-            return self._metadata.partitioned_topic_properties(str(name))
+            return self._catalogue.partitioned_topics.properties(str(name))
         row = self.row(name)
         return row.of_users if row is not None else {}
 
@@ -177,23 +177,23 @@ class TopicRegistry:
         if row is None and properties and name.persistent and self.is_partition(name):
             row = self.add(name)  # a partition that was not used yet has no row
         if name in self._partitioned:
-            self._metadata.put_partitioned_topic(str(name), self._partitioned[name], properties)
+            self._catalogue.partitioned_topics.put(str(name), self._partitioned[name], properties)
         elif row is not None:
-            self._metadata.set_topic_properties(row.id, properties)
+            self._catalogue.topics.set_properties(row.id, properties)
 
     # -- what comes and goes
 
     def add(self, name: TopicName) -> TopicRow:
         """Enter a stored topic, or a partition that is used for the first time."""
-        row = self._metadata.create_topic(str(name), self._clock.now_ms())
+        row = self._catalogue.topics.create(str(name), self._clock.now_ms())
         if not self.is_partition(name):
             self._watches.appeared(name)
         return row
 
     def add_partitions(self, name: TopicName, added: range) -> None:
         """Enter partitions behind those that a topic has; the first ones make it a partitioned topic."""
-        properties = self._metadata.partitioned_topic_properties(str(name))
-        self._metadata.put_partitioned_topic(str(name), added.stop, properties)
+        properties = self._catalogue.partitioned_topics.properties(str(name))
+        self._catalogue.partitioned_topics.put(str(name), added.stop, properties)
         self._partitioned[name] = added.stop
         self._watches.appeared(name, added)
 
@@ -203,7 +203,7 @@ class TopicRegistry:
 
     def remove_partitioned(self, name: TopicName) -> None:
         """Forget a partitioned topic, whose partitions are deleted already."""
-        self._metadata.delete_partitioned_topic(str(name))
+        self._catalogue.partitioned_topics.delete(str(name))
         count = self._partitioned.pop(name)
         self._watches.disappeared(name, range(count))
 

@@ -18,7 +18,7 @@ from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.settings import Settings
 from broker_core.broker.policies.dynamic_settings import changed
 from broker_core.broker.policies.policy_values import NO_POLICIES, Policies, Quotas, quotas_under, settings_under
-from broker_core.storage.metadata import Metadata
+from broker_core.storage.catalogue import Catalogue
 
 _OF_ALL: Final = ""
 """The name under which what is set for the broker is kept; no topic has it."""
@@ -27,11 +27,11 @@ _OF_ALL: Final = ""
 class PolicyBook:
     """The policies of both levels, and what follows from them for one topic."""
 
-    def __init__(self, metadata: Metadata, settings: Settings) -> None:
-        self._metadata = metadata
+    def __init__(self, catalogue: Catalogue, settings: Settings) -> None:
+        self._catalogue = catalogue
         self._started_with = settings
-        self._namespaces = {name: _read(name, stored) for name, stored in metadata.namespaces().items() if stored}
-        of_topics = metadata.topic_policies()
+        self._namespaces = {name: _read(name, stored) for name, stored in catalogue.namespaces.all().items() if stored}
+        of_topics = catalogue.topic_policies.all()
         self.dynamic: dict[str, str] = of_topics.pop(_OF_ALL, {})
         self._settings = changed(settings, self.dynamic)
         self._topics = {name: _read(name, stored) for name, stored in of_topics.items()}
@@ -49,7 +49,7 @@ class PolicyBook:
     def set_namespace(self, name: NamespaceName, policies: Policies) -> None:
         """Replace what is set for an existing namespace; NotAllowedError if it contradicts itself."""
         policies.check()
-        self._metadata.put_namespace(str(name), msgspec.to_builtins(policies))
+        self._catalogue.namespaces.put(str(name), msgspec.to_builtins(policies))
         self._namespaces[str(name)] = policies
 
     def set_topic(self, name: TopicName, policies: Policies) -> None:
@@ -63,13 +63,13 @@ class PolicyBook:
         if policies == NO_POLICIES:
             self.forget_topic(name)
             return
-        self._metadata.put_topic_policies(str(name.base), msgspec.to_builtins(policies))
+        self._catalogue.topic_policies.put(str(name.base), msgspec.to_builtins(policies))
         self._topics[str(name.base)] = policies
 
     def forget_topic(self, name: TopicName) -> None:
         """The topic is gone, or nothing is set for it any more."""
         if self._topics.pop(str(name.base), None) is not None:
-            self._metadata.delete_topic_policies(str(name.base))
+            self._catalogue.topic_policies.delete(str(name.base))
 
     def forget_namespace(self, name: NamespaceName) -> None:
         """The namespace is gone, its row too."""
@@ -81,7 +81,7 @@ class PolicyBook:
         if value is not None:
             values[name] = value
         self._settings = changed(self._started_with, values)
-        self._metadata.put_topic_policies(_OF_ALL, values)
+        self._catalogue.topic_policies.put(_OF_ALL, values)
         self.dynamic = values
 
     # -- what follows

@@ -22,10 +22,10 @@ from broker_core.base.positions import POSITION_EARLIEST
 from broker_core.base.settings import Settings
 from broker_core.broker.publishing.deduplication import Deduplication
 from broker_core.broker.rates import Traffic
+from broker_core.storage.catalogue import INTERNAL_PREFIX, SubscriptionRow
 from broker_core.storage.commit import OnDurable
 from broker_core.storage.cursor_state import CursorState, MarkDelete, MarkDeleteWith
 from broker_core.storage.ledger import UnreadableEntryError
-from broker_core.storage.metadata import INTERNAL_PREFIX, SubscriptionRow
 from broker_core.storage.store import Store
 from broker_core.storage.topic_log import TopicLog
 
@@ -88,7 +88,7 @@ class DeduplicationCursor:
     def drop(self) -> None:
         """Forget everything, for good. The row in the catalogue may be gone with its topic."""
         self._stop()
-        self._store.metadata.delete_subscription(self._id)
+        self._store.catalogue.subscriptions.delete(self._id)
         self._store.cursors.drop(self._id)
 
     # -- snapshots
@@ -142,9 +142,9 @@ class DeduplicationCursor:
     # -- recovery
 
     def _row(self, now_ms: int) -> SubscriptionRow:
-        metadata, topic_id = self._store.metadata, self._log.topic_id
-        row = metadata.internal_cursor(topic_id, CURSOR_NAME)
-        return row or metadata.create_subscription(topic_id, CURSOR_NAME, self._log.last_confirmed, now_ms)
+        catalogue, topic_id = self._store.catalogue, self._log.topic_id
+        row = catalogue.subscriptions.internal_cursor(topic_id, CURSOR_NAME)
+        return row or catalogue.subscriptions.create(topic_id, CURSOR_NAME, self._log.last_confirmed, now_ms)
 
     def _recover(self) -> None:
         now_s = self._clock.monotonic()
@@ -182,7 +182,7 @@ class DeduplicationCursor:
 
 def forget(topic_id: int, store: Store) -> None:
     """Remove what an earlier start has kept for a topic whose deduplication is off now."""
-    row = store.metadata.internal_cursor(topic_id, CURSOR_NAME)
+    row = store.catalogue.subscriptions.internal_cursor(topic_id, CURSOR_NAME)
     if row is not None:
-        store.metadata.delete_subscription(row.id)
+        store.catalogue.subscriptions.delete(row.id)
         store.cursors.drop(row.id)

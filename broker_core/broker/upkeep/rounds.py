@@ -25,7 +25,7 @@ from broker_core.broker.limits import backlog_quota
 from broker_core.broker.limits.disk_reserve import DiskReserve
 from broker_core.broker.topic import Topic
 from broker_core.broker.upkeep.retention import trim
-from broker_core.storage.metadata import Metadata
+from broker_core.storage.catalogue import Catalogue
 
 logger = logging.getLogger(__name__)
 
@@ -51,14 +51,14 @@ class Upkeep:
         *,
         registry: TopicRegistry,
         loader: TopicLoader,
-        metadata: Metadata,
+        catalogue: Catalogue,
         timers: Timers,
         settings: Settings,
         reserve: DiskReserve,
     ) -> None:
         self._registry = registry
         self._loader = loader
-        self._metadata = metadata
+        self._catalogue = catalogue
         self._timers = timers
         self._reserve = reserve
         self._armed: dict[str, TimerHandle] = {}
@@ -145,7 +145,7 @@ class Upkeep:
                 self._loader.unload(name)
 
     def _visit(self) -> None:
-        rows = self._metadata.topics_with_closed_ledgers(self._visited_through, _VISITS)
+        rows = self._catalogue.topics.with_closed_ledgers(self._visited_through, _VISITS)
         self._visited_through = rows[-1][0] if len(rows) == _VISITS else 0
         for _, text in rows:
             self._timers.call_later(0, partial(self._visit_one, TopicName.parse(text)))  # one turn of the loop each

@@ -57,7 +57,7 @@ class Rig:
 
     def open(self) -> None:
         self.store = Store.open(self.disk, "/data", self.clock, Settings())
-        row = self.store.metadata.topic("t") or self.store.metadata.create_topic("t", 0)
+        row = self.store.catalogue.topics.find("t") or self.store.catalogue.topics.create("t", 0)
         self.topic_id = row.id
         self.index = self.new_index()
 

@@ -3,8 +3,8 @@
 
 SQLite drops the end of a write-ahead log from the first frame that is damaged, and believes every page of the file that
 has the right form. So this file holds, from the last time that the log was merged into ``meta.db``: a checksum of each
-page of it, and every transaction since, with its number. Whoever opens the catalogue compares: pages that differ are
-damage, and transactions that SQLite has lost are read from here.
+page of it, and every transaction since, with its number. The opening of the catalogue compares: pages that differ
+are damage, and transactions that SQLite has lost are read from here.
 
 A new file takes the place of the old one after each merge and before the next transaction, synced; the transactions are
 written behind SQLite's own sync and synced here up to a second later, so that this file never knows of one that is not

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of the catalogue (``meta.db``) and its version. SQL of the tables lives here and in ``metadata``."""
+"""The form of the tables of the catalogue (``meta.db``) in each version, and what must never be found in them.
+
+A new table, or a change of one, is a new VERSION and a step in STEPS; new directories take the same steps.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ JOURNAL_SINCE: Final = 3
 APPLICATION_ID: Final = 0x50534831
 """Kept in SQLite's ``application_id``: says that the file is ours ("PSH1")."""
 
-TABLES: Final = """
+_TABLES_OF_3: Final = """
 CREATE TABLE values_by_name (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE tenants (name TEXT PRIMARY KEY, config TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE namespaces (name TEXT PRIMARY KEY, policies TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -60,8 +63,9 @@ CREATE TABLE subscriptions (
 CREATE TABLE cursor_epochs (cursor_id INTEGER PRIMARY KEY, epoch INTEGER NOT NULL) STRICT;
 CREATE TABLE topic_policies (name TEXT PRIMARY KEY, policies TEXT NOT NULL) STRICT, WITHOUT ROWID;
 """
+"""The tables of version 3. Later versions are made from it by STEPS."""
 
-MIGRATIONS: Final = {
+STEPS: Final = {
     1: """
 CREATE TABLE topic_policies (name TEXT PRIMARY KEY, policies TEXT NOT NULL) STRICT, WITHOUT ROWID;
 UPDATE namespaces SET policies = '{}';
@@ -71,13 +75,18 @@ ALTER TABLE ledgers ADD COLUMN lost INTEGER NOT NULL DEFAULT 0;
 """,
 }
 """What makes the next version of a version. Version 1 kept for a namespace whatever object a client had sent and never
-acted on it; acting on it from now on could delete data that nobody expects to be deleted, so it is forgotten. Version 2
-knew nothing of the files that tell damage (JOURNAL_SINCE), and a broker of that version would let them fall behind."""
+acted on it; acting on it from now on could delete data that users expect to be kept, so it is forgotten. Version 2 knew
+nothing of the files that tell damage (JOURNAL_SINCE), and a broker of that version would let them fall behind."""
+
+
+def create() -> str:
+    """The SQL that makes the present version in an empty database."""
+    return f"{_TABLES_OF_3} PRAGMA application_id = {APPLICATION_ID}; {upgrade_from(3)}"
 
 
 def upgrade_from(version: int) -> str:
-    """The SQL that makes the present version of ``version``, one of MIGRATIONS."""
-    steps = [MIGRATIONS[each] for each in range(version, VERSION)]
+    """The SQL that makes the present version of ``version``, one of STEPS, or of itself."""
+    steps = [STEPS[each] for each in range(version, VERSION)]
     return "".join([*steps, f"PRAGMA user_version = {VERSION};"])
 
 

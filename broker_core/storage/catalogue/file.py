@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file of the catalogue (``meta.db``): opened, checked, read into memory once, and changed by the commit worker.
 
-``metadata`` answers every question from memory and hands over what was changed there, statement by statement;
+``database`` answers every question from memory and hands over what was changed there, statement by statement;
 ``apply`` repeats a list of them in one durable transaction (``synchronous=FULL``). So no thread that serves clients
 waits for this file, and changes that come together share one sync. One connection, locked exclusively, so that no
 second one can meet SQLite's bugs of several writers. Does not know what the statements mean.
 
-SQLite's word is not taken alone: ``catalogue_journal`` has the checksums of the pages and each transaction since the
+SQLite's word is not taken alone: ``journal`` has the checksums of the pages and each transaction since the
 last merge of the write-ahead log. At the opening a page that differs is refused, and transactions that the log has lost
 are done again from there; ``findings`` says so.
 
@@ -22,16 +22,17 @@ from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import apsw
 from msgspec import msgpack
 
 from broker_core.base.errors import DataFormatError, DiskFailedError, StorageError
 from broker_core.base.invariants import invariant
-from broker_core.storage import catalogue_schema as schema
 from broker_core.storage import layout
-from broker_core.storage.catalogue_journal import (
+from broker_core.storage.catalogue import schema
+from broker_core.storage.catalogue.database import Change
+from broker_core.storage.catalogue.journal import (
     CatalogueJournal,
     Recorded,
     differing_pages,
@@ -54,14 +55,6 @@ _PAGE_BYTES: Final = 4096
 
 _NUMBER: Final = "SELECT value FROM values_by_name WHERE name = 'transaction'"
 _PUT_NUMBER: Final = "INSERT OR REPLACE INTO values_by_name (name, value) VALUES ('transaction', ?)"
-
-
-class Change(NamedTuple):
-    """One statement that was run in memory, and how many rows it touched there."""
-
-    sql: str
-    values: tuple[Any, ...]
-    rows: int
 
 
 def _refuse_what_is_no_file(disk: Disk, path: str) -> None:
@@ -146,15 +139,12 @@ class CatalogueFile:
     def _prepare(self, *, create: bool) -> None:
         version, ours = self._pragma("user_version"), self._pragma("application_id")
         if create and version == 0 and ours == 0:
-            self._in_transaction(
-                f"{schema.TABLES} PRAGMA application_id = {schema.APPLICATION_ID};"
-                f" PRAGMA user_version = {schema.VERSION};"
-            )
+            self._in_transaction(schema.create())
             self._merge()
             return
         if ours != schema.APPLICATION_ID:
             raise DataFormatError(f"{self._path} is not a catalogue of this broker", hint=_HINT_DAMAGED)
-        if version != schema.VERSION and version not in schema.MIGRATIONS:
+        if version != schema.VERSION and version not in schema.STEPS:
             raise DataFormatError(
                 f"{self._path} has schema version {version}, this broker reads {schema.VERSION}",
                 hint="use the broker version that wrote it, or a newer one",
@@ -241,7 +231,7 @@ class CatalogueFile:
         self._number = self._stored_number()
 
     def _use_copy_without_log(self) -> None:
-        """For whoever only looks: the file as it is without its log, in memory."""
+        """For ``examine``: the file as it is without its log, in memory."""
         data = bytearray(self._contents(self._path))
         data[18:20] = b"\x01\x01"  # "no write-ahead log", as a database in memory cannot have one
         self._close_connection()
@@ -347,7 +337,7 @@ class CatalogueFile:
             found = page_sums(self._pages(), _PAGE_BYTES)
             self._refuse_damaged(differing_pages(found, self._sums), len(self._sums))
         pages, merged = self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        invariant(pages == merged, "%s of %s pages of the log were merged, though nobody reads", merged, pages)
+        invariant(pages == merged, "%s of %s pages of the log were merged, though there is no reader", merged, pages)
         self._sums = page_sums(self._pages(), _PAGE_BYTES)
         self._journal.begin(self._number, _PAGE_BYTES, self._sums)
         if empty_log:
@@ -391,14 +381,14 @@ class CatalogueFile:
     def _close_connection(self) -> None:
         if self._connected:
             self._connected = False
-            # It may try to remove a journal; what it would say matters to nobody, the next start recovers.
+            # It may try to remove a journal. Its errors do not matter, because the next start recovers.
             with suppress(apsw.Error, OSError):
                 self._db.close()
         if self._vfs is not None:
             self._vfs.unregister()
             self._vfs = None
         if self._log_made and self._disk.size(self._path + "-wal") == 0:
-            self._disk.unlink(self._path + "-wal")  # whoever only looks leaves nothing behind
+            self._disk.unlink(self._path + "-wal")  # an examination leaves nothing behind
 
     def _pragma(self, name: str) -> Any:
         row = self._db.execute(f"PRAGMA {name}").fetchone()

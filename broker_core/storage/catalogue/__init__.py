@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The catalogue of a data directory: what exists in it, as SQL tables in memory and in the file ``meta.db``.
+
+``Catalogue`` owns the database and has each table as an attribute. Each table, or small family of tables, has a file of
+its own with its rows and its statements. ``database`` is the memory, ``file`` and ``journal`` keep it, ``schema`` has
+the form of the tables in each version. A new table is a file of its own, one line in ``Catalogue`` and one step in
+``schema``.
+"""
+
+from broker_core.storage.catalogue.catalogue import Catalogue
+from broker_core.storage.catalogue.database import Json
+from broker_core.storage.catalogue.ledgers import (
+    LEDGER_CLOSED,
+    LEDGER_CREATING,
+    LEDGER_DELETING,
+    LEDGER_OPEN,
+    LedgerRow,
+)
+from broker_core.storage.catalogue.subscriptions import SubscriptionRow
+from broker_core.storage.catalogue.topics import INTERNAL_PREFIX, TopicRow
+
+__all__ = [
+    "Catalogue",
+    "TopicRow",
+    "SubscriptionRow",
+    "LedgerRow",
+    "LEDGER_CREATING",
+    "LEDGER_OPEN",
+    "LEDGER_CLOSED",
+    "LEDGER_DELETING",
+    "INTERNAL_PREFIX",
+    "Json",
+]
