@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who wants to know which topics match a pattern, and is told whenever one comes or goes.
+"""Watches of topics: each names a pattern, and is told of every topic that comes or goes and matches it.
 
 Knows names only; the registry of topics says what appeared and disappeared. Partitions count singly; topics of the
 system and topics that are not persistent are not watched. Source: PIP-145; semantics 7.12.
@@ -7,13 +7,13 @@ system and topics that are not persistent are not watched. Source: PIP-145; sema
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from sys import intern
 from typing import Final, NamedTuple
 
 import google_crc32c
+from sortedcontainers import SortedList
 
 from broker_core.base.names import PARTITION_MARK, NamespaceName, TopicName
 from broker_core.broker.directory.name_pattern import NamePattern
@@ -49,12 +49,15 @@ class Change(NamedTuple):
 
 
 class TopicWatch:
-    """One watch. ``topics``: the full names that match now, sorted, as the hash of a long list is asked for often."""
+    """One watch. ``topics``: the full names that match now, sorted, for clients often ask for the hash of a long list.
+
+    In a list, each new partition of one topic would move the names of all topics that sort after it.
+    """
 
     def __init__(self, namespace: NamespaceName, pattern: str, on_change: OnChange) -> None:
         """NotAllowedError if ``pattern`` (of full names; the domain, if there is one, says nothing) cannot be used."""
         self.namespace = namespace
-        self.topics: list[str] = []
+        self.topics: SortedList = SortedList()
         self._pattern = NamePattern(_without_domain(pattern))
         self._on_change = on_change
         self._missed: deque[Change] | None = None
@@ -75,7 +78,7 @@ class TopicWatch:
                 found.append(intern(text))  # many watches know the same names
             if not number % _NAMES_A_STEP:
                 yield
-        self.topics = sorted(found)
+        self.topics = SortedList(found)
         while self._missed:
             yield from self._update(self._missed.popleft(), [])
         self._missed = None
@@ -95,13 +98,12 @@ class TopicWatch:
         if not self._matches(change.name):  # a partition matches as its topic does
             return
         for number, name in enumerate(change.names(), 1):
-            at = bisect_left(self.topics, name)
-            if (at < len(self.topics) and self.topics[at] == name) is not change.appeared:
+            if (name in self.topics) is not change.appeared:
                 updated.append(name)
                 if change.appeared:
-                    self.topics.insert(at, name)
+                    self.topics.add(name)
                 else:
-                    del self.topics[at]
+                    self.topics.remove(name)
             if not number % _PARTITIONS_A_STEP:
                 yield
 
