@@ -219,6 +219,19 @@ def test_a_runtime_file_reader_builds_names_only() -> None:
     assert {full for full in _imports(tree, "") if full.startswith("pathlib")} == {"pathlib.PurePath"}
 
 
+def test_the_admin_asks_the_broker_and_does_not_reach_through() -> None:
+    """The parts of a topic and of a subscription are theirs: they answer questions about them."""
+    parts = {"log", "cursor", "journal", "dispatcher", "reader", "expiry", "deduplication"}
+    wrong = [
+        f"{name} line {node.lineno}: .{node.attr}"
+        for name, _, tree in _sources()
+        if name.startswith("broker_core/server/admin/")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in parts
+    ]
+    assert wrong == []
+
+
 def test_the_broker_process_does_without_the_heavy_libraries() -> None:
     """numpy, pyarrow and numba are for clients and Spark; the broker starts fast and never looks into a batch."""
     wrong = [

@@ -23,7 +23,7 @@ from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer, LastMessage, OnDone
 from broker_core.broker.cursors.acknowledgement import Acknowledgement, size_unknown
-from broker_core.broker.cursors.backlog_count import unacked_messages
+from broker_core.broker.cursors.backlog import Backlog
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.cursors.cursor_journal import CursorJournal
 from broker_core.broker.cursors.expiry import Expiry
@@ -111,6 +111,7 @@ class Subscription:
         self._host = host
         self._log = host.log
         self._awaiting_return: TimerHandle | None = None
+        self.backlog = Backlog(host.log, cursor)
         self.expiry = Expiry(self, host.log, host.clock, host.timers)
         self.last_active_ms = host.clock.now_ms()
 
@@ -304,14 +305,6 @@ class Subscription:
     def backlog_entries(self) -> int:
         """Entries that are stored and not acknowledged."""
         return self.cursor.backlog_entries()
-
-    def backlog_messages(self) -> int:
-        """Messages that are not acknowledged, as ``backlog_count`` counts them."""
-        return unacked_messages(self._log, self.cursor, self.cursor.mark_delete)
-
-    def backlog_bytes(self) -> int:
-        """About how many bytes on disk lie behind mark-delete."""
-        return self._log.bytes_between(self.cursor.mark_delete, self._log.last_confirmed)
 
     # -- seek
 

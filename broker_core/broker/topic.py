@@ -29,6 +29,7 @@ from broker_core.broker.consumer import Consumer
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.cursors.cursor_journal import CursorJournal
 from broker_core.broker.cursors.seeking import before_position, before_time
+from broker_core.broker.cursors.stored_messages import StoredMessages
 from broker_core.broker.delayed import TopicDelays
 from broker_core.broker.dispatch.dispatchers import check_type
 from broker_core.broker.dispatch.passes import Turn
@@ -103,6 +104,7 @@ class Topic:
         self.name = name
         self.topic_id = topic_id
         self.log = log
+        self.messages = StoredMessages(log)
         self.clock = surroundings.clock
         self.age_clock = surroundings.age_clock
         self.timers = surroundings.timers
@@ -403,6 +405,12 @@ class Topic:
         except (CorruptEntryError, ProtocolError):
             return last, 0
         return last, metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
+
+    def expire(self, subscription: Subscription, older_than_s: int, *, at_once: bool = False) -> bool:
+        """Pass one of the subscriptions over the messages at the head of its backlog that are older than that, as
+        ``Expiry.pass_older``."""
+        before_ms = self.age_clock.now_ms() - older_than_s * 1000
+        return subscription.expiry.pass_older(before_ms, at_once=at_once)
 
     def trimmed(self) -> None:
         """The oldest ledgers are gone: non-durable subscriptions that stood in them move on."""

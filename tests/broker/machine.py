@@ -358,7 +358,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
             assert found == self.open[position]
         unacked = [position for position, bits in self.open.items() if bits]
         assert cursor.backlog_entries() == len(unacked)
-        assert self.subscription.backlog_messages() == sum(bits.bit_count() for bits in self.open.values())
+        assert self.subscription.backlog.messages() == sum(bits.bit_count() for bits in self.open.values())
         if unacked:
             assert cursor.first_unacked() == unacked[0]
             assert cursor.mark_delete < unacked[0]

@@ -83,9 +83,9 @@ def test_a_backlog_full_of_holes_is_estimated(monkeypatch: pytest.MonkeyPatch) -
     consumer, _ = world.subscribe()
     positions = world.publish(12, messages=lambda n: 1 + n % 2)
     ack(consumer, *positions[1::3])
-    assert world.subscription().backlog_messages() == 12
-    monkeypatch.setattr("broker_core.broker.cursors.backlog_count.HOLES_COUNTED_MAX", 1)
-    assert world.subscription().backlog_messages() == 12
+    assert world.subscription().backlog.messages() == 12
+    monkeypatch.setattr("broker_core.broker.cursors.backlog.HOLES_COUNTED_MAX", 1)
+    assert world.subscription().backlog.messages() == 12
 
 
 def test_rates_are_of_the_last_while() -> None:

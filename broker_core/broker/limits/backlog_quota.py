@@ -47,6 +47,7 @@ class QuotaHost(Protocol):
     def producers(self) -> Producers: ...
     @property
     def subscriptions(self) -> Mapping[str, Subscription]: ...
+    def expire(self, subscription: Subscription, older_than_s: int, *, at_once: bool = False) -> bool: ...
 
 
 def backlog_bytes(topic: QuotaHost) -> int:
@@ -90,9 +91,8 @@ def enforce(topic: QuotaHost) -> None:
     if quotas.size.policy == _EVICTION and _too_large(topic, quotas.size):
         _evict_by_size(topic, quotas.size.limit_bytes)
     if quotas.age.policy == _EVICTION and _too_old(topic, quotas.age):
-        before_ms = topic.age_clock.now_ms() - quotas.age.limit_s * 1000
         for subscription in _durable(topic):
-            subscription.expiry.pass_older(before_ms)
+            topic.expire(subscription, quotas.age.limit_s)
 
 
 def _too_large(topic: QuotaHost, quota: BacklogQuota) -> bool:

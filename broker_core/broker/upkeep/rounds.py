@@ -188,7 +188,7 @@ def expire_topic(topic: Topic, *, at_once: bool = False) -> None:
     ttl_s = topic.settings.ttl_duration_default_in_seconds
     if ttl_s:
         for subscription in topic.subscriptions.values():
-            subscription.expiry.pass_older(topic.age_clock.now_ms() - ttl_s * 1000, at_once=at_once)
+            topic.expire(subscription, ttl_s, at_once=at_once)
 
 
 def end_unused_subscriptions(topic: Topic) -> None:

@@ -14,43 +14,35 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from broker_core.base.errors import SubscriptionNotFoundError
-from broker_core.base.positions import Position
-from broker_core.broker.cursors.backlog_count import unacked_entries, unacked_messages
-from broker_core.broker.subscription import Subscription
-from broker_core.broker.topic import Topic
+from broker_core.broker.cursors.backlog import BacklogPart
 from broker_core.server.admin.answers import BadRequestError, json_answer
 from broker_core.server.admin.requests import MessageIdBody, body, plain_topic, subscription_name
 
 
 async def analyze_backlog(request: Request) -> Response:
     """Count the unacknowledged entries and messages; with a message id in the body, from there on."""
-    wish = await body(request, MessageIdBody | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
+    start = await body(request, MessageIdBody | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
     topic = plain_topic(request, "analyzing a backlog")
     subscription = topic.subscriptions.get(subscription_name(request))
     if subscription is None:
         raise SubscriptionNotFoundError(f"subscription {subscription_name(request)!r} of {topic.name} does not exist")
-    before = subscription.cursor.mark_delete
-    if wish is not None:
-        before = max(before, wish.position if wish.excluded else topic.log.previous(wish.position))
-    return json_answer(_analysis(topic, subscription, before))
+    if start is None:
+        return json_answer(_analysis(subscription.backlog.part(None)))
+    return json_answer(_analysis(subscription.backlog.part(start.position, excluded=start.excluded)))
 
 
-def _analysis(topic: Topic, subscription: Subscription, before: Position) -> dict[str, Any]:
+def _analysis(found: BacklogPart) -> dict[str, Any]:
     """Under Pulsar's names. There are no entry filters here, so every entry is accepted."""
-    cursor = subscription.cursor
-    entries, messages = (count(topic.log, cursor, before) for count in (unacked_entries, unacked_messages))
-    last = topic.log.last_confirmed
-    first = cursor.skip_acked(topic.log.next_valid(before))
-    ids = {"firstMessageId": str(first), "lastMessageId": str(last)} if entries else {}
+    ids = {"firstMessageId": str(found.first), "lastMessageId": str(found.last)} if found.entries else {}
     return {
-        "entries": entries,
-        "messages": messages,
+        "entries": found.entries,
+        "messages": found.messages,
         "markerMessages": 0,
         "filterRejectedEntries": 0,
-        "filterAcceptedEntries": entries,
+        "filterAcceptedEntries": found.entries,
         "filterRescheduledEntries": 0,
         "filterRejectedMessages": 0,
-        "filterAcceptedMessages": messages,
+        "filterAcceptedMessages": found.messages,
         "filterRescheduledMessages": 0,
         "aborted": False,
         **ids,
@@ -59,13 +51,13 @@ def _analysis(topic: Topic, subscription: Subscription, before: Position) -> dic
 
 async def backlog_size(request: Request) -> Response:
     """About how many bytes on disk lie behind the message id in the body; ledger -1 means those of the whole topic."""
-    wish = await body(request, MessageIdBody | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
+    start = await body(request, MessageIdBody | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
     topic = plain_topic(request, "asking for the size of a backlog")
-    if wish is None:
+    if start is None:
         raise BadRequestError("the request has no message id")
-    if wish.ledger_id == -1:
-        return json_answer(topic.log.size_bytes)
-    return json_answer(topic.log.bytes_between(wish.position, topic.log.last_confirmed))
+    if start.ledger_id == -1:
+        return json_answer(topic.messages.size_bytes)
+    return json_answer(topic.messages.bytes_behind(start.position))
 
 
 _T = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from broker_core.base.positions import Position
+from broker_core.broker.internal_stats import stored_state
 from broker_core.broker.stats import iso_time
 from broker_core.broker.topic import Topic
 from broker_core.server.admin.absent_features import NO_LEDGER
@@ -32,14 +33,13 @@ async def get_internal_info(request: Request) -> Response:
 
 
 def _info(topic: Topic) -> dict[str, Any]:
-    ledgers = topic.log.ledgers()
-    changed_ms = max([topic.created_ms, *(each.created_ms for each in ledgers)])
+    stored = stored_state(topic)
     return {
         "version": _VERSION,
-        "creationDate": iso_time(topic.created_ms),
-        "modificationDate": iso_time(changed_ms),
-        "ledgers": [_ledger(each) for each in ledgers],
-        "cursors": {name: _cursor(each.cursor.mark_delete) for name, each in topic.subscriptions.items()},
+        "creationDate": iso_time(stored.created_ms),
+        "modificationDate": iso_time(stored.changed_ms),
+        "ledgers": [_ledger(each) for each in stored.ledgers],
+        "cursors": {name: _cursor(mark_delete) for name, mark_delete in stored.mark_deletes.items()},
     }
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lies behind a topic: its ledgers and the positions of its cursors, under Pulsar's field names.
+"""The internal statistics of a topic as JSON: what the broker says, and what it never has.
 
 Source: Pulsar docs, "Admin API - topics - get internal stats".
 """
@@ -8,76 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_core.broker.stats import iso_time
-from broker_core.broker.subscription import Subscription
+import msgspec
+
+from broker_core.broker.internal_stats import internal_stats
 from broker_core.broker.topic import Topic
 from broker_core.server.admin.absent_features import OF_CURSORS, OF_LEDGERS
 
 
-def internal_stats(topic: Topic) -> dict[str, Any]:
-    """Ledgers and cursors of one topic, as JSON."""
-    log = topic.log
-    ledgers = log.ledgers()
-    newest = ledgers[-1] if ledgers else None
-    return {
-        **OF_LEDGERS,
-        "entriesAddedCounter": log.entries_added,
-        "numberOfEntries": log.entries_count,
-        "totalSize": log.size_bytes,
-        "currentLedgerEntries": newest.entries if newest and not newest.closed else 0,
-        "currentLedgerSize": newest.size_bytes if newest and not newest.closed else 0,
-        "lastLedgerCreatedTimestamp": iso_time(newest.created_ms if newest else 0),
-        "lastConfirmedEntry": str(log.last_confirmed),
-        "state": _state(topic),
-        "ledgers": [
-            {
-                "ledgerId": info.id,
-                "entries": info.entries,
-                "size": info.size_bytes,
-                "offloaded": False,
-                "underReplicated": False,
-            }
-            for info in ledgers
-        ],
-        "cursors": {name: _cursor(topic, each) for name, each in topic.subscriptions.items()},
-    }
-
-
-def _state(topic: Topic) -> str:
-    """In Pulsar's words."""
-    if topic.terminated is not None:
-        return "Terminated"
-    ledgers = topic.log.ledgers()
-    return "LedgerOpened" if ledgers and not ledgers[-1].closed else "ClosedLedger"
-
-
-def _cursor(topic: Topic, subscription: Subscription) -> dict[str, Any]:
-    cursor = subscription.cursor
-    return {
-        **OF_CURSORS,
-        "markDeletePosition": str(cursor.mark_delete),
-        "readPosition": str(subscription.dispatcher.read_position),
-        "messagesConsumedCounter": topic.log.entries_added - subscription.backlog_entries(),
-        "individuallyDeletedMessages": _runs(subscription),
-        "numberOfEntriesSinceFirstNotAckedMessage": topic.log.count_entries(
-            cursor.mark_delete, topic.log.last_confirmed
-        ),
-        "totalNonContiguousDeletedMessagesRange": cursor.deleted_runs(),
-        "active": bool(subscription.consumers),
-        "state": "Open",
-    }
-
-
-_RUNS_SHOWN_MAX = 1000
-"""A cursor may have millions; more than this help nobody who reads."""
-
-
-def _runs(subscription: Subscription) -> str:
-    """What is acknowledged behind mark-delete, as Pulsar writes it: half-open ranges ``(5:2..5:4]``."""
-    shown: list[str] = []
-    for run in subscription.cursor.deleted.runs():
-        if len(shown) == _RUNS_SHOWN_MAX:
-            shown.append("...")
-            break
-        shown.append(f"({run.ledger}:{run.first - 1}..{run.ledger}:{run.last}]")
-    return f"[{','.join(shown)}]"
+def internal_stats_object(topic: Topic) -> dict[str, Any]:
+    """Ledgers and cursors of one topic."""
+    found: dict[str, Any] = msgspec.to_builtins(internal_stats(topic))
+    cursors = {name: {**OF_CURSORS, **each} for name, each in found["cursors"].items()}
+    return {**OF_LEDGERS, **found, "cursors": cursors}

@@ -19,7 +19,6 @@ from starlette.routing import Route
 
 from broker_core.base.errors import PulsarishError, SubscriptionNotFoundError
 from broker_core.base.positions import Position
-from broker_core.broker.cursors.seeking import Places, before_time, nth_unacked
 from broker_core.broker.stats import iso_time
 from broker_core.broker.topic import Topic
 from broker_core.server.admin.answers import BadRequestError, MissingError, RefusedError, json_answer
@@ -50,7 +49,7 @@ async def peek(request: Request) -> Response:
     if subscription is None:
         raise SubscriptionNotFoundError(f"subscription {subscription_name(request)!r} of {topic.name} does not exist")
     place = number(request, "place")
-    position = nth_unacked(topic.log, subscription.cursor, place) if place else None
+    position = subscription.backlog.nth(place)
     if position is None:
         raise MissingError(f"the backlog of {subscription.name!r} has no message number {place}")
     return _message(topic, position)
@@ -62,18 +61,17 @@ async def examine(request: Request) -> Response:
     origin = request.query_params.get("initialPosition", "latest")
     if origin not in WORDS:
         raise BadRequestError(f"initialPosition {origin[:80]!r} is not known; it is earliest or latest")
-    places = Places(topic.log)
-    if not places.count:
+    position = topic.messages.nth(query_number(request, "messagePosition", 1), from_end=origin == "latest")
+    if position is None:
         raise RefusedError(412, f"{topic.name} has no messages to examine")
-    nth = min(max(query_number(request, "messagePosition", 1), 1), places.count)
-    return _message(topic, places.position(nth - 1 if origin == "earliest" else places.count - nth))
+    return _message(topic, position)
 
 
 async def read_entry(request: Request) -> Response:
     """The entry of a ledger and entry id."""
     topic = plain_topic(request, "reading an entry")
     position = Position(number(request, "ledger"), number(request, "entry"))
-    if not topic.log.contains(position):
+    if not topic.messages.holds(position):
         raise MissingError(f"{topic.name} has no message {position}")
     return _message(topic, position)
 
@@ -81,16 +79,15 @@ async def read_entry(request: Request) -> Response:
 async def message_id_at(request: Request) -> Response:
     """The id of the first message published at or after the time in the path; behind the last one if there is none."""
     topic = plain_topic(request, "finding a message by time")
-    return json_answer(message_id(topic, topic.log.next_valid(before_time(topic.log, number(request, "timestamp")))))
+    return json_answer(message_id(topic, topic.messages.at_time(number(request, "timestamp"))))
 
 
 async def message_id_by_index(request: Request) -> Response:
     """The id of the entry that holds message number `?index=` of the topic, counted from 0 on."""
     topic = plain_topic(request, "finding a message by index")
     index = query_number(request, "index", -1)
-    position = topic.log.position_of_index(max(index, 0))
-    oldest = next((ledger.first_index for ledger in topic.log.ledgers()), 0)
-    if index < oldest or not topic.log.contains(position):
+    position = topic.messages.of_index(index)
+    if position is None:
         raise MissingError(f"{topic.name} has no message number {index}")
     return json_answer(message_id(topic, position))
 
@@ -98,12 +95,12 @@ async def message_id_by_index(request: Request) -> Response:
 async def last_message_id(request: Request) -> Response:
     """The id of the last message."""
     topic = single_topic(request)
-    return json_answer(message_id(topic, topic.log.last_confirmed))
+    return json_answer(message_id(topic, topic.messages.last))
 
 
 def _message(topic: Topic, position: Position) -> Response:
     try:
-        (entry,) = topic.log.read(position, 1, 1)
+        entry = topic.messages.read(position)
         metadata = read_metadata(entry.body)
         payload = split_entry(entry.body)[1]
         plain = _plain(metadata, payload)

@@ -18,7 +18,6 @@ from starlette.routing import Route
 
 from broker_core.base.errors import NotAllowedError, SubscriptionNotFoundError, TopicNotFoundError
 from broker_core.base.positions import POSITION_LATEST, Position
-from broker_core.broker.cursors.seeking import nth_unacked
 from broker_core.broker.requests import InitialPosition
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.topic import Topic
@@ -47,7 +46,6 @@ from broker_core.server.admin.requests import (
     used_topics,
     used_topics_of_namespace,
 )
-from broker_core.wire.ack_sets import all_bits, words_of_bits
 
 
 class _NewSubscription(MessageIdBody, frozen=True, rename="camel"):
@@ -178,15 +176,14 @@ async def skip(request: Request) -> Response:
     topic, subscription = _plain_subscription(request, "skipping messages")
     count = number(request, "count")
     if count:
-        target = nth_unacked(topic.log, subscription.cursor, count)
-        await passing_over(subscription, target or topic.log.last_confirmed).done
+        await passing_over(subscription, subscription.backlog.nth(count) or topic.messages.last).done
     return done()
 
 
 async def skip_all(request: Request) -> Response:
     """Pass over the whole backlog."""
     found = _subscriptions(request)
-    await all_done([passing_over(subscription, topic.log.last_confirmed) async for topic, subscription in found])
+    await all_done([passing_over(subscription, topic.messages.last) async for topic, subscription in found])
     return done()
 
 
@@ -208,7 +205,7 @@ async def expire_everywhere(request: Request) -> Response:
 
 
 def _expire(topic: Topic, subscription: Subscription, seconds: int) -> None:
-    if not subscription.expiry.pass_older(topic.age_clock.now_ms() - seconds * 1000, at_once=True):
+    if not topic.expire(subscription, seconds, at_once=True):
         raise ConflictError(f"messages of subscription {subscription.name!r} are being expired already")
 
 
@@ -216,10 +213,9 @@ async def expire_to_position(request: Request) -> Response:
     """Pass over everything before the message id in the body, and over that itself unless it is excluded."""
     wish = await _message_id_body(request)
     topic, subscription = _plain_subscription(request, "expiring messages up to a position")
-    if wish.position > topic.log.last_confirmed:
-        raise ConflictError(f"{wish.position} is behind the last message, {topic.log.last_confirmed}")
-    target = topic.log.previous(topic.log.next_valid(wish.position))
-    await passing_over(subscription, topic.log.previous(wish.position) if wish.excluded else target).done
+    if wish.position > topic.messages.last:
+        raise ConflictError(f"{wish.position} is behind the last message, {topic.messages.last}")
+    await passing_over(subscription, topic.messages.through(wish.position, excluded=wish.excluded)).done
     return done()
 
 
@@ -229,7 +225,7 @@ async def clear_namespace(request: Request) -> Response:
     outcomes: list[Outcome] = []
     async for topic in used_topics_of_namespace(request):
         wanted = [each for each in topic.subscriptions.values() if name in (None, each.name)]
-        outcomes += [passing_over(subscription, topic.log.last_confirmed) for subscription in wanted]
+        outcomes += [passing_over(subscription, topic.messages.last) for subscription in wanted]
     await all_done(outcomes)
     return done()
 
@@ -271,21 +267,10 @@ async def reset_to_position(request: Request) -> Response:
     wish = await _message_id_body(request)
     topic, subscription = _plain_subscription(request, "resetting to a position")
     answer = Outcome()
-    subscription.seek(*_first_wanted(topic, wish), answer.on_done)
+    start = topic.messages.first_wanted(wish.position, wish.batch_index, excluded=wish.excluded)
+    subscription.seek(*start, answer.on_done)
     await answer.done
     return done()
-
-
-def _first_wanted(topic: Topic, wish: MessageIdBody) -> tuple[Position, tuple[int, ...] | None]:
-    """The entry to stand before, and the ack set that hides the messages of its batch before the wanted one."""
-    position = wish.position
-    if wish.batch_index < 0 or not topic.log.contains(position):
-        return (topic.log.next_valid(position) if wish.excluded else position), None
-    whole = all_bits(topic.log.count_messages(topic.log.previous(position), position))
-    left = whole >> (first := min(wish.batch_index + wish.excluded, whole.bit_length())) << first
-    if left:
-        return position, words_of_bits(left)
-    return (topic.log.next_valid(position) if wish.excluded else position), None
 
 
 async def _message_id_body(request: Request) -> MessageIdBody:

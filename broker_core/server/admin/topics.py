@@ -32,7 +32,7 @@ from broker_core.server.admin.answers import (
     json_answer,
     json_field,
 )
-from broker_core.server.admin.internal_stats import internal_stats
+from broker_core.server.admin.internal_stats import internal_stats_object
 from broker_core.server.admin.partitioned_stats import merged_stats
 from broker_core.server.admin.requests import (
     all_topics,
@@ -206,13 +206,13 @@ def _wished_stats(request: Request, topic: Topic) -> Generator[None, None, Topic
 
 async def get_internal_stats(request: Request) -> Response:
     """Ledgers and cursors of a topic or partition."""
-    return json_answer(internal_stats(single_topic(request)))
+    return json_answer(internal_stats_object(single_topic(request)))
 
 
 async def get_partitioned_internal_stats(request: Request) -> Response:
     """Those of every partition that was ever used."""
     count = partitions_count(request)
-    parts = [json_field(str(topic.name), internal_stats(topic)) async for topic in used_topics(request)]
+    parts = [json_field(str(topic.name), internal_stats_object(topic)) async for topic in used_topics(request)]
     return LongJsonAnswer({"metadata": {"partitions": count, "deleted": False}}, parts, under="partitions")
 
 
@@ -274,7 +274,7 @@ def _terminating(topic: Topic) -> asyncio.Future[Position]:
 async def truncate(request: Request) -> Response:
     """Pass over everything for all subscriptions and delete it, whatever the retention; the open ledger stays."""
     outcomes = [
-        passing_over(subscription, topic.log.last_confirmed)
+        passing_over(subscription, topic.messages.last)
         async for topic in used_topics(request)
         for subscription in list(topic.subscriptions.values())
     ]

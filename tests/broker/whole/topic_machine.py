@@ -305,7 +305,7 @@ class TopicMachine(RuleBasedStateMachine):
             assert self.acknowledged(name) == model.open
             unacked = model.unacked()
             assert subscription.cursor.backlog_entries() == len(unacked)
-            assert subscription.backlog_messages() == sum(bits.bit_count() for bits in model.open.values())
+            assert subscription.backlog.messages() == sum(bits.bit_count() for bits in model.open.values())
             if unacked:
                 assert subscription.cursor.first_unacked() == unacked[0]
             assert all(position > subscription.cursor.mark_delete for position in subscription.cursor.deleted)
