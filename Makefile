@@ -53,6 +53,9 @@ bench-peers: setup  ## the same Spark reads and writes on Kafka, and the ratios
 	@.venv/bin/python -m pip install --quiet --no-input --disable-pip-version-check --editable '.[peers]'
 	@$(RUN) .venv/bin/python -m benchmarks.peers $(BENCH_ARGS)
 
+bench-fan-in: setup  ## 500 producers, 20 Key_Shared consumers: the highest rate that holds, here and on Apache Pulsar
+	@$(RUN) .venv/bin/python -m benchmarks.fan_in $(BENCH_ARGS)
+
 kill: setup  ## kill the real broker under load, 500 times, and compare with what it confirmed (KILL_ARGS=...)
 	@$(RUN) .venv/bin/python -m tests.kill.rig $(KILL_ARGS)
 
@@ -89,4 +92,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test test-oldest setup lint format type proto docs bench bench-peers kill flood damage sim clients stalls soak routing rules clean help cluster
+.PHONY: demo test test-oldest setup lint format type proto docs bench bench-peers bench-fan-in kill flood damage sim clients stalls soak routing rules clean help cluster
