@@ -228,7 +228,7 @@ def test_what_an_interrupt_takes_from_its_maker_is_closed(client: Client, kind: 
         return Producer.of(thread, inner.create_producer("held"))
 
     steps = 0
-    while interrupted_at(steps, make, ("client/loop_thread.py",)):
+    while interrupted_at(steps, make, ("blocking/loop_thread.py",)):
         steps += 1
         thread.run(asyncio.sleep(0))
         eventually(lambda: not inner._network.open, f"nothing is open after an interrupt at step {steps}")
