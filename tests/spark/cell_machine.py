@@ -322,8 +322,8 @@ class CellMachine(RuleBasedStateMachine):
         self.unseen[partition] |= set(rows)
 
     def trim_partition(self, partition: int) -> None:
-        """What goes of one that the query has not heard of may go unseen: all of it, or where there are no indexes."""
-        if partition not in self.query.known_partitions:
+        """What nothing has kept goes unseen, where the query knows of no message before it."""
+        if partition not in self.query.known_partitions or partition in self.unsubscribed:
             self.passed_unseen[partition] |= self.unseen[partition]
         self.cell.trim(self.name(partition))
 
@@ -343,8 +343,8 @@ class CellMachine(RuleBasedStateMachine):
 
     def run_batch(self) -> bool:
         """One batch; whether there was one."""
-        replayed, self.begun = self.begun, None
         rows = self.guarded(self.query.trigger)
+        replayed, self.begun = self.begun, None
         if rows is None:
             return False
         if replayed is not None:
@@ -363,8 +363,9 @@ class CellMachine(RuleBasedStateMachine):
             assert self.fail, f"failOnDataLoss is false: {loss}"
             self.failed = True
             self.listen(str(loss))
-        for partition in self.query.known_partitions:
-            self.unseen.pop(partition, None)
+        if self.begun is None:  # A replay looks at nothing new.
+            for partition in self.query.known_partitions:
+                self.unseen.pop(partition, None)
         for text in self.warnings.taken():
             for partition in self.listen(text):
                 self.warned[partition].append(text)
