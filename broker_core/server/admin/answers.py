@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -23,16 +23,15 @@ from broker_core.base.errors import (
 )
 from broker_core.broker.directory.namespaces import NamespaceFullError
 
-_STATUS_OF_ERROR: Final[tuple[tuple[type[PulsarishError], int], ...]] = (
-    (InvalidTopicNameError, 412),
-    (TopicNotFoundError, 404),
-    (SubscriptionNotFoundError, 404),
-    (ConsumerBusyError, 412),
-    (NamespaceFullError, 409),
-    (NotAllowedError, 405),
-    (UsageError, 400),
-)
-
+_USUAL_STATUSES: Final[Mapping[type, int]] = {
+    InvalidTopicNameError: 412,
+    TopicNotFoundError: 404,
+    SubscriptionNotFoundError: 404,
+    ConsumerBusyError: 412,
+    NamespaceFullError: 409,
+    NotAllowedError: 405,
+    UsageError: 400,
+}
 
 _PARTS_AT_A_TIME: Final = 64
 """Handed to the connection together, some 200 KB."""
@@ -68,13 +67,13 @@ class BadRequestError(RefusedError):
 
 
 class Outcome:
-    """The answer of the core to a change, as something to wait for: await ``done``, which raises a refusal."""
+    """The answer of the broker to a change, as something to wait for: await ``done``, which raises a refusal."""
 
     def __init__(self) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_done(self, error: ServerError | None) -> None:
-        """For the core to call."""
+        """For the broker to call."""
         if self.done.done():
             return
         if error is None:
@@ -145,9 +144,11 @@ def refusal(status: int, reason: str) -> Response:
     return json_answer({"reason": reason}, status)
 
 
-def status_of(error: PulsarishError) -> int:
-    """The HTTP status under which an error of the core is answered."""
-    for kind, status in _STATUS_OF_ERROR:
-        if isinstance(error, kind):
+def status_of(error: PulsarishError, of_route: Mapping[type[PulsarishError], int]) -> int:
+    """The HTTP status under which an error of the broker is answered: what is stated for its nearest class, by the
+    route or for all routes."""
+    for kind in type(error).__mro__:
+        status = of_route.get(kind) or _USUAL_STATUSES.get(kind)
+        if status is not None:
             return status
     return 503 if error.retriable else 500

@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Match, Route
+from starlette.routing import Match
 from starlette.types import ASGIApp
 
 from broker_core.base.errors import PulsarishError
@@ -32,6 +32,7 @@ from broker_core.server.admin.durable_answers import DurableAnswers
 from broker_core.server.admin.guard import Guard, TooLargeError
 from broker_core.server.admin.refusal_log import RefusalLog
 from broker_core.server.admin.requests import when_recovered
+from broker_core.server.admin.routes import Route, statuses_of
 from broker_core.server.admin.turn_queue import OneATurn, TurnQueue
 from broker_core.server.session import Node
 
@@ -96,7 +97,7 @@ async def _on_refusal(request: Request, error: Exception) -> Response:
 
 
 async def _on_core_error(request: Request, error: Exception) -> Response:
-    return refusal(status_of(error) if isinstance(error, PulsarishError) else 500, str(error))
+    return refusal(status_of(error, statuses_of(request)) if isinstance(error, PulsarishError) else 500, str(error))
 
 
 async def _on_too_large(request: Request, error: Exception) -> Response:

@@ -11,12 +11,12 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from broker_core.base.errors import SubscriptionNotFoundError
 from broker_core.broker.cursors.backlog import BacklogPart
 from broker_core.server.admin.answers import BadRequestError, json_answer
 from broker_core.server.admin.requests import MessageIdBody, body, plain_topic, subscription_name
+from broker_core.server.admin.routes import Route
 
 
 async def analyze_backlog(request: Request) -> Response:

@@ -7,13 +7,13 @@ from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from broker_core import __version__
 from broker_core.server.admin import dynamic_configuration
 from broker_core.server.admin.answers import BadRequestError, Outcome, json_answer, text_answer
 from broker_core.server.admin.namespace_object import BUNDLE
 from broker_core.server.admin.requests import broker_id, existing_cluster, node_of, topic_name
+from broker_core.server.admin.routes import Route
 
 _DAMAGES_MAX: Final = 100
 """Lines of a health answer; the log and the doctor have all of it."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from broker_core.server.admin.answers import RefusedError, json_answer
 from broker_core.server.admin.namespace_object import BUNDLE, BUNDLES
 from broker_core.server.admin.requests import broker_id, broker_of, namespace_name, part
+from broker_core.server.admin.routes import Route
 from broker_core.server.admin.subscriptions import clear_namespace, unsubscribe_namespace
 from broker_core.server.admin.tenants import unload_namespace
 

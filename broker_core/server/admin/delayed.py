@@ -7,12 +7,12 @@ from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from broker_core.base.errors import SubscriptionNotFoundError
 from broker_core.base.positions import Position
 from broker_core.server.admin.answers import BadRequestError, MissingError, Outcome, done, json_answer
 from broker_core.server.admin.requests import number, plain_topic, subscription_name
+from broker_core.server.admin.routes import Route
 
 _STEP_MS_DEFAULT: Final = 60_000
 _STEPS_MAX: Final = 100_000

@@ -11,13 +11,13 @@ from typing import Final
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.settings import Settings
 from broker_core.broker.policies.dynamic_settings import DYNAMIC
 from broker_core.server.admin.answers import RefusedError, json_answer
 from broker_core.server.admin.requests import broker_of, part
+from broker_core.server.admin.routes import Route
 
 _STORES: Final = (
     *("zookeeperServers", "configurationStoreServers", "metadataStoreUrl", "configurationMetadataStoreUrl"),
@@ -64,10 +64,7 @@ def _changed(request: Request, value: str | None) -> Response:
     name = part(request, "name")
     if name not in DYNAMIC:
         raise RefusedError(412, f"{name[:80]!r} cannot be changed while the broker runs; set it where it is started")
-    try:
-        broker_of(request).set_dynamic(name, value)
-    except NotAllowedError as error:
-        raise RefusedError(412, str(error)) from error
+    broker_of(request).set_dynamic(name, value)
     return Response(status_code=200)
 
 
@@ -82,7 +79,7 @@ ROUTES = [
     Route(_C, list_dynamic),
     Route(f"{_C}/values", get_dynamic),
     Route(f"{_C}/runtime", get_runtime),
-    Route(f"{_C}/{{name}}", remove_dynamic, methods=["DELETE"]),
-    Route(f"{_C}/{{name}}/{{value:path}}", set_dynamic, methods=["POST"]),
+    Route(f"{_C}/{{name}}", remove_dynamic, methods=["DELETE"], statuses={NotAllowedError: 412}),
+    Route(f"{_C}/{{name}}/{{value:path}}", set_dynamic, methods=["POST"], statuses={NotAllowedError: 412}),
     Route("/admin/v2/brokers/internal-configuration", internal_configuration),
 ]

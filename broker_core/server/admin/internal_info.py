@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from broker_core.base.positions import Position
 from broker_core.broker.internal_stats import stored_state
@@ -19,6 +18,7 @@ from broker_core.broker.topic import Topic
 from broker_core.server.admin.absent_features import NO_LEDGER
 from broker_core.server.admin.answers import LongJsonAnswer, json_answer, json_field
 from broker_core.server.admin.requests import existing_topic, registry_of, single_topic, used_topics
+from broker_core.server.admin.routes import Route
 from broker_core.storage.ledger import LedgerInfo
 
 _VERSION: Final = 1

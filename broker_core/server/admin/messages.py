@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from broker_core.base.errors import PulsarishError, SubscriptionNotFoundError
 from broker_core.base.positions import Position
@@ -31,6 +30,7 @@ from broker_core.server.admin.requests import (
     single_topic,
     subscription_name,
 )
+from broker_core.server.admin.routes import Route
 from broker_core.storage.ledger import StoredEntry
 from broker_core.wire.entry import read_metadata, split_entry, text_of
 from broker_core.wire.proto.pulsar_api_pb2 import CompressionType, MessageMetadata

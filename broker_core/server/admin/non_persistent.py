@@ -11,9 +11,8 @@ from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
-from broker_core.base.errors import SubscriptionNotFoundError
+from broker_core.base.errors import NotAllowedError, SubscriptionNotFoundError
 from broker_core.base.names import PARTITION_MARK
 from broker_core.broker.non_persistent import NonPersistentTopic
 from broker_core.broker.non_persistent.stats import non_persistent_topic_stats, unused_non_persistent_stats
@@ -29,6 +28,7 @@ from broker_core.server.admin.requests import (
     subscription_name,
     topic_name,
 )
+from broker_core.server.admin.routes import Route
 
 
 def _used(request: Request) -> list[NonPersistentTopic]:
@@ -98,20 +98,17 @@ async def truncate(request: Request) -> Response:
 
 async def refuse(request: Request) -> Response:
     """Refused: nothing is stored."""
-    name = existing_topic(request)
-    status = 406 if str(request.scope["path"]).rsplit("/", 1)[-1] in _ANSWERED_406 else 405
-    raise RefusedError(status, f"{name} is not persistent: this needs messages that are stored; use persistent://")
+    raise NotAllowedError(
+        f"{existing_topic(request)} is not persistent: this needs messages that are stored; use persistent://"
+    )
 
-
-_ANSWERED_406: Final = ("terminate", "properties")
-"""What Pulsar answers with 406 instead of 405."""
 
 _T = "/admin/v2/non-persistent/{tenant}/{namespace}/{topic}"
 _S = f"{_T}/subscription/{{subscription}}"
 
 _NEED_MESSAGES: Final = (
-    *(("GET", f"{_T}/{what}") for what in ("lastMessageId", "examinemessage", "messageid/{timestamp}", "properties")),
-    *(("POST", f"{_T}/{what}") for what in ("terminate", "terminate/partitions", "trim")),
+    *(("GET", f"{_T}/{what}") for what in ("lastMessageId", "examinemessage", "messageid/{timestamp}")),
+    *(("POST", f"{_T}/{what}") for what in ("terminate/partitions", "trim")),
     ("POST", f"{_T}/all_subscription/expireMessages/{{seconds}}"),
     ("GET", f"{_S}/position/{{place}}"),
     ("POST", f"{_S}/expireMessages/{{seconds}}"),
@@ -125,5 +122,7 @@ ROUTES = [
     Route(f"{_T}/partitioned-stats", get_partitioned_stats),
     Route(f"{_T}/partitioned-internalStats", get_partitioned_internal_stats),
     Route(f"{_T}/truncate", truncate, methods=["DELETE"]),
+    Route(f"{_T}/properties", refuse, statuses={NotAllowedError: 406}),
+    Route(f"{_T}/terminate", refuse, methods=["POST"], statuses={NotAllowedError: 406}),
     *(Route(path, refuse, methods=[method]) for method, path in _NEED_MESSAGES),
 ]

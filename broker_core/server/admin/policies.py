@@ -18,7 +18,6 @@ from typing import Any, Final
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import TopicName
@@ -37,6 +36,7 @@ from broker_core.broker.policies.policy_values import (
 from broker_core.server.admin.answers import BadRequestError, MissingError, RefusedError, done, json_answer
 from broker_core.server.admin.bodies import decoded
 from broker_core.server.admin.requests import broker_of, existing_topic, flag, namespace_name, topic_name
+from broker_core.server.admin.routes import Handler, Route
 
 _UNSET: Final = object()
 
@@ -196,16 +196,13 @@ class _Level:
         return broker.policies.of_namespace(namespace_name(self.request))
 
     def change(self, **fields: object) -> Response:
-        """Set these fields; 412 if they contradict something."""
+        """Set these fields; NotAllowedError if they contradict something."""
         broker = broker_of(self.request)
         policies = msgspec.structs.replace(self.read(), **fields)
-        try:
-            if self.of_topic:
-                broker.set_topic_policies(existing_topic(self.request), policies)
-            else:
-                broker.set_namespace_policies(namespace_name(self.request), policies)
-        except NotAllowedError as error:
-            raise RefusedError(412, str(error)) from error
+        if self.of_topic:
+            broker.set_topic_policies(existing_topic(self.request), policies)
+        else:
+            broker.set_namespace_policies(namespace_name(self.request), policies)
         return done()
 
     def settings(self) -> Settings:
@@ -393,22 +390,27 @@ _T = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _NON_PERSISTENT = "/admin/v2/non-persistent/{tenant}/{namespace}/{topic}"
 
 
+def _route(path: str, handler: Handler, method: str = "GET") -> Route:
+    """A policy that contradicts another one, or the broker, is answered with 412."""
+    return Route(path, handler, methods=[method], statuses={NotAllowedError: 412})
+
+
 def _routes() -> list[Route]:
     routes = []
     for policy in POLICIES:
         for level in (_N, _T, _NON_PERSISTENT):
             name = policy.namespace if level == _N else policy.topic
             for method, handler in _handlers(policy).items() if name else ():
-                routes.append(Route(f"{level}/{name}", handler, methods=[method]))
+                routes.append(_route(f"{level}/{name}", handler, method))
     for level in (_N, _T, _NON_PERSISTENT):
-        routes.append(Route(f"{level}/backlogQuotaMap", get_quotas))
-        routes.append(Route(f"{level}/backlogQuota", set_quota, methods=["POST"]))
-        routes.append(Route(f"{level}/backlogQuota", remove_quota, methods=["DELETE"]))
+        routes.append(_route(f"{level}/backlogQuotaMap", get_quotas))
+        routes.append(_route(f"{level}/backlogQuota", set_quota, "POST"))
+        routes.append(_route(f"{level}/backlogQuota", remove_quota, "DELETE"))
     for level in (_T, _NON_PERSISTENT):
-        routes.append(Route(f"{level}/messageTTL", get_topic_ttl))
-        routes.append(Route(f"{level}/messageTTL", set_topic_ttl, methods=["POST"]))
-        routes.append(Route(f"{level}/messageTTL", remove_topic_ttl, methods=["DELETE"]))
-        routes.append(Route(f"{level}/policies", remove_all, methods=["DELETE"]))
+        routes.append(_route(f"{level}/messageTTL", get_topic_ttl))
+        routes.append(_route(f"{level}/messageTTL", set_topic_ttl, "POST"))
+        routes.append(_route(f"{level}/messageTTL", remove_topic_ttl, "DELETE"))
+        routes.append(_route(f"{level}/policies", remove_all, "DELETE"))
     return routes
 
 

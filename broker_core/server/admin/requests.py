@@ -6,15 +6,14 @@ Every failure is a BadRequestError or the name's own error, never anything else:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from itertools import islice
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from broker_core.base.errors import TopicNotFoundError
 from broker_core.base.names import NamespaceName, TopicName, check_subscription_name
@@ -24,6 +23,7 @@ from broker_core.broker.directory.topic_registry import TopicRegistry
 from broker_core.broker.topic import Topic
 from broker_core.server.admin.answers import BadRequestError, MissingError, Outcome, RefusedError, all_done
 from broker_core.server.admin.bodies import decoded
+from broker_core.server.admin.routes import Handler, Route
 from broker_core.server.admin.turn_queue import TurnQueue
 from broker_core.server.session import Node
 
@@ -63,10 +63,6 @@ _NON_PERSISTENT = "/admin/v2/non-persistent/"
 WORDS = {"earliest": POSITION_EARLIEST, "latest": POSITION_LATEST}
 
 
-Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
-"""What answers a request."""
-
-
 def when_recovered(route: Route) -> Route:
     """``route``, whose handler is called once the topic in the path, with all its partitions, can be opened: what a
     crash has left to do is done beside the loop."""
@@ -77,7 +73,7 @@ def when_recovered(route: Route) -> Route:
             await _recovered(request, registry_of(request).names_of(topic_name(request)))
         return await handler(request)
 
-    return Route(route.path, recovered_first, methods=sorted(route.methods or ()))
+    return Route(route.path, recovered_first, methods=sorted(route.methods or ()), statuses=route.statuses)
 
 
 async def _recovered(request: Request, names: Iterable[TopicName]) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from broker_core.base.errors import NotAllowedError, SubscriptionNotFoundError, TopicNotFoundError
 from broker_core.base.positions import POSITION_LATEST, Position
@@ -46,6 +45,7 @@ from broker_core.server.admin.requests import (
     used_topics,
     used_topics_of_namespace,
 )
+from broker_core.server.admin.routes import Route
 
 
 class _NewSubscription(MessageIdBody, frozen=True, rename="camel"):

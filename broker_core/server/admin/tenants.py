@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from broker_core.base.errors import NotAllowedError
 from broker_core.broker.directory.topic_registry import TopicsMode
@@ -35,6 +34,7 @@ from broker_core.server.admin.requests import (
     registry_of,
     used_topics_of_namespace,
 )
+from broker_core.server.admin.routes import Route
 
 
 class TenantObject(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -83,10 +83,7 @@ async def put_tenant(request: Request) -> Response:
     config = await _tenant_body(request)
     if tenant in namespaces.tenants():
         raise ConflictError(f"tenant {tenant!r} exists already")
-    try:
-        namespaces.create_tenant(tenant, config)
-    except NotAllowedError as error:
-        raise RefusedError(412, str(error)) from error
+    namespaces.create_tenant(tenant, config)
     return done()
 
 
@@ -111,11 +108,7 @@ async def _tenant_body(request: Request) -> dict[str, Any]:
 
 async def delete_tenant(request: Request) -> Response:
     """Delete a tenant that has no namespaces."""
-    tenant = _existing_tenant(request)
-    try:
-        broker_of(request).namespaces.delete_tenant(tenant)
-    except NotAllowedError as error:
-        raise ConflictError(str(error)) from error
+    broker_of(request).namespaces.delete_tenant(_existing_tenant(request))
     return done()
 
 
@@ -164,10 +157,7 @@ async def delete_namespace(request: Request) -> Response:
     if force:
         async for topic in used_topics_of_namespace(request):
             broker.deletion.delete_topic(topic.name, force=True)
-    try:
-        broker.deletion.delete_namespace(namespace_name(request), force=force)
-    except NotAllowedError as error:
-        raise ConflictError(str(error)) from error
+    broker.deletion.delete_namespace(namespace_name(request), force=force)
     return done()
 
 
@@ -245,13 +235,13 @@ ROUTES = [
     Route("/admin/v2/clusters/{cluster}", put_cluster, methods=["PUT"]),
     Route("/admin/v2/tenants", list_tenants),
     Route("/admin/v2/tenants/{tenant}", get_tenant),
-    Route("/admin/v2/tenants/{tenant}", put_tenant, methods=["PUT"]),
+    Route("/admin/v2/tenants/{tenant}", put_tenant, methods=["PUT"], statuses={NotAllowedError: 412}),
     Route("/admin/v2/tenants/{tenant}", update_tenant, methods=["POST"]),
-    Route("/admin/v2/tenants/{tenant}", delete_tenant, methods=["DELETE"]),
+    Route("/admin/v2/tenants/{tenant}", delete_tenant, methods=["DELETE"], statuses={NotAllowedError: 409}),
     Route("/admin/v2/namespaces/{tenant}", list_namespaces),
     Route(_N, get_namespace),
     Route(_N, put_namespace, methods=["PUT"]),
-    Route(_N, delete_namespace, methods=["DELETE"]),
+    Route(_N, delete_namespace, methods=["DELETE"], statuses={NotAllowedError: 409}),
     Route(f"{_N}/topics", list_namespace_topics),
     Route(f"{_N}/properties", get_properties),
     Route(f"{_N}/properties", set_properties, methods=["PUT"]),

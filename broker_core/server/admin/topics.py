@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from broker_core.base.errors import NotAllowedError, ServerError, TopicNotFoundError
 from broker_core.base.names import PARTITION_MARK
@@ -53,6 +52,7 @@ from broker_core.server.admin.requests import (
     used_in_turns,
     used_topics,
 )
+from broker_core.server.admin.routes import Route
 from broker_core.server.admin.subscriptions import passing_over
 
 
@@ -79,14 +79,9 @@ async def create_topic(request: Request) -> Response:
     properties = await body(request, dict[str, str] | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
     if broker.registry.exists(name):
         raise ConflictError(f"{name} exists already")
-    try:
-        broker.create_topic(name)
-        if properties:
-            broker.registry.set_properties(name, properties)
-    except NamespaceFullError:
-        raise
-    except NotAllowedError as error:
-        raise RefusedError(412, str(error)) from error
+    broker.create_topic(name)
+    if properties:
+        broker.registry.set_properties(name, properties)
     return done()
 
 
@@ -95,10 +90,7 @@ async def delete_topic(request: Request) -> Response:
     broker, name = broker_of(request), existing_topic(request)
     if broker.partitions_of(name):
         raise ConflictError(f"{name} is a partitioned topic; delete {name.local}/partitions")
-    try:
-        broker.deletion.delete_topic(name, force=flag(request, "force"))
-    except NotAllowedError as error:
-        raise RefusedError(412, str(error)) from error
+    broker.deletion.delete_topic(name, force=flag(request, "force"))
     return done()
 
 
@@ -134,20 +126,14 @@ async def grow_partitions(request: Request) -> Response:
     wanted = (await _partitions_body(request)).partitions
     if not broker.registry.partitions(name):
         raise ConflictError(f"{name} is not a partitioned topic")
-    try:
-        await in_turns(request, broker.growth.grow(name, wanted))
-    except NotAllowedError as error:
-        raise RefusedError(422, str(error)) from error
+    await in_turns(request, broker.growth.grow(name, wanted))
     return done()
 
 
 async def delete_partitions(request: Request) -> Response:
     """Delete a partitioned topic with all its partitions."""
     broker, name = broker_of(request), topic_name(request)
-    try:
-        broker.deletion.begin(name)
-    except NotAllowedError as error:
-        raise RefusedError(412, str(error)) from error
+    broker.deletion.begin(name)
     try:
         if not flag(request, "force"):
             await in_turns(request, broker.deletion.check_deletable(name))
@@ -155,8 +141,6 @@ async def delete_partitions(request: Request) -> Response:
             async for partition in used_in_turns(request, broker.registry.names_of(name)):
                 broker.deletion.delete_topic(partition.name, force=True)
         broker.deletion.finish(name)
-    except NotAllowedError as error:
-        raise RefusedError(412, str(error)) from error
     finally:
         broker.deletion.give_up(name)
     return done()
@@ -309,10 +293,7 @@ async def set_properties(request: Request) -> Response:
     broker, name = broker_of(request), existing_topic(request)
     nothing: dict[str, str] = {}
     properties = await body(request, dict[str, str], nothing)
-    try:
-        broker.registry.set_properties(name, {**broker.registry.properties(name), **properties})
-    except NotAllowedError as error:
-        raise RefusedError(412, str(error)) from error
+    broker.registry.set_properties(name, {**broker.registry.properties(name), **properties})
     return done()
 
 
@@ -349,12 +330,12 @@ def _of_any_domain(base: str) -> list[Route]:
     return [
         Route(namespace, list_topics),
         Route(f"{namespace}/partitioned", list_partitioned_topics),
-        Route(topic, create_topic, methods=["PUT"]),
-        Route(topic, delete_topic, methods=["DELETE"]),
+        Route(topic, create_topic, methods=["PUT"], statuses={NotAllowedError: 412}),
+        Route(topic, delete_topic, methods=["DELETE"], statuses={NotAllowedError: 412}),
         Route(f"{topic}/partitions", get_partitions),
         Route(f"{topic}/partitions", create_partitions, methods=["PUT"]),
-        Route(f"{topic}/partitions", grow_partitions, methods=["POST"]),
-        Route(f"{topic}/partitions", delete_partitions, methods=["DELETE"]),
+        Route(f"{topic}/partitions", grow_partitions, methods=["POST"], statuses={NotAllowedError: 422}),
+        Route(f"{topic}/partitions", delete_partitions, methods=["DELETE"], statuses={NotAllowedError: 412}),
         Route(f"{topic}/stats", get_stats),
         Route(f"{topic}/unload", unload, methods=["PUT"]),
     ]
@@ -372,6 +353,6 @@ ROUTES = [
     Route(f"{_T}/trim", trim_topic, methods=["POST"]),
     Route(f"{_T}/createMissedPartitions", create_missed_partitions, methods=["POST"]),
     Route(f"{_T}/properties", get_properties),
-    Route(f"{_T}/properties", set_properties, methods=["PUT"]),
+    Route(f"{_T}/properties", set_properties, methods=["PUT"], statuses={NotAllowedError: 412}),
     Route(f"{_T}/properties", remove_property, methods=["DELETE"]),
 ]
