@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may join a topic or a subscription, and who may delete one: the same whether messages are stored or not.
+"""Whether a client may join a topic or a subscription, and delete one: the same whether messages are stored or not.
 
 Source: Pulsar docs, "Subscription types"; semantics 2.1.1, 2.1.7, 2.1.8.
 """
@@ -28,12 +28,12 @@ def check_room_for_producer(topic: TopicName, producers: int, most: int) -> None
         )
 
 
-def check_room_for_consumer(topic: TopicName, crowds: Iterable[Sized], most: int) -> None:
-    """ConsumerBusyError unless a topic may have one more consumer (``most`` 0: any number, and nobody is counted).
+def check_room_for_consumer(topic: TopicName, consumers: Iterable[Sized], most: int) -> None:
+    """ConsumerBusyError unless a topic may have one more consumer (``most`` 0: any number, and they are not counted).
 
-    ``crowds``: the consumers of each of its subscriptions.
+    ``consumers``: the consumers of each of its subscriptions.
     """
-    if most and sum(map(len, crowds)) >= most:
+    if most and sum(map(len, consumers)) >= most:
         raise ConsumerBusyError(
             f"{topic} has {most} consumers, the most that are allowed",
             hint="close one, or raise maxConsumersPerTopic",

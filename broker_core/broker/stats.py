@@ -355,7 +355,7 @@ def with_earliest_times(topic: Topic, stats: TopicStats) -> TopicStats:
 
 
 def unused_topic_stats(clock: Clock, settings: Settings, quotas: Quotas) -> TopicStats:
-    """Those of a partition that nobody has used yet: it is not there, and has nothing."""
+    """Those of a partition that was never used: there is no topic behind it."""
     nothing = Traffic(clock)
     return TopicStats(
         **traffic_fields(nothing, nothing),

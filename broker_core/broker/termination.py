@@ -2,8 +2,8 @@
 """``Termination``: the end of a topic. No message follows the one that was last when it was asked for; irreversible.
 
 The log refuses appends at once. What was appended before becomes durable first, then the position of the last message
-is stored as a property of the topic, then whoever asked hears of it. So no id above that position ever exists (I7.3),
-and a crash on the way leaves a topic that was not terminated, or one whose end nobody was told otherwise.
+is stored as a property of the topic, then the request is answered. So no id above that position ever exists (I7.3),
+and after a crash on the way the topic is not terminated, or it has the end that an answer would have named.
 Source: Pulsar docs, "Topics - terminate"; semantics 7.5.
 """
 
@@ -27,7 +27,7 @@ class Termination:
     """Whether one topic has ended, and where. ``position``: of its last message; None while it goes on."""
 
     def __init__(self, log: TopicLog, catalogue: Catalogue, on_terminated: Callable[[], None]) -> None:
-        """``on_terminated`` is called once, when the end is durable and before whoever asked for it is told."""
+        """``on_terminated`` is called once, when the end is durable and before the request is answered."""
         self._log = log
         self._catalogue = catalogue
         self._on_terminated = on_terminated

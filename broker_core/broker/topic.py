@@ -192,7 +192,7 @@ class Topic:
 
     @property
     def deduplication_status(self) -> str:
-        """As in Pulsar's statistics. Its other states are passed within one call here, so that nobody sees them."""
+        """As in Pulsar's statistics. Its other states are passed within one call here, so they are never seen."""
         return "Disabled" if self.deduplication is None else "Enabled"
 
     def _switch_deduplication(self) -> None:
@@ -224,8 +224,8 @@ class Topic:
         check_subscription_name(request.subscription)
         check_not_reserved(request.subscription)
         check_type(request, self.settings)
-        crowds = (each.consumers for each in self.subscriptions.values())
-        check_room_for_consumer(self.name, crowds, self.settings.max_consumers_per_topic)
+        consumers = (each.consumers for each in self.subscriptions.values())
+        check_room_for_consumer(self.name, consumers, self.settings.max_consumers_per_topic)
         subscription = self.subscriptions.get(request.subscription)
         if subscription is not None:
             self._check_durability(subscription, request)
@@ -245,7 +245,7 @@ class Topic:
     def begin_subscription(
         self, name: str, initial_position: InitialPosition, properties: Mapping[str, str] | None = None
     ) -> Subscription:
-        """``create_subscription`` for who uses it; SubscriptionNotFoundError where that may not make any."""
+        """``create_subscription`` by using it; SubscriptionNotFoundError if the settings do not allow that."""
         if not self.settings.allow_auto_subscription_creation:
             raise SubscriptionNotFoundError(
                 f"subscription {name!r} of {self.name} does not exist and auto-creation is off",
@@ -274,13 +274,13 @@ class Topic:
         most = self.settings.max_subscriptions_per_topic
         check_room_for_subscription(self.name, subscription, len(self.subscriptions), most)
 
-    def _initial(self, wish: InitialPosition | Position) -> Position:
-        """The mark-delete position from which ``wish`` comes next."""
-        if wish is InitialPosition.LATEST:
+    def _initial(self, start: InitialPosition | Position) -> Position:
+        """The mark-delete position behind which ``start`` comes next."""
+        if start is InitialPosition.LATEST:
             return self.log.last_confirmed
-        if wish is InitialPosition.EARLIEST:
+        if start is InitialPosition.EARLIEST:
             return self.log.first_position
-        return before_position(self.log, wish)
+        return before_position(self.log, start)
 
     def delete_subscription(self, name: str, *, knowing: Consumer | None = None) -> None:
         """Forget a subscription and what it has acknowledged; its consumers are told, except ``knowing``."""
@@ -349,7 +349,7 @@ class Topic:
             self._store.note_lost_behind(self.topic_id, last, row.name, newest)
 
     def _remember_unused(self, subscription: Subscription) -> None:
-        """Keep over a restart since when nobody uses a subscription, where it ends by that (semantics 7.2)."""
+        """Keep over a restart since when a subscription is unused, if that can end it (semantics 7.2)."""
         if self.settings.subscription_expiration_time_minutes:
             subscription_id = self._subscription_ids[subscription.name]
             self._store.catalogue.subscriptions.set_unused_since(subscription_id, subscription.last_active_ms)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tenants, namespaces and topics there are, and who is told when topics come and go."""
+"""Which tenants, namespaces and topics exist: registry, rules of creation, loading, growth, deletion, watches."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``AgeClock``: what time it is for everything that is deleted or passed over because it is old.
+"""``AgeClock``: the time by which messages and ledgers are old enough to be deleted or passed over.
 
 A wall clock that is set wrong makes every message old at once: a clock that jumps 70 years ahead would end the time to
 live of all messages within one check. So ages are not taken from the wall clock as it is. While it agrees with the
 clock that counts the seconds since the machine started, to within ``clockJumpToleranceSeconds``, it is believed, slow
 corrections included. When it jumps further ahead, ages go on from the time before the jump, and the broker's log says
-so, until the clock comes back or the broker is started again: an operator who restarts it has accepted the new time.
+so, until the clock comes back or the broker is started again: restarting it accepts the new time.
 A clock that jumps back makes messages younger, which deletes nothing, and is believed at once.
 
 Delayed messages and time stamps keep to the wall clock; only what cannot be undone is held back.

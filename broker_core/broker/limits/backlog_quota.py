@@ -2,9 +2,9 @@
 """Backlog quotas: how large and how old the backlog of a topic may become, and what happens beyond.
 
 The backlog of a topic is that of its slowest durable subscription. Under the policies ``producer_request_hold`` and
-``producer_exception`` nobody may begin to produce while a quota is exceeded, and who produces already is sent away by
-the next check: clients come back, and are told to wait or to give up. Under ``consumer_backlog_eviction`` the check
-moves subscriptions over the oldest messages until the quota holds again.
+``producer_exception`` no producer is accepted while a quota is exceeded, and the next check sends the connected ones
+away: their clients come back, and are told to wait or to give up. Under ``consumer_backlog_eviction`` the check moves
+subscriptions over the oldest messages until the quota holds again.
 Source: Pulsar docs, "Message retention and expiry - Backlog quotas"; semantics 7.3.
 """
 
@@ -69,7 +69,7 @@ def first_publish_ms(log: TopicLog, cursor: Cursor) -> int | None:
 
 
 def refusal_of_producers(topic: QuotaHost) -> ServerError | None:
-    """Why nobody may begin to produce now; None if one may."""
+    """Why no producer is accepted now; None if one is."""
     quotas = topic.quotas
     if quotas.size.policy != _EVICTION and _too_large(topic, quotas.size):
         return _refusal(
@@ -81,7 +81,7 @@ def refusal_of_producers(topic: QuotaHost) -> ServerError | None:
 
 
 def enforce(topic: QuotaHost) -> None:
-    """Do what the policies of exceeded quotas say. Called now and then."""
+    """Do what the policies of exceeded quotas say. Called at intervals."""
     if refusal_of_producers(topic) is not None and len(topic.producers):
         logger.warning(
             "producers sent away by backlog quota topic=%s backlog_bytes=%d", topic.name, backlog_bytes(topic)

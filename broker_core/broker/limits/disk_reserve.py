@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """``DiskReserve``: the last of the disk is not for producers, so that a disk that fills up does not stop the broker.
 
-A write that the disk refuses stops the broker for good, and consumers with it, who could have made room. So while less
-than the reserve is free, nobody may begin to produce, and who produces already is sent away; clients come back, and are
-told to wait (as under a backlog quota with the policy ``producer_request_hold``). Acknowledgements, deletions and all
-that they write go on; what may be deleted is looked for more often (``Upkeep.make_room``), in open ledgers too.
+A write that the disk refuses stops the broker for good, and with it the consumers that could have made room. So while
+less than the reserve is free, no producer is accepted, and the connected ones are sent away; their clients come back,
+and are told to wait (as under a backlog quota with the policy ``producer_request_hold``). Acknowledgements, deletions
+and all that they write go on; deletable data is looked for more often (``Upkeep.make_room``), in open ledgers too.
 
 How large the reserve must be: between two looks at the disk an eighth of it may be committed, and one group more; then
 what clients have sent is still to be written. Either of these is at most ``maxMessagePublishBufferSizeInMB``, but for
@@ -84,7 +84,7 @@ class DiskReserve:
             self._tell()
 
     def refusal(self, topic: TopicName) -> ProducerBlockedQuotaError | None:
-        """Why nobody may begin to produce now; None if one may."""
+        """Why no producer is accepted now; None if one is."""
         if not self.low:
             return None
         return ProducerBlockedQuotaError(

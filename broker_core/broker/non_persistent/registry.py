@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``NonPersistentTopics``: the non-persistent topics of a broker. They are known nowhere else and end with the process.
 
-One that was made by being used is forgotten some time after its last client has left, or if none was let in. Which may
-be made, and how many partitions a name has, is the broker's to know.
+One that was made by being used is forgotten some time after its last client has left, or if none was let in. Which
+topics may be made, and how many partitions a name has, is decided in ``directory``.
 Source: Pulsar docs, "Non-persistent topics"; semantics 1.1.8, 7.6.
 """
 

@@ -2,8 +2,8 @@
 """``NonPersistentTopic``: passes messages from producers to consumers and stores none of them.
 
 To its producers it is the log: it gives each entry a position, which means nothing but the order, and confirms it in
-the next turn of the loop, whether anybody took it or not. Access modes work as on any topic; their epoch lives as long
-as the topic does. Source: Pulsar docs, "Non-persistent topics"; semantics 1.1.8.
+the next turn of the loop, whether a consumer took it or not. Access modes work as on any topic; their epoch lives as
+long as the topic does. Source: Pulsar docs, "Non-persistent topics"; semantics 1.1.8.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ class NonPersistentTopic:
         """
         check_subscription_name(request.subscription)
         check_type(request, self.settings, stored=False)
-        crowds = (each.consumers for each in self.subscriptions.values())
-        check_room_for_consumer(self.name, crowds, self.settings.max_consumers_per_topic)
+        consumers = (each.consumers for each in self.subscriptions.values())
+        check_room_for_consumer(self.name, consumers, self.settings.max_consumers_per_topic)
         subscription = self.subscriptions.get(request.subscription)
         if subscription is None:
             subscription = NonPersistentSubscription(

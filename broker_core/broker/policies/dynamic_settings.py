@@ -2,7 +2,8 @@
 """Which settings an administrator may change while the broker runs, and the settings that follow.
 
 Of those that Apache Pulsar changes at run time, the ones that this broker has and asks for anew each time it needs one.
-Values are text, as an administrator types them. Knows neither where they are kept (``policy_book``) nor who asks.
+Values are text, as an administrator types them. Knows neither where they are kept (``policy_book``) nor where
+they are used.
 Source: Pulsar docs, "Admin API - brokers - dynamic configuration".
 """
 

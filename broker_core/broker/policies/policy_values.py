@@ -2,9 +2,9 @@
 """``Policies``: what one may set for a namespace or a topic, as values, and how the levels add up.
 
 Owns the names, the bounds and the layering: a topic's own value goes before that of its namespace, that before the
-broker's setting (semantics 1.1.5). The result is an ordinary ``Settings`` for the topic, so that whoever asks
+broker's setting (semantics 1.1.5). The result is an ordinary ``Settings`` for the topic, so that code that reads
 ``topic.settings`` need not know of levels, and the two ``Quotas``, which no single setting can hold. Knows neither
-where policies are kept (``policy_book``) nor who enforces them.
+where policies are kept (``policy_book``) nor where they are enforced.
 
 JSON has Pulsar's names. A field that is absent is not set at that level. Source: Pulsar docs, "Admin API - namespaces",
 "Topic policies".

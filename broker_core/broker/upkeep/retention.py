@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Retention: whole ledgers that every durable subscription has acknowledged are deleted, oldest first.
 
-Which of them may go is the topic's retention policy's to say: by age of the newest entry, by size of what is left, at
+The topic's retention policy says which of them may go: by age of the newest entry, by size of what is left, at
 once, or never. Safety: nothing is deleted before the acknowledgements that allow it are durable, so that after a crash
-no subscription finds a gap where it had unacknowledged entries (semantics I7.1). Non-durable subscriptions do not hold
-anything back. Source: Pulsar docs, "Message retention and expiry"; semantics 7.1.
+no subscription finds a gap where it had unacknowledged entries (semantics I7.1). Non-durable subscriptions do not keep
+ledgers. Source: Pulsar docs, "Message retention and expiry"; semantics 7.1.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def trim(topic: Topic, *, retained: bool = True) -> None:
     if topic.deduplication is not None:
         acked = min(acked, topic.deduplication.position)  # what is behind it must be there to be replayed
     if topic.reserve.low and acked >= topic.log.last_confirmed:
-        topic.log.roll()  # nobody writes to it now, so it would stay open, and the disk full, for hours
+        topic.log.roll()  # no producer writes to it now, so it would stay open, and the disk full, for hours
     if _deletable_through(topic, acked, retained) is None:
         return
     waits: list[Callable[[OnDurable], None]] = [each.journal.flush for each in durable if each.journal is not None]
@@ -76,7 +76,7 @@ def _delete(topic: Topic, acked: Position, retained: bool) -> None:
     try:
         deleted = topic.log.trim(Position(through.ledger, through.entry + 1))
     except StorageError as error:
-        # The store has failed and whoever runs it was told; this runs inside a commit, which must tell the others too.
+        # The store has failed and has told its owner. This runs inside a commit, which has more listeners to tell.
         logger.error("trim failed topic=%s error=%s", topic.name, error)
         return
     if deleted:

@@ -83,7 +83,7 @@ class Outcome:
 
 
 async def all_done(outcomes: Iterable[Outcome]) -> None:
-    """Wait for changes that were all begun before the first wait: between two of them anything may be unloaded.
+    """Wait for changes that were all begun before the first wait: between two waits any topic may be unloaded.
 
     Very many may be done by the same commit, in one turn of the loop, so nothing is to happen then for each of them.
     """

@@ -21,8 +21,8 @@ from broker_core.server.listening_port import ListeningPort
 logger = logging.getLogger(__name__)
 
 _CONCURRENT_REQUESTS_MAX: Final = 128
-"""Connections that HTTP clients may hold. Who comes when all are taken gets the place of the one that has kept the
-broker waiting longest; only where all of them are being answered it is told to come back (503)."""
+"""Connections that HTTP clients may hold. A further one replaces the one that has kept the broker waiting longest;
+only where all of them are being answered it is told to come back (503)."""
 
 _CLIENT_SECONDS: Final = 15
 """A client has so long for its whole request, for its next one, and for taking any part of an answer."""
@@ -36,7 +36,7 @@ _BYTES_A_TURN: Final = 2048
 
 class _Connection(H11Protocol):
     """uvicorn's, which gives up waiting for a further request only. This one gives up waiting for anything that a
-    client owes, takes much input in several turns of the loop, and makes room for those who come later."""
+    client owes, takes much input in several turns of the loop, and makes room for new connections."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
@@ -91,7 +91,7 @@ class _Connection(H11Protocol):
             self.transport.resume_reading()
 
     def _wait_for_client(self) -> None:
-        """Have a deadline exactly while it is the client who has to do something."""
+        """Have a deadline exactly while the broker waits for the client."""
         cycle: RequestResponseCycle | None = self.cycle  # None until the first request, whatever its type says
         answering = cycle is not None and not cycle.response_complete and not cycle.more_body
         if (answering and not self.flow.write_paused) or self._unread:

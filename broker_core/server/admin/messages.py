@@ -2,7 +2,7 @@
 """Single messages over HTTP: peek into a backlog, examine a topic, read an entry, find one by time or index, the last.
 
 The body is the payload, decompressed unless it is encrypted; of a batch it is the whole batch, and a header says how
-many messages it holds. What the entry says of itself is in headers. Looking changes nothing for anybody.
+many messages it holds. What the entry says of itself is in headers. Reading a message this way changes nothing.
 Source: Pulsar docs, "Admin API - topics - peek messages", "get message by ID".
 """
 
@@ -115,7 +115,7 @@ def _message(topic: Topic, position: Position) -> Response:
 def _plain(metadata: MessageMetadata, payload: memoryview) -> bytes:
     if not metadata.compression or metadata.encryption_keys:  # it was compressed first, so only its owner can undo it
         return bytes(payload)
-    # A broker needs the codecs for nothing else, so it does not load them before somebody looks.
+    # A broker needs the codecs for nothing else, so it loads them with the first request.
     from broker_core.wire.compression import decompress
 
     return bytes(decompress(metadata.compression, payload, metadata.uncompressed_size, _PLAIN_BYTES_MAX))

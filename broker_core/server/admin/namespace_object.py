@@ -80,7 +80,7 @@ def namespace_object(broker: Broker, name: NamespaceName) -> dict[str, Any]:
 def policies_asked_for(content: dict[str, Any], cluster: str) -> Policies:
     """The policies of a new namespace; a refusal if it would have something that this broker cannot keep.
 
-    The number of bundles is no wish: Pulsar's brokers change it by themselves, and here there is one.
+    The number of bundles is ignored: Pulsar's brokers change it by themselves, and here there is one.
     """
     given = {field: value for field, value in content.items() if value is not None and field != "bundles"}
     for field in _CLUSTERS:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one may ask of topics that are not stored, beside what ``topics`` has for topics of any kind.
+"""Paths of topics that are not stored, beside those that ``topics`` has for topics of any kind.
 
-Subscriptions are there while they have consumers: they are listed and ended, and nobody else makes them. What needs
-stored messages is refused under Pulsar's status codes. Source: Pulsar docs, "Non-persistent topics"; semantics 1.1.8.
+Subscriptions exist while they have consumers, so they are listed and ended here but not made. What needs stored
+messages is refused under Pulsar's status codes. Source: Pulsar docs, "Non-persistent topics"; semantics 1.1.8.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from broker_core.server.admin.routes import Route
 
 
 def _used(request: Request) -> list[NonPersistentTopic]:
-    """The topic in the path, or its partitions that somebody uses."""
+    """The topic in the path, or its partitions that have clients."""
     broker = broker_of(request)
     found = map(broker.non_persistent.get, broker.registry.names_of(existing_topic(request)))
     return [topic for topic in found if topic is not None]
@@ -68,7 +68,7 @@ async def get_internal_stats(request: Request) -> Response:
 
 
 async def get_partitioned_internal_stats(request: Request) -> Response:
-    """Those of every partition that somebody uses."""
+    """Those of every partition that has clients."""
     count = partitions_count(request)
     parts = {str(topic.name): _internal_stats(topic) for topic in _used(request)}
     return json_answer({"metadata": {"partitions": count, "deleted": False}, "partitions": parts})

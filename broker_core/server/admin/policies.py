@@ -361,13 +361,13 @@ async def remove_quota(request: Request) -> Response:
 
 def _quota(content: bytes) -> BacklogQuota:
     try:
-        wish: _QuotaBody = decoded(content, _QuotaBody)
-        size = wish.limit if wish.limit_size is None else wish.limit_size
-        if size is None and wish.limit_time is None:
+        asked: _QuotaBody = decoded(content, _QuotaBody)
+        size = asked.limit if asked.limit_size is None else asked.limit_size
+        if size is None and asked.limit_time is None:
             raise BadRequestError("a backlog quota needs limitSize or limitTime")
-        limits = {"limitSize": size, "limitTime": wish.limit_time}
+        limits = {"limitSize": size, "limitTime": asked.limit_time}
         given = {name: value for name, value in limits.items() if value is not None}
-        return msgspec.convert({**given, "policy": wish.policy}, BacklogQuota)
+        return msgspec.convert({**given, "policy": asked.policy}, BacklogQuota)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadRequestError(f"the backlog quota cannot be read: {error}") from error
 

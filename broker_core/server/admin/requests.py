@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading what an HTTP request asks: names out of the path, JSON out of the body, flags out of the query.
 
-Every failure is a BadRequestError or the name's own error, never anything else: the content comes from anybody.
+Every failure is a BadRequestError or the name's own error, never anything else: a request is not trusted.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ async def used_topics_of_namespace(request: Request) -> AsyncIterator[Topic]:
 
 
 async def used_in_turns(request: Request, names: Iterator[TopicName]) -> AsyncIterator[Topic]:
-    """Those topics that were ever used, loaded; others have their turn in between.
+    """Those topics that were ever used, loaded; other requests have their turn in between.
 
-    Whoever asks for the next one must be done with this one: it may be unloaded meanwhile.
+    A caller that asks for the next topic must be done with this one, which may be unloaded meanwhile.
     """
     async for some in _a_few_at_a_time(request, names):
         for topic in [topic for name in some for topic in broker_of(request).loader.used_topics(name)]:
@@ -114,10 +114,10 @@ async def used_topics(request: Request) -> AsyncIterator[Topic]:
 
 
 async def all_topics(request: Request) -> AsyncIterator[Topic]:
-    """The same, but all partitions, which are made where they are not there.
+    """As ``used_topics``, but all partitions, which are made where they do not exist.
 
-    For what must hold on partitions that somebody uses later, too. Apache Pulsar makes all partitions of a topic when
-    somebody subscribes to it, here as by the protocol (4.2.4), and most of them when it is created.
+    For changes that must also hold on partitions that are first used later. Apache Pulsar makes all partitions of a
+    topic with its first subscription, here as by the protocol (4.2.4), and most of them when it is created.
     """
     broker = broker_of(request)
     async for some in _a_few_at_a_time(request, broker.registry.names_of(existing_topic(request))):
@@ -126,7 +126,7 @@ async def all_topics(request: Request) -> AsyncIterator[Topic]:
 
 
 async def _a_few_at_a_time(request: Request, names: Iterator[TopicName]) -> AsyncIterator[list[TopicName]]:
-    """Some of ``names`` at a time, which can be opened; others have their turn in between."""
+    """Some of ``names`` at a time, which can be opened; other requests have their turn in between."""
     queue: TurnQueue = request.app.state.turns
     while some := list(islice(names, _TOPICS_A_TURN)):
         await _recovered(request, some)
@@ -135,7 +135,7 @@ async def _a_few_at_a_time(request: Request, names: Iterator[TopicName]) -> Asyn
 
 
 async def in_turns(request: Request, steps: Generator[None, None, T]) -> T:
-    """The result of ``steps``, between which others are served."""
+    """The result of ``steps``, between which other requests are served."""
     queue: TurnQueue = request.app.state.turns
     return await queue.in_turns(steps)
 

@@ -94,9 +94,9 @@ async def create_subscription(request: Request) -> Response:
     """Create a subscription; the body is earliest, latest or a message id, which may bring properties. Partitions that
     have it already keep theirs."""
     name = subscription_name(request)
-    wish: Any = await body(request, _NewSubscription | str | None, None)  # type: ignore[arg-type] # a type to msgspec
-    position = _position(wish)
-    properties = wish.properties if isinstance(wish, _NewSubscription) else {}
+    asked: Any = await body(request, _NewSubscription | str | None, None)  # type: ignore[arg-type] # a type to msgspec
+    position = _position(asked)
+    properties = asked.properties if isinstance(asked, _NewSubscription) else {}
     start = InitialPosition.LATEST if position == POSITION_LATEST else position
     _make_topic_to_subscribe(request)
     is_new = False
@@ -124,14 +124,14 @@ def _make_topic_to_subscribe(request: Request) -> None:
         raise RefusedError(412, f"{name} does not exist and is not made by being used") from error
 
 
-def _position(wish: MessageIdBody | str | None) -> Position:
-    if wish is None:
+def _position(asked: MessageIdBody | str | None) -> Position:
+    if asked is None:
         return POSITION_LATEST
-    if isinstance(wish, MessageIdBody):
-        return wish.position
-    if wish not in WORDS:
-        raise BadRequestError(f"{wish[:80]!r} is not a position; write earliest, latest or a message id object")
-    return WORDS[wish]
+    if isinstance(asked, MessageIdBody):
+        return asked.position
+    if asked not in WORDS:
+        raise BadRequestError(f"{asked[:80]!r} is not a position; write earliest, latest or a message id object")
+    return WORDS[asked]
 
 
 async def delete_subscription(request: Request) -> Response:
@@ -143,7 +143,7 @@ async def delete_subscription(request: Request) -> Response:
             _refuse_with_consumers(subscription, called, way_out)
     async for topic, subscription in _subscriptions(request):
         if not force:
-            _refuse_with_consumers(subscription, called, way_out)  # who came meanwhile stays
+            _refuse_with_consumers(subscription, called, way_out)  # one may have come meanwhile
         topic.delete_subscription(name)
     return done()
 
@@ -211,11 +211,11 @@ def _expire(topic: Topic, subscription: Subscription, seconds: int) -> None:
 
 async def expire_to_position(request: Request) -> Response:
     """Pass over everything before the message id in the body, and over that itself unless it is excluded."""
-    wish = await _message_id_body(request)
+    asked = await _message_id_body(request)
     topic, subscription = _plain_subscription(request, "expiring messages up to a position")
-    if wish.position > topic.messages.last:
-        raise ConflictError(f"{wish.position} is behind the last message, {topic.messages.last}")
-    await passing_over(subscription, topic.messages.through(wish.position, excluded=wish.excluded)).done
+    if asked.position > topic.messages.last:
+        raise ConflictError(f"{asked.position} is behind the last message, {topic.messages.last}")
+    await passing_over(subscription, topic.messages.through(asked.position, excluded=asked.excluded)).done
     return done()
 
 
@@ -236,7 +236,7 @@ async def unsubscribe_namespace(request: Request) -> Response:
     async for topic in used_topics_of_namespace(request):
         _refuse_with_consumers_of(topic, name)
     async for topic in used_topics_of_namespace(request):
-        _refuse_with_consumers_of(topic, name)  # who came meanwhile stays
+        _refuse_with_consumers_of(topic, name)  # one may have come meanwhile
         if name in topic.subscriptions:
             topic.delete_subscription(name)
     return done()
@@ -264,10 +264,10 @@ async def reset_to_time(request: Request) -> Response:
 
 async def reset_to_position(request: Request) -> Response:
     """Stand right before the message id in the body, or right after it if it is excluded; also earliest or latest."""
-    wish = await _message_id_body(request)
+    asked = await _message_id_body(request)
     topic, subscription = _plain_subscription(request, "resetting to a position")
     answer = Outcome()
-    start = topic.messages.first_wanted(wish.position, wish.batch_index, excluded=wish.excluded)
+    start = topic.messages.first_wanted(asked.position, asked.batch_index, excluded=asked.excluded)
     subscription.seek(*start, answer.on_done)
     await answer.done
     return done()
@@ -275,10 +275,10 @@ async def reset_to_position(request: Request) -> Response:
 
 async def _message_id_body(request: Request) -> MessageIdBody:
     """The message id in the body, or the word for one."""
-    wish: Any = await body(request, MessageIdBody | str | None, None)  # type: ignore[arg-type] # a type to msgspec
-    if wish is None:
+    asked: Any = await body(request, MessageIdBody | str | None, None)  # type: ignore[arg-type] # a type to msgspec
+    if asked is None:
         raise BadRequestError("the request has no message id")
-    return wish if isinstance(wish, MessageIdBody) else MessageIdBody(*_position(wish))
+    return asked if isinstance(asked, MessageIdBody) else MessageIdBody(*_position(asked))
 
 
 def passing_over(subscription: Subscription, position: Position) -> Outcome:

@@ -38,7 +38,7 @@ from broker_core.server.admin.routes import Route
 
 
 class TenantObject(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Pulsar's object of a tenant. The roles are kept and shown; nobody has to be one of them here."""
+    """Pulsar's object of a tenant. The roles are kept and shown, but this broker checks no roles."""
 
     admin_roles: list[str] | None = None
     allowed_clusters: list[str] | None = None
@@ -96,13 +96,13 @@ async def update_tenant(request: Request) -> Response:
 
 async def _tenant_body(request: Request) -> dict[str, Any]:
     """What is kept of a tenant. Pulsar asks for the clusters, too."""
-    wish: Any = await body(request, TenantObject | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
+    asked: Any = await body(request, TenantObject | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
     ours = node_of(request).settings.cluster_name
-    if wish is None or not wish.allowed_clusters:
+    if asked is None or not asked.allowed_clusters:
         raise RefusedError(412, f"the request names no clusters; send allowedClusters, which is [{ours!r}] here")
-    if strange := [each for each in wish.allowed_clusters if each != ours]:
+    if strange := [each for each in asked.allowed_clusters if each != ours]:
         raise RefusedError(412, f"cluster {strange[0][:80]!r} does not exist; this broker is the cluster {ours!r}")
-    found: dict[str, Any] = msgspec.to_builtins(wish)
+    found: dict[str, Any] = msgspec.to_builtins(asked)
     return found
 
 

@@ -86,7 +86,7 @@ async def create_topic(request: Request) -> Response:
 
 
 async def delete_topic(request: Request) -> Response:
-    """Delete a topic that nobody uses; `?force=true` also one in use."""
+    """Delete a topic that has no clients; `?force=true` also one that has."""
     broker, name = broker_of(request), existing_topic(request)
     if broker.partitions_of(name):
         raise ConflictError(f"{name} is a partitioned topic; delete {name.local}/partitions")
@@ -107,15 +107,15 @@ async def get_partitions(request: Request) -> Response:
 async def create_partitions(request: Request) -> Response:
     """Create a partitioned topic; the body is the number, or an object with partitions and properties."""
     broker, name = broker_of(request), topic_name(request)
-    wish = await _partitions_body(request)
+    asked = await _partitions_body(request)
     if broker.registry.exists(name):
         raise ConflictError(f"{name} exists already")
     try:
-        broker.create_partitioned(name, wish.partitions)
+        broker.create_partitioned(name, asked.partitions)
     except NotAllowedError as error:
         raise RefusedError(412 if isinstance(error, NamespaceFullError) else 406, str(error)) from error
-    if wish.properties:
-        broker.registry.set_properties(name, wish.properties)
+    if asked.properties:
+        broker.registry.set_properties(name, asked.properties)
     return done()
 
 
@@ -167,7 +167,7 @@ async def get_stats(request: Request) -> Response:
     `?getEarliestTimeInBacklog=true` says when the first message of each backlog was published."""
     name = existing_topic(request)
     if name.persistent:
-        stats = msgspec.to_builtins(await in_turns(request, _wished_stats(request, single_topic(request))))
+        stats = msgspec.to_builtins(await in_turns(request, _stats_asked_for(request, single_topic(request))))
         return json_answer({**OF_TOPICS, "ownerBroker": broker_id(request), **stats})
     found = broker_of(request).non_persistent.get(name)
     if found is None:
@@ -176,7 +176,7 @@ async def get_stats(request: Request) -> Response:
     return json_answer({**OF_TOPICS, "ownerBroker": broker_id(request), **stats})
 
 
-def _wished_stats(request: Request, topic: Topic) -> Generator[None, None, TopicStats]:
+def _stats_asked_for(request: Request, topic: Topic) -> Generator[None, None, TopicStats]:
     stats = yield from topic_stats_in_steps(topic)
     if flag(request, "getEarliestTimeInBacklog"):
         stats = with_earliest_times(topic, stats)
@@ -201,14 +201,14 @@ async def get_partitioned_internal_stats(request: Request) -> Response:
 
 
 async def get_partitioned_stats(request: Request) -> Response:
-    """Statistics of all partitions added up; `?perPartition=false` leaves out those of each. What stats may be asked
-    for, these may."""
+    """Statistics of all partitions added up; `?perPartition=false` leaves out those of each. The
+    parameters are those of stats."""
     broker, name = broker_of(request), existing_topic(request)
     policies = broker.policies
     unused = unused_topic_stats(node_of(request).clock, policies.settings_of(name), policies.quotas_of(name))
     parts = {f"{name}{PARTITION_MARK}{index}": unused for index in range(partitions_count(request))}
     async for topic in used_in_turns(request, broker.registry.names_of(name)):
-        parts[str(topic.name)] = await in_turns(request, _wished_stats(request, topic))
+        parts[str(topic.name)] = await in_turns(request, _stats_asked_for(request, topic))
     keep_parts = request.query_params.get("perPartition", "true").lower() != "false"
     merged = merged_stats(parts, owner=broker_id(request), keep_parts=keep_parts)
     return LongJsonAnswer(*await in_turns(request, merged), under="partitions")
@@ -222,7 +222,7 @@ async def terminate(request: Request) -> Response:
 
 async def terminate_partitions(request: Request) -> Response:
     """End all partitions; the id of each one's last message, by its number."""
-    # Those that nobody has used are made for it, or the first to use one would not find it ended. Pulsar has made them
+    # Unused partitions are made for it, or the first client of one would not find it ended. Pulsar has made them
     # with the topic, unless that was made by its first use: then it answers 500.
     if not broker_of(request).partitions_of(existing_topic(request)):
         raise RefusedError(405, f"{topic_name(request)} is not partitioned; ask for terminate")
@@ -276,7 +276,7 @@ async def trim_topic(request: Request) -> Response:
 
 
 async def create_missed_partitions(request: Request) -> Response:
-    """Make the partitions that nobody has used yet."""
+    """Make the partitions that were not used yet."""
     partitions_count(request)
     async for _ in all_topics(request):
         pass  # It is made.
@@ -324,7 +324,7 @@ _T = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
 
 def _of_any_domain(base: str) -> list[Route]:
-    """What one may ask of topics whether they are stored or not."""
+    """The paths of all topics, stored or not."""
     namespace = f"{base}/{{tenant}}/{{namespace}}"
     topic = f"{namespace}/{{topic}}"
     return [

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP requests act one after the other, a few milliseconds in a turn of the loop: many at once starve nobody.
+"""HTTP requests act one after the other, a few milliseconds in a turn of the loop, so that many of them delay no other
+work of the broker for long.
 
 A request waits for its turn before its handler begins (``OneATurn``), and again whenever it has worked for a while
 (``in_turns``).
@@ -21,7 +22,7 @@ T = TypeVar("T")
 
 
 class TurnQueue:
-    """Those who wait for a turn of the loop, in order; one of them has each."""
+    """The requests that wait for a turn of the loop, in order; each turn goes to one of them."""
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()

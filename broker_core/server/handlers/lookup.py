@@ -25,13 +25,13 @@ from broker_core.wire.proto.pulsar_api_pb2 import (
 
 def handle_partitioned_metadata(session: Session, command: BaseCommand) -> None:
     """How many partitions a topic has; 0 for a plain one."""
-    wish = command.partitionMetadata
+    asked = command.partitionMetadata
     answer = BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE)
     result = answer.partitionMetadataResponse
-    result.request_id = wish.request_id
+    result.request_id = asked.request_id
     try:
-        name = TopicName.parse(wish.topic)
-        result.partitions = session.node.broker.partitions_of(name, create=wish.metadata_auto_creation_enabled)
+        name = TopicName.parse(asked.topic)
+        result.partitions = session.node.broker.partitions_of(name, create=asked.metadata_auto_creation_enabled)
         result.response = CommandPartitionedTopicMetadataResponse.Success
     except ServerError as error:
         result.response = CommandPartitionedTopicMetadataResponse.Failed
@@ -43,10 +43,10 @@ def handle_partitioned_metadata(session: Session, command: BaseCommand) -> None:
 def handle_lookup(session: Session, command: BaseCommand) -> None:
     """Which broker serves a topic: this one, for every valid name in a namespace that exists; once the topic is
     recovered from a crash. A name for the broker's addresses is refused with Pulsar's code: there are no such names."""
-    wish = command.lookupTopic
+    asked = command.lookupTopic
     answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
     result = answer.lookupTopicResponse
-    result.request_id = wish.request_id
+    result.request_id = asked.request_id
 
     def ready(error: ServerError | None) -> None:
         if error is None:
@@ -60,11 +60,11 @@ def handle_lookup(session: Session, command: BaseCommand) -> None:
         session.send(answer)
 
     try:
-        name = TopicName.parse(wish.topic)
+        name = TopicName.parse(asked.topic)
         session.node.broker.namespaces.require(name.namespace_name)
-        if wish.advertised_listener_name:
+        if asked.advertised_listener_name:
             raise ServiceNotReadyError(
-                f"this broker has no listener {wish.advertised_listener_name[:80]!r}",
+                f"this broker has no listener {asked.advertised_listener_name[:80]!r}",
                 hint="connect without a listener name",
             )
     except ServerError as error:
@@ -78,8 +78,8 @@ def handle_get_topics_of_namespace(session: Session, command: BaseCommand) -> It
 
     As in Pulsar a namespace that is not there has none, and is an error where topics that are not stored are asked for.
     """
-    wish = command.getTopicsOfNamespace
-    broker, namespace, mode = session.node.broker, NamespaceName.parse(wish.namespace), TopicsMode(wish.mode)
+    asked = command.getTopicsOfNamespace
+    broker, namespace, mode = session.node.broker, NamespaceName.parse(asked.namespace), TopicsMode(asked.mode)
     if broker.namespaces.exists(namespace):
         topics = yield from broker.registry.topics_in_steps(namespace, mode)
     elif mode is TopicsMode.PERSISTENT:
@@ -88,17 +88,17 @@ def handle_get_topics_of_namespace(session: Session, command: BaseCommand) -> It
         raise MetadataServerError(f"namespace {str(namespace)!r} does not exist", hint="create it first")
     answer = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE)
     result = answer.getTopicsOfNamespaceResponse
-    result.request_id = wish.request_id
+    result.request_id = asked.request_id
     result.topics.extend(topics)
     session.send(answer)
 
 
 def handle_get_schema(session: Session, command: BaseCommand) -> None:
     """No schemas are stored yet, so no topic has one."""
-    wish = command.getSchema
-    missing = TopicNotFoundError(f"topic {wish.topic!r} has no schema")
+    asked = command.getSchema
+    missing = TopicNotFoundError(f"topic {asked.topic!r} has no schema")
     answer = BaseCommand(type=BaseCommand.GET_SCHEMA_RESPONSE)
-    answer.getSchemaResponse.request_id = wish.request_id
+    answer.getSchemaResponse.request_id = asked.request_id
     answer.getSchemaResponse.error_code = error_code(missing)
     answer.getSchemaResponse.error_message = str(missing)
     session.send(answer)

@@ -18,11 +18,11 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 def handle_watch_topic_list(session: Session, command: BaseCommand) -> Iterator[None]:
     """Begin a watch; one of the same number ends. What the client knows already is not listed again."""
-    wish = command.watchTopicList
+    asked = command.watchTopicList
     most = session.node.settings.subscription_pattern_max_length
-    if len(wish.topics_pattern) > most:
+    if len(asked.topics_pattern) > most:
         raise NotAllowedError(f"Unable to create topic list watcher: topicsPattern longer than maximum: {most}")
-    number = wish.watcher_id
+    number = asked.watcher_id
     broker = session.node.broker
 
     def changed(new: Sequence[str], gone: Sequence[str]) -> None:
@@ -33,16 +33,16 @@ def handle_watch_topic_list(session: Session, command: BaseCommand) -> Iterator[
         update.watchTopicUpdate.topics_hash = watch.topics_hash
         session.send(update)
 
-    watch = TopicWatch(NamespaceName.parse(wish.namespace), wish.topics_pattern, changed)
+    watch = TopicWatch(NamespaceName.parse(asked.namespace), asked.topics_pattern, changed)
     _forget(session, number)
     session.watches[number] = watch
     yield from broker.registry.watch_topics(watch)
     answer = BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST_SUCCESS)
     result = answer.watchTopicListSuccess
-    result.request_id = wish.request_id
+    result.request_id = asked.request_id
     result.watcher_id = number
     result.topics_hash = watch.topics_hash
-    if wish.topics_hash != result.topics_hash:
+    if asked.topics_hash != result.topics_hash:
         result.topic.extend(watch.topics)
     session.send(answer)
 
