@@ -55,14 +55,10 @@ def admit_all(sends: Iterable[tuple[SendHead, bytes]], admitted: list[bytes]) ->
     """Add the bytes to store for each of ``sends`` to ``admitted``: its body, with a checksum if that had none.
 
     Stops behind the first that cannot be stored with ChecksumMismatchError for a wrong checksum, RemoteProtocolError
-    for something that is not an entry, and NotAllowedError for a count that cannot be true or for a transaction.
+    for something that is not an entry, and NotAllowedError for a count that cannot be true.
     """
-    for (_producer_id, sequence_id, messages, _highest, _is_chunk, in_transaction), body in sends:
-        if in_transaction:
-            raise NotAllowedError(
-                f"message {sequence_id} belongs to a transaction, which this broker does not have",
-                hint="send it outside of any transaction",
-            )
+    for head, body in sends:
+        messages = head.num_messages
         admitted.append(body if messages == 1 and _is_usual(body) else _admit_unusual(body, messages))
 
 

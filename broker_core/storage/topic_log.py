@@ -71,7 +71,7 @@ class TopicLog:
         """Queue an entry and give it its id at once.
 
         Args:
-            body: The entry as it travels: magic, CRC32C, catalogue size, catalogue, payload. Its checksum was verified.
+            body: The entry as it travels: magic, CRC32C, metadata size, metadata, payload. Its checksum was verified.
             messages: How many messages it holds, at least 1.
             on_durable: Called once, in the order of appends: with None when the entry is durable, else with the error.
 

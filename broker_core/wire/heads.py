@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 
 from broker_core.base.errors import RemoteProtocolError
 from broker_core.base.positions import to_signed64
+from broker_core.base.txn_id import TxnId
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from broker_core.wire.varint import SHORT, varint, varints
 
@@ -44,14 +45,25 @@ _RECEIPT_STARTS: Final = tuple(b"%b\x08\x07\x3a%c" % (_pack_sizes(size + 8, size
 
 
 class SendHead(NamedTuple):
-    """CommandSend. ``highest_sequence_id`` is -1 if absent; ``in_transaction``: it names a transaction."""
+    """CommandSend. ``highest_sequence_id`` is -1 if absent."""
 
     producer_id: int
     sequence_id: int
-    num_messages: int
-    highest_sequence_id: int
-    is_chunk: bool
-    in_transaction: bool = False
+    num_messages: int = 1
+    highest_sequence_id: int = -1
+    is_chunk: bool = False
+    transaction: TxnId | None = None
+
+
+class SendColumns(NamedTuple):
+    """The fields of several heads in the order of ``SendHead``, one column for each field. See ``send_columns``."""
+
+    producer_ids: tuple[int, ...]
+    sequence_ids: tuple[int, ...]
+    num_messages: tuple[int, ...]
+    highest_sequence_ids: tuple[int, ...]
+    are_chunks: tuple[bool, ...]
+    transactions: tuple[TxnId | None, ...]
 
 
 class ReceiptHead(NamedTuple):
@@ -129,6 +141,11 @@ def _around_sequence_id(
     return b"\x08\x06\x32%c%b" % (len(before) + number_bytes + len(after), before), after
 
 
+def send_columns(heads: Sequence[SendHead]) -> SendColumns:
+    """The columns of at least one head."""
+    return _new_tuple(SendColumns, zip(*heads, strict=True))
+
+
 def parse_sends(commands: list[bytes], start: int) -> list[SendHead]:
     """The heads of the SENDs that begin at ``commands[start]`` and differ in the sequence id only, which counts up.
 
@@ -138,10 +155,10 @@ def parse_sends(commands: list[bytes], start: int) -> list[SendHead]:
     head = parse_send(commands[start])
     if head is None:
         return []
-    producer_id, sequence_id, num_messages, highest_sequence_id, is_chunk, in_transaction = head
     if start + 1 == len(commands):
         return [head]
-    if in_transaction or highest_sequence_id >= 0 or not 0 <= sequence_id < _COUNTED_BELOW:
+    producer_id, sequence_id, num_messages, highest_sequence_id, is_chunk, transaction = head
+    if transaction or highest_sequence_id >= 0 or not 0 <= sequence_id < _COUNTED_BELOW:
         return [head]  # batches do not count up by one
     number = varint(sequence_id)
     before, after = _around_sequence_id(producer_id, len(number), num_messages, highest_sequence_id, is_chunk)
@@ -150,7 +167,7 @@ def parse_sends(commands: list[bytes], start: int) -> list[SendHead]:
     of_same_length = (1 << 7 * len(number)) - sequence_id  # a longer number needs another size in front of it
     count = _count_alike(commands, start, min(len(commands), start + of_same_length), sequence_id, before, after)
     ids = range(sequence_id, sequence_id + count)
-    same = map(repeat, (num_messages, highest_sequence_id, is_chunk, False))
+    same = map(repeat, (num_messages, highest_sequence_id, is_chunk, None))
     return list(map(_send_head_of_fields, zip(repeat(producer_id), ids, *same, strict=False)))
 
 
@@ -198,15 +215,17 @@ def parse_send(command: bytes) -> SendHead | None:
         return _send_by_protobuf(command)
     if producer_id < 0 or sequence_id < 0 or num_messages > 0x7FFFFFFF:
         return _send_by_protobuf(command)
-    return _new_tuple(SendHead, (producer_id, sequence_id, num_messages, highest_sequence_id, is_chunk, False))
+    return _new_tuple(SendHead, (producer_id, sequence_id, num_messages, highest_sequence_id, is_chunk, None))
 
 
 def _send_by_protobuf(command: bytes) -> SendHead:
     send = _parse(command, "send").send
     highest = to_signed64(send.highest_sequence_id) if send.HasField("highest_sequence_id") else -1
     sequence_id = to_signed64(send.sequence_id)
-    in_transaction = send.HasField("txnid_most_bits") or send.HasField("txnid_least_bits")
-    return SendHead(send.producer_id, sequence_id, send.num_messages, highest, send.is_chunk, in_transaction)
+    transaction = None
+    if send.HasField("txnid_most_bits") or send.HasField("txnid_least_bits"):
+        transaction = TxnId(to_signed64(send.txnid_most_bits), to_signed64(send.txnid_least_bits))
+    return SendHead(send.producer_id, sequence_id, send.num_messages, highest, send.is_chunk, transaction)
 
 
 # ------------------------------------------------------------------------------------------------ SEND_RECEIPT

@@ -20,6 +20,7 @@ from broker_core.broker import AckId, AckKind, Delivery, SubscribeRequest, Subsc
 from broker_core.broker.consumer import EntryAcks, close_together
 from broker_core.testing.sim_disk import POLICIES
 from broker_core.wire.ack_sets import all_bits, bits_of_words, words_of_bits
+from broker_core.wire.heads import SendHead
 from tests.broker.clients import Client
 from tests.broker.world import EARLIEST, TINY, TOPIC, Answers, World, ack, body
 
@@ -138,7 +139,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
     @rule(sizes=SIZES)
     def publish(self, sizes: list[int]) -> None:
         for size in sizes:
-            self.producer.send(len(self.sent), -1, size, body(messages=size), False)
+            self.producer.send(SendHead(0, len(self.sent), size), body(messages=size))
             self.sent.append(size)
 
     @rule()

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from broker_core.base.errors import ProducerBusyError, ProducerFencedError, ServerError, ServiceNotReadyError
 from broker_core.broker import AccessMode, Producer
 from broker_core.broker.publishing import producers
+from broker_core.wire.heads import SendHead
 from tests.broker.world import TOPIC, Answers, World, body
 
 SHARED, EXCLUSIVE = AccessMode.SHARED, AccessMode.EXCLUSIVE
@@ -107,11 +108,11 @@ def test_fencing_pushes_everybody_out() -> None:
     old = [world.produce() for _ in range(3)]
     _, waiting = world.produce(access_mode=WAIT)
     for number, (producer, _) in enumerate(old):
-        producer.send(number, -1, 1, body(), False)
+        producer.send(SendHead(0, number), body())
     new, _ = world.produce(access_mode=FENCING)
     assert [answers.closed for _, answers in old] == [True] * 3
     assert isinstance(waiting.refusal, ProducerFencedError)
-    old[0][0].send(9, -1, 1, body(), False)
+    old[0][0].send(SendHead(0, 9), body())
     world.settle()
     assert (list(world.topic().producers), world.topic().log.entries_count) == ([new], 3)
     newer, _ = world.produce(access_mode=FENCING)
@@ -124,13 +125,13 @@ def test_those_that_wait_are_served_in_order() -> None:
     shared = [world.produce()[0] for _ in range(2)]
     first, answers = world.produce(access_mode=WAIT)
     second, later = world.produce(access_mode=WAIT)
-    first.send(0, -1, 1, body(), False)
+    first.send(SendHead(0, 0), body())
     first.refuse(0, ServerError("too early"))
     shared[0].close()
     assert (first.accepting, answers.ready_told, world.topic().producers.waiting) == (False, 0, 2)
     shared[1].close()
     assert (first.accepting, answers.ready_told, first.topic_epoch) == (True, 1, 0)
-    first.send(0, -1, 1, body(), False)
+    first.send(SendHead(0, 0), body())
     world.settle()
     assert (answers.order, world.topic().log.entries_count) == ([0], 1)
     first.close()

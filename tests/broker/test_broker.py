@@ -22,6 +22,7 @@ from broker_core.base.errors import (
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.steps import drained
 from broker_core.broker import TopicsMode
+from broker_core.wire.heads import SendHead
 from tests.broker.world import EARLIEST, TOPIC, World, ack, body
 
 DEFAULT = NamespaceName("public", "default")
@@ -318,7 +319,7 @@ class TestDeletion:
         """1.7.7 A deleted topic confirms nothing any more."""
         world = World()
         producer, answers = world.produce()
-        producer.send(0, -1, 1, body(), False)
+        producer.send(SendHead(0, 0), body())
         world.broker.deletion.delete_topic(name("t"), force=True)
         world.settle()
         assert (answers.receipts, answers.closed, producer.pending_bytes) == ([], True, 0)
@@ -387,7 +388,7 @@ class TestUnloading:
         consumer, mailbox = world.subscribe()
         ack(consumer, positions[0], positions[2])
         producer, _ = world.produce()
-        producer.send(0, -1, 1, body(), False)
+        producer.send(SendHead(0, 0), body())
         before = world.topic()
         world.broker.unload(before.name)
         assert mailbox.closed
@@ -403,7 +404,7 @@ class TestUnloading:
         """1.3.2 Also while the last sends of before are on their way to the disk."""
         world = World()
         producer, _ = world.produce()
-        producer.send(0, -1, 1, body(), False)
+        producer.send(SendHead(0, 0), body())
         world.broker.unload(world.topic().name)
         _, mailbox = world.subscribe()
         later = world.publish(2)
@@ -420,7 +421,7 @@ class TestUnloading:
         world.broker.loader.when_drained(name("never-made"), lambda: told.append("never made"))
         assert told == ["loaded", "never made"]
         producer, _ = world.produce()
-        producer.send(0, -1, 1, body(), False)
+        producer.send(SendHead(0, 0), body())
         world.broker.unload(topic)
         world.broker.loader.when_drained(topic, lambda: told.append(how))
         assert how not in told
@@ -443,7 +444,7 @@ class TestUnloading:
             world.publish(3, topic)
             world.topic(topic).create_subscription("s")
             if number < 2:
-                world.produce(topic)[0].send(0, -1, 1, body(), False)
+                world.produce(topic)[0].send(SendHead(0, 0), body())
             world.topic(topic).disconnect_all()
             gone += [weakref.ref(world.topic(topic)), weakref.ref(world.topic(topic).log)]
             end(name(topic))

@@ -14,6 +14,7 @@ from broker_core.broker import Consumer
 from broker_core.broker.dispatch.chunk_affinity import UUIDS_MAX, WAITING_MAX, ChunkAffinity
 from broker_core.wire.entry import read_metadata, seal_entry
 from broker_core.wire.entry_peek import ChunkPlace, chunk_place
+from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.world import SHARED, Mailbox, World, ack
 
@@ -36,7 +37,7 @@ def publish(world: World, names: str) -> list[Position]:
     for number, name in enumerate(names.split()):
         is_chunk = name != "-"
         body = chunk(name[0], int(name[1 : name.index("/")]), int(name[name.index("/") + 1 :])) if is_chunk else plain()
-        producer.send(number, -1, 1, body, is_chunk)
+        producer.send(SendHead(0, number, is_chunk=is_chunk), body)
     world.settle()
     producer.close()
     return [position for _, position in answers.receipts]

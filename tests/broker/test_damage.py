@@ -11,6 +11,7 @@ import pytest
 from broker_core.base.errors import PersistenceServerError, ServerError
 from broker_core.base.positions import Position
 from broker_core.broker import AckId, AckKind, SubscriptionType, subscription_stats, topic_stats
+from broker_core.wire.heads import SendHead
 from tests.broker.world import EXCLUSIVE, SHARED, World, ack, body
 
 
@@ -176,7 +177,7 @@ def test_expiry_passes_over_nothing_that_the_disk_refuses_to_read() -> None:
     world.subscribe()[0].close()
     producer, _ = world.produce()
     for number, time_ms in enumerate((5, 500, 5)):
-        producer.send(number, -1, 1, body(publish_time_ms=time_ms), False)
+        producer.send(SendHead(0, number), body(publish_time_ms=time_ms))
     world.settle()
     subscription = world.subscription()
     for operation in (1, 2, 2):  # the first entry is read alone, the one behind it neither with others nor alone
@@ -258,7 +259,7 @@ def test_a_seek_by_time_finds_what_lies_behind_a_damaged_stretch() -> None:
     world.subscribe()[0].close()
     producer, answers = world.produce()
     for number in range(50):
-        producer.send(number, -1, 1, body(publish_time_ms=number), False)
+        producer.send(SendHead(0, number), body(publish_time_ms=number))
     world.settle()
     positions = [position for _, position in answers.receipts]
     world.restart()

@@ -14,6 +14,7 @@ from broker_core.broker.policies.policy_values import Policies
 from broker_core.broker.upkeep.retention import trim
 from broker_core.testing.sim_disk import Policy, SimDisk
 from broker_core.wire.entry import read_metadata, seal_entry
+from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.world import SHARED, SMALL, TOPIC, Answers, World, ack
 
@@ -37,7 +38,7 @@ def entry(name: str, sequence_id: int, highest: int = -1, *, chunk: tuple[int, i
 def send(producer: Producer, sequence_id: int, highest: int = -1, *, chunk: tuple[int, int] | None = None) -> None:
     messages = 1 if highest < 0 else highest - sequence_id + 1
     body = entry(producer.name, sequence_id, highest, chunk=chunk)
-    producer.send(sequence_id, highest, messages, body, chunk is not None)
+    producer.send(SendHead(0, sequence_id, messages, highest_sequence_id=highest, is_chunk=chunk is not None), body)
 
 
 def stored(world: World, topic: str = TOPIC) -> list[tuple[str, int]]:
@@ -118,7 +119,7 @@ def test_a_producer_name_that_is_no_text_stops_no_snapshot() -> None:
     """1.8.6: nobody checks what a client writes into an entry, and recovery reads names from there."""
     world = World(DEDUPLICATED)
     liar, _ = world.produce(name="liar")
-    liar.send(0, -1, 1, seal_entry(b"\x0a\x02\xff\xfe\x10\x00\x18\x01", b"x"), False)
+    liar.send(SendHead(0, 0), seal_entry(b"\x0a\x02\xff\xfe\x10\x00\x18\x01", b"x"))
     world.settle()
     world.crash(policy="none")
     producer, _ = world.produce(name="p")
@@ -135,7 +136,7 @@ def test_names_that_only_a_replicator_brings_are_forgotten_like_others() -> None
     replicator, _ = world.produce(name="pulsar.repl.west")
     here, _ = world.produce(name="far-0")
     for number in range(10):
-        replicator.send(number, -1, 1, entry(f"far-{number}", 0), False)
+        replicator.send(SendHead(0, number), entry(f"far-{number}", 0))
         world.settle()
     ids = world.topic().deduplication
     assert ids is not None
@@ -151,7 +152,7 @@ def test_names_that_no_producer_may_have_are_not_remembered() -> None:
     world = World(DEDUPLICATED)
     liar, _ = world.produce(name="liar")
     for number in range(3):
-        liar.send(number, -1, 1, entry(f"{number}" * 1000, 0), False)
+        liar.send(SendHead(0, number), entry(f"{number}" * 1000, 0))
     world.settle()
     world.crash(policy="none")
     deduplication = world.topic().deduplication
@@ -164,7 +165,7 @@ def test_a_replicator_is_judged_by_the_first_producer() -> None:
     world = World(DEDUPLICATED)
     replicator, answers = world.produce(name="pulsar.repl.west")
     for own, name, sequence_id in ((0, "a", 5), (1, "b", 5), (2, "a", 5), (3, "a", 6), (4, "a", 4)):
-        replicator.send(own, -1, 1, entry(name, sequence_id), False)
+        replicator.send(SendHead(0, own), entry(name, sequence_id))
         world.settle()
     assert stored(world) == [("a", 5), ("b", 5), ("a", 6)]
     assert [position == POSITION_EARLIEST for _, position in answers.receipts] == [False, False, True, False, True]

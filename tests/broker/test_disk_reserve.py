@@ -9,6 +9,7 @@ from broker_core.base.errors import ProducerBlockedQuotaError, ServerError
 from broker_core.broker.requests import AccessMode
 from broker_core.storage.disk import Space
 from broker_core.testing.sim_disk import SimDisk
+from broker_core.wire.heads import SendHead
 from tests.broker.world import EXCLUSIVE, SMALL, World, ack, body
 
 MIB = 1024 * 1024
@@ -67,7 +68,7 @@ def test_what_was_sent_before_is_stored_and_consumers_go_on() -> None:
     consumer, mailbox = world.subscribe(EXCLUSIVE)
     world.publish(10)  # a whole ledger of this world
     producer, _ = world.produce()
-    producer.send(0, -1, 1, body("last"), False)
+    producer.send(SendHead(0, 0), body("last"))
     leave(world, 0)
     assert producer.closed
     assert len(mailbox.deliveries) == 11
@@ -153,7 +154,7 @@ def test_the_disk_is_looked_at_sooner_when_much_is_written() -> None:
     world.disk.space_left = Space(0, 100 * MIB)
     for number in range(2):
         assert not answers.closed
-        producer.send(number, -1, 1, body("x" * MIB), False)
+        producer.send(SendHead(0, number), body("x" * MIB))
         world.settle()
         world.broker.upkeep.group_committed()
     assert answers.closed

@@ -15,6 +15,7 @@ from broker_core.base.positions import Position
 from broker_core.broker import ProducerRequest
 from broker_core.broker.cursors import expiry
 from broker_core.broker.policies.policy_values import BacklogQuota, Policies, Retention
+from broker_core.wire.heads import SendHead
 from tests.broker.world import EARLIEST, EXCLUSIVE, SHARED, TOPIC, Answers, World, ack, ack_through, body
 
 NAME = TopicName.parse(TOPIC)
@@ -27,7 +28,7 @@ def publish_at(world: World, *times_ms: int, size: int = 1) -> list[Position]:
     """Entries with these publish times."""
     producer, answers = world.produce()
     for number, time_ms in enumerate(times_ms):
-        producer.send(number, -1, 1, body("x" * size, publish_time_ms=time_ms), False)
+        producer.send(SendHead(0, number), body("x" * size, publish_time_ms=time_ms))
     world.settle()
     producer.close()
     return [position for _, position in answers.receipts]

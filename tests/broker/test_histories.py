@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from broker_core.base.errors import ServerError, ServiceNotReadyError
 from broker_core.base.positions import Position
+from broker_core.wire.heads import SendHead
 from tests.broker.world import World, body
 
 
@@ -12,7 +13,7 @@ def test_a_termination_that_did_not_happen_leaves_no_trace() -> None:
     """7.5 (I7.3): unloaded and loaded again while entries are under way, a topic takes messages as before."""
     world = World()
     producer, _ = world.produce()
-    producer.send(0, -1, 1, body(), False)
+    producer.send(SendHead(0, 0), body())
     told: list[Position | ServerError] = []
     topic = world.topic()
     topic.terminate(told.append)

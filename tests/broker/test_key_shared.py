@@ -14,6 +14,7 @@ from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatche
 from broker_core.broker.dispatch.key_shared.hash_ring import HashRing
 from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
 from broker_core.wire.entry import seal_entry
+from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.world import EARLIEST, EXCLUSIVE, SHARED, SMALL, Mailbox, World, ack, ack_batch, ack_through
 
@@ -51,7 +52,7 @@ class KeyWorld(World):
                 metadata.partition_key = key
             if messages > 1:
                 metadata.num_messages_in_batch = messages
-            producer.send(number, -1, messages, seal_entry(metadata.SerializeToString(), b"x"), False)
+            producer.send(SendHead(0, number, messages), seal_entry(metadata.SerializeToString(), b"x"))
         self.settle()
         producer.close()
         return [position for _, position in answers.receipts]
@@ -344,7 +345,7 @@ def test_many_consumers_that_leave_one_after_the_other_do_not_stop_the_broker(mo
     producer, answers = world.produce()
     for number in range(1000):
         metadata = MessageMetadata(producer_name="p", sequence_id=number, publish_time=1, partition_key=str(number))
-        producer.send(number, -1, 1, seal_entry(metadata.SerializeToString(), b"x"), False)
+        producer.send(SendHead(0, number), seal_entry(metadata.SerializeToString(), b"x"))
     world.settle()
     asked: list[int] = []
 

@@ -13,6 +13,7 @@ from broker_core.broker.dispatch.key_shared.auto_split import AutoSplitRanges
 from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.broker.dispatch.key_shared.hash_ring import HashRing
 from broker_core.wire.entry import seal_entry
+from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.world import FAILOVER, SHARED, SMALL, Mailbox, World, ack
 
@@ -27,7 +28,7 @@ def publish(world: World, keys: list[str]) -> list[Position]:
     producer, answers = world.produce()
     for number, key in enumerate(keys):
         metadata = MessageMetadata(producer_name="p", sequence_id=number, publish_time=1, partition_key=key)
-        producer.send(number, -1, 1, seal_entry(metadata.SerializeToString(), b"x"), False)
+        producer.send(SendHead(0, number), seal_entry(metadata.SerializeToString(), b"x"))
     world.settle()
     return [position for _, position in answers.receipts]
 

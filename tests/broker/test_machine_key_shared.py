@@ -19,6 +19,7 @@ from broker_core.broker import Delivery, SubscribeRequest, SubscriptionType
 from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
 from broker_core.wire.entry import seal_entry
+from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.clients import Client
 from tests.broker.machine import SIZES
@@ -64,7 +65,7 @@ class KeySharedMachine(SharingMachine):
             metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, partition_key=key)
             if size > 1:
                 metadata.num_messages_in_batch = size
-            self.producer.send(len(self.sent), -1, size, seal_entry(metadata.SerializeToString(), b"x"), False)
+            self.producer.send(SendHead(0, len(self.sent), size), seal_entry(metadata.SerializeToString(), b"x"))
             self.sent.append(size)
 
     def learn(self, position: Position, messages: int) -> None:

@@ -67,7 +67,7 @@ def subscribe(
 
 def send(producer: Producer, *numbers: int, messages: int = 1) -> None:
     for number in numbers:
-        producer.send(number, -1, messages, body(str(number), messages=messages), False)
+        producer.send(SendHead(0, number, messages), body(str(number), messages=messages))
 
 
 def numbers(mailbox: Mailbox) -> list[int]:
@@ -163,7 +163,7 @@ def test_key_shared_keeps_a_key_with_its_consumer() -> None:
     for number in range(60):
         key = f"key-{number % 6}"
         metadata = MessageMetadata(producer_name="p", sequence_id=number, publish_time=1, partition_key=key)
-        producer.send(number, -1, 1, seal_entry(metadata.SerializeToString(), b"x"), False)
+        producer.send(SendHead(0, number), seal_entry(metadata.SerializeToString(), b"x"))
         for index, (_, mailbox) in enumerate(members):
             if mailbox.take():
                 owners.setdefault(key, set()).add(index)
@@ -229,7 +229,7 @@ def test_limits_and_access_modes_hold() -> None:
     with pytest.raises(ProducerFencedError):
         produce(world, access_mode=AccessMode.EXCLUSIVE)
     send(producer, 0)
-    producer.send(1, -1, 1, body("x" * 1025), False)
+    producer.send(SendHead(0, 1), body("x" * 1025))
     send(producer, 2)
     world.settle()
     assert answers.order == [0, 1, 2]
@@ -344,7 +344,7 @@ def test_entries_that_come_together_are_passed_on_in_order() -> None:
     world = World()
     _, mailbox = subscribe(world)
     producer, answers = produce(world)
-    heads = [SendHead(0, number, 1, -1, False) for number in range(3)]
+    heads = [SendHead(0, number) for number in range(3)]
     producer.send_all(heads, [body(str(number)) for number in range(3)])
     world.settle()
     assert [delivery.entry.body for delivery in mailbox.deliveries] == [body(str(number)) for number in range(3)]

@@ -12,6 +12,7 @@ from broker_core.base.errors import (
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.broker import SubscriptionType
 from broker_core.broker.subscription import RESUBSCRIBE_S
+from broker_core.wire.heads import SendHead
 from tests.broker.world import (
     EARLIEST,
     EXCLUSIVE,
@@ -55,7 +56,7 @@ class TestReaders:
         now_ms = world.clock.now_ms()
         producer, answers = world.produce()
         for number, age_ms in enumerate((10_000, 5_001, 5_000, 1)):
-            producer.send(number, -1, 1, body(publish_time_ms=now_ms - age_ms), False)
+            producer.send(SendHead(0, number), body(publish_time_ms=now_ms - age_ms))
         world.settle()
         positions = [position for _, position in answers.receipts]
         for rollback_s, expected in ((60, positions), (5, positions[2:]), (4, positions[3:])):
@@ -225,7 +226,7 @@ class TestSeek:
         producer, answers = world.produce()
         times = [10 * number for number in range(1, 26)]
         for number, time_ms in enumerate(times):
-            producer.send(number, -1, 1, body(publish_time_ms=time_ms), False)
+            producer.send(SendHead(0, number), body(publish_time_ms=time_ms))
         world.settle()
         positions = [position for _, position in answers.receipts]
         world.topic("empty").create_subscription("s")

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.base.errors import NotAllowedError, PersistenceServerError, ProducerBusyError
+from broker_core.base.txn_id import TxnId
 from broker_core.wire.heads import SendHead
 from tests.broker.world import TOPIC, World, body
 
@@ -46,13 +47,13 @@ def test_a_reconnecting_producer_replaces_its_dead_connection() -> None:
     """1.7.1 A generated name comes back with a higher epoch; a lower or equal one is somebody stale."""
     world = World()
     older, answers = world.produce()
-    older.send(0, -1, 1, body(), False)
+    older.send(SendHead(0, 0), body())
     name = older.name
     with pytest.raises(ProducerBusyError):
         world.produce(name=name, user_provided_name=False, epoch=0)
     newer, _ = world.produce(name=name, user_provided_name=False, epoch=1)
     assert (older.closed, newer.closed, len(world.topic().producers)) == (True, False, 1)
-    older.send(1, -1, 1, body(), False)
+    older.send(SendHead(0, 1), body())
     world.settle()
     assert (answers.order, answers.closed, world.topic().log.entries_count) == ([], False, 1)
     older.close()
@@ -73,8 +74,8 @@ def test_receipts_come_in_the_order_of_sends_with_rising_ids() -> None:
     one, hers = world.produce()
     two, his = world.produce()
     for number in range(15):
-        one.send(number, -1, 1, body(), False)
-        two.send(100 + number, 200 + number, 3, body(messages=3), False)
+        one.send(SendHead(0, number), body())
+        two.send(SendHead(0, 100 + number, 3, highest_sequence_id=200 + number), body(messages=3))
     assert (hers.order, one.pending_bytes > 0) == ([], True)
     world.settle()
     assert hers.order == list(range(15))
@@ -90,10 +91,10 @@ def test_a_refusal_waits_for_the_receipts_before_it() -> None:
     """1.7.7 Also answers that need no disk keep the order of the sends."""
     world = World()
     producer, answers = world.produce()
-    producer.send(0, -1, 1, body(), False)
+    producer.send(SendHead(0, 0), body())
     producer.refuse(1, NotAllowedError("checked by somebody else"))
-    producer.send(2, -1, 0, body(), False)
-    producer.send(3, -1, 1, body(), False)
+    producer.send(SendHead(0, 2, 0), body())
+    producer.send(SendHead(0, 3), body())
     assert answers.order == []
     world.settle()
     assert answers.order == [0, 1, 2, 3]
@@ -103,21 +104,24 @@ def test_a_refusal_waits_for_the_receipts_before_it() -> None:
 
 
 def _heads(sequence_ids: Iterable[int]) -> list[SendHead]:
-    return [SendHead(0, number, 1, -1, False) for number in sequence_ids]
+    return [SendHead(0, number) for number in sequence_ids]
 
 
 @given(
     st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 30)), min_size=1, max_size=40), st.sets(st.integers(1, 39))
 )
 def test_sends_that_come_together_are_answered_like_single_ones(sends: list[tuple[int, int]], cuts: set[int]) -> None:
-    """1.7.7, 1.3.5 Cut to runs in any way, with impossible counts and messages that are too large among them."""
-    heads = [SendHead(0, number, messages, -1, False) for number, (messages, _size) in enumerate(sends)]
+    """1.7.7, 1.3.5 Cut to runs in any way; some counts are impossible, some messages too large or of transactions."""
+    heads = [
+        SendHead(0, number, messages, transaction=TxnId(1, number) if messages == 3 else None)
+        for number, (messages, _size) in enumerate(sends)
+    ]
     bodies = [body("x" * size, messages=max(messages, 1)) for messages, size in sends]
     world = World(max_message_size=20, managed_ledger_max_entries_per_ledger=1000)
     (single, expected), (many, found) = world.produce(), world.produce("persistent://public/default/other")
     bounds = sorted({0, *(cut for cut in cuts if cut < len(sends)), len(sends)})
     for head, sent in zip(heads, bodies, strict=True):
-        single.send(head.sequence_id, -1, head.num_messages, sent, False)
+        single.send(head, sent)
     for start, end in pairwise(bounds):
         many.send_all(heads[start:end], bodies[start:end])
     assert (many.pending_bytes, many.pending_entries) == (single.pending_bytes, single.pending_entries)
@@ -171,8 +175,8 @@ def test_messages_over_the_limit_are_refused() -> None:
     """1.3.5 The limit is on the payload; metadata comes on top."""
     world = World(max_message_size=1024)
     producer, answers = world.produce()
-    producer.send(0, -1, 1, body("x" * 1024), False)
-    producer.send(1, -1, 1, body("x" * 1025), False)
+    producer.send(SendHead(0, 0), body("x" * 1024))
+    producer.send(SendHead(0, 1), body("x" * 1025))
     world.settle()
     assert answers.order == [0, 1]
     assert isinstance(answers.errors[0][1], NotAllowedError)
@@ -183,7 +187,7 @@ def test_close_waits_for_what_is_in_flight() -> None:
     """1.7.7 The name is free at once, the answer to CLOSE comes after the last receipt."""
     world = World()
     producer, answers = world.produce(name="me")
-    producer.send(0, -1, 1, body(), False)
+    producer.send(SendHead(0, 0), body())
     done: list[list[int]] = []
     producer.close(lambda: done.append(list(answers.order)))
     world.produce(name="me")
@@ -205,13 +209,13 @@ def test_nothing_is_confirmed_after_the_disk_failed() -> None:
     """1.7.7 Sends in flight and later ones get an error in order, and no receipt."""
     world = World()
     producer, answers = world.produce()
-    producer.send(0, -1, 1, body(), False)
+    producer.send(SendHead(0, 0), body())
     world.settle()
     world.disk.fail(1, forever=True)
-    producer.send(1, -1, 1, body(), False)
+    producer.send(SendHead(0, 1), body())
     with pytest.raises(Exception, match="disk failed"):
         world.settle()
-    producer.send(2, -1, 1, body(), False)
+    producer.send(SendHead(0, 2), body())
     assert answers.order == [0, 1, 2]
     assert [type(error) for _, error in answers.errors] == [PersistenceServerError] * 2
 

@@ -12,6 +12,7 @@ from broker_core.broker import SubscriptionType
 from broker_core.broker.dispatch.passes import PASSES_A_TURN
 from broker_core.broker.dispatch.shared import SharedDispatcher
 from broker_core.broker.policies.policy_values import Policies
+from broker_core.wire.heads import SendHead
 from tests.broker.world import SHARED, TOPIC, Mailbox, World, ack, ack_batch, ack_through, body
 
 
@@ -44,7 +45,7 @@ def test_a_pass_has_two_entries_for_each_of_a_large_crowd() -> None:
     crowd = [world.subscribe(SHARED, name=str(number))[1] for number in range(5)]
     producer, _ = world.produce()
     for number in range(100):
-        producer.send(number, -1, 1, body(), False)
+        producer.send(SendHead(0, number), body())
     world.commit_once()
     assert sum(len(mailbox.positions) for mailbox in crowd) == 2 * 5 * PASSES_A_TURN
 

@@ -10,6 +10,7 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.broker.dispatch.passes import PASSES_A_TURN
 from broker_core.wire.entry import seal_entry
+from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.world import EXCLUSIVE, FAILOVER, SHARED, World, ack, ack_batch, ack_through, body
 
@@ -52,7 +53,7 @@ def test_delayed_messages_are_sent_at_once() -> None:
     _, mailbox = world.subscribe()
     producer, answers = world.produce()
     metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, deliver_at_time=2**60)
-    producer.send(0, -1, 1, seal_entry(metadata.SerializeToString(), b"later"), False)
+    producer.send(SendHead(0, 0), seal_entry(metadata.SerializeToString(), b"later"))
     world.settle()
     assert mailbox.positions == [position for _, position in answers.receipts]
 
@@ -62,7 +63,7 @@ def test_only_durable_entries_are_dispatched() -> None:
     world = World()
     _, mailbox = world.subscribe()
     producer, answers = world.produce()
-    producer.send(0, -1, 1, body(), False)
+    producer.send(SendHead(0, 0), body())
     world.clock.run_due()
     assert (mailbox.positions, answers.receipts) == ([], [])
     world.settle()

@@ -154,8 +154,8 @@ def test_chunks_are_counted_apart() -> None:
     producer, _ = world.produce(name="me")
     world.publish(2)
     assert (stats(world)["msgChunkPublished"], stats(world)["publishers"][0]["chunkedMessageRate"]) == (False, 0)
-    producer.send(0, -1, 1, body(), True)
-    producer.send_all([SendHead(0, number, 1, -1, number < 3, False) for number in range(1, 5)], [body()] * 4)
+    producer.send(SendHead(0, 0, is_chunk=True), body())
+    producer.send_all([SendHead(0, number, is_chunk=number < 3) for number in range(1, 5)], [body()] * 4)
     world.settle()
     world.clock.advance(1000)
     found = stats(world)
@@ -180,7 +180,7 @@ def test_the_beginning_of_a_backlog_is_known_if_asked_for() -> None:
     world = World()
     producer, _ = world.produce()
     for number in range(3):
-        producer.send(number, -1, 1, body(publish_time_ms=100 + number), False)
+        producer.send(SendHead(0, number), body(publish_time_ms=100 + number))
     for name in ("behind", "ahead", "done"):
         world.topic().create_subscription(name, EARLIEST)
     world.settle()

@@ -14,6 +14,7 @@ from broker_core.base.positions import Position
 from broker_core.broker import AccessMode
 from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
 from broker_core.testing.sim_disk import POLICIES, Policy
+from broker_core.wire.heads import SendHead
 from tests.broker.world import EXCLUSIVE, FAILOVER, SHARED, World, ack, ack_through, body
 
 Ends = list[Position | ServerError]
@@ -33,10 +34,10 @@ def test_the_last_position_is_told_when_all_before_it_is_durable() -> None:
     world = World()
     producer, answers = world.produce()
     for number in range(3):
-        producer.send(number, -1, 1, body(), False)
+        producer.send(SendHead(0, number), body())
     told: Ends = []
     world.topic().terminate(told.append)
-    producer.send(3, -1, 1, body(), False)
+    producer.send(SendHead(0, 3), body())
     assert (told, answers.order) == ([], [])
     world.settle()
     assert answers.order == [0, 1, 2, 3]
@@ -119,7 +120,7 @@ def test_unloading_tells_who_waits() -> None:
     """7.5: a termination that is not durable yet did not happen."""
     world = World()
     producer, _ = world.produce()
-    producer.send(0, -1, 1, body(), False)
+    producer.send(SendHead(0, 0), body())
     told: Ends = []
     world.topic().terminate(told.append)
     world.broker.unload(world.topic().name)
@@ -142,13 +143,13 @@ def test_no_message_is_ever_behind_the_end(sent: int, durable: int, commits: int
     world = World()
     producer, answers = world.produce()
     for number in range(sent):
-        producer.send(number, -1, 1, body(), False)
+        producer.send(SendHead(0, number), body())
         if number == durable:
             world.settle()
     told: Ends = []
     world.topic().terminate(told.append)
     for _ in range(commits):
-        producer.send(99, -1, 1, body(), False)
+        producer.send(SendHead(0, 99), body())
         if world.store.commits.pending:
             world.store.commits.commit_now()
     confirmed = [position for _, position in answers.receipts]

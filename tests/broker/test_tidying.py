@@ -12,6 +12,7 @@ from broker_core.broker.dispatch import multiple
 from broker_core.broker.dispatch.multiple import MultipleConsumersDispatcher
 from broker_core.broker.dispatch.passes import PASSES_A_TURN
 from broker_core.wire.entry import seal_entry
+from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.world import SHARED, Mailbox, World, ack
 
@@ -35,7 +36,7 @@ def publish(world: World, first: int = 0, count: int = COUNT) -> list[Position]:
         metadata = MessageMetadata(
             producer_name="p", sequence_id=number, publish_time=1, partition_key=f"k{number % 20}"
         )
-        producer.send(number, -1, 1, seal_entry(metadata.SerializeToString(), b"x"), False)
+        producer.send(SendHead(0, number), seal_entry(metadata.SerializeToString(), b"x"))
     world.settle()
     producer.close()
     return [position for _, position in answers.receipts]

@@ -33,6 +33,7 @@ from broker_core.storage import Store
 from broker_core.testing.sim_disk import Policy, SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers
 from broker_core.wire.entry import seal_entry
+from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 
 EXCLUSIVE, SHARED, FAILOVER = SubscriptionType.EXCLUSIVE, SubscriptionType.SHARED, SubscriptionType.FAILOVER
@@ -218,7 +219,7 @@ class World:
         producer, answers = self.produce(topic)
         for number in range(count):
             size = messages if isinstance(messages, int) else messages(number)
-            producer.send(number, -1, size, body(str(number), messages=size, batch=batch), False)
+            producer.send(SendHead(0, number, size), body(str(number), messages=size, batch=batch))
         self.settle()
         producer.close()
         assert not answers.errors, answers.errors

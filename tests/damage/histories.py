@@ -20,6 +20,7 @@ from broker_core.broker.policies.policy_values import Policies
 from broker_core.storage import Catalogue, CursorState, TopicLog, UnreadableEntryError
 from broker_core.testing.sim_disk import POLICIES, SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers
+from broker_core.wire.heads import SendHead
 from tests.broker.delayed.entries import publish_delayed
 from tests.broker.world import SHARED, World, body
 
@@ -184,7 +185,7 @@ class Life:
             self.serial += 1
             text = f"<{self.history.seed}/{self.serial}>" + "x" * self.chance.choice((0, 10, 700))
             size = self.chance.randint(1, 4)
-            producer.send(number, -1, size, body(text, messages=size), False)
+            producer.send(SendHead(0, number, size), body(text, messages=size))
         self.world.settle()
         assert not answers.errors
         producer.close()

@@ -164,11 +164,11 @@ def test_metadata_without_required_fields_is_refused(missing: str) -> None:
 
 
 def test_what_comes_before_a_refused_entry_is_admitted() -> None:
-    """And what comes behind it is looked at next, by whoever goes on with the same sends."""
-    heads = [SendHead(0, number, 1, -1, False, in_transaction=number == 2) for number in range(4)]
+    """And a second call with the same sends goes on behind it."""
+    heads = [SendHead(0, number, 2 if number == 2 else 1) for number in range(4)]
     sends = zip(heads, [entry()] * 4, strict=True)
     admitted: list[bytes] = []
-    with pytest.raises(NotAllowedError, match="message 2 belongs to a transaction"):
+    with pytest.raises(NotAllowedError, match="announces 2"):
         admit_all(sends, admitted)
     assert len(admitted) == 2
     admit_all(sends, admitted)

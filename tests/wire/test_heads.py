@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from broker_core.base.errors import RemoteProtocolError
 from broker_core.base.positions import to_signed64, to_unsigned64
+from broker_core.base.txn_id import TxnId
 from broker_core.wire import heads
 from broker_core.wire.commands import ping
 from broker_core.wire.proto import pulsar_api_pb2 as pb
@@ -347,7 +348,7 @@ def test_fields_that_are_unknown_or_unusual_go_through_protobuf() -> None:
     """Unknown fields and numbers in the long way of writing do not change what is read; a transaction is noticed."""
     send = pb.CommandSend(producer_id=1, sequence_id=2, txnid_least_bits=3, txnid_most_bits=4, marker=True)
     command = BaseCommand(type=BaseCommand.SEND, send=send).SerializeToString()
-    assert heads.parse_send(command) == heads.SendHead(1, 2, 1, -1, False, in_transaction=True)
+    assert heads.parse_send(command) == heads.SendHead(1, 2, transaction=TxnId(4, 3))
     long_way = b"\x08\x06\x32\x0c\x08\x81\x80\x00\x10\x82\x80\x80\x80\x80\x80\x00"
     assert heads.parse_send(long_way) == heads.SendHead(1, 2, 1, -1, False)
     without_id = BaseCommand(

@@ -36,7 +36,7 @@ from broker_core.broker.sinks import ProducerSink
 from broker_core.storage.commit import OnDurable
 from broker_core.storage.topic_log import LogTerminatedError
 from broker_core.wire.entry import read_metadata, split_entry
-from broker_core.wire.heads import SendHead
+from broker_core.wire.heads import SendHead, send_columns
 
 
 class _Run(NamedTuple):
@@ -65,7 +65,7 @@ class EntryLog(Protocol):
 
 
 class Producer:
-    """A producer of one topic. ``pending_bytes`` and ``pending_entries``: sent but not yet answered, for whoever limits
+    """A producer of one topic. ``pending_bytes`` and ``pending_entries``: sent but not yet answered, for the limit of
     what a connection may have in flight. ``accepting``: it is connected, so that its sends count; it is not while it
     waits for exclusive access, nor after its end. ``topic_epoch``: what it was given with its access (``Producers``),
     None for nothing. ``chunks``: how many of its entries were chunks, for statistics.
@@ -142,17 +142,19 @@ class Producer:
         self._on_recorded = self._recorded
         self._idle: Callable[[], None] | None = None
 
-    def send(self, sequence_id: int, highest_sequence_id: int, messages: int, body: bytes, is_chunk: bool) -> None:
+    def send(self, head: SendHead, body: bytes) -> None:
         """Append one entry; the sink gets its receipt once it is durable, or an error, in the order of the sends.
 
-        ``highest_sequence_id`` is -1 unless the entry is a batch that states it. A chunk is stored like any other entry
-        (semantics 5.2). Before ``open`` and after ``close`` nothing happens: the client sends again once connected.
+        A chunk is stored like any other entry (semantics 5.2). Before ``open`` and after ``close`` nothing happens: the
+        client sends again once connected.
         """
         if not self.accepting:
             return
+        _producer_id, sequence_id, messages, highest_sequence_id, is_chunk, transaction = head
         size = len(body)
-        if size > self.message_bytes_max or not 0 < messages <= BATCH_MESSAGES_MAX or self.delays is not None:
-            refusal = self._refusal(messages, body)
+        fits = size <= self.message_bytes_max and 0 < messages <= BATCH_MESSAGES_MAX
+        if not fits or self.delays is not None or transaction is not None:
+            refusal = self._refusal(head, body)
             if refusal is not None:
                 self.refuse(sequence_id, refusal)
                 return
@@ -176,26 +178,30 @@ class Producer:
 
     def send_all(self, heads: Sequence[SendHead], bodies: Sequence[bytes]) -> None:
         """``send`` of entries that came together, at least one; all at a time if nothing about them is unusual."""
+        if len(heads) == 1:  # most batches: columns cost more than they save
+            self.send(heads[0], bodies[0])
+            return
         sizes = list(map(len, bodies))
-        _ids, sequence_ids, messages, highest_ids, chunks, _in_transaction = zip(*heads, strict=True)
-        usual = self.accepting and self.delays is None and self.deduplication is None
+        sends = send_columns(heads)
+        messages = sends.num_messages
+        usual = self.accepting and self.delays is None and self.deduplication is None and not any(sends.transactions)
         if (
             not usual
             or max(sizes) > self.message_bytes_max
             or not 0 < min(messages) <= max(messages) <= BATCH_MESSAGES_MAX
         ):
-            for each in zip(sequence_ids, highest_ids, messages, bodies, chunks, strict=True):
-                self.send(*each)
+            for head, body in zip(heads, bodies, strict=True):
+                self.send(head, body)
             return
         try:
             first = self._log.append_all(bodies, messages, self._on_durable)
         except StorageError as error:
-            for sequence_id in sequence_ids:
+            for sequence_id in sends.sequence_ids:
                 self.refuse(sequence_id, _not_stored(error))
             return
-        if True in chunks:
-            self._count_chunks(sum(chunks))
-        self._in_flight_now(sequence_ids, highest_ids, first, sum(sizes), sum(messages))
+        if True in sends.are_chunks:
+            self._count_chunks(sum(sends.are_chunks))
+        self._in_flight_now(sends.sequence_ids, sends.highest_sequence_ids, first, sum(sizes), sum(messages))
 
     def _count_chunks(self, entries: int) -> None:
         self.chunks.messages += entries
@@ -259,7 +265,7 @@ class Producer:
             sink.closed_by_broker()
 
     def abandon(self) -> None:
-        """The connection is gone: as ``close``, but nobody waits for answers."""
+        """The connection is gone: as ``close``, but no answers are sent any more."""
         self._sink = None
         self._leave()
 
@@ -345,7 +351,13 @@ class Producer:
             else:
                 self._sink.receipt(sequence_ids, highest_ids, answer)
 
-    def _refusal(self, messages: int, body: bytes) -> ServerError | None:
+    def _refusal(self, head: SendHead, body: bytes) -> ServerError | None:
+        messages = head.num_messages
+        if head.transaction is not None:
+            return NotAllowedError(
+                f"message {head.sequence_id} belongs to a transaction, which this broker does not have",
+                hint="send it outside of any transaction",
+            )
         if not 0 < messages <= BATCH_MESSAGES_MAX:
             return NotAllowedError(
                 f"an entry of {messages} messages from producer {self.name!r} was refused",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from broker_core.base.positions import Position
 from broker_core.wire.entry import seal_entry
+from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.world import TOPIC, World
 
@@ -25,7 +26,7 @@ def publish_delayed(world: World, times_ms: Sequence[int], topic: str = TOPIC, k
     """Publish entries with these deliver-at times (0: not delayed) and wait until they are durable."""
     producer, answers = world.produce(topic)
     for number, at in enumerate(times_ms):
-        producer.send(number, -1, 1, delayed_body(at, str(number), key), False)
+        producer.send(SendHead(0, number), delayed_body(at, str(number), key))
     world.settle()
     producer.close()
     assert not answers.errors, answers.errors

@@ -17,6 +17,7 @@ from broker_core.broker.delayed import tracker
 from broker_core.broker.policies.policy_values import DelayedDelivery, Policies
 from broker_core.broker.stats import subscription_stats
 from broker_core.storage.check import verify_directory
+from broker_core.wire.heads import SendHead
 from tests.broker.delayed.entries import delayed_body, publish_delayed
 from tests.broker.test_key_shared import HIGH, LOW, KeyWorld
 from tests.broker.world import EARLIEST, EXCLUSIVE, FAILOVER, LATEST, SHARED, SMALL, TOPIC, World, ack
@@ -154,7 +155,7 @@ def test_a_longer_delay_than_allowed_is_refused() -> None:
     world = World(delayed_delivery_max_delay_in_millis=10_000)
     producer, answers = world.produce()
     for number, delay in enumerate((10_000, 10_001)):
-        producer.send(number, -1, 1, delayed_body(world.clock.now_ms() + delay), False)
+        producer.send(SendHead(0, number), delayed_body(world.clock.now_ms() + delay))
     world.settle()
     assert [number for number, _ in answers.receipts] == [0]
     ((number, error),) = answers.errors
@@ -270,7 +271,7 @@ def test_a_longest_delay_holds_for_producers_that_waited_when_it_was_set() -> No
     settings = msgspec.structs.replace(world.settings, delayed_delivery_max_delay_in_millis=10_000)
     world.topic().apply(settings, world.topic().quotas)
     first.close()
-    waiting.send(0, -1, 1, delayed_body(world.clock.now_ms() + 11_000), False)
+    waiting.send(SendHead(0, 0), delayed_body(world.clock.now_ms() + 11_000))
     world.settle()
     assert [type(error) for _, error in answers.errors] == [NotAllowedError]
 
@@ -361,7 +362,7 @@ def test_chunks_carry_the_time_of_their_message(world: World) -> None:
     at = world.clock.now_ms() + 1000
     producer, answers = world.produce(TOPIC)
     for number in range(3):
-        producer.send(0, -1, 1, delayed_body(at, str(number)), True)
+        producer.send(SendHead(0, 0, is_chunk=True), delayed_body(at, str(number)))
     world.settle()
     _, mailbox = world.subscribe(SHARED)
     world.settle()
@@ -637,7 +638,7 @@ def test_a_longest_delay_binds_producers_that_are_connected_already() -> None:
     producer, answers = world.produce()
     delays = DelayedDelivery(active=True, delay_max_ms=1000)
     world.broker.set_topic_policies(TopicName.parse(TOPIC), Policies(delayed_delivery_policies=delays))
-    producer.send(0, -1, 1, delayed_body(world.clock.now_ms() + 1001), False)
+    producer.send(SendHead(0, 0), delayed_body(world.clock.now_ms() + 1001))
     world.settle()
     assert [type(error) for _, error in answers.errors] == [NotAllowedError]
 

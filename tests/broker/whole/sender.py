@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from broker_core.base.errors import ServerError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.broker import Producer, ProducerRequest, Topic
+from broker_core.wire.heads import SendHead
 from tests.broker.whole.entry import Entry
 
 
@@ -58,7 +59,8 @@ class Sender:
     def _transmit(self, entry: Entry) -> None:
         assert self.producer is not None
         is_chunk = entry.chunk is not None
-        self.producer.send(entry.sequence_id, entry.highest_sequence_id, entry.messages, entry.body(), is_chunk)
+        head = SendHead(0, entry.sequence_id, entry.messages, entry.highest_sequence_id, is_chunk)
+        self.producer.send(head, entry.body())
 
     def stored(self, position: Position, entry: Entry) -> None:
         """It was seen in the log: nothing is missing before it, and it was not there before (1.8, I1.5)."""
