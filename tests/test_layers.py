@@ -69,7 +69,7 @@ ALLOWED_IO: Final[dict[str, tuple[set[str], str]]] = {
 }
 """Pure files that need one of IO_MODULES after all, with the reason."""
 
-ACYCLIC_ROOMS: Final = ("broker",)
+ACYCLIC_ROOMS: Final = ("broker", "client")
 """Packages whose rooms need each other in one direction only; ARCHITECTURE.md has a picture of them."""
 
 HEAVY: Final = frozenset({"numpy", "pyarrow", "numba", "llvmlite", "pandas", "pyspark"})
