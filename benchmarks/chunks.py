@@ -93,7 +93,7 @@ class _Owner:
 
 def _through(value: bytes) -> None:
     owner = _Owner()
-    receiving = ChunkReceiving(owner, ConsumerConfig(), SystemClock(), VirtualTimers())
+    receiving = ChunkReceiving(owner, owner, ConsumerConfig(), SystemClock(), VirtualTimers())
     shown: list[Message] = []
     for number, body in enumerate(_cut(value)):
         chunk = unpack(owner, MessageHead(0, 1, number, -1, 0, (), -1), body).chunk

@@ -23,6 +23,7 @@ Readers                                   readers beside them (1.9.2, 3.6.7) and
 Everything                                all of Delays, Chunks, Policies and Readers at once, and limits that change
 BrokerLimit                               the limit of the whole broker (2.4.12) and all of WholeBroker
 Queue, Redelivery                         I4.1 to I4.5 at the client
+Place                                     seeks, rewinds and reconnects (1.4.6, 1.9.2, 4.4) at the client
 ========================================  ==========================================================================
 
 What needs no history is a property of one function, in the tests of its file: I1.3, I1.4, I1.6, I2.8, I2.9, I3.5, I3.6,

@@ -273,7 +273,7 @@ class Consumer(Handle[AsyncConsumer]):
             self._thread.run(self._inner.acknowledge(what, wait=wait))
         else:
             child, message_id = self._inner.check_acknowledged(what)
-            self._thread.post(child.acknowledge, message_id)
+            self._thread.post(child.acks.acknowledge, message_id)
 
     def acknowledge_cumulative(self, what: Acknowledgeable, *, wait: bool = False) -> None:
         """Acknowledge a message and all before it in its partition. UsageError on a Shared subscription."""
@@ -281,7 +281,7 @@ class Consumer(Handle[AsyncConsumer]):
             self._thread.run(self._inner.acknowledge_cumulative(what, wait=wait))
         else:
             child, message_id = self._inner.check_acknowledged(what, cumulative=True)
-            self._thread.post(child.acknowledge_cumulative, message_id)
+            self._thread.post(child.acks.acknowledge_cumulative, message_id)
 
     def negative_acknowledge(self, what: Acknowledgeable) -> None:
         """Have a message delivered again after ``negative_ack_redelivery_delay_s``, or its backoff.
@@ -290,7 +290,7 @@ class Consumer(Handle[AsyncConsumer]):
         not tell how often it was delivered: a backoff begins anew.
         """
         child, message_id = self._inner.check_acknowledged(what)
-        self._thread.post(child.negative_acknowledge, message_id, redelivery_count_of(what))
+        self._thread.post(child.acks.negative_acknowledge, message_id, redelivery_count_of(what))
 
     def reconsume_later(self, message: Message, delay_s: float, properties: Mapping[str, str] | None = None) -> None:
         """Put a copy of ``message`` into the retry topic, due in ``delay_s``, then acknowledge it.

@@ -27,8 +27,8 @@ from broker_core.client.settings.config import ConsumerConfig
 _log = logging.getLogger(__name__)
 
 
-class ChunkOwner(Source, Protocol):
-    """The consumer that the chunks came to."""
+class ChunkOwner(Protocol):
+    """What acknowledges the chunks, and has them delivered again."""
 
     def acknowledge_chunks(self, positions: tuple[Position, ...]) -> None:
         """Acknowledge entries that will never be part of a message."""
@@ -42,7 +42,9 @@ class ChunkOwner(Source, Protocol):
 class ChunkReceiving:
     """Chunks in, messages out."""
 
-    def __init__(self, owner: ChunkOwner, config: ConsumerConfig, clock: Clock, timers: Timers) -> None:
+    def __init__(self, source: Source, owner: ChunkOwner, config: ConsumerConfig, clock: Clock, timers: Timers) -> None:
+        """``source``: the consumer that the chunks come to."""
+        self._source = source
         self._owner = owner
         self._clock = clock
         self._timers = timers
@@ -80,7 +82,7 @@ class ChunkReceiving:
         if outcome.acks:
             self._owner.acknowledge_chunks(outcome.acks)
         if outcome.awaits:
-            _log.warning("consumer.chunks_dropped topic=%s first=%s", self._owner.topic, outcome.awaits[0])
+            _log.warning("consumer.chunks_dropped topic=%s first=%s", self._source.topic, outcome.awaits[0])
             self._owner.await_chunks(outcome.awaits, 0.0 if self._ordered else self._expire_s)
         if outcome.orphans:
             self._abandon(outcome.orphans, now_s)
@@ -92,7 +94,7 @@ class ChunkReceiving:
         if outcome.joined is None:
             return []
         self._chunks_of[chunk.position] = outcome.joined.positions
-        return [chunked_message(self._owner, chunk, outcome.joined)]
+        return [chunked_message(self._source, chunk, outcome.joined)]
 
     @property
     def in_use(self) -> bool:
@@ -170,7 +172,7 @@ class ChunkReceiving:
         self._awaited = None
 
     def _abandon(self, positions: tuple[Position, ...], now_s: float) -> None:
-        _log.info("consumer.chunks_orphaned topic=%s entries=%d", self._owner.topic, len(positions))
+        _log.info("consumer.chunks_orphaned topic=%s entries=%d", self._source.topic, len(positions))
         if not self._ordered:
             self._owner.await_chunks(positions, self._expire_s)
             return
@@ -195,6 +197,6 @@ class ChunkReceiving:
         while self._orphans and self._orphans[0][0] <= now_s:
             given_up.append(self._orphans.popleft()[1])
         if given_up:
-            _log.warning("consumer.chunks_expired topic=%s entries=%d", self._owner.topic, len(given_up))
+            _log.warning("consumer.chunks_expired topic=%s entries=%d", self._source.topic, len(given_up))
             self._owner.acknowledge_chunks(tuple(given_up))
         self._arm(now_s)

@@ -32,9 +32,9 @@ from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.retrying import retrying
-from broker_core.client.connecting.subscribing import flow, last_message_id, leave, unsubscribe
+from broker_core.client.connecting.subscribing import flow, last_message_id, leave, mark_delete_of, unsubscribe
 from broker_core.client.settings.config import InitialPosition
-from broker_core.wire.commands import message_id, read_position
+from broker_core.wire.commands import message_id
 from broker_core.wire.entry import messages_of, split_broker_entry
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
@@ -59,11 +59,6 @@ class CursorNews(NamedTuple):
 
 OnNews = Callable[[CursorNews], None]
 """Called on the loop's thread."""
-
-
-def _mark_delete(answer: pb.CommandGetLastMessageIdResponse) -> Position | None:
-    known = answer.HasField("consumer_mark_delete_position")
-    return read_position(answer.consumer_mark_delete_position) if known else None
 
 
 class AsyncCursor:
@@ -122,7 +117,7 @@ class AsyncCursor:
 
     async def mark_delete(self) -> Position | None:
         """How far the subscription is acknowledged, None if the broker does not tell."""
-        return _mark_delete(await self._last_message_id())
+        return mark_delete_of(await self._last_message_id())
 
     async def look(self, pushed: LastEntry | None = None) -> CursorLook:
         """The newest entry and how far the subscription is acknowledged: one round trip if the entry is known, as the
@@ -130,8 +125,8 @@ class AsyncCursor:
         answer = await self._last_message_id()
         position, messages = last_of(answer)
         if pushed is not None and pushed.position == position:
-            return CursorLook(pushed, _mark_delete(answer))
-        return CursorLook(await self._probes.with_index(self.topic, position, messages), _mark_delete(answer))
+            return CursorLook(pushed, mark_delete_of(answer))
+        return CursorLook(await self._probes.with_index(self.topic, position, messages), mark_delete_of(answer))
 
     def expect(self, on_news: OnNews) -> None:
         """Tell ``on_news``, once, of the first entry that is there, or comes, and is not acknowledged."""

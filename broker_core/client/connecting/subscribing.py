@@ -19,7 +19,7 @@ from broker_core.client.connecting.connection import Connection, ConsumerPort
 from broker_core.client.connecting.lookup import not_found
 from broker_core.client.settings.config import InitialPosition, SubscriptionType
 from broker_core.client.settings.key_shared_policy import KeySharedPolicy
-from broker_core.wire.commands import close_consumer, message_id
+from broker_core.wire.commands import close_consumer, message_id, read_position
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
@@ -149,10 +149,10 @@ async def leave(connection: Connection, consumer_id: int) -> None:
         await asyncio.gather(goodbye, return_exceptions=True)
 
 
-async def unsubscribe(connection: Connection, consumer_id: int) -> None:
-    """Delete the consumer's subscription."""
+async def unsubscribe(connection: Connection, consumer_id: int, *, force: bool = False) -> None:
+    """Delete the consumer's subscription. ``force``: even if it has other consumers."""
     request_id = connection.next_request_id()
-    asked = pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=request_id)
+    asked = pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=request_id, force=force)
     await connection.request(BaseCommand(type=BaseCommand.UNSUBSCRIBE, unsubscribe=asked), request_id)
 
 
@@ -167,3 +167,9 @@ async def last_message_id(connection: Connection, consumer_id: int) -> pb.Comman
     asked = pb.CommandGetLastMessageId(consumer_id=consumer_id, request_id=request_id)
     command = BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID, getLastMessageId=asked)
     return (await connection.request(command, request_id)).getLastMessageIdResponse
+
+
+def mark_delete_of(answer: pb.CommandGetLastMessageIdResponse) -> Position | None:
+    """How far the subscription is acknowledged; None if the broker does not tell."""
+    known = answer.HasField("consumer_mark_delete_position")
+    return read_position(answer.consumer_mark_delete_position) if known else None

@@ -25,6 +25,8 @@ from broker_core.client.consuming.batch_receive import (
     BatchReceiving,
 )
 from broker_core.client.consuming.consumer_topics import ConsumerTopics, Wanted
+from broker_core.client.consuming.context import ConsumerContext
+from broker_core.client.consuming.mixed_keys import MixedKeys
 from broker_core.client.consuming.receiver_queue import ReceiverQueue
 from broker_core.client.consuming.topic_consumer import TopicConsumer
 from broker_core.client.consuming.topics_pattern import TopicsPattern
@@ -64,10 +66,10 @@ class AsyncConsumer:
         self._interceptors = Interceptors(config.interceptors)
         self._batches = BatchReceiving(self, network)
         self._letters = LetterRouting(network, topics[0] if topics else None, subscription, config)
-        wanted = Wanted(list(dict.fromkeys(topics)), pattern, self._letters.retry_topic)
-        self._topics = ConsumerTopics(
-            network, wanted, subscription, config, self._queue, self._letters.of, start, durable
-        )
+        mixed_keys = MixedKeys(subscription) if config.type == "key_shared" else None
+        context = ConsumerContext(network, subscription, config, self._queue, durable, mixed_keys)
+        wanted = Wanted(list(dict.fromkeys(topics)), pattern, self._letters.retry_topic, start)
+        self._topics = ConsumerTopics(context, wanted, self._letters.of)
 
     @classmethod
     async def create(
@@ -165,7 +167,7 @@ class AsyncConsumer:
         """Acknowledge one message. ``wait``: return when the broker has confirmed it, and do not wait for a group."""
         child, message_id = self.check_acknowledged(what)
         receipt = self._new_receipt(wait)
-        child.acknowledge(message_id, receipt)
+        child.acks.acknowledge(message_id, receipt)
         if receipt is not None:
             await receipt.done
 
@@ -173,7 +175,7 @@ class AsyncConsumer:
         """Acknowledge a message and all before it in its partition. UsageError on a Shared subscription."""
         child, message_id = self.check_acknowledged(what, cumulative=True)
         receipt = self._new_receipt(wait)
-        child.acknowledge_cumulative(message_id, receipt)
+        child.acks.acknowledge_cumulative(message_id, receipt)
         if receipt is not None:
             await receipt.done
 
@@ -189,7 +191,7 @@ class AsyncConsumer:
         not tell how often it was delivered: a backoff begins anew.
         """
         child, message_id = self.check_acknowledged(what)
-        child.negative_acknowledge(message_id, redelivery_count_of(what))
+        child.acks.negative_acknowledge(message_id, redelivery_count_of(what))
 
     async def reconsume_later(
         self, message: Message, delay_s: float, properties: Mapping[str, str] | None = None
@@ -216,16 +218,16 @@ class AsyncConsumer:
     ) -> None:
         child, message_id = self.check_acknowledged(message, cumulative=cumulative)
         letter = self._letters.retry(message, child.topic, delay_s, properties or {})
-        child.copying(message_id)
+        child.acks.copying(message_id)
         try:
             await self._letters.producers.send(*letter)
         except BaseException:
-            child.copying_failed(message_id)
+            child.acks.copying_failed(message_id)
             raise
         if cumulative:
-            child.acknowledge_cumulative(message_id)
+            child.acks.acknowledge_cumulative(message_id)
         else:
-            child.acknowledge(message_id)
+            child.acks.acknowledge(message_id)
 
     def pause(self) -> None:
         """Ask the broker for no more messages until ``resume``. What is queued or on its way can still be received."""
@@ -254,14 +256,14 @@ class AsyncConsumer:
             negative_acks=sum(each.negative_acks for each in sums),
             queued_messages=len(self._queue),
             permits_at_broker=sum(child.permits.at_broker for child in children),
-            incomplete_chunked_messages=sum(len(child.chunks) for child in children),
-            buffered_chunk_bytes=sum(child.chunks.buffered_bytes for child in children),
+            incomplete_chunked_messages=sum(len(child.acks.chunks) for child in children),
+            buffered_chunk_bytes=sum(child.acks.chunks.buffered_bytes for child in children),
         )
 
     def redeliver_unacknowledged(self) -> None:
         """Have everything delivered again that is not acknowledged."""
         for child in self.children:
-            child.redeliver_unacknowledged()
+            child.acks.rewind()
             self._batches.drop(child)
 
     async def seek(self, target: SeekTarget, *, inclusive: bool = False) -> None:

@@ -19,51 +19,42 @@ from broker_core.base.errors import PulsarishError, TopicNotFoundError, UsageErr
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST
 from broker_core.client.connecting.discovery import Discovery
-from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.opening import open_all
 from broker_core.client.connecting.retrying import retrying
-from broker_core.client.consuming.mixed_keys import MixedKeys
-from broker_core.client.consuming.receiver_queue import ReceiverQueue
+from broker_core.client.consuming.context import ConsumerContext, QueueShare
 from broker_core.client.consuming.topic_consumer import TopicConsumer
 from broker_core.client.consuming.topic_list_watch import TopicListWatch
 from broker_core.client.consuming.topics_pattern import TopicsPattern
 from broker_core.client.dead_letters.letter_routing import LetterRoute
 from broker_core.client.messages.start_point import StartPoint
-from broker_core.client.settings.config import ConsumerConfig
 
 
 class Wanted(NamedTuple):
-    """What a consumer was asked to read: ``topics``, or those that match ``pattern``, and letters of its own."""
+    """What a consumer was asked to read: ``topics``, or those that match ``pattern``, and its own retry topic.
+
+    ``start``: where subscriptions that are not durable begin.
+    """
 
     topics: Sequence[TopicName]
     pattern: TopicsPattern | None = None
     retry_topic: TopicName | None = None
+    start: StartPoint | None = None
 
 
 class ConsumerTopics:
     """All parts of one consumer."""
 
     def __init__(
-        self,
-        network: Network,
-        wanted: Wanted,
-        subscription: str,
-        config: ConsumerConfig,
-        queue: ReceiverQueue,
-        letters_of: Callable[[TopicName], LetterRoute | None],
-        start: StartPoint | None,
-        durable: bool,
+        self, context: ConsumerContext, wanted: Wanted, route_of: Callable[[TopicName], LetterRoute | None]
     ) -> None:
+        """``route_of``: where the dead letters of a topic go."""
         self.parts: tuple[TopicConsumer, ...] = ()
-        self._network = network
+        self._context = context
+        self._network = context.network
+        self._config = context.config
+        self._queue = context.queue
         self._wanted = wanted
-        self._subscription = subscription
-        self._config = config
-        self._queue = queue
-        self._letters_of = letters_of
-        self._start = start
-        self._durable = durable
-        self._mixed_keys = MixedKeys(subscription) if config.type == "key_shared" else None
+        self._route_of = route_of
         self._partitions: dict[TopicName, int] = {}
         self._discoveries: list[Discovery] = []
         self._watch: TopicListWatch | None = None
@@ -79,13 +70,13 @@ class ConsumerTopics:
             names += sorted(await self._matching(pattern))
         if self._wanted.retry_topic is not None:
             names += await self._partitions_of(self._wanted.retry_topic)
-        names = list(dict.fromkeys(names))  # A partition may be named beside its topic, letters beside theirs.
+        names = list(dict.fromkeys(names))  # A topic and one of its partitions may both be named.
         if self._config.receiver_queue_size == 0 and (len(names) != 1 or pattern is not None or self._may_grow):
             raise UsageError(
                 f"receiver_queue_size 0 is for one topic without partitions, not for {len(names)} topics or partitions",
-                hint="without prefetch nobody knows which of them to ask; use 1 or more",
+                hint="without prefetch it is not known which of them to ask; use 1 or more",
             )
-        await self._open(self._new_parts(names, self._config, self._start))
+        await self._open(self._new_parts(names, self._context, self._wanted.start))
         if pattern is not None and self._config.pattern_auto_discovery_period_s:
             following = self._discover(self._config.pattern_auto_discovery_period_s, lambda: self._follow(pattern))
             if self._config.regex_subscription_mode != "non_persistent":
@@ -99,9 +90,9 @@ class ConsumerTopics:
         return any(self._partitions.values())
 
     async def close(self) -> None:
-        """Leave all topics, when the letters that are on their way are stored; at once if that is cut off."""
+        """Leave all topics, when the dead letters that are on their way are stored; at once if that is cut off."""
         try:
-            await asyncio.gather(*(part.settled() for part in self.parts))
+            await asyncio.gather(*(part.acks.settled() for part in self.parts))
         finally:
             await self._network.to_the_end(self._leave())
 
@@ -128,7 +119,7 @@ class ConsumerTopics:
     # ------------------------------------------------------------------------------------------ looking for more
 
     def _discover(self, period_s: float, look: Callable[[], Awaitable[None]]) -> Discovery:
-        discovery = Discovery(f"subscription {self._subscription!r}", period_s, look)
+        discovery = Discovery(f"subscription {self._context.subscription!r}", period_s, look)
         self._discoveries.append(discovery)
         return discovery
 
@@ -175,8 +166,8 @@ class ConsumerTopics:
         )
         found = pattern.select(topics)
         # What this subscription gives up must not come back to it, though its topic may match too.
-        letters = [letters for each in found if (letters := self._letters_of(each)) is not None]
-        own = {each.topics.dead for each in letters} | {each.topics.retry for each in letters}
+        routes = [route for each in found if (route := self._route_of(each)) is not None]
+        own = {each.topics.dead for each in routes} | {each.topics.retry for each in routes}
         return {each for each in found if each.base not in own}
 
     async def _partitions_of(self, topic: TopicName) -> list[TopicName]:
@@ -201,20 +192,21 @@ class ConsumerTopics:
         """Subscribe to ``names``; one that refuses does not keep the others away. Raises the first refusal.
 
         Each is opened by itself, and those that were opened stay: Apache Pulsar says that a consumer has left before it
-        has, so whoever leaves in order to subscribe anew may be told that the subscription is in use.
+        has, so a consumer that leaves in order to subscribe anew may be told that the subscription is in use.
         """
-        start = None if self._durable else StartPoint(MESSAGE_ID_EARLIEST, inclusive=True)
-        added = self._new_parts(names, dataclasses.replace(self._config, initial_position="earliest"), start)
+        start = None if self._context.durable else StartPoint(MESSAGE_ID_EARLIEST, inclusive=True)
+        config = dataclasses.replace(self._config, initial_position="earliest")
+        added = self._new_parts(names, self._context._replace(config=config), start)
         for outcome in await asyncio.gather(*(self._open([part]) for part in added), return_exceptions=True):
             if outcome is not None:
                 raise outcome
 
     def _new_parts(
-        self, names: Sequence[TopicName], config: ConsumerConfig, start: StartPoint | None
+        self, names: Sequence[TopicName], context: ConsumerContext, start: StartPoint | None
     ) -> tuple[TopicConsumer, ...]:
         """Parts for ``names``, which belong to the consumer from here on, and are still to be opened."""
-        size, bytes_max = self._share(len(self.parts) + len(names))
-        added = tuple(self._new_part(name, config, size, bytes_max, start) for name in names)
+        share = self._share(len(self.parts) + len(names))
+        added = tuple(self._new_part(context, name, share, start) for name in names)
         self.parts += added
         self._resize()
         return added
@@ -229,22 +221,16 @@ class ConsumerTopics:
             raise
 
     def _new_part(
-        self, name: TopicName, config: ConsumerConfig, size: int, bytes_max: int, start: StartPoint | None
+        self, context: ConsumerContext, name: TopicName, share: QueueShare, start: StartPoint | None
     ) -> TopicConsumer:
         return TopicConsumer(
-            self._network,
+            context,
             name,
-            self._subscription,
-            config,
-            self._queue,
-            size,
-            bytes_max,
-            start,
-            self._durable,
-            letters=self._letters_of(name),
-            mixed_keys=self._mixed_keys,
+            share,
+            self._given_up,
+            start=start,
+            route=self._route_of(name),
             create_topic=not self._only_matched(name),
-            on_given_up=self._given_up,
         )
 
     def _given_up(self, part: TopicConsumer, failure: PulsarishError) -> None:
@@ -255,7 +241,7 @@ class ConsumerTopics:
             self._queue.end(failure)
 
     def _only_matched(self, topic: TopicName) -> bool:
-        """Whether nobody named ``topic``: a pattern found it."""
+        """Whether ``topic`` was not named by the application, but found by a pattern."""
         return self._wanted.pattern is not None and topic.base != self._wanted.retry_topic
 
     def _drop(self, part: TopicConsumer) -> None:
@@ -266,14 +252,14 @@ class ConsumerTopics:
         task.add_done_callback(self._leaving.discard)
 
     def _resize(self) -> None:
-        size, bytes_max = self._share(len(self.parts))
+        share = self._share(len(self.parts))
         for part in self.parts:
-            self._queue.resize(part, size, bytes_max)
+            self._queue.resize(part, *share)
 
-    def _share(self, parts: int) -> tuple[int, int]:
-        """What each of so many parts may have queued: messages, and bytes (0: any number)."""
+    def _share(self, parts: int) -> QueueShare:
+        """What each of so many parts may have queued."""
         total = self._config.max_total_receiver_queue_size_across_partitions
         scaled = self._config.auto_scaled_receiver_queue_size_enabled
         limit = self._network.config.memory_limit_bytes if scaled else 0
         size = min(self._config.receiver_queue_size, max(1, total // max(1, parts)))
-        return size, max(1, limit // max(1, parts)) if limit else 0
+        return QueueShare(size, max(1, limit // max(1, parts)) if limit else 0)

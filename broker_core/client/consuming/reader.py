@@ -88,7 +88,7 @@ class AsyncReader:
     def has_read(self, message: Message) -> None:
         """Tell the broker, in good time, how far this reader is."""
         child, message_id = self.consumer.check_acknowledged(message)
-        child.acknowledge_cumulative(message_id)
+        child.acks.acknowledge_cumulative(message_id)
 
     async def has_message_available(self) -> bool:
         """Whether ``read_next`` would return a message that is already published."""

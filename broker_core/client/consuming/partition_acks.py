@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one partition has delivered and the application has not acknowledged, and how it is acknowledged or comes again.
+
+The one place that knows the groups of acks, the messages in chunks and the trackers of redelivery together, so that
+each hears of what the others did. An acknowledgement takes a message out of all of them; a rewind has everything
+delivered again that is not acknowledged. Runs on the event loop's thread, except ``taken``.
+Source: semantics 3.1, 3.5.1, 4.2, 4.3, 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker_core.base.errors import PulsarishError
+from broker_core.base.names import TopicName
+from broker_core.base.positions import ChunkMessageId, MessageId, Position
+from broker_core.client.acks.ack_around import DeliveredEntries
+from broker_core.client.acks.ack_sender import AckSender, Receipt
+from broker_core.client.chunks.chunk_receiving import ChunkReceiving
+from broker_core.client.client_stats import ConsumerCounters
+from broker_core.client.connecting.attachment import Attachment
+from broker_core.client.connecting.connection import Connection
+from broker_core.client.consuming.context import ConsumerContext
+from broker_core.client.consuming.place import Place
+from broker_core.client.consuming.redelivery import Redelivery
+from broker_core.client.consuming.unpack import Unpacked
+from broker_core.client.dead_letters.dead_letters import DeadLetters
+from broker_core.client.dead_letters.letter_routing import LetterRoute
+from broker_core.client.messages.message import Message, Source
+from broker_core.client.settings.callbacks import Interceptors
+from broker_core.wire.commands import message_id as wire_message_id
+from broker_core.wire.heads import MessageHead
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+REDELIVER_IDS_MAX: Final = 1000
+"""Ids in one redeliver request; more are split (semantics 4.2.5)."""
+
+
+class PartitionAcks:
+    """Of the consumer ``source``, which is number ``consumer_id`` at the broker."""
+
+    def __init__(
+        self,
+        source: Source,
+        context: ConsumerContext,
+        consumer_id: int,
+        attachment: Attachment,
+        place: Place,
+        route: LetterRoute | None,
+    ) -> None:
+        """``route``: where dead letters go; None if there is no policy."""
+        network, config = context.network, context.config
+        self.topic: TopicName = source.topic
+        self.counters = ConsumerCounters()
+        self._source = source
+        self._queue = context.queue
+        self._id = consumer_id
+        self._attachment = attachment
+        self._place = place
+        self._interceptors = Interceptors(config.interceptors)
+        self._sender = AckSender(network, config, consumer_id, self.topic.partition_index, attachment)
+        dead_letters = self._dead_letters(route) if route is not None and config.is_shared else None
+        self._redelivery = Redelivery(self, config, network.clock, network.timers, dead_letters)
+        self.chunks = ChunkReceiving(source, self, config, network.clock, network.timers)
+        self._between_chunks = DeliveredEntries() if context.durable and not config.is_shared else None
+        self.notes_arrivals = self._between_chunks is not None
+        self.taken = self._redelivery.taken if config.ack_timeout_s else None
+        """To be called with each message that the application gets, on its thread; None: there is no need to."""
+
+    def _dead_letters(self, route: LetterRoute) -> Callable[[Callable[[Position], None]], DeadLetters]:
+        """Only for subscriptions that count deliveries (semantics 4.7.2)."""
+        return lambda failed: DeadLetters(
+            route.producers, route.topics.dead, route.origin_of(self.topic), route.max_redeliver_count,
+            self.acknowledge, failed,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------ by the application
+
+    def acknowledge(self, message_id: MessageId, receipt: Receipt | None = None) -> None:
+        """Acknowledge one message; ``receipt`` gets the broker's answer."""
+        chunks: tuple[Position, ...] = ()
+        if self.chunks.unacknowledged or isinstance(message_id, ChunkMessageId):
+            chunks = self.chunks.acknowledged(message_id)
+        self.counters.acks += 1
+        if self._interceptors:
+            self._interceptors.told(lambda each: each.on_acknowledge, message_id)
+        whole = self._sender.individual(message_id, receipt, chunks=chunks)
+        self._redelivery.acknowledged(message_id, whole=whole)
+
+    def acknowledge_cumulative(self, message_id: MessageId, receipt: Receipt | None = None) -> None:
+        """Acknowledge a message and all before it."""
+        self.counters.acks += 1
+        if self._interceptors:
+            self._interceptors.told(lambda each: each.on_acknowledge_cumulative, message_id)
+        if not self._acknowledge_around_chunks(message_id, receipt):
+            self._sender.cumulative(message_id, receipt)
+        self.chunks.acknowledged_through(message_id.position)
+        whole = message_id.batch_index < 0 or message_id.batch_index == message_id.batch_size - 1
+        self._redelivery.acknowledged_through(message_id, whole=whole)
+
+    def _acknowledge_around_chunks(self, message_id: MessageId, receipt: Receipt | None) -> bool:
+        """The same, sparing chunks of messages that end behind it; false, and nothing done, if there are none."""
+        position, delivered = message_id.position, self._between_chunks
+        if delivered is None or not self.chunks.in_use or not delivered.knows(position):
+            return False
+        spared = self.chunks.spared(position)
+        if not spared:
+            return False
+        first = min(spared)
+        self._sender.cumulative(MessageId(first.ledger, first.entry - 1, self.topic.partition_index), None)
+        between = [each for each in delivered.take_through(position) if each not in spared and each != position]
+        for index in range(message_id.batch_index):
+            self._sender.individual(message_id._replace(batch_index=index), None)
+        self._sender.individual(message_id, receipt, chunks=between)
+        return True
+
+    def negative_acknowledge(self, message_id: MessageId, redelivery_count: int = 0) -> None:
+        """Have the message's entry delivered again after the configured delay."""
+        self.counters.negative_acks += 1
+        self._redelivery.nack(message_id, redelivery_count)
+
+    def copying(self, message_id: MessageId) -> None:
+        """A copy of the message is being written; the message is acknowledged when the copy is stored."""
+        self._redelivery.copying(message_id)
+
+    def copying_failed(self, message_id: MessageId) -> None:
+        """There is no copy, so the message comes again."""
+        self._redelivery.again_soon(message_id.position)
+
+    def rewind(self) -> None:
+        """Have everything delivered again that is not acknowledged, now."""
+        if self._attachment.connection is not None:  # else acks wait for the next one
+            self._sender.flush()
+            self._sender.forget()
+        self._queue.drop(self._source)
+        self._place.rewound()
+        self._redelivery.clear()
+        self.chunks.rewound(self._place.last_taken)
+        self._redeliver([], self._attachment.connection)
+
+    # ------------------------------------------------------------------------------------------ by the trackers
+
+    def drop(self, positions: list[Position]) -> None:
+        self._queue.drop_entries(self._source, set(positions))
+
+    def ask_again(self, positions: list[Position]) -> None:
+        positions = self.chunks.with_chunks(positions)
+        self._sender.redelivering(positions)
+        for at in range(0, len(positions), REDELIVER_IDS_MAX):
+            self._redeliver(positions[at : at + REDELIVER_IDS_MAX], self._attachment.connection)
+
+    def acknowledge_chunks(self, positions: tuple[Position, ...]) -> None:
+        *others, last = positions
+        self._sender.individual(MessageId(last.ledger, last.entry, self.topic.partition_index), None, chunks=others)
+
+    def await_chunks(self, positions: tuple[Position, ...], delay_s: float) -> None:
+        self._redelivery.await_again(positions, delay_s)
+
+    def _redeliver(self, positions: list[Position], connection: Connection | None) -> None:
+        """Ask for entries again; ``positions`` empty: for all that are not acknowledged."""
+        if connection is None:
+            return  # A new attachment gets everything again anyway.
+        partition = self.topic.partition_index
+        asked = pb.CommandRedeliverUnacknowledgedMessages(
+            consumer_id=self._id, message_ids=[wire_message_id(each, partition) for each in positions]
+        )
+        if not positions:
+            asked.consumer_epoch = self._place.epoch
+        kind = BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES
+        connection.send(BaseCommand(type=kind, redeliverUnacknowledgedMessages=asked))
+
+    # ------------------------------------------------------------------------------------------ what was delivered
+
+    def arriving(self, position: Position) -> None:
+        """An entry was delivered, whatever becomes of it: remember it while messages in chunks are under way.
+
+        Needed only if ``notes_arrivals``.
+        """
+        delivered = self._between_chunks
+        if delivered is None:
+            return
+        in_use = self.chunks.in_use  # also if all that was to come again is here with this entry
+        self.chunks.arriving(position)
+        if in_use:
+            delivered.note(position)
+        else:
+            delivered.clear()
+
+    def shown_of(self, entry: Unpacked, head: MessageHead) -> list[Message]:
+        """The messages of an entry that may be shown; raises RemoteProtocolError for a damaged message in chunks.
+
+        Not those that lie before the start, which are acknowledged here, so that they leave the backlog; nor those that
+        are acknowledged already, wait for their redelivery, or go to the dead letter topic.
+        """
+        messages = entry.messages
+        if entry.batch_size:
+            self._sender.received(Position(head.ledger, head.entry), entry.remaining)
+        elif entry.chunk is not None:
+            self._redelivery.here_again(entry.chunk.position)
+            messages = self.chunks.receive(entry.chunk)
+        if self._place.skip is not None:
+            messages = self._behind_start(messages)
+        is_duplicate = self._sender.is_duplicate
+        new = [each for each in messages if not is_duplicate(each.message_id.position, each.message_id.batch_index)]
+        return self._redelivery.arrived(new)
+
+    def _behind_start(self, messages: list[Message]) -> list[Message]:
+        """Without those that lie before the start; they are acknowledged on a subscription that outlives this."""
+        messages, passed = self._place.split(messages)
+        if self._place.durable:
+            for each in passed:
+                self._sender.individual(each.message_id, None, chunks=each.message_id.positions[:-1])
+        return messages
+
+    # ------------------------------------------------------------------------------------------ attachments
+
+    def reattaching(self) -> None:
+        """A new attachment begins: everything that is not acknowledged comes again."""
+        self._redelivery.reattached()
+        self.chunks.reattached(self._place.last_taken)
+
+    def reattached(self, connection: Connection, *, by_broker: bool, epoch: int) -> None:
+        """The broker has accepted the consumer. ``epoch``: the one that it was told; ``by_broker``: it had detached it.
+
+        A reader's acks are not sent again: the broker knows nothing of the subscription of before, and repeating its
+        cumulative ack would cover chunks that are needed again.
+        """
+        if not self._place.durable:
+            self._sender.forget()
+        self._sender.reattached(connection, by_broker=by_broker)
+        if self._place.epoch != epoch:
+            # A rewind fell between: the broker must hear of its epoch, or all that it sends would pass for older.
+            self._redeliver([], connection)
+
+    def connection_lost(self, reason: PulsarishError) -> None:
+        """Acks that want an answer will not get one."""
+        self._sender.connection_lost(reason)
+
+    def flush(self) -> None:
+        """Send the acks that wait."""
+        self._sender.flush()
+
+    def forget(self) -> None:
+        """The subscription is gone: acks that wait are of no use."""
+        self._sender.forget()
+
+    def sought(self) -> None:
+        """The subscription was moved: what was delivered before does not count any more."""
+        self._sender.forget()
+        self._redelivery.clear()
+        self.chunks.clear()
+
+    async def settled(self) -> None:
+        """Return when the copies for the dead letter topic that are on their way are stored, or not."""
+        await self._redelivery.settled()
+
+    def stop(self) -> None:
+        """The consumer leaves: send the acks that wait; nothing comes again."""
+        self._redelivery.stop()
+        self.chunks.clear()
+        self._sender.flush()
+
+    def close(self) -> None:
+        """No more acks and no more answers."""
+        self._sender.close()
