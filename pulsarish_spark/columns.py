@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from broker_core.wire.batch.columns import booleans, numbers, values_of
 from pulsarish_spark.id_text import id_texts
-from pulsarish_spark.schema import arrow_schema
+from pulsarish_spark.schema import TopicColumns
 from pulsarish_spark.topics import TopicPartition
 
 _MS: Final = pa.timestamp("ms", tz="UTC")
@@ -21,9 +21,9 @@ _US: Final = pa.timestamp("us", tz="UTC")
 class ColumnMaker:
     """Makes batches for one topic partition. What is the same in every row is made once and sliced."""
 
-    def __init__(self, key: TopicPartition, names: Sequence[str], *, partitioned: bool) -> None:
+    def __init__(self, key: TopicPartition, columns: TopicColumns, *, partitioned: bool) -> None:
         self._key = key
-        self._schema = arrow_schema(names)
+        self._schema = columns.arrow_schema()
         self._id_partition = key.partition if partitioned else -1
         self._constant_rows = 0
         self._constants: dict[str, pa.Array] = {}
@@ -43,7 +43,7 @@ class ColumnMaker:
             "key_is_bytes": lambda rows: rows.column("key_is_bytes"),
             "headers": self._headers,
         }
-        self._makers = [makers[name] for name in names]
+        self._makers = [makers[name] for name in columns.names]
 
     def make(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The source's columns for decoded ``rows``."""

@@ -2,7 +2,7 @@
 """``failOnDataLoss``: what is said, and done, when messages between two offsets are not there any more.
 
 True: DataLossError, which fails the query. False: one warning, and reading goes on with what is there. Finding the loss
-is the business of those who read (``range_reader``, ``stream_driver``); all texts are here.
+is the business of those who read (``range_reader``, ``position_driver``); all texts are here.
 """
 
 from __future__ import annotations

@@ -5,20 +5,24 @@ Spark compares offsets as text, so one set of positions has exactly one text: to
 position is ``ledger:entry@index`` (``@index`` is the message index of its first message, left out where the broker does
 not tell). A position inside an entry, which only a user can ask for, is ``ledger:entry:partition:batch@index``.
 
-The first end offset of a query also carries the resolved start, under ``"start"``, which is no full topic name. Spark
-asks a restarted query whose first batch is not committed for its initial offset again; ``latest`` would then lie behind
-the end that Spark has noted, and rows would be lost. So whoever plans a range prefers the start carried in its end.
+An offset may say more of a partition than the next entry. Each such point has a map of its own beside the topics, under
+a word that is no full topic name, so that a reader who knows fewer words still finds the positions:
 
-Where a batch stops before the end of a partition, ``"seen"`` carries that end: whoever goes on there knows of messages
-that must come. ``"subscription"`` is the name of the query's subscription, by which a restarted query finds it.
-``"behind"`` stands in progress reports only: how many entries were left, where the two offsets do not tell.
+- ``"start"``, in the first end offset of a query, is the start that was resolved. Spark asks a restarted query whose
+  first batch is not committed for its initial offset again; ``latest`` would then lie behind the end that Spark has
+  noted, and rows would be lost. So the plan of a batch takes the start carried in its end.
+- ``"seen"`` is the end of a partition whose batch stops before it: there are messages that must come.
+- ``"behind"``, in progress reports only, is how many entries were left, where the two offsets do not tell.
+
+``"subscription"`` is the name of the query's subscription, by which a restarted query finds it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeVar
 
 from broker_core.base.errors import UsageError
@@ -83,50 +87,77 @@ class Offset(NamedTuple):
 Offsets = Mapping[TopicPartition, Offset]
 
 
-@dataclass(frozen=True, slots=True)
-class SourceOffset:
-    """What one Spark offset says; ``start`` only in the end of a query's first batch.
+class Points(NamedTuple):
+    """What an offset says of one partition: the next message to read, and what is known beside it.
 
-    ``seen``: the ends of partitions that had more when the offset was made. ``subscription``: empty in offsets that
-    were made before queries had one of their own. ``behind``: entries between the end of the last batch and this one.
+    ``start``: where the first batch of the query begins; only in its end. ``seen``: the end of the partition when the
+    offset was made, if it had more. ``behind``: entries between the end of the last batch and ``at``.
     """
 
-    offsets: Offsets
-    start: Offsets | None = None
-    seen: Offsets = field(default_factory=dict)
+    at: Offset
+    start: Offset | None = None
+    seen: Offset | None = None
+    behind: int | None = None
+
+
+@dataclass(frozen=True)
+class SourceOffset:
+    """What one Spark offset says. ``ends_first``: it is the end of a query's first batch, and carries its starts.
+
+    ``subscription``: empty in offsets that were made before queries had one of their own.
+    """
+
+    points: Mapping[TopicPartition, Points]
     subscription: str = ""
-    behind: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ends_first: bool = False
+
+    @classmethod
+    def of(cls, offsets: Offsets, subscription: str = "") -> SourceOffset:
+        """One with nothing but the next message of each partition."""
+        return cls({key: Points(at) for key, at in offsets.items()}, subscription)
+
+    @cached_property
+    def offsets(self) -> dict[TopicPartition, Offset]:
+        """The next message of each partition."""
+        return {key: points.at for key, points in self.points.items()}
+
+    @property
+    def starts(self) -> dict[TopicPartition, Offset]:
+        """Where the first batch of the query begins, of partitions that say so."""
+        return {key: points.start for key, points in self.points.items() if points.start is not None}
 
     def to_json(self) -> OffsetJson:
         """Plain JSON types, in the one order."""
         document = _to_map(self.offsets)
-        if self.start is not None:
-            document[_START] = _to_map(self.start)
-        if self.seen:
-            document[_SEEN] = _to_map(self.seen)
+        if self.ends_first:
+            document[_START] = _to_map(self.starts)
+        if seen := {key: points.seen for key, points in self.points.items() if points.seen is not None}:
+            document[_SEEN] = _to_map(seen)
         if self.subscription:
             document[_SUBSCRIPTION] = self.subscription
-        for key in sorted(self.behind):
-            document.setdefault(_BEHIND, {}).setdefault(key.topic, {})[str(key.partition)] = self.behind[key]
+        for key in sorted(self.points):
+            if (entries := self.points[key].behind) is not None:
+                document.setdefault(_BEHIND, {}).setdefault(key.topic, {})[str(key.partition)] = entries
         return document
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> SourceOffset:
         """Read ``to_json()`` back; UsageError for an offset that this version cannot read."""
         try:
-            start = document.get(_START)
-            topics = {topic: found for topic, found in document.items() if topic not in NO_TOPICS}
+            offsets = _from_map({topic: found for topic, found in document.items() if topic not in NO_TOPICS})
+            starts = _from_map(document.get(_START) or {})
             seen = _from_map(document.get(_SEEN, {}))
+            behind = {key: int(entries) for key, entries in _items(document.get(_BEHIND, {}))}
             subscription = document.get(_SUBSCRIPTION, "")
             if not isinstance(subscription, str):
                 raise ValueError(f"{subscription!r} is no name of a subscription")
-            behind = {key: int(entries) for key, entries in _items(document.get(_BEHIND, {}))}
-            return cls(_from_map(topics), None if start is None else _from_map(start), seen, subscription, behind)
         except (ValueError, AttributeError) as error:
             raise UsageError(
                 f"the checkpoint holds an offset that cannot be read: {error}",
                 hint="it was made by another source or a newer version; use a new checkpoint folder",
             ) from error
+        points = {key: Points(at, starts.get(key), seen.get(key), behind.get(key)) for key, at in offsets.items()}
+        return cls(points, subscription, ends_first=document.get(_START) is not None)
 
 
 def _to_map(offsets: Offsets) -> OffsetJson:

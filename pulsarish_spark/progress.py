@@ -47,9 +47,9 @@ def lag(progress: Any) -> Lag:
         end, newest = (_offset(source.get(name)) for name in ("endOffset", "latestOffset"))
         if end is None or newest is None:
             continue
-        for key, latest in newest.offsets.items():
+        for key, latest in newest.points.items():
             if (at := end.offsets.get(key)) is not None:
-                found[key] = _between(at, latest, newest.behind.get(key, -1))
+                found[key] = _between(at, latest.at, -1 if latest.behind is None else latest.behind)
     return found
 
 

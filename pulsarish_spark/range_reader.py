@@ -26,7 +26,7 @@ from pulsarish_spark.continuity import Continuity
 from pulsarish_spark.loss import LossPolicy, lost_chunks, lost_end
 from pulsarish_spark.offsets import Offset
 from pulsarish_spark.planning import EntryRange
-from pulsarish_spark.schema import decoded_columns
+from pulsarish_spark.schema import TopicColumns
 
 if TYPE_CHECKING:
     from broker_core.client import Client
@@ -42,7 +42,7 @@ BATCH_ROWS_MAX: Final = 16_384
 
 
 def read_range(
-    client: Client, wanted: EntryRange, columns: tuple[str, ...], policy: LossPolicy
+    client: Client, wanted: EntryRange, columns: TopicColumns, policy: LossPolicy
 ) -> Iterator[pa.RecordBatch]:
     """The messages of ``wanted`` in their order; DataLossError if some are gone and ``policy`` fails on that."""
     if wanted.end is None:
@@ -54,7 +54,7 @@ def read_range(
             number = wanted.key.partition
             policy.report(lost_end(wanted.key, start.text(number), end.text(number)))
         return
-    needed = decoded_columns(columns)
+    needed = columns.decoded()
     if start.batch or end.batch:
         needed |= {"ledger", "entry", "batch_index"}
     maker = ColumnMaker(wanted.key, columns, partitioned=wanted.partitioned)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The columns of the source: Spark's type, the Arrow type that Spark checks each batch against, and what they mean.
 
-The first seven are those of Spark's Kafka source. Knows nothing of how a column gets its values (``columns``).
+A topic has a declaration of its columns, ``TopicColumns``; all of one source have the same names and Spark types, as a
+DataFrame has one schema. The first seven are those of Spark's Kafka source. How a column gets its values is in
+``columns``.
 """
 
 from __future__ import annotations
@@ -82,21 +84,30 @@ _BY_NAME: Final = {column.name: column for column in COLUMNS}
 ALL_COLUMNS: Final = tuple(_BY_NAME)
 
 
+@dataclass(frozen=True, slots=True)
+class TopicColumns:
+    """The columns that the rows of one topic have. It travels to the executors."""
+
+    names: tuple[str, ...] = ALL_COLUMNS
+
+    def spark_schema(self) -> StructType:
+        """The schema of a source with these columns."""
+        return StructType([StructField(name, _BY_NAME[name].spark_type) for name in self.names])
+
+    def arrow_schema(self) -> pa.Schema:
+        """The Arrow schema that Spark expects of each batch with these columns."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        return to_arrow_schema(self.spark_schema(), timezone="UTC")
+
+    def decoded(self) -> set[str]:
+        """The columns that the decoder must give for these."""
+        return {needed for name in self.names for needed in _BY_NAME[name].decoded}
+
+
 def spark_schema(names: Sequence[str]) -> StructType:
-    """The schema of a source with these columns."""
-    return StructType([StructField(name, _BY_NAME[name].spark_type) for name in names])
-
-
-def arrow_schema(names: Sequence[str]) -> pa.Schema:
-    """The Arrow schema that Spark expects of each batch with these columns."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(spark_schema(names), timezone="UTC")
-
-
-def decoded_columns(names: Sequence[str]) -> set[str]:
-    """The columns that the decoder must give for these."""
-    return {needed for name in names for needed in _BY_NAME[name].decoded}
+    """The schema of a source whose topics have these columns."""
+    return TopicColumns(tuple(names)).spark_schema()
 
 
 def check_user_schema(user: StructType, names: Sequence[str]) -> None:

@@ -30,7 +30,7 @@ from pulsarish_spark.plain_errors import plain_errors, with_plain_errors
 from pulsarish_spark.planning import TaskWish
 from pulsarish_spark.schema import check_user_schema
 from pulsarish_spark.spark_worker import SentToWorkers
-from pulsarish_spark.task import ReadTask, make_tasks, read_task
+from pulsarish_spark.task import ReadTask, read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,6 +73,7 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
         self._raw = dict(raw)
         self._schema = schema
         self._bounded = False
+        self._checked_options: ReadOptions | None = None
         self._closing: contextlib.ExitStack | None = None
         self._driver_state: StreamDriver | None = None
         self._last = _LastDocument()
@@ -88,8 +89,7 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
 
     @plain_errors
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        known = self._driver_state
-        limit = (self._options() if known is None else known.options).max_offsets_per_trigger
+        limit = self._options().max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     @plain_errors
@@ -108,9 +108,7 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
 
     @plain_errors
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
-        driver = self._driver()
-        planned = driver.plan(SourceOffset.from_json(start), SourceOffset.from_json(end))
-        return [*make_tasks(planned, driver.options)]
+        return [*self._driver().tasks(SourceOffset.from_json(start), SourceOffset.from_json(end))]
 
     @plain_errors
     def commit(self, end: Mapping[str, Any]) -> None:
@@ -123,18 +121,20 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
             self._closing = None
 
     def _options(self) -> ReadOptions:
-        options = read_options(self._raw, Side.STREAM_READ, os.environ)
-        check_user_schema(self._schema, options.columns)
-        return options
+        if self._checked_options is None:  # Spark asks for the read limit several times a second.
+            options = read_options(self._raw, Side.STREAM_READ, os.environ)
+            check_user_schema(self._schema, options.columns)
+            self._checked_options = options
+        return self._checked_options
 
     def _driver(self) -> StreamDriver:
         if self._driver_state is None:
-            from pulsarish_spark.stream_driver import StreamDriver
+            from pulsarish_spark.position_driver import PositionDriver
 
             options = self._options()
             closing = contextlib.ExitStack()
             client = closing.enter_context(connected(options.address))
-            self._driver_state = StreamDriver(options, client, task_wish(options))
+            self._driver_state = PositionDriver(options, client, task_wish(options))
             closing.callback(self._driver_state.close)
             self._closing = closing
             if self._bounded:

@@ -18,7 +18,7 @@ from pulsarish_spark.loss import DataLossError, LossPolicy
 from pulsarish_spark.offsets import Offset
 from pulsarish_spark.planning import EntryRange
 from pulsarish_spark.range_reader import read_range
-from pulsarish_spark.schema import ALL_COLUMNS
+from pulsarish_spark.schema import TopicColumns
 from pulsarish_spark.topics import TopicPartition
 
 TOPIC = "persistent://public/default/t"
@@ -46,7 +46,7 @@ def large(client: Client) -> MessageId:
 
 def rows(client: Client, start: Position, end: Position, *, fail: bool = True) -> list[bytes]:
     wanted = EntryRange(TopicPartition(TOPIC, 0), TOPIC, False, Offset(start), Offset(end))
-    batches = read_range(client, wanted, ("value",), LossPolicy(fail))
+    batches = read_range(client, wanted, TopicColumns(("value",)), LossPolicy(fail))
     return [value for batch in batches for value in batch.column("value").to_pylist()]
 
 
@@ -74,7 +74,7 @@ def test_chunks_that_fill_a_group_without_a_row_come_before_it(client: Client) -
     topic = "persistent://public/default/big"
     start, end = Offset(Position(sent.ledger, 0)), Offset(Position(sent.ledger, sent.entry + 1))
     wanted = EntryRange(TopicPartition(topic, 0), topic, False, start, end)
-    batches = list(read_range(client, wanted, ALL_COLUMNS, LossPolicy(True)))
+    batches = list(read_range(client, wanted, TopicColumns(), LossPolicy(True)))
     assert [len(value) for batch in batches for value in batch.column("value").to_pylist()] == [12_000_000]
     assert batches[0].column("topic").to_pylist() == [topic]
 

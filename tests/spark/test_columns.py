@@ -19,7 +19,7 @@ from broker_core.wire.batch.compiled import uncompiled
 from broker_core.wire.entry import EntryRef
 from pulsarish_spark.columns import ColumnMaker
 from pulsarish_spark.id_text import ID_BYTES_MAX, id_texts, write_ids
-from pulsarish_spark.schema import ALL_COLUMNS, arrow_schema, check_user_schema, decoded_columns
+from pulsarish_spark.schema import TopicColumns, check_user_schema
 from pulsarish_spark.topics import TopicPartition
 
 KEY = TopicPartition("persistent://public/default/t", 3)
@@ -34,11 +34,11 @@ def decoded(rows: pa.RecordBatch, *, index: int = -1, messages_max: int = 1000) 
     for number, entry in enumerate(sealed):
         last = -1 if index < 0 else index + entry.highest_sequence_id
         entries.append(EntryRef(5, number, bytes(entry.body), last))
-    return decode_entries(entries, decoded_columns(ALL_COLUMNS))
+    return decode_entries(entries, TopicColumns().decoded())
 
 
 def made(rows: pa.RecordBatch, *, partitioned: bool = True, index: int = 100) -> pa.RecordBatch:
-    return ColumnMaker(KEY, ALL_COLUMNS, partitioned=partitioned).make(decoded(rows, index=index))
+    return ColumnMaker(KEY, TopicColumns(), partitioned=partitioned).make(decoded(rows, index=index))
 
 
 def test_every_column_has_the_type_and_the_value_that_users_expect() -> None:
@@ -53,7 +53,7 @@ def test_every_column_has_the_type_and_the_value_that_users_expect() -> None:
         }
     )
     batch = made(rows)
-    assert batch.schema == arrow_schema(ALL_COLUMNS)
+    assert batch.schema == TopicColumns().arrow_schema()
     batch.validate(full=True)
     published = datetime.fromtimestamp(1_700_000_000.123, UTC)
     happened = datetime.fromtimestamp(1_600_000_000.001, UTC)
@@ -101,7 +101,7 @@ def test_headers_keep_what_a_map_of_properties_cannot() -> None:
 
 def test_a_topic_without_partitions_has_ids_without_a_partition() -> None:
     """1.4.4: -1 stands for no partition in the text of an id; the column partition is Kafka's and says 0."""
-    batch = ColumnMaker(KEY._replace(partition=0), ALL_COLUMNS, partitioned=False).make(
+    batch = ColumnMaker(KEY._replace(partition=0), TopicColumns(), partitioned=False).make(
         decoded(pa.record_batch({"value": pa.array([b"v"])}), messages_max=1)
     )
     row = batch.to_pylist()[0]
@@ -131,7 +131,7 @@ def test_the_text_of_an_id_is_that_of_message_id(found: list[tuple[int, int, int
 @pytest.mark.parametrize("rows", [1, 3, 20_000])
 def test_constant_columns_are_as_long_as_the_batch(rows: int) -> None:
     """They are made once for the longest batch so far."""
-    maker = ColumnMaker(KEY, ["topic", "partition", "timestampType"], partitioned=True)
+    maker = ColumnMaker(KEY, TopicColumns(("topic", "partition", "timestampType")), partitioned=True)
     for count in (rows, 1, rows + 1):
         batch = maker.make(decoded(pa.record_batch({"value": pa.array([b"v"] * count)})))
         assert batch.num_rows == count

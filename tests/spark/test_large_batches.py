@@ -15,6 +15,7 @@ from pulsarish_spark.loss import LossPolicy
 from pulsarish_spark.offsets import Offset
 from pulsarish_spark.planning import EntryRange
 from pulsarish_spark.range_reader import read_range
+from pulsarish_spark.schema import TopicColumns
 from pulsarish_spark.topics import TopicPartition
 
 TOPIC: Final = "persistent://public/default/large"
@@ -44,5 +45,5 @@ def test_a_batch_of_more_than_five_mib_before_compression_is_read(tmp_path: Path
         end = Position(first.ledger, first.entry + 1)
         wanted = EntryRange(TopicPartition(TOPIC, 0), TOPIC, False, Offset(first), Offset(end))
         with Client(broker.service_url) as client:
-            batches = list(read_range(client, wanted, ("value",), LossPolicy(True)))
+            batches = list(read_range(client, wanted, TopicColumns(("value",)), LossPolicy(True)))
     assert [value for batch in batches for value in batch.column("value").to_pylist()] == values

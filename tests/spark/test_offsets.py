@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker_core.base.errors import UsageError
 from broker_core.base.positions import Position
-from pulsarish_spark.offsets import Offset, SourceOffset
+from pulsarish_spark.offsets import Offset, Points, SourceOffset
 from pulsarish_spark.topics import TopicPartition
 
 A, B = "persistent://public/default/a", "persistent://public/default/b"
@@ -22,6 +23,7 @@ offsets = st.builds(
     st.integers(-1, 2**62),
     st.integers(0, 10**6),
 )
+points = st.builds(Points, offsets, st.none() | offsets, st.none() | offsets, st.none() | st.integers(0, 2**62))
 keys = st.builds(TopicPartition, st.sampled_from([A, B]), st.integers(0, 9999))
 
 
@@ -32,24 +34,30 @@ def test_the_text_is_readable_and_sorted() -> None:
         TopicPartition(A, 10): Offset(Position(5, 3), 42),
         TopicPartition(A, 2): Offset(Position(5, 3), 44, 2),
     }
-    text = json.dumps(SourceOffset(found).to_json())
+    text = json.dumps(SourceOffset.of(found).to_json())
     assert text == f'{{"{A}": {{"2": "5:3:2:2@44", "10": "5:3@42"}}, "{B}": {{"0": "7:0"}}}}'
-    assert text == json.dumps(SourceOffset(dict(reversed(found.items()))).to_json())
+    assert text == json.dumps(SourceOffset.of(dict(reversed(found.items()))).to_json())
 
 
-@given(st.dictionaries(keys, offsets, max_size=5), st.none() | st.dictionaries(keys, offsets, max_size=5))
-def test_what_was_written_is_read_back(
-    found: dict[TopicPartition, Offset], start: dict[TopicPartition, Offset] | None
-) -> None:
-    """Also through JSON text, and with a carried start."""
-    offset = SourceOffset(found, start)
+@given(st.dictionaries(keys, points, max_size=5), st.sampled_from(["", "q"]), st.booleans())
+def test_what_was_written_is_read_back(found: dict[TopicPartition, Points], subscription: str, first: bool) -> None:
+    """Also through JSON text, with all that an offset may say of a partition; starts in the end of the first batch."""
+    if not first:
+        found = {key: each._replace(start=None) for key, each in found.items()}
+    offset = SourceOffset(found, subscription, ends_first=first)
     assert SourceOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
 def test_the_same_place_reads_back_to_the_same_text() -> None:
-    """An offset that passed through Spark's log must not look like a new one."""
-    document = {A: {"0": "5:3@42", "1": "5:4"}, "start": {A: {"0": "5:0@0", "1": "5:0"}}}
-    assert json.dumps(SourceOffset.from_json(document).to_json()) == json.dumps(document)
+    """An offset that passed through Spark's log must not look like a new one, nor one that an older version wrote."""
+    documents: list[dict[str, Any]] = [
+        {A: {"0": "5:3@42", "1": "5:4"}, "start": {A: {"0": "5:0@0", "1": "5:0"}}},
+        {A: {"0": "5:3@42", "1": "5:4"}, "start": {A: {"0": "5:0@0"}}, "seen": {A: {"1": "5:9"}}, "subscription": "q"},
+        {A: {"0": "5:3"}, "behind": {A: {"0": 0}}},
+        {"start": {}, "subscription": "q"},
+    ]
+    for document in documents:
+        assert json.dumps(SourceOffset.from_json(document).to_json()) == json.dumps(document)
 
 
 @pytest.mark.parametrize("document", [{A: {"0": "five"}}, {A: {"x": "5:3"}}, {A: {"0": "5:3@-1"}}, {A: 3}])

@@ -63,7 +63,7 @@ import numpy as np, pyarrow as pa
 from broker_core.wire.batch import decode_entries, encode_entries, route_rows
 from broker_core.wire.entry import EntryRef
 from pulsarish_spark.columns import ColumnMaker
-from pulsarish_spark.schema import ALL_COLUMNS, decoded_columns
+from pulsarish_spark.schema import TopicColumns
 from pulsarish_spark.topics import TopicPartition
 
 text = pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(np.array([0, 1, 2], np.int32)), pa.py_buffer(b"kl")])
@@ -74,9 +74,9 @@ rows = pa.RecordBatch.from_arrays([text, text, properties, times], ["key", "valu
 for part in route_rows(rows, 2):
     rows.take(part)
 entries = encode_entries(rows, producer_name="p", first_sequence_id=0, publish_time_ms=1)
-needed = decoded_columns(ALL_COLUMNS)
+needed = TopicColumns().decoded()
 found = decode_entries([EntryRef(0, at, entry.body, at, 0) for at, entry in enumerate(entries)], needed)
-ColumnMaker(TopicPartition("t", 0), ALL_COLUMNS, partitioned=True).make(found)
+ColumnMaker(TopicPartition("t", 0), TopicColumns(), partitioned=True).make(found)
 print(found.num_rows, sorted({"numba", "pandas"} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
