@@ -163,7 +163,7 @@ class Subscription:
         """PersistenceServerError if what is to be sent first is known to be lost, and no setting gives it up: a
         consumer would wait for it without a word."""
         first = self.cursor.first_unacked()
-        lost = self._log.lost_at(first) if first <= self._log.last_confirmed else None
+        lost = self._log.lost_at(first) if first <= self._log.readable_end else None
         if lost is not None and not self._host.settings.auto_skip_non_recoverable_data:
             raise PersistenceServerError(
                 f"subscription {self.name!r} of {self._host.name} stands in front of lost entries: {lost.message}",

@@ -28,6 +28,7 @@ from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.cursors.cursor_journal import CursorJournal
+from broker_core.broker.cursors.ledger_holder import LedgerHolder
 from broker_core.broker.cursors.seeking import before_position, before_time
 from broker_core.broker.cursors.stored_messages import StoredMessages
 from broker_core.broker.delayed import TopicDelays
@@ -277,7 +278,7 @@ class Topic:
     def _initial(self, start: InitialPosition | Position) -> Position:
         """The mark-delete position behind which ``start`` comes next."""
         if start is InitialPosition.LATEST:
-            return self.log.last_confirmed
+            return self.log.readable_end
         if start is InitialPosition.EARLIEST:
             return self.log.first_position
         return before_position(self.log, start)
@@ -394,7 +395,7 @@ class Topic:
 
     def last_entry(self) -> tuple[Position, int]:
         """Position of the newest entry and the size of its batch (0: not a batch); entry -1 if there is none."""
-        last = self.log.last_confirmed
+        last = self.log.readable_end
         if last.entry < 0:
             return last, 0
         try:
@@ -419,6 +420,14 @@ class Topic:
             if not subscription.durable:
                 subscription.pass_over(start)
         self.delays.trimmed(max(start.ledger, 0))
+
+    @property
+    def ledger_holders(self) -> list[LedgerHolder]:
+        """What still needs entries of the log; retention keeps their ledgers."""
+        holders: list[LedgerHolder] = [each.journal for each in self.subscriptions.values() if each.journal is not None]
+        if self.deduplication is not None:
+            holders.append(self.deduplication)
+        return holders
 
     def _oldest_needed_ledger(self) -> int:
         """Before this ledger every subscription has acknowledged everything."""

@@ -42,7 +42,7 @@ class TopicLog:
         self, context: StoreContext, topic: TopicRow, ledgers: list[Ledger], on_done: Callable[[TopicLog], None]
     ) -> None:
         """``on_done`` is called when the log is closed or deleted and nothing of it waits to be written, so that
-        nobody needs this object any more; perhaps more than once."""
+        this object is no longer needed; it may be called more than once."""
         self._context = context
         self._on_done = on_done
         self._clock = context.clock
@@ -171,6 +171,12 @@ class TopicLog:
         return self._last_confirmed
 
     @property
+    def readable_end(self) -> Position:
+        """The last position that is shown to readers (in Pulsar ``maxReadPosition``): reads, backlogs, seeks and the
+        last message id end there. Today ``last_confirmed``; what is stored beyond it is not to be delivered yet."""
+        return self._last_confirmed
+
+    @property
     def first_position(self) -> Position:
         """The position just before the first entry: ``next_valid`` of it is the first entry, once there is one."""
         return Position(self._ids[0], -1) if self._ids else self._trimmed
@@ -275,19 +281,27 @@ class TopicLog:
 
     # -- reading
 
-    def read(self, start: Position, entries_max: int, bytes_max: int) -> list[StoredEntry]:
-        """Durable entries in order, from ``start`` or the first entry after it.
+    def read(
+        self, start: Position, entries_max: int, bytes_max: int, *, through: Position | None = None
+    ) -> list[StoredEntry]:
+        """Entries in order, from ``start`` or the first entry after it.
 
         Returns at least one entry if there is one, at most ``entries_max``; bodies together exceed ``bytes_max``
         only if the first alone does. May return fewer than asked before the end: read on from after the last.
 
+        ``through``: the last entry that is wanted, ``readable_end`` by default. What recovers its own state from the
+        log reads through ``last_confirmed``.
+
         Raises:
             UnreadableEntryError: the first entry of the range cannot be read; its ``position`` says which it is.
         """
+        end = self.readable_end if through is None else through
         first = start if self.contains(start) else self.next_valid(start)
         ledger = self._ledger(first.ledger)
-        if ledger is None or first.entry >= ledger.entries:
+        if ledger is None or first > end:
             return []
+        if first.ledger == end.ledger:
+            entries_max = min(entries_max, end.entry - first.entry + 1)
         return ledger.read(first.entry, entries_max, bytes_max)
 
     # -- deleting and closing

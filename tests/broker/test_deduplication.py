@@ -306,7 +306,7 @@ def test_ids_survive_a_crash(policy: Policy) -> None:
     world.settle()
     cursor = world.topic().deduplication
     assert cursor is not None
-    assert world.topic().log.count_entries(cursor.position, world.topic().log.last_confirmed) < 8
+    assert world.topic().log.count_entries(cursor.released_through, world.topic().log.last_confirmed) < 8
     world.crash(policy=policy)
     again, answers = world.produce(name="p")
     assert again.last_sequence_id == 22
@@ -325,17 +325,17 @@ def test_a_snapshot_is_taken_after_some_time() -> None:
     world.settle()
     cursor = world.topic().deduplication
     assert cursor is not None
-    assert cursor.position < world.topic().log.last_confirmed
+    assert cursor.released_through < world.topic().log.last_confirmed
     world.clock.advance(120_000)
     world.settle()
-    assert cursor.position == world.topic().log.last_confirmed
+    assert cursor.released_through == world.topic().log.last_confirmed
     send(producer, 1)
     world.settle()
     world.broker.unload(world.topic().name)
     world.settle()
     reloaded = world.topic().deduplication
     assert reloaded is not None
-    assert reloaded.position == world.topic().log.last_confirmed
+    assert reloaded.released_through == world.topic().log.last_confirmed
     assert world.produce(name="p")[0].last_sequence_id == 1
 
 
@@ -362,10 +362,10 @@ def test_a_policy_turns_it_on_and_says_how_often_it_takes_a_snapshot(*, of_topic
     assert cursor is not None
     world.clock.advance(6_000)
     world.settle()
-    assert cursor.position < world.topic().log.last_confirmed
+    assert cursor.released_through < world.topic().log.last_confirmed
     world.clock.advance(1_000)
     world.settle()
-    assert cursor.position == world.topic().log.last_confirmed
+    assert cursor.released_through == world.topic().log.last_confirmed
     set_policies(Policies())
     send(producer, 0)
     world.settle()
@@ -581,14 +581,14 @@ def test_an_interval_of_0_means_no_snapshots_by_time() -> None:
     producer, _ = world.produce(name="p")
     cursor = world.topic().deduplication
     assert cursor is not None
-    begun = cursor.position
+    begun = cursor.released_through
     for number in range(5):
-        assert cursor.position == begun
+        assert cursor.released_through == begun
         send(producer, number)
         world.settle()
         world.clock.advance(1_000_000)
         world.settle()
-    assert cursor.position == world.topic().log.last_confirmed
+    assert cursor.released_through == world.topic().log.last_confirmed
 
 
 @pytest.mark.parametrize("mode", [AccessMode.EXCLUSIVE_WITH_FENCING, AccessMode.WAIT_FOR_EXCLUSIVE])

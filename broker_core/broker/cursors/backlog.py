@@ -38,7 +38,7 @@ class Backlog:
     def entries(self, after: Position | None = None) -> int:
         """Unacknowledged entries behind ``after``; of the whole backlog without it."""
         start = self._start(after)
-        return self._log.count_entries(start, self._log.last_confirmed) - self._acked_entries(start)
+        return self._log.count_entries(start, self._log.readable_end) - self._acked_entries(start)
 
     def messages(self, after: Position | None = None) -> int:
         """Unacknowledged messages behind ``after``, those that are left of batches included."""
@@ -50,7 +50,7 @@ class Backlog:
 
     def bytes(self) -> int:
         """About how many bytes on disk lie behind the mark-delete position."""
-        return self._log.bytes_between(self._cursor.mark_delete, self._log.last_confirmed)
+        return self._log.bytes_between(self._cursor.mark_delete, self._log.readable_end)
 
     def nth(self, count: int) -> Position | None:
         """The ``count``-th unacknowledged entry, from 1 on; None if there are fewer."""
@@ -61,16 +61,16 @@ class Backlog:
         before = start if start is None or excluded else self._log.previous(start)
         after = self._start(before)
         first = self._cursor.skip_acked(self._log.next_valid(after))
-        return BacklogPart(self.entries(after), self.messages(after), first, self._log.last_confirmed)
+        return BacklogPart(self.entries(after), self.messages(after), first, self._log.readable_end)
 
     def _start(self, after: Position | None) -> Position:
         return self._cursor.mark_delete if after is None else max(after, self._cursor.mark_delete)
 
     def _messages(self, after: Position) -> int:
         log, cursor = self._log, self._cursor
-        messages = log.count_messages(after, log.last_confirmed)
+        messages = log.count_messages(after, log.readable_end)
         if cursor.deleted_runs() > HOLES_COUNTED_MAX:
-            entries = log.count_entries(after, log.last_confirmed)
+            entries = log.count_entries(after, log.readable_end)
             return messages - messages * self._acked_entries(after) // max(entries, 1)
         for ledger, first, last in cursor.deleted.runs():
             messages -= log.count_messages(max(Position(ledger, first - 1), after), Position(ledger, last))

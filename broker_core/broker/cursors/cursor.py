@@ -34,7 +34,9 @@ class LogGeometry(Protocol):
     """Which entries exist. Positions are durable entries, or stand between them."""
 
     @property
-    def last_confirmed(self) -> Position: ...
+    def readable_end(self) -> Position:
+        """The last entry that readers see; entry -1 if there is none."""
+        ...
 
     def next_valid(self, position: Position) -> Position:
         """The first entry after ``position``, or where the next one would go."""
@@ -98,8 +100,8 @@ class Cursor:
         return position
 
     def backlog_entries(self) -> int:
-        """Stored entries that are not acknowledged (semantics 3.6.8)."""
-        return self._log.count_entries(self.mark_delete, self._log.last_confirmed) - len(self.deleted)
+        """Readable entries that are not acknowledged (semantics 3.6.8)."""
+        return self._log.count_entries(self.mark_delete, self._log.readable_end) - len(self.deleted)
 
     def deleted_runs(self) -> int:
         """How many separate runs of entries after ``mark_delete`` are acknowledged."""

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """``CursorJournal``: makes the changes of one durable cursor durable.
 
-An ack that somebody waits for is written at once. All others are collected: of each cursor at most one such record is
-on its way to the disk, written in the next turn of the loop after the first ack; what comes meanwhile goes, as its net
-effect, into the one after. So acks cost a record for each group commit at most, not one for each, and are never further
-from the disk than two groups. Source: semantics 3.6.3 [R].
+An ack whose answer a client waits for is written at once. All others are collected: of each cursor at most one such
+record is on its way to the disk, written in the next turn of the loop after the first ack; what comes meanwhile goes,
+as its net effect, into the one after. So acks cost a record for each group commit at most, not one for each, and are
+never further from the disk than two groups. Source: semantics 3.6.3 [R].
 """
 
 from __future__ import annotations
 
 from broker_core.base.clock import TimerHandle, Timers
 from broker_core.base.errors import StorageError
+from broker_core.base.positions import Position
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.storage.commit import OnDurable
 from broker_core.storage.cursor_state import CursorChange, MarkDelete, Reset
@@ -31,6 +32,15 @@ class CursorJournal:
         self._writing = False
         self._closed = False
         store.attach(cursor_id, cursor.state)
+
+    @property
+    def released_through(self) -> Position:
+        """For retention: everything up to here is acknowledged."""
+        return self._cursor.mark_delete
+
+    def when_released(self, on_durable: OnDurable) -> None:
+        """For retention: call ``on_durable`` when these acknowledgements are durable."""
+        self.flush(on_durable)
 
     def changed(self, on_durable: OnDurable | None = None) -> None:
         """The cursor has changed; ``on_durable`` is called when that and everything before it is durable."""

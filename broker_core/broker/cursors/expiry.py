@@ -102,7 +102,7 @@ class Expiry:
     def _look(self, start: Position) -> tuple[Position | None, Position, bool]:
         """The last of the old entries from ``start`` on within one slice, where the slice ended, and whether before
         all old ones were seen."""
-        last = self._log.last_confirmed
+        last = self._log.readable_end
         old_through: Position | None = None
         looked, left_bytes = 0, _SLICE_BYTES
         while looked < _SLICE_ENTRIES and left_bytes > 0 and start <= last:

@@ -22,7 +22,7 @@ _DAMAGED_MAX = 100
 def before_position(log: TopicLog, position: Position) -> Position:
     """Right before ``position``, kept inside the log: earliest and trimmed ids mean before the first stored entry,
     latest and ids to come mean after the last one."""
-    last = log.last_confirmed
+    last = log.readable_end
     return last if position > last else log.previous(position)
 
 
@@ -35,7 +35,7 @@ def before_time(log: TopicLog, publish_time_ms: int) -> Position:
     places = Places(log)
     number = bisect_left(range(places.count), publish_time_ms, key=places.publish_time_ms)
     if number == places.count:
-        return log.last_confirmed
+        return log.readable_end
     return log.previous(places.position(number))
 
 
@@ -58,7 +58,7 @@ def first_readable(log: TopicLog, position: Position) -> StoredEntry | None:
     """The first entry at or after ``position`` that can be read. Behind many of a ledger that cannot, the rest of it is
     passed over: it takes minutes to find that out of each of a million."""
     ledger, damaged = position.ledger, 0
-    while position <= log.last_confirmed:
+    while position <= log.readable_end:
         try:
             found = log.read(position, 1, 1)
         except UnreadableEntryError as error:
@@ -72,11 +72,11 @@ def first_readable(log: TopicLog, position: Position) -> StoredEntry | None:
 
 
 class Places:
-    """The durable entries of a log, numbered from 0."""
+    """The readable entries of a log, numbered from 0."""
 
     def __init__(self, log: TopicLog) -> None:
         self._log = log
-        last = log.last_confirmed
+        last = log.readable_end
         ledgers = [(info.id, info.entries) for info in log.ledgers() if info.entries and info.id <= last.ledger]
         self._ledgers = [ledger for ledger, _ in ledgers]
         counts = [min(entries, last.entry + 1) if ledger == last.ledger else entries for ledger, entries in ledgers]

@@ -11,7 +11,7 @@ from broker_core.wire.ack_sets import all_bits, words_of_bits
 
 
 class StoredMessages:
-    """The confirmed entries of one log."""
+    """The readable entries of one log."""
 
     def __init__(self, log: TopicLog) -> None:
         self._log = log
@@ -21,7 +21,7 @@ class StoredMessages:
     @property
     def last(self) -> Position:
         """The last one; entry -1 if there is none."""
-        return self._log.last_confirmed
+        return self._log.readable_end
 
     def holds(self, position: Position) -> bool:
         """Whether there is an entry at ``position``."""
@@ -78,4 +78,4 @@ class StoredMessages:
 
     def bytes_behind(self, position: Position) -> int:
         """About how many bytes on disk lie behind ``position``."""
-        return self._log.bytes_between(position, self._log.last_confirmed)
+        return self._log.bytes_between(position, self._log.readable_end)

@@ -83,7 +83,7 @@ class LogReader:
 
     def has_more(self, position: Position) -> bool:
         """Whether there may be an entry at or after ``position``; saves a read that finds nothing."""
-        return position <= self._log.last_confirmed
+        return position <= self._log.readable_end
 
     def refuses(self, position: Position) -> bool:
         """Whether ``read_set`` stops in front of it: the disk has refused it, and is not asked again yet."""

@@ -53,7 +53,7 @@ class QuotaHost(Protocol):
 def backlog_bytes(topic: QuotaHost) -> int:
     """Bytes on disk behind the slowest durable subscription; 0 without one."""
     slowest = slowest_subscription(topic)
-    return 0 if slowest is None else topic.log.bytes_between(slowest.cursor.mark_delete, topic.log.last_confirmed)
+    return 0 if slowest is None else topic.log.bytes_between(slowest.cursor.mark_delete, topic.log.readable_end)
 
 
 def oldest_publish_ms(topic: QuotaHost) -> int | None:
@@ -132,7 +132,7 @@ def _evict_by_size(topic: QuotaHost, limit_bytes: int) -> None:
 
 def _last_to_evict(log: TopicLog, limit_bytes: int) -> Position:
     """The earliest entry behind which there are less than ``limit_bytes``; the last one if that is impossible."""
-    places, last = Places(log), log.last_confirmed
+    places, last = Places(log), log.readable_end
     number = bisect_left(
         range(places.count), True, key=lambda n: log.bytes_between(places.position(n), last) < limit_bytes
     )

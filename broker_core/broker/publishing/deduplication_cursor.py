@@ -4,7 +4,7 @@
 A snapshot is one record of the cursor log: the mark-delete position and, as its properties, the highest stored id of
 each producer at that position. Recovery takes the last snapshot and replays the entries behind it. So a crash costs
 nothing but a replay, which is kept short: a snapshot is due after so many entries or bytes, or some time, and when the
-topic is unloaded. Retention must not delete behind ``position``.
+topic is unloaded. Retention must not delete behind ``released_through``.
 
 A snapshot is taken only between two commit groups, when the numbers and ``last_confirmed`` belong together; one at a
 time is under way. It costs as much as there are names, so with many names it is taken more rarely.
@@ -66,9 +66,10 @@ class DeduplicationCursor:
         self._timers = timers
         self._id = self._row(clock.now_ms()).id
         state = store.cursors.recover(self._id) or CursorState(log.last_confirmed)
-        self.position = min(state.mark_delete, log.last_confirmed)
-        """Everything up to here is in the newest snapshot; after a reload that may not be durable (``wait_for``)."""
-        self._begun = self.position
+        self.released_through = min(state.mark_delete, log.last_confirmed)
+        """Everything up to here is in the newest snapshot, which ``when_released`` waits for: after a reload
+        it may not be durable."""
+        self._begun = self.released_through
         self._traffic = traffic
         self._begun_bytes = traffic.bytes
         self._properties = dict(state.properties)
@@ -93,9 +94,9 @@ class DeduplicationCursor:
 
     # -- snapshots
 
-    def wait_for(self, on_durable: OnDurable) -> None:
-        """Tell when the snapshot through ``position`` is durable: an unload may have left it to be written."""
-        nothing = MarkDelete(POSITION_EARLIEST)  # of use only for its place in the log
+    def when_released(self, on_durable: OnDurable) -> None:
+        """For retention: call ``on_durable`` when the snapshot is durable, which an unload may have left unwritten."""
+        nothing = MarkDelete(POSITION_EARLIEST)  # changes nothing; its record is written behind the snapshot's
         try:
             self._store.cursors.record(self._id, nothing, on_durable)
         except StorageError as error:
@@ -127,12 +128,12 @@ class DeduplicationCursor:
         def taken(error: StorageError | None) -> None:
             self._under_way = False
             if error is None:
-                self.position = position
+                self.released_through = position
 
         self._under_way = True
         try:
             self._store.cursors.record(self._id, MarkDeleteWith(position, self._properties), taken)
-        except StorageError as error:  # the store has failed and whoever runs it was told
+        except StorageError as error:  # the store has failed and has reported that
             logger.warning("deduplication snapshot failed topic=%s error=%s", self._log.name, error)
 
     def _state(self) -> CursorState:
@@ -149,11 +150,11 @@ class DeduplicationCursor:
     def _recover(self) -> None:
         now_s = self._clock.monotonic()
         self.ids.restore(self._properties, now_s)
-        log, at, last = self._log, self.position, self._log.last_confirmed
+        log, at, last = self._log, self.released_through, self._log.last_confirmed
         while at < last:
             start = log.next_valid(at)
             try:
-                entries = log.read(start, _READ_ENTRIES, _READ_BYTES)
+                entries = log.read(start, _READ_ENTRIES, _READ_BYTES, through=last)
             except UnreadableEntryError as error:
                 if error.refused:  # it may be the last of its producer, which would then be stored twice
                     raise ServiceNotReadyError(

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Retention: whole ledgers that every durable subscription has acknowledged are deleted, oldest first.
+"""Retention: whole ledgers that all of the topic's ledger holders have released are deleted, oldest first.
 
-The topic's retention policy says which of them may go: by age of the newest entry, by size of what is left, at
-once, or never. Safety: nothing is deleted before the acknowledgements that allow it are durable, so that after a crash
-no subscription finds a gap where it had unacknowledged entries (semantics I7.1). Non-durable subscriptions do not keep
-ledgers. Source: Pulsar docs, "Message retention and expiry"; semantics 7.1.
+Holders are durable subscriptions, which release what they have acknowledged, and deduplication. Which of the released
+ledgers are deleted is decided by the topic's retention policy: by age of the newest entry, by size of what is left, at
+once, or never. Safety: nothing is deleted before its release is durable, so that after a crash no subscription finds a
+gap where it had unacknowledged entries (semantics I7.1). Non-durable subscriptions do not hold anything back.
+Source: Pulsar docs, "Message retention and expiry"; semantics 7.1.
 """
 
 from __future__ import annotations
@@ -16,40 +17,38 @@ from broker_core.base.errors import StorageError
 from broker_core.base.positions import Position
 from broker_core.broker.policies.policy_values import retention_of
 from broker_core.broker.topic import Topic
-from broker_core.storage.commit import OnDurable
 
 logger = logging.getLogger(__name__)
 
 
 def trim(topic: Topic, *, retained: bool = True) -> None:
-    """Start deleting what may go; it happens once the acknowledgements that allow it are known to be durable.
+    """Start deleting what may go; it happens once all holders have released it durably.
 
     ``retained``: what is acknowledged is kept as long as the policy says; otherwise it goes at once.
     """
     topic.log.roll_if_due()
-    durable = [each for each in topic.subscriptions.values() if each.journal is not None]
-    if durable:
-        acked = min(each.cursor.mark_delete for each in durable)
-    elif retained and topic.settings.retain_without_subscription and retention_of(topic.settings).nothing:
+    subscribed = any(each.durable for each in topic.subscriptions.values())
+    kept_whole = topic.settings.retain_without_subscription and retention_of(topic.settings).nothing
+    if retained and not subscribed and kept_whole:
         return
-    else:
-        acked = topic.log.last_confirmed
-    if topic.deduplication is not None:
-        acked = min(acked, topic.deduplication.position)  # what is behind it must be there to be replayed
-    if topic.reserve.low and acked >= topic.log.last_confirmed:
+    released = _released_through(topic)
+    if topic.reserve.low and released >= topic.log.last_confirmed:
         topic.log.roll()  # no producer writes to it now, so it would stay open, and the disk full, for hours
-    if _deletable_through(topic, acked, retained) is None:
+    if _deletable_through(topic, released, retained) is None:
         return
-    waits: list[Callable[[OnDurable], None]] = [each.journal.flush for each in durable if each.journal is not None]
-    if topic.deduplication is not None:
-        waits.append(topic.deduplication.wait_for)
-    barrier = _Barrier(len(waits), lambda: _delete(topic, acked, retained))
-    for wait in waits:
-        wait(barrier.passed)
+    holders = topic.ledger_holders
+    barrier = _Barrier(len(holders), lambda: _delete(topic, released, retained))
+    for holder in holders:
+        holder.when_released(barrier.passed)
     barrier.passed(None)
 
 
-def _deletable_through(topic: Topic, acked: Position, retained: bool) -> Position | None:
+def _released_through(topic: Topic) -> Position:
+    """No holder needs an entry up to this position."""
+    return min([topic.log.last_confirmed, *(each.released_through for each in topic.ledger_holders)])
+
+
+def _deletable_through(topic: Topic, released: Position, retained: bool) -> Position | None:
     """The last entry of the newest ledger that may go, all older ones included; None if not even the oldest may."""
     retention = retention_of(topic.settings)
     now_ms = topic.age_clock.now_ms()
@@ -59,18 +58,17 @@ def _deletable_through(topic: Topic, acked: Position, retained: bool) -> Positio
         end = Position(ledger.id, ledger.entries - 1)
         left_bytes -= ledger.size_bytes
         age_ms = now_ms - (ledger.last_ms or ledger.created_ms)
-        if not ledger.closed or end > acked or (retained and not retention.allows_deletion(age_ms, left_bytes)):
+        if not ledger.closed or end > released or (retained and not retention.allows_deletion(age_ms, left_bytes)):
             break
         through = end
     return through
 
 
-def _delete(topic: Topic, acked: Position, retained: bool) -> None:
-    """Delete, unless a seek or a new subscription has meanwhile gone back behind ``acked``."""
+def _delete(topic: Topic, released: Position, retained: bool) -> None:
+    """Delete, unless a seek or a new subscription has meanwhile gone back behind ``released``."""
     if topic.closed:
         return
-    needed = [each.cursor.mark_delete for each in topic.subscriptions.values() if each.durable]
-    through = _deletable_through(topic, min([acked, *needed]), retained)
+    through = _deletable_through(topic, min(released, _released_through(topic)), retained)
     if through is None:
         return
     try:

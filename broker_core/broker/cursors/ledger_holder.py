@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``LedgerHolder``: what still needs entries of a topic, so that retention must keep their ledgers.
+
+Durable subscriptions and deduplication are such; ``Topic.ledger_holders`` lists them.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from broker_core.base.positions import Position
+from broker_core.storage.commit import OnDurable
+
+
+class LedgerHolder(Protocol):
+    """One of them. It may need entries again that it has released, until ``when_released`` has answered."""
+
+    @property
+    def released_through(self) -> Position:
+        """It needs no entry up to this position, the position included."""
+        ...
+
+    def when_released(self, on_durable: OnDurable) -> None:
+        """Call ``on_durable`` when ``released_through`` is durable, so that it holds after a crash as well."""
+        ...
