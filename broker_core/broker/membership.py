@@ -67,6 +67,16 @@ def check_joinable(
         )
 
 
+def check_durability(topic: TopicName, request: SubscribeRequest, *, durable: bool) -> None:
+    """NotAllowedError if the subscription that exists is not of the kind that is asked for, durable or not."""
+    if durable is not request.durable:
+        there = "durable" if durable else "non-durable"
+        raise NotAllowedError(
+            f"a {there} subscription {request.subscription!r} of {topic} exists",
+            hint="use another subscription name for this reader or consumer",
+        )
+
+
 def deletion_problem(subscription: str, consumers: int) -> ServerError | None:
     """Why one of so many consumers may not delete the subscription, if so."""
     if consumers == 1:

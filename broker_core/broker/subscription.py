@@ -28,6 +28,7 @@ from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.cursors.cursor_journal import CursorJournal
 from broker_core.broker.cursors.expiry import Expiry
 from broker_core.broker.cursors.seeking import before_position, before_time
+from broker_core.broker.cursors.stored_messages import StoredMessages
 from broker_core.broker.delayed import TopicDelays
 from broker_core.broker.dispatch.dispatcher import DispatchContext, Dispatcher, NoConsumers
 from broker_core.broker.dispatch.dispatchers import make_dispatcher
@@ -55,6 +56,8 @@ class SubscriptionHost(Protocol):
     @property
     def log(self) -> TopicLog: ...
     @property
+    def messages(self) -> StoredMessages: ...
+    @property
     def clock(self) -> Clock: ...
     @property
     def timers(self) -> Timers: ...
@@ -68,10 +71,6 @@ class SubscriptionHost(Protocol):
     def unacked(self) -> BrokerUnacked: ...
     @property
     def delays(self) -> TopicDelays: ...
-
-    def last_entry(self) -> tuple[Position, int]:
-        """Position of the newest entry and its batch size (0: not a batch); entry -1 if there is none."""
-        ...
 
     def subscription_unused(self, subscription: Subscription) -> None:
         """A subscription lost its last consumer."""
@@ -92,7 +91,10 @@ class Subscription:
         cursor: Cursor,
         journal: CursorJournal | None,
         properties: Mapping[str, str],
+        *,
+        unused_since_ms: int | None = None,
     ) -> None:
+        """``unused_since_ms``: since when it has no consumers, if it is known from before a restart."""
         self.name = name
         self.cursor = cursor
         self.journal = journal
@@ -113,7 +115,7 @@ class Subscription:
         self._awaiting_return: TimerHandle | None = None
         self.backlog = Backlog(host.log, cursor)
         self.expiry = Expiry(self, host.log, host.clock, host.timers)
-        self.last_active_ms = host.clock.now_ms()
+        self.last_active_ms = host.clock.now_ms() if unused_since_ms is None else unused_since_ms
 
     @property
     def durable(self) -> bool:
@@ -127,6 +129,10 @@ class Subscription:
     @property
     def consumers(self) -> Sequence[Consumer]:
         return self.dispatcher.consumers
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace all properties; the topic stores them."""
+        self.properties = dict(properties)
 
     # -- consumers come and go
 
@@ -255,7 +261,7 @@ class Subscription:
         self.dispatcher.redeliver(consumer, positions)
 
     def last_message(self) -> LastMessage:
-        return LastMessage(*self._host.last_entry(), self.cursor.mark_delete)
+        return LastMessage(*self._host.messages.last_entry(), self.cursor.mark_delete)
 
     # -- what administrators and policies ask
 

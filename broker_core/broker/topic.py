@@ -14,10 +14,8 @@ from typing import Final
 
 from broker_core.base.clock import Clock, Timers
 from broker_core.base.errors import (
-    CorruptEntryError,
     NotAllowedError,
     PersistenceServerError,
-    ProtocolError,
     ServerError,
     SubscriptionNotFoundError,
     TopicTerminatedError,
@@ -27,9 +25,9 @@ from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.cursors.cursor import Cursor
-from broker_core.broker.cursors.cursor_journal import CursorJournal
 from broker_core.broker.cursors.ledger_holder import LedgerHolder
 from broker_core.broker.cursors.seeking import before_position, before_time
+from broker_core.broker.cursors.stored_cursors import StoredCursor, StoredCursors
 from broker_core.broker.cursors.stored_messages import StoredMessages
 from broker_core.broker.delayed import TopicDelays
 from broker_core.broker.dispatch.dispatchers import check_type
@@ -39,6 +37,7 @@ from broker_core.broker.limits.age_clock import AgeClock
 from broker_core.broker.limits.backlog_quota import refusal_of_producers
 from broker_core.broker.limits.disk_reserve import DiskReserve
 from broker_core.broker.membership import (
+    check_durability,
     check_room_for_consumer,
     check_room_for_producer,
     check_room_for_subscription,
@@ -53,12 +52,9 @@ from broker_core.broker.requests import InitialPosition, ProducerRequest, Subscr
 from broker_core.broker.sinks import ConsumerSink, ProducerSink
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.termination import OnTerminated, Termination
-from broker_core.storage.catalogue import INTERNAL_PREFIX, SubscriptionRow
-from broker_core.storage.cursor_state import CursorState
+from broker_core.storage.catalogue import INTERNAL_PREFIX
 from broker_core.storage.store import Store
 from broker_core.storage.topic_log import TopicLog
-from broker_core.wire.ack_sets import bits_of_words
-from broker_core.wire.entry import read_metadata
 
 logger = logging.getLogger(__name__)
 
@@ -129,12 +125,12 @@ class Topic:
         self.deduplication: DeduplicationCursor | None = None
         self._termination = Termination(log, catalogue, self._terminated)
         self._store = surroundings.store
-        self._subscription_ids: dict[str, int] = {}
+        self._cursors = StoredCursors(log, self._store, self.clock, self.timers)
         self._unload = unload
         self.delays = TopicDelays(self, self._store.buckets, self._oldest_needed_ledger)
         self._switch_deduplication()  # first, for it may fail, and then nothing must be left of this topic
-        for row in self._store.catalogue.subscriptions.of_topic(topic_id):
-            self._recover(row)
+        for stored in self._cursors.recover(all_synced=settings.durability == "sync"):
+            self._add(stored)
         log.add_listener(self._entries_came)
 
     # -- producers
@@ -162,11 +158,16 @@ class Topic:
             connected_since_ms=self.clock.now_ms(),
             released=self._producer_left,
         )
-        if self.deduplication is not None:
-            producer.deduplication = self.deduplication.ids
-        producer.delays = self.delays if self.delays.limited else None
+        self._set_checks(producer)
         self.producers.add(producer)
         return producer
+
+    def _set_checks(self, producer: Producer) -> None:
+        """Have what ``producer`` sends checked as the settings say now."""
+        producer.check_with(
+            deduplication=self.deduplication.ids if self.deduplication is not None else None,
+            delays=self.delays if self.delays.limited else None,
+        )
 
     def _producer_left(self, producer: Producer) -> None:
         self.producers.remove(producer)
@@ -201,7 +202,7 @@ class Topic:
         former = self.deduplication
         wanted = deduplicates(self.name, self.settings)
         if former is not None and wanted:
-            former.settings = self.settings
+            former.apply(self.settings)
             return
         if former is not None:
             self.deduplication = None
@@ -210,13 +211,10 @@ class Topic:
             self.deduplication = DeduplicationCursor(
                 self.log, self._store, self.clock, self.timers, self.settings, self.traffic_in
             )
+            for producer in self.producers.all():
+                self.deduplication.ids.came(producer.name)
         else:
             deduplication_cursor.forget(self.topic_id, self._store)
-        ids = self.deduplication.ids if self.deduplication is not None else None
-        for producer in self.producers.all():
-            producer.deduplication = ids
-            if ids is not None:
-                ids.came(producer.name)
 
     # -- subscriptions
 
@@ -229,10 +227,10 @@ class Topic:
         check_room_for_consumer(self.name, consumers, self.settings.max_consumers_per_topic)
         subscription = self.subscriptions.get(request.subscription)
         if subscription is not None:
-            self._check_durability(subscription, request)
+            check_durability(self.name, request, durable=subscription.durable)
             consumer = subscription.subscribe(request, sink)
             if subscription.durable:
-                self._store.catalogue.subscriptions.set_unused_since(self._subscription_ids[subscription.name], None)
+                self._cursors.set_unused_since(subscription.name, None)
             return consumer
         if not request.durable:
             return self._subscribe_reader(request, sink)
@@ -267,9 +265,7 @@ class Topic:
             raise NotAllowedError(f"subscription {name!r} of {self.name} exists already")
         self._check_room_for(name)
         start = self._initial(initial_position)
-        check_properties(properties or {})
-        row = self._store.catalogue.subscriptions.create(self.topic_id, name, start, self.clock.now_ms(), properties)
-        return self._add_durable(row, Cursor(self.log, start))
+        return self._add(self._cursors.create(name, start, check_properties(properties or {})))
 
     def _check_room_for(self, subscription: str) -> None:
         most = self.settings.max_subscriptions_per_topic
@@ -290,15 +286,15 @@ class Topic:
             raise SubscriptionNotFoundError(f"subscription {name!r} of {self.name} does not exist")
         subscription.drop(knowing=knowing)
         if subscription.durable:
-            self._store.catalogue.subscriptions.delete(self._subscription_ids.pop(name))
+            self._cursors.delete(name)
 
     def set_subscription_properties(self, name: str, properties: Mapping[str, str]) -> None:
         """Replace all properties of a subscription."""
         check_properties(properties)
         subscription = self.subscriptions[name]
         if subscription.durable:
-            self._store.catalogue.subscriptions.set_properties(self._subscription_ids[name], properties)
-        subscription.properties = dict(properties)
+            self._cursors.set_properties(name, properties)
+        subscription.set_properties(properties)
 
     def subscription_unused(self, subscription: Subscription) -> None:
         """A non-durable subscription ends with its consumers; of another one the time without any is counted."""
@@ -320,48 +316,23 @@ class Topic:
         self.subscriptions[request.subscription] = subscription
         return consumer
 
-    def _check_durability(self, subscription: Subscription, request: SubscribeRequest) -> None:
-        if subscription.durable is not request.durable:
-            there = "durable" if subscription.durable else "non-durable"
-            raise NotAllowedError(
-                f"a {there} subscription {subscription.name!r} of {self.name} exists",
-                hint="use another subscription name for this reader or consumer",
-            )
-
-    def _recover(self, row: SubscriptionRow) -> None:
-        """Bring a durable subscription back. What was stored can lie behind the log only with ``durability=async``."""
-        state = self._store.cursors.recover(row.id)
-        stored = state.mark_delete if state is not None else row.initial
-        last = self.log.last_confirmed
-        self._check_acknowledged(row, state, last)
-        cursor = Cursor(self.log, min(stored, last))
-        if state is not None:
-            partial = {position: bits_of_words(words) for position, words in state.partial.items()}
-            cursor.restore(state.deleted, partial, last)
-        subscription = self._add_durable(row, cursor)
-        unused_since_ms = self._store.catalogue.subscriptions.unused_since(row.id)
-        if unused_since_ms is not None:
-            subscription.last_active_ms = unused_since_ms
-
-    def _check_acknowledged(self, row: SubscriptionRow, state: CursorState | None, last: Position) -> None:
-        """Only what was durable is sent and acknowledged: what was acknowledged behind the end of the log is lost."""
-        newest = max([state.mark_delete, *state.newest_deleted()], default=last) if state is not None else last
-        if newest > last and newest.entry >= 0 and self.settings.durability == "sync":
-            self._store.note_lost_behind(self.topic_id, last, row.name, newest)
+    def _add(self, stored: StoredCursor) -> Subscription:
+        """The durable subscription that ``stored`` is the cursor of."""
+        subscription = Subscription(
+            self,
+            stored.name,
+            stored.cursor,
+            stored.journal,
+            stored.properties,
+            unused_since_ms=stored.unused_since_ms,
+        )
+        self.subscriptions[stored.name] = subscription
+        return subscription
 
     def _remember_unused(self, subscription: Subscription) -> None:
         """Keep over a restart since when a subscription is unused, if that can end it (semantics 7.2)."""
         if self.settings.subscription_expiration_time_minutes:
-            subscription_id = self._subscription_ids[subscription.name]
-            self._store.catalogue.subscriptions.set_unused_since(subscription_id, subscription.last_active_ms)
-
-    def _add_durable(self, row: SubscriptionRow, cursor: Cursor) -> Subscription:
-        journal = CursorJournal(cursor, row.id, self._store.cursors, self.timers)
-        properties = {str(name): str(value) for name, value in row.properties.items()}
-        subscription = Subscription(self, row.name, cursor, journal, properties)
-        self.subscriptions[row.name] = subscription
-        self._subscription_ids[row.name] = row.id
-        return subscription
+            self._cursors.set_unused_since(subscription.name, subscription.last_active_ms)
 
     @property
     def has_clients(self) -> bool:
@@ -384,7 +355,7 @@ class Topic:
         for subscription in list(self.subscriptions.values()):
             subscription.settings_changed()
         for producer in self.producers.all():
-            producer.delays = self.delays if self.delays.limited else None
+            self._set_checks(producer)
 
     # -- the log
 
@@ -392,20 +363,6 @@ class Topic:
     def damages(self) -> list[str]:
         """What is damaged or lost of the topic, as far as known, one line each."""
         return self._store.damages_of(str(self.name))
-
-    def last_entry(self) -> tuple[Position, int]:
-        """Position of the newest entry and the size of its batch (0: not a batch); entry -1 if there is none."""
-        last = self.log.readable_end
-        if last.entry < 0:
-            return last, 0
-        try:
-            found = self.log.read(last, 1, 1)
-            if not found:
-                return Position(last.ledger, -1), 0
-            metadata = read_metadata(found[0].body)
-        except (CorruptEntryError, ProtocolError):
-            return last, 0
-        return last, metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
 
     def expire(self, subscription: Subscription, older_than_s: int, *, at_once: bool = False) -> bool:
         """Pass one of the subscriptions over the messages at the head of its backlog that are older than that, as
@@ -449,12 +406,6 @@ class Topic:
 
         self.timers.call_later(0, unload)
 
-    def disconnect_all(self) -> None:
-        """Tell every client to go; they may come back."""
-        self.producers.disconnect_all()
-        for subscription in list(self.subscriptions.values()):
-            subscription.disconnect_all()
-
     def delete(self) -> None:
         """Delete everything for good."""
         self.closed = True
@@ -468,14 +419,16 @@ class Topic:
         self.log.delete()
 
     def close(self) -> None:
-        """Let go of everything but what is stored; acknowledgements are written first."""
+        """Tell every client to go and let go of everything but what is stored; acknowledgements are written first."""
         if self.closed:
             return
         self.closed = True
         for subscription in self.subscriptions.values():
             if subscription.durable and not subscription.consumers:  # the others are counted from the next load on
                 self._remember_unused(subscription)
-        self.disconnect_all()
+        self.producers.disconnect_all()
+        for subscription in list(self.subscriptions.values()):
+            subscription.disconnect_all()
         for subscription in self.subscriptions.values():
             subscription.close()
         if self.deduplication is not None:

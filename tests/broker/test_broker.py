@@ -445,7 +445,7 @@ class TestUnloading:
             world.topic(topic).create_subscription("s")
             if number < 2:
                 world.produce(topic)[0].send(SendHead(0, 0), body())
-            world.topic(topic).disconnect_all()
+            world.topic(topic).producers.disconnect_all()
             gone += [weakref.ref(world.topic(topic)), weakref.ref(world.topic(topic).log)]
             end(name(topic))
         world.settle()

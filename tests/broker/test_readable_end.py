@@ -21,7 +21,7 @@ def test_readers_see_entries_up_to_the_readable_end(monkeypatch: pytest.MonkeyPa
     world.settle()
     assert [each.entry.position for each in mailbox.deliveries] == positions[:3]
     subscription = topic.subscriptions["s"]
-    assert (subscription.backlog_entries(), topic.last_entry()[0]) == (3, positions[2])
+    assert (subscription.backlog_entries(), topic.messages.last_entry()[0]) == (3, positions[2])
     assert before_position(topic.log, POSITION_LATEST) == before_time(topic.log, 1 << 60) == positions[2]
     assert (Places(topic.log).count, topic.messages.last) == (3, positions[2])
     assert topic.create_subscription("latest").cursor.mark_delete == positions[2]

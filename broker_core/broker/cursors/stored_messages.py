@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``StoredMessages``: what an administrator asks about the messages that a topic holds. Changes nothing."""
+"""``StoredMessages``: what clients and administrators ask about the messages that a topic holds. Changes nothing."""
 
 from __future__ import annotations
 
+from broker_core.base.errors import CorruptEntryError, ProtocolError
 from broker_core.base.positions import Position
 from broker_core.broker.cursors.seeking import Places, before_time
 from broker_core.storage.ledger import StoredEntry
 from broker_core.storage.topic_log import TopicLog
 from broker_core.wire.ack_sets import all_bits, words_of_bits
+from broker_core.wire.entry import read_metadata
 
 
 class StoredMessages:
@@ -22,6 +24,20 @@ class StoredMessages:
     def last(self) -> Position:
         """The last one; entry -1 if there is none."""
         return self._log.readable_end
+
+    def last_entry(self) -> tuple[Position, int]:
+        """Position of the last one and the size of its batch (0: not a batch); entry -1 if there is none."""
+        last = self._log.readable_end
+        if last.entry < 0:
+            return last, 0
+        try:
+            found = self._log.read(last, 1, 1)
+            if not found:
+                return Position(last.ledger, -1), 0
+            metadata = read_metadata(found[0].body)
+        except (CorruptEntryError, ProtocolError):
+            return last, 0
+        return last, metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
 
     def holds(self, position: Position) -> bool:
         """Whether there is an entry at ``position``."""

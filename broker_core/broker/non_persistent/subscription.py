@@ -74,6 +74,10 @@ class NonPersistentSubscription:
         self.consumers.append(consumer)
         return consumer
 
+    def apply(self, settings: Settings) -> None:
+        """A policy was changed; it holds for the next consumer."""
+        self.consumers_max = settings.max_consumers_per_subscription
+
     def offer(self, entry: StoredEntry) -> bool:
         """Give the entry to the consumer that is next and can take it now; false if it was dropped."""
         size = len(entry.body)

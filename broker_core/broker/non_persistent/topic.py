@@ -167,7 +167,7 @@ class NonPersistentTopic:
         """A policy was changed. It holds at once, but for what a connected producer or consumer was told."""
         self.settings = settings
         for subscription in self.subscriptions.values():
-            subscription.consumers_max = settings.max_consumers_per_subscription
+            subscription.apply(settings)
 
     # -- the end
 

@@ -58,7 +58,7 @@ class DeduplicationCursor:
             ServiceNotReadyError: the disk refuses an entry that has to be replayed, and nothing is left of the attempt.
         """
         self.ids = Deduplication(settings.broker_deduplication_max_number_of_producers, clock.monotonic())
-        self.settings = settings
+        self._settings = settings
         """May be replaced; what is different holds from the next snapshot on."""
         self._log = log
         self._store = store
@@ -86,6 +86,10 @@ class DeduplicationCursor:
             self._take()
         self._store.cursors.detach(self._id)
 
+    def apply(self, settings: Settings) -> None:
+        """A setting was changed; it holds from now on."""
+        self._settings = settings
+
     def drop(self) -> None:
         """Forget everything, for good. The row in the catalogue may be gone with its topic."""
         self._stop()
@@ -106,15 +110,15 @@ class DeduplicationCursor:
         """Once for each commit group, after its receipts."""
         log = self._log
         entries = log.count_entries(self._begun, log.last_confirmed)
-        due = max(self.settings.broker_deduplication_entries_interval, len(self.ids.persisted))
+        due = max(self._settings.broker_deduplication_entries_interval, len(self.ids.persisted))
         if entries >= due or self._traffic.bytes - self._begun_bytes >= REPLAY_BYTES_MAX:
             self._take()
 
     def _tick(self) -> None:
         self._timer = self._arm()
-        timeout_s = self.settings.broker_deduplication_producer_inactivity_timeout_minutes * 60
+        timeout_s = self._settings.broker_deduplication_producer_inactivity_timeout_minutes * 60
         forgotten = self.ids.forget_inactive(self._clock.monotonic(), timeout_s)
-        interval_s = self.settings.broker_deduplication_snapshot_interval_seconds
+        interval_s = self._settings.broker_deduplication_snapshot_interval_seconds
         if forgotten or (interval_s and self._begun < self._log.last_confirmed):
             self._take()
 
@@ -173,7 +177,7 @@ class DeduplicationCursor:
     # -- parts
 
     def _arm(self) -> TimerHandle:
-        interval_s = self.settings.broker_deduplication_snapshot_interval_seconds
+        interval_s = self._settings.broker_deduplication_snapshot_interval_seconds
         return self._timers.call_later(interval_s or _LOOK_AGAIN_S, self._tick)
 
     def _stop(self) -> None:

@@ -142,6 +142,11 @@ class Producer:
         self._on_recorded = self._recorded
         self._idle: Callable[[], None] | None = None
 
+    def check_with(self, *, deduplication: Deduplication | None, delays: TopicDelays | None) -> None:
+        """From now on check what is sent against these."""
+        self.deduplication = deduplication
+        self.delays = delays
+
     def send(self, head: SendHead, body: bytes) -> None:
         """Append one entry; the sink gets its receipt once it is durable, or an error, in the order of the sends.
 
