@@ -296,13 +296,19 @@ class TopicLog:
             UnreadableEntryError: the first entry of the range cannot be read; its ``position`` says which it is.
         """
         end = self.readable_end if through is None else through
-        first = start if self.contains(start) else self.next_valid(start)
-        ledger = self._ledger(first.ledger)
-        if ledger is None or first > end:
+        number, entry = start
+        ledger = self._ledger(number)
+        if ledger is None or not 0 <= entry < ledger.entries:
+            number, entry = self.next_valid(start)
+            ledger = self._ledger(number)
+        if number >= end.ledger:
+            left = end.entry - entry + 1 if number == end.ledger else 0
+            if left <= 0:
+                return []
+            entries_max = min(entries_max, left)
+        if ledger is None:
             return []
-        if first.ledger == end.ledger:
-            entries_max = min(entries_max, end.entry - first.entry + 1)
-        return ledger.read(first.entry, entries_max, bytes_max)
+        return ledger.read(entry, entries_max, bytes_max)
 
     # -- deleting and closing
 
