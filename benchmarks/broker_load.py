@@ -114,7 +114,7 @@ def _timed(broker: RunningBroker, into: list[Measured]) -> Iterator[None]:
     into.append(Measured(time.perf_counter() - started, cpu_seconds(broker) - cpu_before))
 
 
-# ------------------------------------------------------------------------------------------------------- cases
+# -- cases
 
 
 def ingest(shape: Shape, durability: str, *, entries: int, runs: int, connections: int = 1) -> Result:

@@ -76,7 +76,7 @@ def run(*, quick: bool) -> list[Result]:
     return results
 
 
-# --------------------------------------------------------------------------------------------------- material
+# -- material
 
 
 def _rows(size: int, source: bytes) -> pa.RecordBatch:
@@ -122,7 +122,7 @@ def _single(number: int, size: int) -> bytes:
     return seal_entry(metadata.SerializeToString(), bytes(size))
 
 
-# -------------------------------------------------------------------------------------------------- measuring
+# -- measuring
 
 
 def _heads(runs: int, seconds: float) -> list[Result]:

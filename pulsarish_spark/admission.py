@@ -55,7 +55,7 @@ def _advance(view: BrokerView, name: str, start: Offset, end: Offset, share: int
     return min(stop, end, key=lambda offset: offset.key)
 
 
-# ------------------------------------------------------------------------------------------ without indexes
+# -- without indexes
 
 
 def _estimates(counts: EntryCounts, ranges: Mapping[TopicPartition, NamedRange]) -> dict[TopicPartition, int]:

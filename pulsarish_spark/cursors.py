@@ -124,7 +124,7 @@ class Cursors:
             except (NotAllowedError, SubscriptionNotFoundError, TopicNotFoundError) as error:
                 # The topic ends before it, or it or the subscription was deleted. What that means for the query is
                 # decided by whoever reads on.
-                logger.warning("ack_refused topic=%s error=%s", name, error)
+                logger.warning("ack refused topic=%s error=%s", name, error)
             else:
                 self._acked[name] = last
 

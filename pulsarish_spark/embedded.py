@@ -168,7 +168,7 @@ class Guard:
                 ensure(self._data_dir)
 
 
-# ------------------------------------------------------------------------------------------ processes and files
+# -- processes and files
 
 
 def _prepare(data_dir: Path) -> None:

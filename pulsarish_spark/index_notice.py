@@ -36,11 +36,12 @@ class IndexNotice:
         without = sorted(name for name, tells in known.items() if not tells)
         if without:
             logger.warning(
-                "no_message_indexes: the broker of %s%s tells none: the column offset is null, offsets by number are "
-                "refused, and to keep limits the driver reads entries to count their messages (%s)",
+                "broker tells no message indexes partition=%s others=%d effect=%s advice=%s",
                 without[0],
-                f" and {len(without) - 1} more" if len(without) > 1 else "",
+                len(without) - 1,
+                "the column offset is null, offsets by number are refused, and to keep limits the driver reads entries "
+                "to count their messages",
                 HOW_TO_GET_INDEXES,
             )
         else:
-            logger.info("message_indexes: the broker tells them")
+            logger.info("broker tells message indexes")

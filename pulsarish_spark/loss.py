@@ -35,7 +35,7 @@ class LossPolicy:
         """Raise DataLossError or warn."""
         if self.fail:
             raise DataLossError(text, hint=_HINT)
-        logger.warning("data_loss: %s; reading goes on because failOnDataLoss is false", text)
+        logger.warning("data loss what=%s effect=%s", text, "reading goes on because failOnDataLoss is false")
 
 
 def _count(messages: int) -> str:

@@ -71,7 +71,7 @@ class Option:
     wrong_side: str = ""
 
 
-# ------------------------------------------------------------------------------------------ reading of values
+# -- reading of values
 
 
 def _flag(text: str) -> bool:
@@ -151,7 +151,7 @@ def _columns(text: str) -> tuple[str, ...]:
     return names
 
 
-# ------------------------------------------------------------------------------------------ the table
+# -- the table
 
 _NO_END: Final = "a stream has no end; remove it, or read once with spark.read"
 _NO_TRIGGER: Final = "a batch read has no triggers; remove it"
@@ -386,7 +386,7 @@ _REFUSED_BY_KEY: Final = {name.lower(): (name, why) for name, why in _REFUSED.it
 _FOREIGN: Final = {"kafka.": "the Kafka client", "pulsar.": "the Java client of Pulsar"}
 
 
-# ------------------------------------------------------------------------------------------ the whole set
+# -- the whole set
 
 
 @dataclass(frozen=True, slots=True)

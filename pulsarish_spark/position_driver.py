@@ -85,7 +85,7 @@ class PositionDriver:
         self._notice = IndexNotice()
         self._look_for_partitions()
         for topic in self._layout.missing:
-            logger.warning("topic %s does not exist; the stream waits for it", topic)
+            logger.warning("the stream waits for a topic that does not exist topic=%s", topic)
         self._initial: SourceOffset | None = None
         self._planned = False  # Then nothing is first any more, even if it lies where a replayed batch made us begin.
         self._bounded = False

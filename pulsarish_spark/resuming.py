@@ -69,16 +69,19 @@ class Resuming:
             self._find(place, self._view.latest(name), is_subscribed=bool(self.former))
             wanted, subscription = place.at.text(place.key.partition), self._cursors.subscription
             if self.former:
-                logger.warning(subscription_renamed(place.key, self.former, subscription, wanted))
+                what = subscription_renamed(place.key, self.former, subscription, wanted)
+                logger.warning("subscription renamed what=%s", what)
             else:
-                logger.warning(subscription_gone(place.key, subscription, wanted))
+                what = subscription_gone(place.key, subscription, wanted)
+                logger.warning("subscription made anew what=%s", what)
             self._make(place)
             return
         mark_delete = self._cursors.handle(name).mark_delete()
         if mark_delete is not None and mark_delete.entry >= 0 and mark_delete >= place.at.position:
             self._find(place, self._view.latest(name))
             wanted = place.at.text(place.key.partition)
-            logger.warning(moved_ahead(place.key, self._cursors.subscription, str(mark_delete), wanted))
+            what = moved_ahead(place.key, self._cursors.subscription, str(mark_delete), wanted)
+            logger.warning("subscription moved ahead what=%s", what)
 
     def _make(self, place: Place) -> None:
         """Make the subscription anew. What was deleted while it was being made, it has not kept."""

@@ -102,7 +102,7 @@ def discover(selection: Selection, client: PartitionLookup, *, missing_ok: bool 
     return Layout(names, tuple(missing))
 
 
-# ------------------------------------------------------------------------------------------ reading of options
+# -- reading of options
 
 
 def parse_topic(text: str) -> str:

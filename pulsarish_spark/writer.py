@@ -121,10 +121,10 @@ class PulsarishBatchWriter(SentToWorkers, DataSourceArrowWriter):
         return write_rows(iterator, self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        logger.info("batch_written topic=%s rows=%d", self._options.topic, _total(messages))
+        logger.info("batch written topic=%s rows=%d", self._options.topic, _total(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        logger.warning("batch_aborted topic=%s rows_left_in_topic>=%d", self._options.topic, _total(messages))
+        logger.warning("batch aborted topic=%s rows_left_min=%d", self._options.topic, _total(messages))
 
 
 class PulsarishStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
@@ -138,9 +138,9 @@ class PulsarishStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
         return write_rows(iterator, self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        logger.info("batch_written batch=%d topic=%s rows=%d", batchId, self._options.topic, _total(messages))
+        logger.info("batch written batch=%d topic=%s rows=%d", batchId, self._options.topic, _total(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         logger.warning(
-            "batch_aborted batch=%d topic=%s rows_left_in_topic>=%d", batchId, self._options.topic, _total(messages)
+            "batch aborted batch=%d topic=%s rows_left_min=%d", batchId, self._options.topic, _total(messages)
         )

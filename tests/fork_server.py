@@ -110,7 +110,7 @@ def _umask() -> int:
     return mask
 
 
-# ------------------------------------------------------------------------------------------ in the server's process
+# -- in the server's process
 
 
 def serve(number: int) -> None:

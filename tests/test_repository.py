@@ -24,6 +24,12 @@ TEXT_SUFFIXES: Final = frozenset({".py", ".md", ".toml", ".sh", ".proto", ".xml"
 FILE_LINES_MAX: Final = 700
 FUNCTION_LINES_MAX: Final = 70
 
+LOG_METHODS: Final = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
+LOG_TEXT: Final = re.compile(r"[a-z][a-z' -]*[a-z](?: \w+=%[.\d]*[a-z])*")
+"""What a log line says: the event in words, then the values by name. ``server.log`` makes JSON of it."""
+
+DIVIDER: Final = re.compile(r"\s*# ?[-=~*#]{2}")
+DIVIDER_FORM: Final = re.compile(r"\s*# -- \S.*[^-]")
 FORBIDDEN: Final = {
     "a path of somebody's machine": re.compile(r"/(?:home|Users)/(?!somebody)[a-z]|/root/|/work/(?!$)"),
     "a package registry (the user's own configuration names one)": re.compile(
@@ -105,6 +111,46 @@ def test_only_the_command_line_prints() -> None:
         if not _named(path).startswith("broker_core/cli/")
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
+    ] == []
+
+
+def test_a_module_logs_under_its_own_name() -> None:
+    """One form of it: ``logger = logging.getLogger(__name__)``."""
+    makers = [
+        (f"{_named(path)}:{node.lineno}", ast.unparse(node))
+        for path in PRODUCT
+        for node in parsed(path).body
+        if isinstance(node, ast.Assign | ast.AnnAssign) and "getLogger(" in ast.unparse(node)
+    ]
+    assert [place for place, text in makers if text != "logger = logging.getLogger(__name__)"] == []
+
+
+def test_a_log_line_is_an_event_and_values_by_name() -> None:
+    """The text is a literal, ``words name=%s name=%d``, so lines of one event can be found, counted and parsed."""
+    texts = [
+        (f"{_named(path)}:{node.lineno}", node.args[0])
+        for path in PRODUCT
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in LOG_METHODS
+        and ast.unparse(node.func.value) == "logger"
+    ]
+    assert texts
+    assert [
+        place
+        for place, text in texts
+        if not (isinstance(text, ast.Constant) and LOG_TEXT.fullmatch(str(text.value)) is not None)
+    ] == []
+
+
+def test_sections_of_a_file_are_divided_in_one_way() -> None:
+    """``# -- what comes``, at any depth."""
+    assert [
+        f"{_named(path)}:{number}"
+        for path in CODE
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if DIVIDER.match(line) and not DIVIDER_FORM.fullmatch(line)
     ] == []
 
 

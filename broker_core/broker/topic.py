@@ -401,7 +401,7 @@ class Topic:
 
         def unload() -> None:
             if not self.closed:
-                logger.warning("topic unloaded, for its log has to be read again topic=%s", self.name)
+                logger.warning("topic unloaded to read its log again topic=%s", self.name)
                 self._unload(self.name)
 
         self.timers.call_later(0, unload)

@@ -34,13 +34,13 @@ class ConnectionNews(logging.Handler):
             log.setLevel(logging.INFO)
 
     def emit(self, record: logging.LogRecord) -> None:
-        event, arguments = record.msg.partition(" ")[0], record.args
+        event, arguments = record.msg.partition(" owner=")[0], record.args
         if not isinstance(arguments, tuple):
             return
-        if event in ("attachment.lost", "attachment.failed"):
+        if event in ("attachment lost", "attachment failed"):
             self._away.add(arguments[0])
             self._tell_loss(arguments[1])
-        elif event == "attachment.back" and self._away:
+        elif event == "attachment back" and self._away:
             self._away.discard(arguments[0])
             if not self._away and self._is_told:
                 self._is_told = False

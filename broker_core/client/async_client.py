@@ -62,7 +62,7 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    # ------------------------------------------------------------------------------------------ topics
+    # -- topics
 
     async def partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has, 0 if it is not partitioned or does not exist. Creates nothing."""
@@ -117,7 +117,7 @@ class AsyncClient:
         name = NamespaceName.parse(namespace)
         return await self._retried(lambda: self._network.lookup.topics_of(name), f"topics of {name}")
 
-    # ------------------------------------------------------------------------------------------ messages
+    # -- messages
 
     async def create_producer(self, topic: str, **options: Unpack[ProducerOptions]) -> AsyncProducer:
         """A producer for ``topic``; ``options`` are the fields of ``ProducerConfig``."""
@@ -177,7 +177,7 @@ class AsyncClient:
         """The latest value of each key of ``topic``, kept up to date; returns when it holds what is published now."""
         return self._keep(await AsyncTableView.create(self._network, TopicName.parse(topic)))
 
-    # ------------------------------------------------------------------------------------------ entries
+    # -- entries
 
     async def read_entries(
         self,

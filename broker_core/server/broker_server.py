@@ -36,7 +36,7 @@ from broker_core.storage.disk import Disk, RealDisk
 from broker_core.storage.store import Store
 from broker_core.wire.frames import SIZE_BYTES
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _DRAIN_SECONDS: Final = 10.0
 """A graceful stop waits this long for the disk, then gives up on what was never confirmed."""
@@ -155,14 +155,14 @@ class BrokerServer:
         try:
             await asyncio.wait_for(self._commits.drain(), _DRAIN_SECONDS)
         except TimeoutError:
-            _log.error("the disk is slow, stopping without the last commits seconds=%g", _DRAIN_SECONDS)
+            logger.error("stopping without the last commits because the disk is slow seconds=%g", _DRAIN_SECONDS)
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if isinstance(error, DiskFailedError):
             self._on_disk_failure(error)
             return
-        _log.error("a callback failed what=%s", context.get("message"), exc_info=error)
+        logger.error("a callback failed what=%s", context.get("message"), exc_info=error)
 
 
 def check_host(host: str) -> None:

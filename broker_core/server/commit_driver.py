@@ -21,7 +21,7 @@ from typing import Final
 from broker_core.base.errors import DiskFailedError, StorageError
 from broker_core.storage.commit import CommitJob, GroupCommit
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _SYNC_SECONDS: Final = 1.0
 """How long bytes may wait for their sync for which no answer stands: those of ``durability=async``, second copies."""
@@ -100,8 +100,8 @@ class CommitDriver:
         self._in_flight = False
         try:
             self._commits.finish(job, error)
-        except Exception as bug:  # noqa: BLE001 - whatever it was, some of the group were told and some were not
-            _log.exception("a commit could not be finished")
+        except Exception as bug:  # whatever it was, some of the group were told and some were not
+            logger.exception("a commit could not be finished")
             self._commits.fail(DiskFailedError(f"a commit could not be finished: {bug!r}"))
         self._start_job()
         self._on_committed()

@@ -24,7 +24,7 @@ from broker_core.server.session import Node, Session, SessionState
 from broker_core.wire import commands
 from broker_core.wire.frames import BUFFER_BYTES_FIRST, Frame, FrameReader
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _LINGER_SECONDS: Final = 5.0
 """What is queued for a connection that we end may take this long to leave."""
@@ -142,8 +142,8 @@ class Connection(asyncio.BufferedProtocol):
             self.hang_up(str(error))
         except DiskFailedError:
             raise
-        except Exception:  # noqa: BLE001 - root of a task: a bug in one command must not take the broker along
-            _log.exception("connection ended by a bug peer=%s", self._session.link.peer_address)
+        except Exception:  # root of a task: a bug in one command must not take the broker along
+            logger.exception("connection ended by a bug peer=%s", self._session.link.peer_address)
             self.hang_up("the broker failed on a command; its log says more")
         return False
 
@@ -211,7 +211,7 @@ class Connection(asyncio.BufferedProtocol):
         """Tell the client why, send what is queued, close."""
         if self._is_closed:
             return
-        _log.info("connection closed peer=%s reason=%s", self._session.link.peer_address, reason)
+        logger.info("connection closed peer=%s reason=%s", self._session.link.peer_address, reason)
         self._session.send(commands.error(NO_REQUEST, NotAllowedError(reason)))
         self.close()
 
@@ -236,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _cut_off(self, reason: str) -> None:
         """End the connection of a client that takes nothing: waiting for it to take the reason makes no sense."""
-        _log.info("connection cut off peer=%s reason=%s", self._session.link.peer_address, reason)
+        logger.info("connection cut off peer=%s reason=%s", self._session.link.peer_address, reason)
         self._let_go()
         if self._transport is not None:
             self._transport.abort()

@@ -21,7 +21,7 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 NO_REQUEST: Final = 2**64 - 1
 """The request id of what answers no request: -1 in an unsigned field, as Pulsar's broker sends it."""
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _REASONS: Final[dict[int, Callable[[BaseCommand], str]]] = {
     BaseCommand.SEND_ERROR: lambda answer: answer.send_error.message,
@@ -55,7 +55,7 @@ class Link:
         """Queue a command as one frame; a refusal is logged."""
         reason = _REASONS[command.type](command) if command.type in _REASONS else ""
         if reason:
-            _log.info("request refused peer=%s client=%s reason=%s", self.peer_address, self.features.version, reason)
+            logger.info("request refused peer=%s client=%s reason=%s", self.peer_address, self.features.version, reason)
         if not self.commits.recorded:
             self.outbox.hold()
             self.commits.when_recorded(self._recorded)

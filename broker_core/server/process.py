@@ -205,7 +205,8 @@ def _tune_garbage_collector() -> None:
 def _tell_what_others_may_read(data_dir: Path) -> None:
     """What the broker makes is for its user alone; what it finds was perhaps made for others on purpose."""
     if found := open_to_others(str(data_dir)):
-        logger.warning("others than the owner may use the data: %s; chmod -R go= %s", ", ".join(found), data_dir)
+        advice = f"chmod -R go= {data_dir}"
+        logger.warning("others than the owner may use the data paths=%s advice=%s", ", ".join(found), advice)
 
 
 def _write_runtime_file(path: Path, info: RuntimeInfo) -> None:

@@ -19,7 +19,7 @@ from broker_core.broker.directory.topic_loader import OnRecovered
 from broker_core.storage.ledger_recovery import TopicRecovery
 from broker_core.storage.store import Store
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Recoveries:
@@ -70,8 +70,8 @@ class Recoveries:
             self._store.finish_recovery(recovery)
         except DiskFailedError:
             raise  # the broker stops
-        except Exception as bug:  # noqa: BLE001 - root of a task: all that wait must be told
-            _log.exception("a topic could not be recovered topic_id=%s", recovery.topic_id)
+        except Exception as bug:  # root of a task: all that wait must be told
+            logger.exception("a topic could not be recovered topic_id=%s", recovery.topic_id)
             refusal = PersistenceServerError(
                 f"the topic cannot be recovered after a crash: {bug!r}", hint="the broker's log says more"
             )

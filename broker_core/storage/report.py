@@ -68,7 +68,9 @@ class RecoveryReport:
                 damage.path, damage.offset, damage.size, damage.topic or "-", damage.what,
             )  # fmt: skip
         elif len(self.damages) == _LOGGED_MAX + 1:
-            logger.error("there is more damage than is written here; the health check and the doctor tell all of it")
+            logger.error(
+                "damage found beyond what is logged advice=%s", "the health check and the doctor tell all of it"
+            )
 
     def note_once(self, damage: Damage) -> None:
         """``note``, unless the very same was found before."""

@@ -28,7 +28,7 @@ Row = dict[str, Any]
 _MetadataT = TypeVar("_MetadataT", MessageMetadata, SingleMessageMetadata)
 
 
-# ---------------------------------------------------------------------------------------------------- decoding
+# -- decoding
 
 
 def decode_reference(entries: Sequence[EntryRef], message_bytes_max: int = MESSAGE_BYTES_MAX_DEFAULT) -> list[Row]:
@@ -138,7 +138,7 @@ def _text(text: str | bytes) -> str:
     return _raw(text).decode(errors="replace")
 
 
-# ---------------------------------------------------------------------------------------------------- encoding
+# -- encoding
 
 
 def encode_reference_batch(

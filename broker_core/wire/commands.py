@@ -78,7 +78,7 @@ def _check_text(message: Message, parts_max: int) -> None:
                     raise RemoteProtocolError(f"field {field.name} of a command is not UTF-8 text")
 
 
-# ------------------------------------------------------------------------------------------------- message ids
+# -- message ids
 
 
 def message_id(
@@ -116,7 +116,7 @@ def read_position(data: MessageIdData) -> Position:
     return Position(to_signed64(data.ledgerId), to_signed64(data.entryId))
 
 
-# ------------------------------------------------------------------------------------------- answers and errors
+# -- answers and errors
 
 
 def success(request_id: int) -> BaseCommand:
@@ -146,7 +146,7 @@ def error_code(failure: ServerError) -> pb.ServerError:
     return cast("pb.ServerError", failure.code)  # the generated enum is an int that only stubs know as a class
 
 
-# -------------------------------------------------------------------------------------------------- connection
+# -- connection
 
 
 def connect(client_version: str, protocol_version: int) -> BaseCommand:

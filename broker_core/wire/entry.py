@@ -158,7 +158,7 @@ def _metadata_bounds(body: BytesLike) -> tuple[int, int]:
     return start, start + size
 
 
-# -------------------------------------------------------------------------------------- broker entry metadata
+# -- broker entry metadata
 
 
 def broker_entry_prefix(broker_timestamp_ms: int, index: int) -> bytes:

@@ -108,7 +108,7 @@ class _UnusualError(Exception):
     """Not the form that the fast path knows; protobuf decides."""
 
 
-# -------------------------------------------------------------------------------------------------------- SEND
+# -- SEND
 
 
 def send_frame_head(
@@ -228,7 +228,7 @@ def _send_by_protobuf(command: bytes) -> SendHead:
     return SendHead(send.producer_id, sequence_id, send.num_messages, highest, send.is_chunk, transaction)
 
 
-# ------------------------------------------------------------------------------------------------ SEND_RECEIPT
+# -- SEND_RECEIPT
 
 
 def receipt_frame(
@@ -333,7 +333,7 @@ def _receipt_by_protobuf(command: bytes) -> ReceiptHead:
     return ReceiptHead(receipt.producer_id, to_signed64(receipt.sequence_id), highest, ledger, entry)
 
 
-# ----------------------------------------------------------------------------------------------------- MESSAGE
+# -- MESSAGE
 
 
 def message_frame_head(
@@ -458,7 +458,7 @@ def _message_by_protobuf(command: bytes) -> MessageHead:
     )
 
 
-# --------------------------------------------------------------------------------------------------------- ACK
+# -- ACK
 
 
 def parse_acks(commands: list[bytes], start: int) -> list[AckHead]:
@@ -600,7 +600,7 @@ def _entries_by_columns(data: bytes, at: int, all_bytes: int, start: bytes, tail
     return end
 
 
-# -------------------------------------------------------------------------------------------------- parts of all
+# -- parts of all
 
 
 def _short_varint(encoded: bytes) -> int:

@@ -32,9 +32,9 @@ def test_a_jump_ahead_ages_nothing_and_is_told_once(caplog: pytest.LogCaptureFix
     virtual.step_wall_clock(-YEARS_MS)
     assert ages.now_ms() == virtual.now_ms()
     jumped, back = (record.getMessage() for record in caplog.records)
-    assert jumped.startswith("the wall clock jumped ahead by 25550 days, 0:00:00: time to live")
+    assert jumped.startswith("the wall clock jumped ahead by=25550 days, 0:00:00 effect=time to live")
     assert "restart the broker if it is right" in jumped
-    assert back == "the wall clock is back within 300 s: ages follow it again"
+    assert back == "the wall clock is back and ages follow it again within_s=300"
 
 
 def test_small_corrections_are_believed(caplog: pytest.LogCaptureFixture) -> None:

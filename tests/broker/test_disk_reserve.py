@@ -57,9 +57,9 @@ def test_producers_are_sent_away_and_refused_until_there_is_room(caplog: pytest.
     leave(world, 2 * RESERVE)
     assert produces(world)
     nearly_full, room = (record.getMessage() for record in caplog.records)
-    assert nearly_full.startswith("the disk is nearly full, so producers have to wait; free space")
-    assert nearly_full.endswith("directory=/data free_mib=256.0 reserve_mib=256.0")
-    assert room == "the disk has room again, so producers may go on directory=/data free_mib=512.0 reserve_mib=256.0"
+    assert nearly_full.startswith("the disk is nearly full and producers have to wait directory=/data ")
+    assert " directory=/data free_mib=256.0 reserve_mib=256.0 advice=free space" in nearly_full
+    assert room == "the disk has room again and producers may go on directory=/data free_mib=512.0 reserve_mib=256.0"
 
 
 def test_what_was_sent_before_is_stored_and_consumers_go_on() -> None:

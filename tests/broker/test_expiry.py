@@ -53,7 +53,7 @@ def set_quota(world: World, policy: str, *, limit_bytes: int = -1, limit_s: int 
     set_policies(world, backlog_quota_map={kind: BacklogQuota(limit_bytes, limit_s, policy)})  # type: ignore[arg-type]
 
 
-# --------------------------------------------------------------------------------------------------------- expiry
+# -- expiry
 
 
 def test_expired_messages_count_as_acknowledged() -> None:
@@ -271,7 +271,7 @@ def test_a_subscription_whose_consumers_are_coming_back_from_a_seek_is_not_unuse
     assert "s" in world.topic().subscriptions
 
 
-# ------------------------------------------------------------------------------------------------------ retention
+# -- retention
 
 
 def ledgers_left(world: World) -> int:
@@ -441,7 +441,7 @@ def test_a_visited_topic_that_somebody_uses_stays() -> None:
     assert len(mailbox.deliveries) == 25
 
 
-# ------------------------------------------------------------------------------------------------- backlog quotas
+# -- backlog quotas
 
 
 @pytest.mark.parametrize(

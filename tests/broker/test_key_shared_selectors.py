@@ -55,7 +55,7 @@ def check_hashes_of(selector: Selector[Member], present: Iterable[Member], hashe
         assert [hash_ in theirs for hash_ in hashes] == [selector.select(hash_) is member for hash_ in hashes]
 
 
-# ------------------------------------------------------------------------------------------------- hash and slots
+# -- hash and slots
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_slot_zero_never_occurs(key: bytes) -> None:
     assert slot_of(key) == (murmur3_31(key) % 65536 or 1)
 
 
-# ----------------------------------------------------------------------------------------------------- auto-split
+# -- auto-split
 
 
 def test_newcomers_take_the_lower_half_of_the_widest_region() -> None:
@@ -219,7 +219,7 @@ def test_regions_stay_whole(actions: list[int], slots: int, closed_upper: bool) 
         check_hashes_of(selector, present, {*covered, *probes})
 
 
-# -------------------------------------------------------------------------------------------------- consistent hash
+# -- consistent hash
 
 RING_KEYS = ["Order-3459134", *(f"key-{number}" for number in range(6))]
 
@@ -382,7 +382,7 @@ def test_the_ring_does_not_depend_on_the_order_of_joining(order: list[int], form
     check_hashes_of(selector, [member for member in everybody if member is not everybody[leaver]], {*hashes, *bounds})
 
 
-# ----------------------------------------------------------------------------------------------------------- sticky
+# -- sticky
 
 
 def sticky() -> StickyRanges[Member]:

@@ -20,13 +20,13 @@ def test_a_connection_that_comes_and_goes_is_told_now_and_then(capsys: pytest.Ca
         news.emit(logging.LogRecord("n", logging.INFO, "", 0, f"{event} owner=%r", arguments, None))
         return capsys.readouterr().err.splitlines()
 
-    assert heard("attachment.lost", "a", "why") == ["the connection is lost, trying again: why"]
-    assert heard("attachment.lost", "b", "why") == []
-    assert heard("attachment.back", "a") == []
-    assert heard("attachment.back", "b") == ["connected again"]
-    assert heard("attachment.lost", "a", "why") == []
-    assert heard("attachment.back", "a") == []
-    assert heard("attachment.lost", "a", "why") == []
+    assert heard("attachment lost", "a", "why") == ["the connection is lost, trying again: why"]
+    assert heard("attachment lost", "b", "why") == []
+    assert heard("attachment back", "a") == []
+    assert heard("attachment back", "b") == ["connected again"]
+    assert heard("attachment lost", "a", "why") == []
+    assert heard("attachment back", "a") == []
+    assert heard("attachment lost", "a", "why") == []
     clock.advance(10_000)
-    assert heard("attachment.failed", "a", "refused") == ["the connection is lost, trying again: refused"]
-    assert heard("attachment.back", "a") == ["connected again"]
+    assert heard("attachment failed", "a", "refused") == ["the connection is lost, trying again: refused"]
+    assert heard("attachment back", "a") == ["connected again"]

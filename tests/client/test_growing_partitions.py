@@ -81,7 +81,7 @@ def test_a_partition_that_refuses_is_tried_again(
         grow(service, topic, 3)
         with client.create_producer(f"{topic}-partition-2", **options):  # type: ignore[arg-type]
             look_now(producer)
-            eventually(lambda: "discovery.failed" in caplog.text, "the refusal is logged")
+            eventually(lambda: "discovery failed" in caplog.text, "the refusal is logged")
             assert {partition_of(producer) for _ in range(4)} == {0}
             client.create_producer(f"{topic}-partition-1", **options).close()  # type: ignore[arg-type]
         look_now(producer)

@@ -103,7 +103,7 @@ class PlaceMachine(RuleBasedStateMachine):
         if start == MESSAGE_ID_EARLIEST:
             self.is_next_shown = True
 
-    # -------------------------------------------------------------------------------------- what has to be seen
+    # -- what has to be seen
 
     def expected(self) -> list[MessageId]:
         """What the application still has to get, in order, of what is published."""
@@ -122,7 +122,7 @@ class PlaceMachine(RuleBasedStateMachine):
     def goes_on_behind(self, message_id: MessageId) -> None:
         self.next, self.is_next_shown = message_id, False
 
-    # -------------------------------------------------------------------------------------- the consumer's part
+    # -- the consumer's part
 
     def arrive(self, epoch: int, entry: int) -> None:
         """As ``TopicConsumer.message``, without permits."""
@@ -186,7 +186,7 @@ class PlaceMachine(RuleBasedStateMachine):
             self.wire.append((epoch, self.broker.read_at))
             self.broker.read_at += 1
 
-    # -------------------------------------------------------------------------------------- what happens
+    # -- what happens
 
     @rule(sizes=st.lists(st.integers(1, 3), min_size=1, max_size=3))
     def publish(self, sizes: list[int]) -> None:

@@ -46,7 +46,7 @@ attack = listed_in(ATTACKS)
 _PERSISTENT: Final = "persistent://public/default/"
 
 
-# ------------------------------------------------------------------------------------------------- many small things
+# -- many small things
 
 
 @attack
@@ -115,7 +115,7 @@ def _reset_when_closed(client: RawClient) -> None:
     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-# ------------------------------------------------------------------------------------------------- large commands
+# -- large commands
 
 
 def _long_list(kind: str, size_bytes: int, *, partition: bool = False, ack_set: bool = False) -> bytes:
@@ -245,7 +245,7 @@ def key_ranges_without_number(target: Target, size: float) -> None:
             client.ask(command)
 
 
-# ------------------------------------------------------------------------------------------- topics and subscriptions
+# -- topics and subscriptions
 
 
 @attack
@@ -434,7 +434,7 @@ def passing_over_100_000_messages(target: Target, size: float) -> None:
             http.post("/persistent/public/default/passed/subscription/s/skip_all").raise_for_status()
 
 
-# ------------------------------------------------------------------------------------------------------- memory
+# -- memory
 
 
 @attack

@@ -49,7 +49,7 @@ def reason(answer: httpx.Response) -> str:
     return text
 
 
-# ------------------------------------------------------------------------------------------ brokers and lookup
+# -- brokers and lookup
 
 
 def test_health_is_ok(http: httpx.Client) -> None:
@@ -80,7 +80,7 @@ def test_there_is_one_broker(broker: RunningBroker, http: httpx.Client) -> None:
     assert http.get("/admin/v2/brokers/version").text == __version__
 
 
-# ---------------------------------------------------------------------------------------- tenants and namespaces
+# -- tenants and namespaces
 
 
 def test_tenants_are_created_once_and_listed(http: httpx.Client) -> None:
@@ -120,7 +120,7 @@ def test_clusters_are_this_one(http: httpx.Client) -> None:
     assert http.get("/admin/v2/clusters").json() == ["standalone"]
 
 
-# --------------------------------------------------------------------------------------------------------- topics
+# -- topics
 
 
 def test_a_topic_is_created_listed_and_deleted(http: httpx.Client, topic: str, path: str) -> None:
@@ -282,7 +282,7 @@ def test_what_does_not_exist_is_404(http: httpx.Client, path: str) -> None:
     assert http.get("/admin/v2/persistent/no/where").status_code == 404
 
 
-# -------------------------------------------------------------------------------------------------- subscriptions
+# -- subscriptions
 
 
 @pytest.mark.parametrize(("body", "backlog"), [("", 0), ("null", 0), ('"latest"', 0), ('"earliest"', 3)])
@@ -343,7 +343,7 @@ def test_a_cursor_is_reset_to_times_and_ids(broker: RunningBroker, http: httpx.C
     assert http.post(f"{path}/subscription/other/resetcursor/0").status_code == 404
 
 
-# ---------------------------------------------------------------------------------------------------- protection
+# -- protection
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "[::", "localhost@evil", "10.0.0.1:80"])

@@ -90,8 +90,8 @@ def test_a_disk_that_others_fill_stops_producers_only_until_there_is_space(small
             pass
         client.send_entry(0, 1, BODY)
         assert {client.next_command().type for _ in range(2)} == {BaseCommand.SEND_RECEIPT, BaseCommand.MESSAGE}
-        assert "nearly full, so producers have to wait" in broker.stderr
-        assert "room again, so producers may go on" in broker.stderr
+        assert "nearly full and producers have to wait" in broker.stderr
+        assert "room again and producers may go on" in broker.stderr
         assert broker.stop() == 0
 
 

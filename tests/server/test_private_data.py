@@ -54,7 +54,9 @@ def test_what_others_may_read_is_told_at_the_start(data_dir: Path) -> None:
         data_dir.chmod(0o755)
         (data_dir / "meta.db").chmod(0o644)
         broker.start()
-        told = f"others than the owner may use the data: {data_dir} (mode 0755), {data_dir / 'meta.db'} (mode 0644)"
+        told = (
+            f"others than the owner may use the data paths={data_dir} (mode 0755), {data_dir / 'meta.db'} (mode 0644)"
+        )
         assert told in broker.stderr
 
 

@@ -485,7 +485,7 @@ class _Warnings(logging.Handler):
         _log.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        if (text := record.getMessage()).startswith("data_loss: "):
+        if (text := record.getMessage()).startswith("data loss what="):
             self._texts.append(text)
 
     def taken(self) -> list[str]:

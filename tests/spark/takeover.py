@@ -190,7 +190,7 @@ def timed(found: Found, death: Death, query: Watched, sent: int) -> Found:
     return found._replace(failover_s=death.failover_s, first_s=first - death.at)
 
 
-# ------------------------------------------------------------------------------------------------- running them
+# -- running them
 
 
 def attempt(rig: Rig, scenario: Scenario) -> tuple[str, bool]:

@@ -81,7 +81,7 @@ def goes_on_with(query: Engine, wanted: list[int], words: str, caplog: pytest.Lo
         assert query.drain() == wanted
         query.restart()
         assert query.drain() == []
-    told = [record.getMessage() for record in caplog.records if "data_loss" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "data loss" in record.getMessage()]
     assert len(told) == 1
     assert words in told[0]
 

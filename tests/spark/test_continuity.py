@@ -110,7 +110,7 @@ def test_with_fail_on_data_loss_false_it_is_one_warning(
     with caplog.at_level(logging.WARNING):
         read(start, end, entries, fail=False)
     assert [record.getMessage() for record in caplog.records] == [
-        f"data_loss: {text}; reading goes on because failOnDataLoss is false"
+        f"data loss what={text} effect=reading goes on because failOnDataLoss is false"
     ]
 
 

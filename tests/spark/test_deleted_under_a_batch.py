@@ -49,7 +49,7 @@ def test_what_is_deleted_behind_a_cut_is_told(cell: Broker, topic: str, caplog: 
         count_rows(strict, second)
     with caplog.at_level(logging.WARNING):
         assert count_rows(lenient, lenient_second) == 1
-    assert "lost; reading goes on because failOnDataLoss is false" in caplog.text
+    assert "lost effect=reading goes on because failOnDataLoss is false" in caplog.text
 
 
 def test_what_is_deleted_before_the_first_task_reads_is_not_missed(cell: Broker, topic: str) -> None:

@@ -177,8 +177,16 @@ def test_the_log_says_once_which_kind_of_broker_a_query_reads(
     for begin in (0, 10):
         cell.send(topic, numbers(begin, begin + 10))
         assert query.drain() == list(range(begin, begin + 10))
-    told = [(record.levelname, record.message.split(":")[0]) for record in caplog.records if "index" in record.message]
-    assert told == [("INFO", "message_indexes") if cell.tells_indexes else ("WARNING", "no_message_indexes")]
+    told = [
+        (record.levelname, record.message.split(" partition=")[0])
+        for record in caplog.records
+        if "index" in record.message
+    ]
+    assert told == [
+        ("INFO", "broker tells message indexes")
+        if cell.tells_indexes
+        else ("WARNING", "broker tells no message indexes")
+    ]
 
 
 def test_lag_is_known_over_the_end_of_a_ledger(start: Start, cell: Broker, topic: str) -> None:

@@ -174,7 +174,7 @@ def test_a_stream_waits_for_its_topic(start: Start, cell: Broker, topic: str, ca
         query = start(topic=topic, startingOffsets="latest")
         assert query.drain() == []
         assert query.drain() == []
-    assert caplog.text.count("does not exist; the stream waits for it") == 1
+    assert caplog.text.count("the stream waits for a topic that does not exist") == 1
     assert not cell.topic_exists(topic)
     with pytest.raises(TopicNotFoundError), Client(cell.service_url) as client:
         client.last_entry(topic)

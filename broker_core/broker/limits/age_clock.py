@@ -52,9 +52,10 @@ class AgeClock:
         self.held = not self.held
         if self.held:
             logger.warning(
-                "the wall clock jumped ahead by %s: time to live, retention by age, quotas by age and the end of "
-                "unused subscriptions go on from the time before; set it right, or restart the broker if it is right",
+                "the wall clock jumped ahead by=%s effect=%s",
                 timedelta(milliseconds=ahead_ms),
+                "time to live, retention by age, quotas by age and the end of unused subscriptions go on from the time "
+                "before; set it right, or restart the broker if it is right",
             )
         else:
-            logger.warning("the wall clock is back within %d s: ages follow it again", self._tolerance_ms // _MS)
+            logger.warning("the wall clock is back and ages follow it again within_s=%d", self._tolerance_ms // _MS)

@@ -57,11 +57,11 @@ class DiskReserve:
         least_mbytes = _BUFFERS * settings.max_message_publish_buffer_size_in_mb
         if 0 < settings.disk_reserve_mbytes < least_mbytes:
             logger.warning(
-                "diskReserveMbytes=%d is less than fast producers may fill before they are stopped: set it to %d or "
-                "more, or lower maxMessagePublishBufferSizeInMB=%d",
+                "the disk reserve is less than fast producers may fill before they are stopped diskReserveMbytes=%d "
+                "maxMessagePublishBufferSizeInMB=%d advice=%s",
                 settings.disk_reserve_mbytes,
-                least_mbytes,
                 settings.max_message_publish_buffer_size_in_mb,
+                f"set it to {least_mbytes} or more, or lower the other",
             )
 
     @property
@@ -94,15 +94,15 @@ class DiskReserve:
         )
 
     def _tell(self) -> None:
-        words = (
-            "the disk is nearly full, so producers have to wait; free space, or consume, skip or delete what is stored"
-            if self.low
-            else "the disk has room again, so producers may go on"
-        )
-        logger.warning(
-            "%s directory=%s free_mib=%.1f reserve_mib=%.1f",
-            words,
-            self._store.directory,
-            self._free_bytes / _MIB,
-            self._reserve_bytes / _MIB,
-        )
+        figures = (self._store.directory, self._free_bytes / _MIB, self._reserve_bytes / _MIB)
+        if self.low:
+            logger.warning(
+                "the disk is nearly full and producers have to wait directory=%s free_mib=%.1f reserve_mib=%.1f "
+                "advice=%s",
+                *figures,
+                "free space, or consume, skip or delete what is stored",
+            )
+        else:
+            logger.warning(
+                "the disk has room again and producers may go on directory=%s free_mib=%.1f reserve_mib=%.1f", *figures
+            )

@@ -69,7 +69,7 @@ class Client:
     ) -> None:
         self.close()
 
-    # ------------------------------------------------------------------------------------------ topics
+    # -- topics
 
     def partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has, 0 if it is not partitioned or does not exist. Creates nothing."""
@@ -91,7 +91,7 @@ class Client:
         """Full names of the persistent topics of ``tenant/namespace``, each partition on its own, sorted."""
         return self._thread.run(self._client.topics_of(namespace))
 
-    # ------------------------------------------------------------------------------------------ messages
+    # -- messages
 
     def create_producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Producer:
         """A producer for ``topic``; ``options`` are the fields of ``ProducerConfig``."""
@@ -138,7 +138,7 @@ class Client:
         """The latest value of each key of ``topic``, kept up to date; returns when it holds what is published now."""
         return TableView.of(self._thread, self._client.create_table_view(topic))
 
-    # ------------------------------------------------------------------------------------------ entries
+    # -- entries
 
     def read_entries(
         self,

@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 from broker_core.base.errors import AlreadyClosedError, UsageError
 from broker_core.client.connecting.connection import disown_sockets
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -208,8 +208,8 @@ class LoopThread:
             call, args = calls.popleft()
             try:
                 call(*args)
-            except Exception:  # noqa: BLE001 - the root of every posted call; the others must still run
-                _log.exception("client.posted_call_failed call=%r", call)
+            except Exception:  # the root of every posted call; the others must still run
+                logger.exception("client posted call failed call=%r", call)
         self.loop.call_soon(self._make_calls)
 
     def _run(self) -> None:

@@ -24,7 +24,7 @@ from broker_core.client.chunks.received import ReceivedChunk, chunked_message
 from broker_core.client.messages.message import Message, Source
 from broker_core.client.settings.config import ConsumerConfig
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class ChunkOwner(Protocol):
@@ -82,7 +82,7 @@ class ChunkReceiving:
         if outcome.acks:
             self._owner.acknowledge_chunks(outcome.acks)
         if outcome.awaits:
-            _log.warning("consumer.chunks_dropped topic=%s first=%s", self._source.topic, outcome.awaits[0])
+            logger.warning("consumer chunks dropped topic=%s first=%s", self._source.topic, outcome.awaits[0])
             self._owner.await_chunks(outcome.awaits, 0.0 if self._ordered else self._expire_s)
         if outcome.orphans:
             self._abandon(outcome.orphans, now_s)
@@ -172,7 +172,7 @@ class ChunkReceiving:
         self._awaited = None
 
     def _abandon(self, positions: tuple[Position, ...], now_s: float) -> None:
-        _log.info("consumer.chunks_orphaned topic=%s entries=%d", self._source.topic, len(positions))
+        logger.info("consumer chunks orphaned topic=%s entries=%d", self._source.topic, len(positions))
         if not self._ordered:
             self._owner.await_chunks(positions, self._expire_s)
             return
@@ -197,6 +197,6 @@ class ChunkReceiving:
         while self._orphans and self._orphans[0][0] <= now_s:
             given_up.append(self._orphans.popleft()[1])
         if given_up:
-            _log.warning("consumer.chunks_expired topic=%s entries=%d", self._source.topic, len(given_up))
+            logger.warning("consumer chunks expired topic=%s entries=%d", self._source.topic, len(given_up))
             self._owner.acknowledge_chunks(tuple(given_up))
         self._arm(now_s)

@@ -208,7 +208,7 @@ class AsyncCursor:
             asking.cancel()
         raise ConnectionLostError(f"subscription {self.subscription!r} of {self.topic} was detached")
 
-    # ------------------------------------------------------------------------------------------ the broker's side
+    # -- the broker's side
 
     async def attach(self, connection: Connection) -> None:
         self._permits = 0

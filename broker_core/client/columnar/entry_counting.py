@@ -104,7 +104,7 @@ class EntryCount:
             )
         )
 
-    # ------------------------------------------------------------------------------------------ asking
+    # -- asking
 
     async def _count(self) -> None:
         self._failure = None
@@ -160,7 +160,7 @@ class EntryCount:
         if last < self._next:
             self._is_whole = True
 
-    # ------------------------------------------------------------------------------------------ the broker's side
+    # -- the broker's side
 
     def message(self, head: MessageHead, body: bytes) -> None:
         position = Position(head.ledger, head.entry)

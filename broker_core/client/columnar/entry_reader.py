@@ -139,7 +139,7 @@ class AsyncEntryReader:
         self._let_go()
         await self._network.to_the_end(self._attachment.close())
 
-    # ------------------------------------------------------------------------------------------ the broker's side
+    # -- the broker's side
 
     async def attach(self, connection: Connection) -> None:
         request = Subscribing(
@@ -201,7 +201,7 @@ class AsyncEntryReader:
             self._port.pause_reading()
         self._arrival.tell()
 
-    # ------------------------------------------------------------------------------------------ inside
+    # -- inside
 
     def _hand_out(self) -> list[EntryRef]:
         entries, self._buffer = self._buffer, []

@@ -144,7 +144,7 @@ class Probe:
             raise self._lost or ConnectionLostError(f"a reader of {self._topic} is not attached")
         return self._connection
 
-    # ------------------------------------------------------------------------------------------ the broker's side
+    # -- the broker's side
 
     def message(self, head: MessageHead, body: bytes) -> None:
         if self._arrival.done():

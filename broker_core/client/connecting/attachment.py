@@ -21,7 +21,7 @@ from broker_core.client.connecting.retrying import retrying, worth_retrying
 from broker_core.client.connecting.service_url import BrokerAddress, parse_service_url
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 STABLE_SECONDS = 1.0
 """An attachment that lasted this long was a success, so that the next one may be tried without delay."""
@@ -96,7 +96,7 @@ class Attachment:
         self._detached_meanwhile = True
         self._last_failure = reason
         if self.connection is connection:
-            _log.info("attachment.lost owner=%r reason=%s", self._what, reason)
+            logger.info("attachment lost owner=%r reason=%s", self._what, reason)
             self.connection = None
             self.again()
 
@@ -138,14 +138,14 @@ class Attachment:
                 self._last_failure = failure
                 if not worth_retrying(failure, attached_before=True):
                     if not isinstance(failure, AlreadyClosedError):
-                        _log.warning("attachment.refused owner=%r error=%s", self._what, failure)
+                        logger.warning("attachment refused owner=%r error=%s", self._what, failure)
                     self._end = failure
                     self._changed()
                     self._owner.given_up(failure)
                     return
-                _log.info("attachment.failed owner=%r reason=%s", self._what, failure)
+                logger.info("attachment failed owner=%r reason=%s", self._what, failure)
             else:
-                _log.info("attachment.back owner=%r", self._what)
+                logger.info("attachment back owner=%r", self._what)
                 return
             delay_s = self._backoff.next_s()
 

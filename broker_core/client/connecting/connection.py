@@ -40,7 +40,7 @@ from broker_core.wire.heads import MessageHead, ReceiptHead, parse_message, pars
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 CLIENT_VERSION: Final = f"Pulsarish-Python-v{__version__}"
 
@@ -159,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
             BaseCommand.WATCH_TOPIC_UPDATE: self._on_topic_update,
         }
 
-    # ------------------------------------------------------------------------------------------ for our own side
+    # -- for our own side
 
     @property
     def is_open(self) -> bool:
@@ -273,7 +273,7 @@ class Connection(asyncio.BufferedProtocol):
         # Not shielded: when its only waiter gives up, nobody is left who would look at how it ended.
         await self._handshake
 
-    # ------------------------------------------------------------------------------------------ asyncio's side
+    # -- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -290,7 +290,7 @@ class Connection(asyncio.BufferedProtocol):
             for command, body in self._reader.buffer_updated(nbytes):
                 self._dispatch(command, body)
         except ProtocolError as failure:
-            _log.warning("connection.protocol_error peer=%s error=%s", self.address, failure)
+            logger.warning("connection protocol error peer=%s error=%s", self.address, failure)
             self.close(type(failure)(f"{failure.message} ({self.address})", hint=failure.hint))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -301,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._ended.done():
             self._ended.set_result(None)
 
-    # ------------------------------------------------------------------------------------------ inside
+    # -- inside
 
     def _connect_command(self) -> BaseCommand:
         connect = pb.CommandConnect(

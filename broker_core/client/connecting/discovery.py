@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from broker_core.base.errors import PulsarishError
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Discovery:
@@ -45,4 +45,4 @@ class Discovery:
             try:
                 await self._look()
             except PulsarishError as failure:
-                _log.warning("discovery.failed what=%r error=%s", self._what, failure)
+                logger.warning("discovery failed what=%r error=%s", self._what, failure)

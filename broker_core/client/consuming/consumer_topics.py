@@ -116,7 +116,7 @@ class ConsumerTopics:
         await asyncio.gather(*self._leaving, return_exceptions=True)
         await asyncio.gather(*(part.leave() for part in self.parts))
 
-    # ------------------------------------------------------------------------------------------ looking for more
+    # -- looking for more
 
     def _discover(self, period_s: float, look: Callable[[], Awaitable[None]]) -> Discovery:
         discovery = Discovery(f"subscription {self._context.subscription!r}", period_s, look)
@@ -186,7 +186,7 @@ class ConsumerTopics:
             self._network.new_backoff(),
         )
 
-    # ------------------------------------------------------------------------------------------ the parts
+    # -- the parts
 
     async def _add_later(self, names: Sequence[TopicName]) -> None:
         """Subscribe to ``names``; one that refuses does not keep the others away. Raises the first refusal.

@@ -15,7 +15,7 @@ from typing import Final
 from broker_core.base.names import TopicName
 from broker_core.client.messages.message import Message
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 PRODUCERS_MAX: Final = 1000
 """Who has not read so many warnings will not read another, and names that are made up anew each time add up."""
@@ -38,12 +38,13 @@ class MixedKeys:
         if all(_ordered_by(each) == key for each in messages):
             return
         self._told.add(first.producer_name)
-        _log.warning(
-            "consumer.mixed_keys topic=%s subscription=%r producer=%r: its batches hold messages of several keys, "
-            "which go to the owner of the first one's; batch by key there (batching_type=key_based), or not at all",
+        logger.warning(
+            "consumer mixed keys topic=%s subscription=%r producer=%r advice=%s",
             topic,
             self._subscription,
             first.producer_name,
+            "its batches hold messages of several keys, which go to the owner of the first one's; batch by key there "
+            "(batching_type=key_based), or not at all",
         )
 
 

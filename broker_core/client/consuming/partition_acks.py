@@ -76,7 +76,7 @@ class PartitionAcks:
             self.acknowledge, failed,
         )  # fmt: skip
 
-    # ------------------------------------------------------------------------------------------ by the application
+    # -- by the application
 
     def acknowledge(self, message_id: MessageId, receipt: Receipt | None = None) -> None:
         """Acknowledge one message; ``receipt`` gets the broker's answer."""
@@ -140,7 +140,7 @@ class PartitionAcks:
         self.chunks.rewound(self._place.last_taken)
         self._redeliver([], self._attachment.connection)
 
-    # ------------------------------------------------------------------------------------------ by the trackers
+    # -- by the trackers
 
     def drop(self, positions: list[Position]) -> None:
         self._queue.drop_entries(self._source, set(positions))
@@ -171,7 +171,7 @@ class PartitionAcks:
         kind = BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES
         connection.send(BaseCommand(type=kind, redeliverUnacknowledgedMessages=asked))
 
-    # ------------------------------------------------------------------------------------------ what was delivered
+    # -- what was delivered
 
     def arriving(self, position: Position) -> None:
         """An entry was delivered, whatever becomes of it: remember it while messages in chunks are under way.
@@ -214,7 +214,7 @@ class PartitionAcks:
                 self._sender.individual(each.message_id, None, chunks=each.message_id.positions[:-1])
         return messages
 
-    # ------------------------------------------------------------------------------------------ attachments
+    # -- attachments
 
     def reattaching(self) -> None:
         """A new attachment begins: everything that is not acknowledged comes again."""

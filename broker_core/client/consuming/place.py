@@ -58,7 +58,7 @@ class Place:
         self.unplaced: list[tuple[MessageHead, bytes]] | None = None
         """Entries that came while the broker alone knows where this reader begins, until it is asked; else None."""
 
-    # ------------------------------------------------------------------------------------------ attachments
+    # -- attachments
 
     def attaching(self, permits: int) -> None:
         """A new attachment begins with so many permits; the queue is empty."""
@@ -135,7 +135,7 @@ class Place:
     def _starts_at_latest(self) -> bool:
         return self._start is not None and self._start.message_id == MESSAGE_ID_LATEST
 
-    # ------------------------------------------------------------------------------------------ entries
+    # -- entries
 
     def is_stale(self, consumer_epoch: int) -> bool:
         """Whether an entry was sent before the last seek or rewind. ``consumer_epoch`` -1: the broker tells none."""
@@ -159,7 +159,7 @@ class Place:
         if before is None or message_id > before:
             self.last_taken = message_id
 
-    # ------------------------------------------------------------------------------------------ moves
+    # -- moves
 
     def rewound(self) -> None:
         """The broker is asked for everything again that is not acknowledged. The queue has been emptied before."""

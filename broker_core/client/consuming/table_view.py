@@ -25,7 +25,7 @@ from broker_core.client.consuming.reader import AsyncReader
 from broker_core.client.messages.message import Message
 from broker_core.client.settings.callbacks import call_application
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 OnChange: TypeAlias = Callable[[str, bytes | None], None]
 """Called with a key and its new value; None: the key was removed."""
@@ -119,7 +119,7 @@ class AsyncTableView:
                 await asyncio.sleep(0)
         except PulsarishError as failure:
             if self.failure is None:
-                _log.error("table_view.failed topics=%s error=%s", consumer.topics, failure)
+                logger.error("table view failed topics=%s error=%s", consumer.topics, failure)
             self._fail(failure)
 
     def _apply(self, message: Message) -> None:

@@ -42,7 +42,7 @@ from broker_core.client.settings.callbacks import call_application
 from broker_core.wire.commands import read_message_id
 from broker_core.wire.heads import MessageHead
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TopicConsumer:
@@ -139,7 +139,7 @@ class TopicConsumer:
         last = await self.last_message_id()
         return self.place.precedes(last.message_id, last.mark_delete)
 
-    # ------------------------------------------------------------------------------------------ the queue's side
+    # -- the queue's side
 
     def taken(self, message: Message) -> None:
         self.place.taken(message.message_id)
@@ -164,7 +164,7 @@ class TopicConsumer:
         else:
             connection.send(flow(self._id, permits))
 
-    # ------------------------------------------------------------------------------------------ the broker's side
+    # -- the broker's side
 
     async def attach(self, connection: Connection) -> None:
         place = self.place
@@ -260,5 +260,5 @@ class TopicConsumer:
 
     def _undeliverable(self, failure: PulsarishError, charged: int) -> None:
         self.counters.failures += 1
-        _log.error("consumer.undeliverable topic=%s error=%s", self.topic, failure)
+        logger.error("consumer undeliverable topic=%s error=%s", self.topic, failure)
         self.queue.put(self, [Undeliverable(self, failure)], charged, charged - 1)

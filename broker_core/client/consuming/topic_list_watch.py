@@ -21,7 +21,7 @@ from broker_core.client.consuming.topics_pattern import TopicsPattern
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TopicListWatch:
@@ -60,7 +60,7 @@ class TopicListWatch:
             except PulsarishError as failure:
                 self._leave()
                 if not worth_retrying(failure, attached_before=True):
-                    _log.info("topic_watch.refused pattern=%r reason=%s", self._pattern.text, failure)
+                    logger.info("topic watch refused pattern=%r reason=%s", self._pattern.text, failure)
                     return
             else:
                 backoff.reset()

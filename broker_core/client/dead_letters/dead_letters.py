@@ -20,7 +20,7 @@ from broker_core.client.dead_letters.letter_copies import dead_letter
 from broker_core.client.dead_letters.letter_producers import LetterProducers
 from broker_core.client.messages.message import Message
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class DeadLetters:
@@ -103,7 +103,7 @@ class DeadLetters:
                     message_id = MessageId(*position, message_id.partition)
                 self._acknowledge(message_id)
         except PulsarishError as failure:
-            _log.warning("consumer.dead_letter_failed topic=%s entry=%s error=%s", self._topic, position, failure)
+            logger.warning("consumer dead letter failed topic=%s entry=%s error=%s", self._topic, position, failure)
             self._failed(position)
         finally:
             del self._leaving[position]

@@ -49,7 +49,7 @@ from broker_core.client.settings.callbacks import Interceptors
 from broker_core.client.settings.config import ProducerConfig
 from broker_core.wire.compression import codec_of_name
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 COMMAND_BYTES_MAX: Final = 1024
 """What a SEND may take beside its entry: some numbers."""
@@ -230,8 +230,8 @@ class PartitionProducer:
     def _call(self, on_sent: OnSent, message_id: MessageId | None, failure: PulsarishError | None) -> None:
         try:
             on_sent(message_id, failure)
-        except Exception:  # noqa: BLE001 - an application's callback; its mistake must not stop the others
-            _log.exception("producer.callback_failed topic=%s", self.lane.topic)
+        except Exception:  # an application's callback; its mistake must not stop the others
+            logger.exception("producer callback failed topic=%s", self.lane.topic)
 
 
 class AsyncProducer:

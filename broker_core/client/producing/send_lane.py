@@ -42,7 +42,7 @@ from broker_core.wire.heads import ReceiptHead, send_frame_head
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 OnStored: TypeAlias = Callable[[Position | None, PulsarishError | None], None]
 """Where the entry is stored (``-1:-1`` for a duplicate that the broker dropped), or why that is not known."""
@@ -152,7 +152,7 @@ class SendLane:
         await self._attachment.close()
         self._fail(AlreadyClosedError(f"the producer of {self.topic} is closed"))
 
-    # ------------------------------------------------------------------------------------------ the broker's side
+    # -- the broker's side
 
     async def attach(self, connection: Connection) -> None:
         self._epoch += 1
@@ -214,7 +214,7 @@ class SendLane:
             self._leave()
             self._fail(failure)
 
-    # ------------------------------------------------------------------------------------------ inside
+    # -- inside
 
     def _command(self, request_id: int) -> BaseCommand:
         producer = pb.CommandProducer(
@@ -303,7 +303,7 @@ class SendLane:
 
         Under another id: receipts for what was sent before may be on their way, and say nothing about what follows.
         """
-        _log.warning("producer.start_over topic=%s reason=%s", self.topic, reason)
+        logger.warning("producer start over topic=%s reason=%s", self.topic, reason)
         if self._attachment.connection is not None:  # else it is being registered anew already
             self._leave()
             self._id = self._network.next_producer_id()

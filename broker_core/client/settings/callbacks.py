@@ -18,7 +18,7 @@ from broker_core.base.positions import MessageId, Position
 from broker_core.client.messages.message import Message
 from broker_core.client.messages.outgoing import OutgoingMessage
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,8 +28,8 @@ def call_application(callback: Callable[P, T], *arguments: P.args, **named: P.kw
     """What ``callback`` returns; None if it raises, which is logged."""
     try:
         return callback(*arguments, **named)
-    except Exception:  # noqa: BLE001 - an application's mistake must not stop the others
-        _log.exception("application.callback_failed callback=%r", callback)
+    except Exception:  # an application's mistake must not stop the others
+        logger.exception("application callback failed callback=%r", callback)
         return None
 
 

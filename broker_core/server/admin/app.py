@@ -49,7 +49,7 @@ SECTIONS: Final = (
 )
 """All routes but those of policies, by the headings under which docs/admin.md lists them."""
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _SHOWN_PATH_MAX: Final = 200
 """Characters of a path that an error repeats."""
 
@@ -105,5 +105,5 @@ async def _on_too_large(request: Request, error: Exception) -> Response:
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:
-    _log.error("admin request failed path=%s", request.url.path, exc_info=error)
+    logger.error("admin request failed path=%s", request.url.path, exc_info=error)
     return refusal(500, "the broker failed on this request; its log says more")

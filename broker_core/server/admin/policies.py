@@ -170,7 +170,7 @@ POLICIES: Final = (
 """Every policy whose body is its value. Message TTL of topics and backlog quotas are below: their requests differ."""
 
 
-# ------------------------------------------------------------------------------------------------------- the levels
+# -- the levels
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +290,7 @@ def _handlers(policy: PolicyPath) -> dict[str, Callable[[Request], Awaitable[Res
     return {"GET": get, "POST": post, "DELETE": delete}
 
 
-# ----------------------------------------------------------------------------------------- requests of their own kind
+# -- requests of their own kind
 
 
 async def get_topic_ttl(request: Request) -> Response:

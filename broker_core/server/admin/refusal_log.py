@@ -8,7 +8,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _REFUSED_FROM: Final = 400
 """The first status that means a refusal."""
@@ -40,7 +40,7 @@ class RefusalLog:
 
 def _tell(scope: Scope, status: int, body: bytes) -> None:
     client, path = scope.get("client"), scope.get("raw_path", b"")
-    _log.info(
+    logger.info(
         "request refused peer=%s method=%s path=%s status=%d answer=%s",
         f"{client[0]}:{client[1]}" if client else "unknown",
         scope.get("method", ""),

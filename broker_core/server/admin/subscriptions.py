@@ -82,7 +82,7 @@ def _missing(request: Request) -> SubscriptionNotFoundError:
     return SubscriptionNotFoundError(f"subscription {name!r} of {topic} does not exist")
 
 
-# ------------------------------------------------------------------------------------------- list, create, delete
+# -- list, create, delete
 
 
 async def list_subscriptions(request: Request) -> Response:
@@ -168,7 +168,7 @@ async def set_properties(request: Request) -> Response:
     return done()
 
 
-# --------------------------------------------------------------------------------------------- forward: skip, expire
+# -- forward: skip, expire
 
 
 async def skip(request: Request) -> Response:
@@ -248,7 +248,7 @@ def _refuse_with_consumers_of(topic: Topic, name: str) -> None:
         _refuse_with_consumers(topic.subscriptions[name], called, "close them first")
 
 
-# ------------------------------------------------------------------------------------------------------------- reset
+# -- reset
 
 
 async def reset_to_time(request: Request) -> Response:

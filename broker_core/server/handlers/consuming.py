@@ -47,7 +47,7 @@ from broker_core.wire.proto.pulsar_api_pb2 import (
     MessageIdData,
 )
 
-# ---------------------------------------------------------------------------------------------- joining, leaving
+# -- joining, leaving
 
 
 def handle_subscribe(session: Session, command: BaseCommand) -> None:
@@ -135,7 +135,7 @@ def handle_unsubscribe(session: Session, command: BaseCommand) -> None:
     _channel(session, wish.consumer_id).consumer.unsubscribe(done, force=wish.force)
 
 
-# ------------------------------------------------------------------------------------------------------ messages
+# -- messages
 
 
 def handle_flow(session: Session, command: BaseCommand) -> None:
@@ -254,7 +254,7 @@ def handle_redeliver(session: Session, command: BaseCommand) -> None:
         channel.consumer.redeliver(positions or None, epoch=epoch)
 
 
-# ----------------------------------------------------------------------------------------------------- positions
+# -- positions
 
 
 def handle_seek(session: Session, command: BaseCommand) -> None:
@@ -310,7 +310,7 @@ def handle_consumer_stats(session: Session, command: BaseCommand) -> None:
     session.send(answer)
 
 
-# ---------------------------------------------------------------------------------------------------------- parts
+# -- parts
 
 
 def _channel(session: Session, consumer_id: int) -> ConsumerChannel:

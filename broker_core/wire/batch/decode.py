@@ -183,7 +183,7 @@ class _Rows:
         return found
 
 
-# ------------------------------------------------------------------------------------------------- from entries
+# -- from entries
 
 
 def _join(packed: _Packed, message_bytes_max: int) -> _Joined:
@@ -301,7 +301,7 @@ def _error(problem: int, entry: EntryRef, message: int) -> Exception:
     return RemoteProtocolError(text)
 
 
-# ------------------------------------------------------------------------------------------------- to columns
+# -- to columns
 
 
 def _outside_holes(joined: _Joined, rows: _Rows) -> NDArray[np.bool_]:

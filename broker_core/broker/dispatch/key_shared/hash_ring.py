@@ -96,7 +96,7 @@ class HashRing(Generic[C]):
             self._at[point] = [consumer]
         self._in_order = _NO_POINTS
         if not owned:
-            logger.error("consumer without points on the hash ring, it gets no messages consumer=%s", consumer.name)
+            logger.error("consumer without points on the hash ring gets no messages consumer=%s", consumer.name)
         losers.pop(consumer, None)
         return list(losers)
 
