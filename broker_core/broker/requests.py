@@ -43,7 +43,7 @@ class SubscriptionType(IntEnum):
 
     @property
     def announces_active_consumer(self) -> bool:
-        """Whether consumers are told who is the active one (semantics 2.3.4.2)."""
+        """Whether consumers are told which one is active (semantics 2.3.4.2)."""
         return self is SubscriptionType.FAILOVER
 
     @property
@@ -87,7 +87,7 @@ class AckKind(IntEnum):
 
 
 class AccessMode(IntEnum):
-    """Who else may produce to the topic (semantics 1.7.4)."""
+    """Which other producers the topic may have (semantics 1.7.4)."""
 
     SHARED = 0
     EXCLUSIVE = 1
@@ -101,7 +101,7 @@ class AccessMode(IntEnum):
 
 
 class KeySharedMode(IntEnum):
-    """Who chooses the keys of a Key_Shared consumer: the broker, or the consumer itself (semantics 2.6 to 2.8)."""
+    """What chooses the keys of a Key_Shared consumer: the broker, or the consumer itself (semantics 2.6 to 2.8)."""
 
     AUTO_SPLIT = 0
     STICKY = 1
@@ -128,7 +128,7 @@ class AckId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end, for statistics only."""
+    """The client at the other end, for statistics only."""
 
     address: str = ""
     client_version: str = ""

@@ -178,7 +178,7 @@ class Subscription:
             )
 
     def leave(self, leavers: Sequence[Consumer]) -> None:
-        """``leavers``, who have not left yet, go; with the last ones the type is free again."""
+        """``leavers``, which have not left yet, go; with the last ones the type is free again."""
         consumers = self.consumers
         if not consumers:
             return

@@ -12,7 +12,7 @@ from hypothesis.stateful import precondition, rule
 
 from broker_core.base.positions import Position
 from broker_core.broker import Delivery
-from broker_core.broker.dispatch.multiple import MultipleConsumersDispatcher
+from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from tests.broker.clients import Client
 from tests.broker.machine import PICK, SubscriptionMachine
 from tests.broker.world import TINY
@@ -75,7 +75,7 @@ class SharingMachine(SubscriptionMachine):
         super().forget_consumers()
         self.start_anew()
 
-    def check_unacked(self, dispatcher: MultipleConsumersDispatcher) -> None:
+    def check_unacked(self, dispatcher: ManyConsumersDispatcher) -> None:
         """I3.8, I2.6, 2.4.7: what consumers hold, in messages, and who has to stop for it."""
         most = TINY.max_unacked_messages_per_consumer
         for client in self.clients:
@@ -84,10 +84,12 @@ class SharingMachine(SubscriptionMachine):
             assert unacked <= most + 3, "I2.6"
             assert not client.consumer.blocked or unacked > most // 2, "it may go on"
         owners = {position: client.consumer for position, client in self.owner.items()}
-        assert dict(dispatcher._owners.items()) == owners, "who has an entry is found by it"
+        assert dict(dispatcher.book.owners.items()) == owners, "who has an entry is found by it"
         in_all = sum(self.unacked(client) for client in self.clients)
-        assert dispatcher.unacked_messages == in_all
-        assert not dispatcher.blocked or in_all >= TINY.max_unacked_messages_per_subscription / 2, "all may go on"
+        assert dispatcher.book.unacked.messages == in_all
+        assert not dispatcher.book.unacked.stopped or in_all >= TINY.max_unacked_messages_per_subscription / 2, (
+            "all may go on"
+        )
 
     # -- actions
 

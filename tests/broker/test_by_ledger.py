@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.base.positions import Position
-from broker_core.broker.dispatch.multiple import by_ledger
+from broker_core.broker.dispatch.entry_source import by_ledger
 from broker_core.broker.sinks import Delivery
 from broker_core.storage.ledger import StoredEntry
 

@@ -10,12 +10,14 @@ import pytest
 from broker_core.base.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError, ServerError
 from broker_core.base.positions import Position
 from broker_core.broker import Consumer, SubscriptionType, topic_stats
-from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
+from broker_core.broker.dispatch.key_shared.dealer import KeyDealer
 from broker_core.broker.dispatch.key_shared.hash_ring import HashRing
+from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
+from tests.broker.dispatchers import key_dealer, many_consumers
 from tests.broker.world import EARLIEST, EXCLUSIVE, SHARED, SMALL, Mailbox, World, ack, ack_batch, ack_through
 
 KEY_SHARED = SubscriptionType.KEY_SHARED
@@ -58,10 +60,12 @@ class KeyWorld(World):
         return [position for _, position in answers.receipts]
 
     @property
-    def dispatcher(self) -> KeySharedDispatcher:
-        found = self.subscription().dispatcher
-        assert isinstance(found, KeySharedDispatcher)
-        return found
+    def dispatcher(self) -> ManyConsumersDispatcher:
+        return many_consumers(self.subscription().dispatcher)
+
+    @property
+    def dealer(self) -> KeyDealer:
+        return key_dealer(self.subscription().dispatcher)
 
     def grant(self, consumer: Consumer, permits: int) -> None:
         consumer.flow(permits)
@@ -96,28 +100,28 @@ class TestTrace:
         assert t.numbers(t.box2) == []
         t.world.grant(t.c1, 100)
         assert (t.numbers(t.box1), t.numbers(t.box2)) == ([5, 7, 9], [])
-        (draining,) = t.world.dispatcher.draining.of(t.c1)
+        (draining,) = t.world.dealer.draining.of(t.c1)
         assert (draining.hash, draining.unacked_entries) == (5536, 2)
         assert draining.blocked_attempts >= 1
         t.world.acknowledge(t.c1, t.m[0])
-        assert t.world.dispatcher.draining.of(t.c1)[0].unacked_entries == 1
+        assert t.world.dealer.draining.of(t.c1)[0].unacked_entries == 1
         assert t.numbers(t.box2) == []
         t.world.acknowledge(t.c1, t.m[2])
         assert t.numbers(t.box2) == [4, 6, 8]
-        assert (len(t.world.dispatcher.draining), t.world.dispatcher.draining.cleared) == (0, {t.c1: 1})
+        assert (len(t.world.dealer.draining), t.world.dealer.draining.cleared) == (0, {t.c1: 1})
         t.c1.close()
-        assert t.world.dispatcher.draining.cleared == {}
+        assert t.world.dealer.draining.cleared == {}
 
     def test_what_drains_is_known_when_others_join(self) -> None:
         """2.9.2.1, 2.9.2.4 (I2.13): C4 takes other hashes of C1; the low key still waits for it, attempts and all."""
         t = Trace()
         t.world.grant(t.c1, 100)
         t.world.send(LOW, LOW, LOW)
-        draining = t.world.dispatcher.draining
+        draining = t.world.dealer.draining
         (before,) = draining.of(t.c1)
         t.world.join("C3")
         _, box4 = t.world.join("C4")
-        assert [owner.name for _, owner in t.world.dispatcher.selector.ranges()] == ["C3", "C2", "C4", "C1"]
+        assert [owner.name for _, owner in t.world.dealer.selector.ranges()] == ["C3", "C2", "C4", "C1"]
         (after,) = draining.of(t.c1)
         assert (after.hash, after.unacked_entries) == (before.hash, before.unacked_entries)
         assert after.blocked_attempts >= before.blocked_attempts > 1
@@ -128,12 +132,12 @@ class TestTrace:
         t = Trace(subscription_key_shared_use_classic_persistent_implementation=True)
         t.world.grant(t.c1, 100)
         assert (t.numbers(t.box1), t.numbers(t.box2)) == ([5, 7, 9], [])
-        assert t.world.dispatcher.recorded.items() == {t.c2: t.m[4]}
+        assert t.world.dealer.recorded.items() == {t.c2: t.m[4]}
         t.world.acknowledge(t.c1, *t.m[:3])
         assert t.numbers(t.box2) == []
         t.world.acknowledge(t.c1, t.m[3])
         assert t.numbers(t.box2) == [4, 6, 8]
-        assert len(t.world.dispatcher.recorded) == 0
+        assert len(t.world.dealer.recorded) == 0
 
     def test_newcomers_get_replays_below_the_first_mark_only(self) -> None:
         """2.9.1.2 (I2.14): what was read between the joining of two waits for the first of them to be set free."""
@@ -141,7 +145,7 @@ class TestTrace:
         t.world.grant(t.c1, 100)
         assert t.numbers(t.box1) == [5, 7, 9]
         c3, box3 = t.world.join("C3")  # the low key is its now
-        assert t.world.dispatcher.recorded.items() == {t.c2: t.m[4], c3: t.world.dispatcher.read_position}
+        assert t.world.dealer.recorded.items() == {t.c2: t.m[4], c3: t.world.dispatcher.read_position}
         t.c1.redeliver(None)
         t.world.settle()
         assert (t.numbers(t.box2), t.numbers(box3)) == ([], [0, 2])
@@ -154,7 +158,7 @@ class TestTrace:
         t.c2.close()
         t.c1.redeliver(None)
         t.world.settle()
-        assert t.world.dispatcher.recorded.items() == {c3: t.world.dispatcher.read_position}
+        assert t.world.dealer.recorded.items() == {c3: t.world.dispatcher.read_position}
         assert t.numbers(box3) == [0, 2, 4, 6, 8]
 
     def test_the_old_owner_leaves(self) -> None:
@@ -169,7 +173,7 @@ class TestTrace:
         """2.9.4, 2.9.5, 2.9.2.7: C2 gets m4 at once, while m0 and m2 are with C1."""
         t = Trace(OUT_OF_ORDER)
         assert t.numbers(t.box2) == [4, 6, 8]
-        assert len(t.world.dispatcher.draining) == 0
+        assert len(t.world.dealer.draining) == 0
 
     def test_a_stuck_consumer_stalls_newcomers_in_the_old_variant_only(self) -> None:
         """2.9.1.5, 2.9.2.8: with draining hashes a key that is not in flight flows at once."""
@@ -199,7 +203,7 @@ def test_a_key_that_comes_back_to_its_owner_does_not_wait() -> None:
     t.c2.close()
     t.world.settle()
     assert t.numbers(t.box1) == [4, 6, 8]
-    assert len(t.world.dispatcher.draining) == 0
+    assert len(t.world.dealer.draining) == 0
 
 
 def test_redelivery_of_a_draining_key_goes_to_the_new_owner() -> None:
@@ -246,7 +250,7 @@ def test_slow_keys_wait_and_others_go_on() -> None:
     assert slows.take() == positions[0:6:2]
     world.grant(slow, 100)
     assert slows.take() == positions[6::2]
-    assert world.dispatcher.replay_entries == 0
+    assert len(world.dispatcher.room) == 0
 
 
 def test_look_ahead_has_a_limit() -> None:
@@ -255,7 +259,7 @@ def test_look_ahead_has_a_limit() -> None:
     slow, slows = world.join("C1", 0)
     _, fasts = world.join("C2")
     positions = world.send(*[HIGH] * 6, LOW)
-    assert world.dispatcher.replay_entries == 4
+    assert len(world.dispatcher.room) == 4
     assert fasts.take() == []
     world.grant(slow, 2)
     assert (slows.take(), fasts.take()) == (positions[:2], [])
@@ -269,9 +273,9 @@ def test_who_joins_makes_room_to_look_ahead() -> None:
     world.join("C1", 0)
     _, fasts = world.join("C2")
     positions = world.send(*[HIGH] * 5, MIDDLE)
-    assert (world.dispatcher.replay_entries, fasts.take()) == (4, [])
+    assert (len(world.dispatcher.room), fasts.take()) == (4, [])
     world.join("C3", 0)
-    assert (world.dispatcher.replay_entries, fasts.take()) == (5, positions[5:])
+    assert (len(world.dispatcher.room), fasts.take()) == (5, positions[5:])
 
 
 def test_an_ack_of_what_waits_makes_room_to_look_ahead() -> None:
@@ -280,7 +284,7 @@ def test_an_ack_of_what_waits_makes_room_to_look_ahead() -> None:
     slow, _ = world.join("C1", 0)
     _, fasts = world.join("C2")
     positions = world.send(*[HIGH] * 4, LOW)
-    assert (world.dispatcher.replay_entries, fasts.take()) == (4, [])
+    assert (len(world.dispatcher.room), fasts.take()) == (4, [])
     ack(slow, positions[0])
     world.settle()
     assert fasts.take() == positions[4:]
@@ -296,7 +300,7 @@ def test_the_limit_of_the_subscription_counts_too() -> None:
         world.join("C1", 0)
         world.join("C2")
         world.send(*[HIGH] * 20)
-        assert world.dispatcher.replay_entries == expected
+        assert len(world.dispatcher.room) == expected
 
 
 def test_nothing_overtakes_a_waiting_entry_of_its_key() -> None:
@@ -330,7 +334,7 @@ def test_limits_of_unacknowledged_messages_hold() -> None:
     positions = world.send(*[HIGH] * 6, *[LOW] * 6)
     assert (box1.take(), c1.blocked) == (positions[:4], True)
     assert len(box2.take()) == 3
-    assert world.dispatcher.blocked
+    assert world.dispatcher.book.unacked.stopped
     world.acknowledge(c2, *positions[6:9])
     world.acknowledge(c1, *positions[:2])
     assert box1.take() == positions[4:6]
@@ -415,16 +419,16 @@ class TestPolicies:
         """2.1.1, 2.1.2 (2.11.1): others are refused and change nothing; afterwards everything is free again."""
         world = KeyWorld()
         first, _ = world.join("C1")
-        before = world.dispatcher.selector.ranges()
+        before = world.dealer.selector.ranges()
         for wish in (sticky((0, 65535)), OUT_OF_ORDER):
             with pytest.raises(ConsumerBusyError, match="of different type"):
                 world.join("C2", policy=wish)
         with pytest.raises(ConsumerBusyError, match="of different type"):
             world.subscribe(SHARED, name="C2")
-        assert (world.dispatcher.selector.ranges(), len(world.dispatcher.consumers)) == (before, 1)
+        assert (world.dealer.selector.ranges(), len(world.dispatcher.consumers)) == (before, 1)
         first.close()
         world.join("C2", policy=sticky((0, 65535)))
-        assert world.dispatcher.policy.mode is KeySharedMode.STICKY
+        assert world.dealer.policy.mode is KeySharedMode.STICKY
 
     def test_another_type_keeps_the_acks(self) -> None:
         """2.1.3: the cursor stays, what was in memory goes."""
@@ -480,12 +484,12 @@ class TestSticky:
         _, box1 = world.join("C1", policy=sticky((0, 16383)))
         positions = world.send(*[HIGH] * 20, LOW, *[HIGH] * 3, LOW)
         assert box1.take() == [positions[20], positions[24]]
-        assert world.dispatcher.replay_entries == 23
+        assert len(world.dispatcher.room) == 23
         world.join("C3", policy=sticky((20000, 30000)))
-        assert world.dispatcher.replay_entries == 23
+        assert len(world.dispatcher.room) == 23
         _, box2 = world.join("C2", policy=sticky((49152, 65535)))
         assert box2.take() == [*positions[:20], *positions[21:24]]
-        assert (box1.take(), world.dispatcher.replay_entries) == ([], 0)
+        assert (box1.take(), len(world.dispatcher.room)) == ([], 0)
 
     def test_a_range_is_free_when_its_owner_has_left(self) -> None:
         """2.8.4, 2.9.2.7: no handing over while it is there; afterwards its entries go to whoever takes the range."""
@@ -493,10 +497,10 @@ class TestSticky:
         c1, _ = world.join("C1", policy=sticky((0, 16383)))
         _, box2 = world.join("C2", policy=sticky((49152, 65535)))
         positions = world.send(LOW, LOW, HIGH)
-        assert len(world.dispatcher.draining) == 0
+        assert len(world.dealer.draining) == 0
         c1.close()
         world.settle()
-        assert (box2.take(), world.dispatcher.replay_entries) == (positions[2:], 2)
+        assert (box2.take(), len(world.dispatcher.room)) == (positions[2:], 2)
         _, box3 = world.join("C3", policy=sticky((0, 16383)))
         assert [d.redelivery_count for d in box3.deliveries] == [1, 1]
         assert box3.take() == positions[:2]
@@ -507,7 +511,7 @@ class TestSticky:
         c1, _ = world.join("C1", policy=sticky((0, 16383)))
         positions = world.send(HIGH, HIGH, HIGH)
         world.acknowledge(c1, positions[1])
-        assert world.dispatcher.replay_entries == 2
+        assert len(world.dispatcher.room) == 2
         _, box2 = world.join("C2", policy=sticky((49152, 65535)))
         assert box2.take() == [positions[0], positions[2]]
 
@@ -540,14 +544,14 @@ def test_what_was_passed_over_is_forgotten_everywhere() -> None:
     t.world.subscription().pass_over(t.m[3])
     t.world.settle()
     assert t.numbers(t.box2) == [4, 6, 8]
-    assert set(t.world.dispatcher._hashes) == set(t.m[4:])
+    assert set(t.world.dealer.room.hashes) == set(t.m[4:])
     world = KeyWorld()
     world.join("C1", policy=sticky((0, 16383)))
     leaver, _ = world.join("C2", policy=sticky((49152, 65535)))
     positions = world.send(HIGH, HIGH)
     leaver.close()
     world.subscription().pass_over(positions[0])
-    assert (world.dispatcher.replay_entries, len(world.dispatcher._redeliveries)) == (1, 1)
+    assert (len(world.dispatcher.room), len(world.dispatcher.book.redeliveries)) == (1, 1)
 
 
 class TestExclusiveFilter:

@@ -16,12 +16,13 @@ from hypothesis.stateful import invariant, precondition, rule
 from broker_core.base.errors import ConsumerAssignError
 from broker_core.base.positions import Position
 from broker_core.broker import Delivery, SubscribeRequest, SubscriptionType
-from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
+from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.clients import Client
+from tests.broker.dispatchers import key_dealer
 from tests.broker.machine import SIZES
 from tests.broker.sharing_machine import SharingMachine
 from tests.broker.world import TINY
@@ -83,7 +84,7 @@ class KeySharedMachine(SharingMachine):
                 older = [p for p, k in self.keys.items() if k == key and p < position and self.open.get(p)]
                 assert all(p in self.delivered for p in older), f"{key} out of order (I2.12)"
         assert self.dispatcher is not None
-        selector = self.dispatcher.selector
+        selector = key_dealer(self.dispatcher).selector
         assert selector.select(selector.hash_of(key.encode())) is client.consumer, "not its key"
         super().on_delivery(client, delivery)
         self.delivered.add(position)
@@ -93,9 +94,9 @@ class KeySharedMachine(SharingMachine):
         self.delivered.clear()
 
     @property
-    def dispatcher(self) -> KeySharedDispatcher | None:
+    def dispatcher(self) -> ManyConsumersDispatcher | None:
         found = self.subscription.dispatcher
-        return found if isinstance(found, KeySharedDispatcher) else None
+        return found if isinstance(found, ManyConsumersDispatcher) else None
 
     # -- actions
 
@@ -118,17 +119,18 @@ class KeySharedMachine(SharingMachine):
             return
         pending = {p: client for client in self.clients for p in client.consumer.pending}
         assert pending == self.owner
-        waiting = [p for queue in dispatcher._waiting.queues.values() for p in queue]
-        stalled = [p for queue in dispatcher._waiting._stalled.values() for p in queue]
-        unrouted = list(dispatcher._unrouted)
-        assert sorted([*waiting, *stalled, *unrouted]) == list(dispatcher._replay)
-        assert len(dispatcher._waiting) == len(waiting) + len(stalled)
+        room = key_dealer(dispatcher).room
+        waiting = [p for queue in room.keys.queues.values() for p in queue]
+        stalled = [p for queue in room.keys._stalled.values() for p in queue]
+        unrouted = list(room.unrouted)
+        assert sorted([*waiting, *stalled, *unrouted]) == list(room.replay)
+        assert len(room.keys) == len(waiting) + len(stalled)
         for position, bits in self.open.items():
-            waits = position in dispatcher._replay or position in dispatcher._holes
+            waits = position in room.replay or position in room.holes
             places = [position in pending, waits, position >= dispatcher.read_position]
             assert sum(places) == 1 or (not bits and sum(places) == 0), (position, places)
             assert bits or places[:2] == [False, False], position
-        assert set(dispatcher._hashes) == {*pending, *waiting, *stalled}
+        assert set(room.hashes) == {*pending, *waiting, *stalled}
         self.check_unacked(dispatcher)
 
     @invariant()
@@ -136,7 +138,8 @@ class KeySharedMachine(SharingMachine):
         """I2.15: redelivered entries count beyond it, as they were sent before."""
         dispatcher = self.dispatcher if self.world.broker.registry.loaded_topics() else None
         if dispatcher is not None:
-            new = [p for p in dispatcher._replay if p not in self.counts and p not in dispatcher._unrouted]
+            room = key_dealer(dispatcher).room
+            new = [p for p in room.replay if p not in self.counts and p not in room.unrouted]
             assert len(new) <= 9 + KEY_SETTINGS.dispatcher_max_read_batch_size
 
     @invariant()
@@ -145,46 +148,49 @@ class KeySharedMachine(SharingMachine):
         dispatcher = self.dispatcher if self.world.broker.registry.loaded_topics() else None
         if dispatcher is None:
             return
-        keys_move = self.in_order and dispatcher.policy.mode is KeySharedMode.AUTO_SPLIT
+        dealer = key_dealer(dispatcher)
+        keys_move = self.in_order and dealer.policy.mode is KeySharedMode.AUTO_SPLIT
         expected: dict[tuple[int, str], int] = {}
         for client in self.clients:
-            pending = Counter(dispatcher._hashes[position] for position in client.consumer.pending)
-            assert set(dispatcher.draining.pending_at(client.consumer)) == (set(pending) if keys_move else set())
-            moved = [hash_ for hash_ in pending if dispatcher.selector.select(hash_) is not client.consumer]
+            pending = Counter(dealer.room.hashes[position] for position in client.consumer.pending)
+            assert set(dealer.draining.pending_at(client.consumer)) == (set(pending) if keys_move else set())
+            moved = [hash_ for hash_ in pending if dealer.selector.select(hash_) is not client.consumer]
             expected.update({(hash_, client.name): pending[hash_] for hash_ in moved})
         found = {
             (each.hash, client.name): each.unacked_entries
             for client in self.clients
-            for each in dispatcher.draining.of(client.consumer)
-            if dispatcher.selector.select(each.hash) is not client.consumer
+            for each in dealer.draining.of(client.consumer)
+            if dealer.selector.select(each.hash) is not client.consumer
         }
         if keys_move:
             assert found == expected
         else:
-            assert not dispatcher.draining
+            assert not dealer.draining
 
     @rule()
     def settle_down(self) -> None:
         """I2.7, I2.13: an entry that waits though its owner has room waits for its hash, or for the look-ahead."""
         super().settle_down()
         dispatcher = self.dispatcher
-        if dispatcher is None or dispatcher.blocked:
+        if dispatcher is None or dispatcher.book.unacked.stopped:
             return
-        for position in dispatcher._replay:
-            owner = dispatcher.selector.select(dispatcher.selector.hash_of(self.keys[position].encode()))
+        dealer = key_dealer(dispatcher)
+        room = dealer.room
+        for position in room.replay:
+            owner = dealer.selector.select(dealer.selector.hash_of(self.keys[position].encode()))
             if owner is None:
-                assert position in dispatcher._unrouted, "I2.10: it belongs to the holes"
+                assert position in room.unrouted, "I2.10: it belongs to the holes"
                 continue
             client = next(client for client in self.clients if client.consumer is owner)
-            hash_ = dispatcher._hashes.get(position)
-            drains = hash_ is not None and hash_ in dispatcher.draining
-            gated = client.consumer in dispatcher.recorded
-            assert drains or gated or not client.is_available or position in dispatcher._unrouted, position
+            hash_ = room.hashes.get(position)
+            drains = hash_ is not None and hash_ in dealer.draining
+            gated = client.consumer in dealer.recorded
+            assert drains or gated or not client.is_available or position in room.unrouted, position
         unread = [p for p, bits in self.open.items() if bits and p >= dispatcher.read_position]
         if unread and self.somebody_is_available:
-            assert len(dispatcher._waiting) >= dispatcher._look_ahead_max(), "nothing is read though it could be"
-        if self.somebody_is_available and dispatcher._unrouted:
-            assert len(dispatcher._waiting) >= dispatcher._look_ahead_max()
+            assert dealer.look_ahead_room() <= 0, "nothing is read though it could be"
+        if self.somebody_is_available and room.unrouted:
+            assert dealer.look_ahead_room() <= 0
 
 
 def _metadata(body: bytes) -> bytes:
@@ -213,7 +219,7 @@ class ClassicMachine(KeySharedMachine):
 
     def on_delivery(self, client: Client, delivery: Delivery) -> None:
         assert self.dispatcher is not None
-        limit = self.dispatcher.recorded.limit(client.consumer)
+        limit = key_dealer(self.dispatcher).recorded.limit(client.consumer)
         assert limit is None or delivery.entry.position < limit, "I2.14"
         super().on_delivery(client, delivery)
 
@@ -254,7 +260,8 @@ class StickyMachine(KeySharedMachine):
         dispatcher = self.dispatcher
         assert dispatcher is not None
         permits = [client.consumer.permits for client in self.clients]
-        return dispatcher.selector.ranges(), permits, dispatcher.consumers, list(dispatcher._replay)
+        dealer = key_dealer(dispatcher)
+        return dealer.selector.ranges(), permits, dispatcher.consumers, list(dealer.room.replay)
 
     @rule()
     def settle_down(self) -> None:
@@ -262,9 +269,10 @@ class StickyMachine(KeySharedMachine):
         super().settle_down()
         dispatcher = self.dispatcher
         if dispatcher is not None:
-            for position in dispatcher._holes:
+            selector = key_dealer(dispatcher).selector
+            for position in key_dealer(dispatcher).room.holes:
                 if position in self.keys:
-                    assert dispatcher.selector.select(dispatcher.selector.hash_of(self.keys[position].encode())) is None
+                    assert selector.select(selector.hash_of(self.keys[position].encode())) is None
 
 
 TestRing = RingMachine.TestCase

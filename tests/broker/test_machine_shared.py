@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from broker_core.broker import Delivery
-from broker_core.broker.dispatch.shared import SharedDispatcher
+from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from tests.broker.clients import Client
+from tests.broker.dispatchers import shared_room
 from tests.broker.machine import PICK
 from tests.broker.sharing_machine import SharingMachine
 from tests.broker.world import SHARED
@@ -26,9 +27,9 @@ class SharedMachine(SharingMachine):
         super().on_delivery(client, delivery)
 
     @property
-    def dispatcher(self) -> SharedDispatcher | None:
+    def dispatcher(self) -> ManyConsumersDispatcher | None:
         found = self.subscription.dispatcher
-        return found if isinstance(found, SharedDispatcher) else None
+        return found if isinstance(found, ManyConsumersDispatcher) else None
 
     # -- actions
 
@@ -49,8 +50,8 @@ class SharedMachine(SharingMachine):
         dispatcher = self.dispatcher
         assert dispatcher is not None
         return (
-            list(dispatcher._replay),
-            dict(dispatcher._redeliveries._counts),
+            list(shared_room(dispatcher).replay),
+            dict(dispatcher.book.redeliveries._counts),
             [list(client.consumer.pending) for client in self.clients],
         )
 
@@ -65,8 +66,9 @@ class SharedMachine(SharingMachine):
             return
         pending = {p: client for client in self.clients for p in client.consumer.pending}
         assert pending == self.owner
+        replay = shared_room(dispatcher).replay
         for position, bits in self.open.items():
-            places = [position in pending, position in dispatcher._replay, position >= dispatcher.read_position]
+            places = [position in pending, position in replay, position >= dispatcher.read_position]
             assert sum(places) == 1 or (not bits and sum(places) == 0), (position, places)
             assert bits or places[:2] == [False, False], position
         self.check_unacked(dispatcher)
@@ -76,7 +78,7 @@ class SharedMachine(SharingMachine):
         """I2.7 When nothing more happens by itself, no entry waits while somebody could take it."""
         super().settle_down()
         dispatcher = self.dispatcher
-        if dispatcher is not None and not dispatcher.blocked and self.somebody_is_available:
+        if dispatcher is not None and not dispatcher.book.unacked.stopped and self.somebody_is_available:
             assert self.waiting() == []
 
 

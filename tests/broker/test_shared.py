@@ -9,16 +9,16 @@ from broker_core.base.errors import NotAllowedError, ServerError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.broker import SubscriptionType
+from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from broker_core.broker.dispatch.passes import PASSES_A_TURN
-from broker_core.broker.dispatch.shared import SharedDispatcher
 from broker_core.broker.policies.policy_values import Policies
 from broker_core.wire.heads import SendHead
 from tests.broker.world import SHARED, TOPIC, Mailbox, World, ack, ack_batch, ack_through, body
 
 
-def dispatcher(world: World) -> SharedDispatcher:
+def dispatcher(world: World) -> ManyConsumersDispatcher:
     found = world.subscription().dispatcher
-    assert isinstance(found, SharedDispatcher)
+    assert isinstance(found, ManyConsumersDispatcher)
     return found
 
 
@@ -189,7 +189,7 @@ class TestPendingAcks:
         first, second = world.publish(2, messages=4)
         consumer, _ = world.subscribe(SHARED)
         world.settle()
-        assert (consumer.pending.unacked, dispatcher(world).unacked_messages) == (8, 8)
+        assert (consumer.pending.unacked, dispatcher(world).book.unacked.messages) == (8, 8)
         ack_batch(consumer, first, [1, 2, 3])
         ack_batch(consumer, first, [1, 2, 3])
         assert consumer.pending.unacked == 7
@@ -197,7 +197,7 @@ class TestPendingAcks:
         assert consumer.pending.unacked == 5
         ack(consumer, second)
         ack_batch(consumer, first, [])
-        assert (consumer.pending.unacked, dispatcher(world).unacked_messages) == (0, 0)
+        assert (consumer.pending.unacked, dispatcher(world).book.unacked.messages) == (0, 0)
         assert world.subscription().cursor.backlog_entries() == 0
 
     def test_somebody_else_may_acknowledge(self) -> None:
@@ -207,7 +207,7 @@ class TestPendingAcks:
         sender, _ = world.subscribe(SHARED, name="b", permits=0)
         positions = world.publish(2)
         ack(sender, *positions)
-        assert (owner.pending.unacked, sender.pending.unacked, dispatcher(world).unacked_messages) == (0, 0, 0)
+        assert (owner.pending.unacked, sender.pending.unacked, dispatcher(world).book.unacked.messages) == (0, 0, 0)
 
     def test_who_leaves_gives_its_entries_to_others(self) -> None:
         """2.4.9 (4.4.3) Redelivered in order of position, counted once more, each to somebody."""
@@ -277,7 +277,7 @@ class TestRedelivery:
             consumer.redeliver([entry])
         world.settle()
         ack(consumer, entry)
-        assert len(dispatcher(world)._redeliveries) == 0
+        assert len(dispatcher(world).book.redeliveries) == 0
 
     def test_the_ack_of_the_last_message_of_a_batch_forgets_the_count(self) -> None:
         """3.3.5 As that of the whole entry; until then it is kept."""
@@ -287,9 +287,9 @@ class TestRedelivery:
         consumer.redeliver([entry])
         world.settle()
         ack_batch(consumer, entry, [1])
-        assert len(dispatcher(world)._redeliveries) == 1
+        assert len(dispatcher(world).book.redeliveries) == 1
         ack_batch(consumer, entry, [0, 2])
-        assert len(dispatcher(world)._redeliveries) == 0
+        assert len(dispatcher(world).book.redeliveries) == 0
 
     def test_counting_can_be_switched_off(self) -> None:
         """4.4.3 Then it is always 0."""
@@ -321,10 +321,10 @@ class TestRedelivery:
         mailbox.take()
         consumer.redeliver(None)
         ack(consumer, positions[1])
-        assert dispatcher(world).replay_entries == 2
+        assert len(dispatcher(world).room) == 2
         consumer.flow(10)
         world.settle()
-        assert (mailbox.take(), dispatcher(world).replay_entries) == ([positions[0], positions[2]], 0)
+        assert (mailbox.take(), len(dispatcher(world).room)) == ([positions[0], positions[2]], 0)
 
     def test_it_may_go_to_anybody_available(self) -> None:
         """4.4.4 Redelivered messages are dealt out like others."""
@@ -390,19 +390,19 @@ class TestLimits:
         one, ones = world.subscribe(SHARED, name="a", permits=6)
         two, twos = world.subscribe(SHARED, name="b")
         world.publish(19)
-        assert (len(ones.positions), len(twos.positions), dispatcher(world).blocked) == (6, 4, True)
+        assert (len(ones.positions), len(twos.positions), dispatcher(world).book.unacked.stopped) == (6, 4, True)
         ack(one, *ones.positions[:5])
-        assert (dispatcher(world).unacked_messages, dispatcher(world).blocked) == (5, True)
+        assert (dispatcher(world).book.unacked.messages, dispatcher(world).book.unacked.stopped) == (5, True)
         ack(two, twos.positions[0])
         world.settle()
-        assert (len(ones.positions) + len(twos.positions), dispatcher(world).blocked) == (19, True)
+        assert (len(ones.positions) + len(twos.positions), dispatcher(world).book.unacked.stopped) == (19, True)
 
     def test_no_limit_means_no_limit(self) -> None:
         """2.4.7 0 switches a limit off."""
         world = World(max_unacked_messages_per_consumer=0, max_unacked_messages_per_subscription=0)
         consumer, mailbox = world.subscribe(SHARED, permits=10_000)
         world.publish(300)
-        assert (len(mailbox.positions), consumer.blocked, dispatcher(world).blocked) == (300, False, False)
+        assert (len(mailbox.positions), consumer.blocked, dispatcher(world).book.unacked.stopped) == (300, False, False)
 
     def test_a_leaving_consumer_frees_its_share(self) -> None:
         """2.4.7 What it had does not count against the subscription any more."""

@@ -8,8 +8,8 @@ import pytest
 
 from broker_core.base.positions import Position
 from broker_core.broker import Consumer, SubscriptionType
-from broker_core.broker.dispatch import multiple
-from broker_core.broker.dispatch.multiple import MultipleConsumersDispatcher
+from broker_core.broker.dispatch import many_consumers
+from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from broker_core.broker.dispatch.passes import PASSES_A_TURN
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import SendHead
@@ -25,7 +25,7 @@ A_PASS = 10
 @pytest.fixture(autouse=True)
 def few_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that a turn does is less than half of what there is to do."""
-    monkeypatch.setattr(multiple, "_TIDIED_A_PASS", A_PASS)
+    monkeypatch.setattr(many_consumers, "_TIDIED_A_PASS", A_PASS)
     assert A_PASS * (PASSES_A_TURN + 1) < COUNT / 2
 
 
@@ -50,9 +50,9 @@ def holding_all(world: World, kind: SubscriptionType) -> tuple[Consumer, Mailbox
     return consumer, mailbox, published
 
 
-def dispatcher_of(world: World) -> MultipleConsumersDispatcher:
+def dispatcher_of(world: World) -> ManyConsumersDispatcher:
     dispatcher = world.subscription().dispatcher
-    assert isinstance(dispatcher, MultipleConsumersDispatcher)
+    assert isinstance(dispatcher, ManyConsumersDispatcher)
     return dispatcher
 
 
@@ -69,7 +69,7 @@ def test_all_is_taken_back_before_any_of_it_is_sent_again(kind: SubscriptionType
     world.settle()
     assert mailbox.positions == published
     assert {delivery.redelivery_count for delivery in mailbox.deliveries} == {1}
-    assert dispatcher_of(world).unacked_messages == consumer.pending.unacked == COUNT
+    assert dispatcher_of(world).book.unacked.messages == consumer.pending.unacked == COUNT
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -82,7 +82,7 @@ def test_what_is_acknowledged_meanwhile_does_not_come_again(kind: SubscriptionTy
     ack(consumer, *acked)
     world.settle()
     assert mailbox.positions == published[20:-20]
-    assert consumer.pending.unacked == dispatcher_of(world).unacked_messages == COUNT - 40
+    assert consumer.pending.unacked == dispatcher_of(world).book.unacked.messages == COUNT - 40
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -102,8 +102,8 @@ def test_what_a_leaver_had_goes_to_others_in_order_of_the_log(kind: Subscription
     assert all(theirs == sorted(theirs) for theirs in got)
     assert len(leaver.pending) == leaver.pending.unacked == 0
     dispatcher = dispatcher_of(world)
-    assert dispatcher.unacked_messages == len(published) == sum(each.pending.unacked for each, _ in others)
-    assert dispatcher.replay_entries == 0
+    assert dispatcher.book.unacked.messages == len(published) == sum(each.pending.unacked for each, _ in others)
+    assert len(dispatcher.room) == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -117,14 +117,14 @@ def test_what_is_passed_over_is_out_of_the_way_before_anything_is_sent(kind: Sub
     ahead = publish(world, COUNT, 10)
     world.subscription().pass_over(published[-1])
     dispatcher = dispatcher_of(world)
-    assert len(consumer.pending) + dispatcher.replay_entries > 100
+    assert len(consumer.pending) + len(dispatcher.room) > 100
     mailbox.writable = True
     consumer.writable_again()
     assert mailbox.positions == []
     world.settle()
     assert mailbox.positions == ahead
     assert (len(consumer.pending), consumer.pending.unacked, consumer.blocked) == (10, 10, False)
-    assert (dispatcher.unacked_messages, dispatcher.replay_entries) == (10, 0)
+    assert (dispatcher.book.unacked.messages, len(dispatcher.room)) == (10, 0)
 
 
 def test_the_last_one_may_leave_in_the_middle() -> None:

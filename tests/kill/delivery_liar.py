@@ -9,8 +9,8 @@ from typing import Any
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.broker.delayed.tracker import DueRule
-from broker_core.broker.dispatch.key_shared import dispatcher
-from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
+from broker_core.broker.dispatch.given_out import GivenOut
+from broker_core.broker.dispatch.key_shared import dealer
 from broker_core.broker.publishing.deduplication import DUPLICATE, NEW, Deduplication
 from broker_core.client import Message
 from broker_core.client.chunks import chunk_split
@@ -37,13 +37,14 @@ def lie() -> None:
 
 def _share_keys() -> None:
     """K1, K2: every entry counts as a key of its own, and what is handed out together is turned round."""
-    send = KeySharedDispatcher._send
+    send = GivenOut.send
 
-    def turned(self: KeySharedDispatcher, consumer: Any, ledger: int, deliveries: list[Any]) -> tuple[int, int]:
-        return send(self, consumer, ledger, deliveries[::-1])
+    def turned(self: GivenOut, consumer: Any, ledger: int, deliveries: list[Any]) -> tuple[int, int]:
+        by_key = isinstance(self.watcher, dealer.KeyDealer)
+        return send(self, consumer, ledger, deliveries[::-1] if by_key else deliveries)
 
-    _replace(KeySharedDispatcher, "_send", turned)
-    _replace(dispatcher, "sticky_key", lambda body, _keyless: bytes(body[:_HEAD_BYTES]))
+    _replace(GivenOut, "send", turned)
+    _replace(dealer, "sticky_key", lambda body, _keyless: bytes(body[:_HEAD_BYTES]))
 
 
 def _hurry() -> None:

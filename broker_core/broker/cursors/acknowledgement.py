@@ -6,8 +6,8 @@ seeks all come here. Each of them changes the cursor, tells the listeners which 
 one checklist (``_moved``): the mark-delete position moves over what is acknowledged, the listeners go on with what has
 become possible, so does the subscription, and the change is journaled.
 
-Who gets which entry is not known here: dispatchers that remember single entries are listeners. The commit of a
-transaction is another such change: all entries that it acknowledges, and the checklist once.
+Which consumer gets which entry is not known here: dispatchers that remember single entries are listeners. The commit of
+a transaction is another such change: all entries that it acknowledges, and the checklist once.
 Source: Pulsar docs, "Acknowledgement"; semantics 3.3, 7.2.
 """
 

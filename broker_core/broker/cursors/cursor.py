@@ -55,7 +55,7 @@ class Cursor:
     __slots__ = ("_fresh", "_fresh_partial", "_log", "_recorded", "_stored", "deleted", "mark_delete", "partial")
 
     def __init__(self, log: LogGeometry, mark_delete: Position, *, stored: bool = True) -> None:
-        """``stored``: somebody calls ``drain_change``; without it no changes are collected."""
+        """``stored``: a journal calls ``drain_change``; without one no changes are collected."""
         self._log = log
         self.mark_delete = mark_delete
         self.deleted = PositionSet()

@@ -92,7 +92,7 @@ class CursorJournal:
         try:
             self._store.record(self._cursor_id, change, on_durable)
         except StorageError as error:
-            # The store has failed before and its owner was told; nobody else must be left waiting.
+            # The store has failed before and its owner was told; no other must be left waiting.
             if on_durable is not None:
                 on_durable(error)
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On a Shared subscription all chunks of one message go to one consumer, in order: who it is, and what waits for it.
+"""On a Shared subscription all chunks of one message go to one consumer, in order: which it is, and what waits for it.
 
 Owns the table from a message's uuid to its consumer, and the chunks that found that consumer without permits. Knows
 nothing of permits or of reading. A message gets its consumer when its first chunk is sent, and loses it with its last
-one, or when the consumer leaves. A chunk whose message has none goes to anybody: its earlier chunks are out of reach,
-and the client knows what to do with it. Invariants (I5.8): a later chunk never overtakes one that waits; a position
-waits for one consumer at most. Source: PIP-37, Pulsar 2.11's shared assignment of chunks; semantics 5.2.
+one, or when the consumer leaves. A chunk whose message has none goes to any consumer: its earlier chunks are out of
+reach, and the client knows what to do with it. Invariants (I5.8): a later chunk never overtakes one that waits; a
+position waits for one consumer at most. Source: PIP-37, Pulsar 2.11's shared assignment of chunks; semantics 5.2.
 """
 
 from __future__ import annotations
@@ -43,8 +43,13 @@ class ChunkAffinity(Generic[C]):
         """Whether so many wait that nothing new should be read."""
         return self._count >= WAITING_MAX
 
+    @property
+    def waited_for(self) -> Collection[C]:
+        """The consumers that chunks wait for."""
+        return self._waiting.keys()
+
     def consumer_of(self, chunk: ChunkPlace) -> C | None:
-        """Who has to get ``chunk``, None if anybody may."""
+        """The consumer that has to get ``chunk``, None if any may."""
         return self._consumers.get(chunk.uuid)
 
     def sent(self, chunk: ChunkPlace, consumer: C) -> None:
@@ -90,7 +95,7 @@ class ChunkAffinity(Generic[C]):
             self.discard(position)
 
     def left(self, leavers: Collection[C]) -> set[Position]:
-        """``leavers`` are gone and their messages are anybody's; what waited for them."""
+        """``leavers`` are gone and any consumer may have their messages; what waited for them."""
         gone = set(leavers)
         for uuid in [uuid for uuid, consumer in self._consumers.items() if consumer in gone]:
             del self._consumers[uuid]

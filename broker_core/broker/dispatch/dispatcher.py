@@ -2,9 +2,8 @@
 """What a subscription needs of its dispatcher, and what every dispatcher is given.
 
 One dispatcher exists from the first consumer of a subscription to the last; its type is the subscription's type
-(semantics 2.1). Everything in it is in memory: what was read, what waits to be sent again, counters. Each way of
-sharing out entries is a file of its own: ``single_active`` (Exclusive, Failover), ``shared``
-and ``key_shared.dispatcher``.
+(semantics 2.1). Everything in it is in memory: what was read, what waits to be sent again, counters. There are
+two: ``single_active`` (Exclusive, Failover) and ``many_consumers`` (Shared, Key_Shared).
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ class Dispatcher(Protocol):
         ...
 
     def remove(self, leavers: Sequence[Consumer]) -> None:
-        """Let them go, but not the last one; what they have not acknowledged will be sent to those who stay."""
+        """Let them go, but not the last one; what they have not acknowledged will be sent to those that stay."""
         ...
 
     def close(self) -> None:
@@ -173,7 +172,7 @@ class Dispatcher(Protocol):
         ...
 
     def stats(self) -> DispatchStats:
-        """Computed when somebody asks."""
+        """Computed by each call."""
         ...
 
 

@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.settings import Settings
 from broker_core.broker.dispatch.dispatcher import DispatchContext, Dispatcher
-from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
-from broker_core.broker.dispatch.shared import SharedDispatcher
+from broker_core.broker.dispatch.key_shared.dealer import KeyDealer
+from broker_core.broker.dispatch.key_shared.draining import DrainingHashes
+from broker_core.broker.dispatch.key_shared.selectors import make_selector
+from broker_core.broker.dispatch.key_shared.waiting_room import KeyWaitingRoom
+from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
+from broker_core.broker.dispatch.shared import RoundRobinDealer, SharedWaitingRoom
 from broker_core.broker.dispatch.single_active import SingleActiveDispatcher
 from broker_core.broker.requests import SubscribeRequest
 
@@ -31,5 +37,13 @@ def make_dispatcher(request: SubscribeRequest, context: DispatchContext) -> Disp
     if request.kind.has_active_consumer:
         return SingleActiveDispatcher(request.kind, context)
     if request.kind.routes_by_key:
-        return KeySharedDispatcher(context, request.key_shared)
-    return SharedDispatcher(context)
+        return _key_shared(request, context)
+    room = SharedWaitingRoom()
+    return ManyConsumersDispatcher(request.kind, context, room, partial(RoundRobinDealer, room))
+
+
+def _key_shared(request: SubscribeRequest, context: DispatchContext) -> ManyConsumersDispatcher:
+    policy = request.key_shared
+    selector, draining = make_selector(policy.mode, context.settings), DrainingHashes()
+    room = KeyWaitingRoom(selector, draining)
+    return ManyConsumersDispatcher(request.kind, context, room, partial(KeyDealer, policy, selector, draining, room))

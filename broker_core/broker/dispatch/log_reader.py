@@ -2,12 +2,13 @@
 """``LogReader``: how a subscription reads the log, and what happens at an entry that is damaged.
 
 A damaged entry is never delivered. By default the subscription stops in front of it, says so in the log and in its
-statistics, and tries again when its first consumer comes or after a seek; somebody has to decide. Who has done all in
-front of it is sent away, and refused with its name. To acknowledge it is to leave it behind. With
-``autoSkipNonRecoverableData`` it is acknowledged for this subscription, counted, and reading goes on.
+statistics, and tries again when its first consumer comes or after a seek: an administrator has to decide. Once all in
+front of it is acknowledged, consumers are sent away, and refused with the name of the entry. To acknowledge the entry
+is to leave it behind. With ``autoSkipNonRecoverableData`` it is acknowledged for this subscription, counted, and
+reading goes on.
 
-An entry that the disk refuses to read may be whole: it is never skipped, and is tried again every ``TRY_AGAIN_S``. What
-must keep its order waits behind it until then (``read_set``).
+An entry that the disk refuses to read may be whole: it is never skipped, and is tried again every ``TRY_AGAIN_S``.
+Where order has to be kept, the entries behind it wait until then (``read_set``).
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class LogReader:
                     return found[:entries_max], missing
                 start = Position(span.ledger, entry)
                 if start not in wanted:
-                    entry += 1  # behind something unreadable; what nobody wants is not looked at
+                    entry += 1  # behind something unreadable; what is not wanted is not looked at
                     continue
                 if in_order and start in self._refused:
                     return found[:entries_max], missing

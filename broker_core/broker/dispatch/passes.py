@@ -2,8 +2,8 @@
 """Bounded turns of work: how busy subscriptions leave room for all else.
 
 A pass does a limited amount and says whether there is more. In a turn of the loop a subscription has a few while the
-turn is young; the rest runs in a later one, and so do those for which there was no time. Passes never nest: a wish that
-arrives in the middle of one is noted and served right after it.
+turn is young; the rest runs in a later one, and so do those for which there was no time. Passes never nest: a kick in
+the middle of one is noted, and another pass follows.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _TURN_S: Final = 0.004
 """Of all subscriptions together. Passes of large entries take as long as this alone."""
 
 _LATE_MAX: Final = 4
-"""Of those who come when a turn is over so many have a pass in it all the same: permits have just come for them, as a
-rule, and Key_Shared reads entries twice that found none."""
+"""So many of the subscriptions that come when a turn is over have a pass in it all the same: permits have just come for
+them, as a rule, and Key_Shared reads entries twice that found none."""
 
 
 class Turn:
-    """A turn of the loop. All subscriptions of a broker share it: while it is young there is time for more passes. Who
-    comes when it is over waits for the next one, behind those who wait already."""
+    """A turn of the loop. All subscriptions of a broker share it: while it is young there is time for more passes. A
+    subscription that comes when it is over waits for the next one, behind those that wait already."""
 
     __slots__ = ("_clock", "_late", "_timers", "_until_s", "_waiting")
 
@@ -40,7 +40,7 @@ class Turn:
         self._waiting: OrderedDict[Passes, None] = OrderedDict()
 
     def begin(self) -> None:
-        """Somebody works in it; it may have begun before."""
+        """A subscription works in it; it may have begun before."""
         if self._until_s is None:
             self._until_s = self._clock.monotonic() + _TURN_S
             self._late = 0
@@ -52,7 +52,7 @@ class Turn:
 
     @property
     def has_room(self) -> bool:
-        """Whether somebody who comes now may have a pass in it."""
+        """Whether a subscription that comes now may have a pass in it."""
         if not self.is_over:
             return True
         self._late += 1
@@ -72,7 +72,7 @@ class Turn:
         self._waiting.pop(passes, None)
 
     def _next(self) -> None:
-        """It has ended. Whoever waits has the next one, each once at the most."""
+        """It has ended. Those that wait have the next one, each once at the most."""
         self._until_s = None
         if not self._waiting:
             return
@@ -84,9 +84,12 @@ class Turn:
 
 
 class Passes:
-    """Runs ``work`` when kicked, and again as long as it returns true."""
+    """Runs ``work`` when kicked, and again as long as it returns true.
 
-    __slots__ = ("_again", "_had_enough", "_running", "_turn", "_work")
+    ``woken``: something has become possible since the last pass began, so a kick is due when what goes on is finished.
+    """
+
+    __slots__ = ("_again", "_had_enough", "_running", "_turn", "_work", "woken")
 
     def __init__(self, turn: Turn, work: Callable[[], bool]) -> None:
         self._turn = turn
@@ -94,6 +97,7 @@ class Passes:
         self._running = False
         self._again = False
         self._had_enough = False
+        self.woken = False
 
     def kick(self) -> None:
         """Work now, unless that is going on or already due in the next turn."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets the next slice of a Shared subscription: best priority first, round robin inside a priority.
+"""Which consumer gets the next slice of a Shared subscription: best priority first, round robin inside a priority.
 
 Each priority level keeps its consumers in order of joining and one bit a consumer for "available", so that a turn
-costs the same with three consumers and with a thousand. Who is available is decided by the caller, who must tell
-every change. Source: Pulsar docs, "Subscription types - Shared", ``priorityLevel``; semantics 2.4.2.
+costs the same with three consumers and with a thousand. The caller decides which are available, and must tell every
+change. Source: Pulsar docs, "Subscription types - Shared", ``priorityLevel``; semantics 2.4.2.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Level(Generic[C]):
 
 
 class RoundRobin(Generic[C]):
-    """An ordered crowd of consumers. Those that are not available are passed over."""
+    """Consumers in order. Those that are not available are passed over."""
 
     def __init__(self) -> None:
         self._levels: dict[int, _Level[C]] = {}
@@ -97,7 +97,7 @@ class RoundRobin(Generic[C]):
         return sum(level.available.bit_count() for level in self._levels.values())
 
     def next(self) -> C | None:
-        """The member whose turn it is, or None if nobody is available. Taking the turn passes it on."""
+        """The member whose turn it is, or None if none is available. Taking the turn passes it on."""
         for priority in self._order:
             level = self._levels[priority]
             if level.available:

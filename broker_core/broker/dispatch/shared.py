@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dispatch of Shared subscriptions: entries are dealt out in slices, round robin among the consumers with room.
+"""How Shared subscriptions deal: entries go out in slices, round robin among the consumers with room.
 
-Everything but the choice of the consumer is ``multiple``'s. Entries that were read but found nobody are simply
-read again later; chunks of large messages that found their one consumer without room wait in ``ChunkAffinity``.
+Entries that were read but found no consumer are simply read again later; chunks of large messages that found their one
+consumer without room wait in ``ChunkAffinity``, apart from the replay set.
 Source: Pulsar docs, "Subscription types - Shared"; semantics 2.4.2, 2.4.3, 4.4.4, 5.2.
 """
 
@@ -10,75 +10,136 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import accumulate, repeat
+from itertools import accumulate, islice, repeat, takewhile
 
 from broker_core.base.positions import Position
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.dispatch.chunk_affinity import ChunkAffinity
-from broker_core.broker.dispatch.dispatcher import DispatchContext
-from broker_core.broker.dispatch.multiple import MultipleConsumersDispatcher, entries_of
-from broker_core.broker.requests import SubscriptionType
+from broker_core.broker.dispatch.dispatcher import DispatchStats
+from broker_core.broker.dispatch.entry_source import by_ledger
+from broker_core.broker.dispatch.given_out import entries_of
+from broker_core.broker.dispatch.many_consumers import DealerParts
+from broker_core.broker.positions.position_set import PositionSet
 from broker_core.broker.sinks import Delivery
 from broker_core.wire.entry_peek import ChunkPlace, chunk_place, may_be_chunks
 
 
-class SharedDispatcher(MultipleConsumersDispatcher):
+class SharedWaitingRoom:
+    """An entry waits in ``replay`` for any consumer, or in ``affinity`` for the one that has the chunks before it."""
+
+    def __init__(self) -> None:
+        self.replay = PositionSet()
+        self.affinity: ChunkAffinity[Consumer] = ChunkAffinity()
+
+    def __len__(self) -> int:
+        return len(self.replay) + len(self.affinity)
+
+    def add(self, position: Position) -> None:
+        self.replay.add(position)
+
+    def wait_for(self, consumer: Consumer, position: Position) -> None:
+        """The chunk at ``position`` waits until ``consumer`` can take it."""
+        self.replay.discard(position)
+        self.affinity.wait(consumer, position)
+
+    def release(self, consumer: Consumer) -> None:
+        """``consumer`` can take the chunks that waited for it."""
+        for position in self.affinity.release(consumer):
+            self.replay.add(position)
+
+    def left(self, leavers: Sequence[Consumer]) -> None:
+        """What waited for ``leavers`` waits for any consumer."""
+        for position in self.affinity.left(leavers):
+            self.replay.add(position)
+
+    def take(self, ledger: int, entries: Sequence[int]) -> None:
+        if self.replay:
+            for entry in entries:
+                self.replay.discard(Position(ledger, entry))
+
+    def discard(self, position: Position) -> None:
+        self.replay.discard(position)
+        self.affinity.discard(position)
+
+    def discard_through(self, mark_delete: Position, most: int) -> bool:
+        self.affinity.discard_through(mark_delete)
+        gone = list(islice(takewhile(lambda each: each <= mark_delete, self.replay), most))
+        for position in gone:
+            self.replay.discard(position)
+        return len(gone) < most
+
+
+class RoundRobinDealer:
     """Deals the entries of one Shared subscription out to its consumers."""
 
-    kind = SubscriptionType.SHARED
+    def __init__(self, room: SharedWaitingRoom, parts: DealerParts) -> None:
+        self._room = room
+        self._members = parts.members
+        self._book = parts.book
+        self._source = parts.source
+        self._slice_messages_max = parts.context.settings.dispatcher_max_round_robin_batch_size
 
-    def __init__(self, context: DispatchContext) -> None:
-        super().__init__(context)
-        self._affinity: ChunkAffinity[Consumer] = ChunkAffinity()
-        self._set_aside: list[tuple[Consumer, Position]] = []
+    def add(self, consumer: Consumer) -> None:
+        self._members.add(consumer, consumer.priority)
 
-    @property
-    def replay_entries(self) -> int:
-        """Entries that wait to be sent again, or for the one consumer that can use them."""
-        return len(self._replay) + len(self._affinity)
+    def remove(self, leavers: Sequence[Consumer]) -> None:
+        self._room.left(leavers)
 
-    def passed_over(self, mark_delete: Position) -> None:
-        self._affinity.discard_through(mark_delete)
-        super().passed_over(mark_delete)
+    def stats(self, common: DispatchStats) -> DispatchStats:
+        return common
+
+    def work(self, wanted: int) -> bool:
+        """Deal what waits, or else new entries."""
+        room = self._room
+        self._source.release_due(wanted, room.replay.__len__)
+        if room.affinity:
+            self._release_chunks()
+        if not room.replay:
+            return not room.affinity.is_full and self._source.read_on(wanted, self._deal)
+        for ledger, run in by_ledger(self._source.read_waiting(room.replay, wanted)):
+            if self._deal(ledger, run):
+                break
+        return True
 
     def _deal(self, ledger: int, deliveries: list[Delivery]) -> Sequence[Delivery]:
         """Give slices to one consumer after the other."""
-        costs = self._costs(deliveries)
+        book = self._book
+        costs = book.costs(deliveries)
         left, dealt = sum(costs), 0
         if deliveries:
-            self._average_messages = max(1.0, left / len(deliveries))
+            book.average_messages = max(1.0, left / len(deliveries))
         bodies = [delivery.entry.body for delivery in deliveries]
         if may_be_chunks(bodies):
             chunks = [chunk_place(body) for body in bodies]
             if any(chunks):
                 return self._deal_singly(ledger, deliveries, chunks)
         owners: list[Consumer] = []
-        while dealt < len(deliveries) and not self.blocked:
+        while dealt < len(deliveries) and not book.unacked.stopped:
             consumer = self._next_consumer()
             if consumer is None:
                 break
-            room = self._room(consumer)
+            room = book.room_at(consumer)
             most = self._slice_entries(min(room, left), left, len(deliveries) - dealt)
             spent = list(accumulate(costs[dealt : dealt + most]))
             end = dealt + min(bisect_left(spent, room) + 1, most)  # the last one may go beyond the room
-            messages, size_bytes = self._send(consumer, ledger, deliveries[dealt:end])
-            self._sent(messages, size_bytes)
+            messages, size_bytes = book.send(consumer, ledger, deliveries[dealt:end])
+            book.count(messages, size_bytes)
             owners += repeat(consumer, end - dealt)
             dealt, left = end, left - messages
         if dealt:
-            self._owners.put_all(ledger, entries_of(deliveries[:dealt]), owners)
+            book.given(ledger, entries_of(deliveries[:dealt]), owners)
         return deliveries[dealt:]
 
     def _next_consumer(self) -> Consumer | None:
-        while (consumer := self._crowd.next()) is not None:
+        while (consumer := self._members.next()) is not None:
             if consumer.sink.writable:
                 return consumer
-            self._crowd.set_available(consumer, False)
+            self._members.set_available(consumer, False)
         return None
 
     def _slice_entries(self, room: int, messages_left: int, entries_left: int) -> int:
         """Entries given in one go, judged by the mean size of those that are left (semantics 2.4.3)."""
-        messages = min(room, self._context.settings.dispatcher_max_round_robin_batch_size)
+        messages = min(room, self._slice_messages_max)
         average = max(1, messages_left // entries_left)
         return min(entries_left, max(1, messages // average))
 
@@ -87,48 +148,32 @@ class SharedDispatcher(MultipleConsumersDispatcher):
     def _deal_singly(
         self, ledger: int, deliveries: list[Delivery], chunks: list[ChunkPlace | None]
     ) -> Sequence[Delivery]:
-        """Give entry by entry, a chunk to whoever has the chunks before it; nobody waits for one without room."""
+        """Give entry by entry, a chunk to the consumer that has the chunks before it. If that has no room the chunk
+        waits for it, and the entries behind do not."""
+        book, affinity = self._book, self._room.affinity
         for number, (delivery, chunk) in enumerate(zip(deliveries, chunks, strict=True)):
-            if self.blocked:
+            if book.unacked.stopped:
                 return deliveries[number:]
             position = delivery.entry.position
-            consumer = self._affinity.consumer_of(chunk) if chunk is not None else None
+            consumer = affinity.consumer_of(chunk) if chunk is not None else None
             if consumer is not None and not self._can_take(consumer):
-                self._set_aside.append((consumer, position))
+                self._room.wait_for(consumer, position)
                 continue
             consumer = consumer or self._next_consumer()
             if consumer is None:
                 return deliveries[number:]
             if chunk is not None:
-                self._affinity.sent(chunk, consumer)
-            self._sent(*self._send(consumer, ledger, [delivery]))
-            self._owners[position] = consumer
+                affinity.sent(chunk, consumer)
+            book.count(*book.send(consumer, ledger, [delivery]))
+            book.given(ledger, (position.entry,), (consumer,))
         return []
 
     def _can_take(self, consumer: Consumer) -> bool:
-        overtakes = self._affinity.has_waiting(consumer) or any(other is consumer for other, _ in self._set_aside)
-        return not overtakes and self._room(consumer) > 0
+        """Whether a chunk may go to ``consumer``: it has room, and no earlier chunk waits for it."""
+        return not self._room.affinity.has_waiting(consumer) and self._book.room_at(consumer) > 0
 
-    def _read_and_deal(self, wanted: int) -> bool:
-        more = super()._read_and_deal(wanted)
-        for consumer, position in self._set_aside:
-            self._affinity.wait(consumer, position)
-        self._set_aside.clear()
-        return more
-
-    def _pass_log(self, wanted: int) -> bool:
-        return not self._affinity.is_full and super()._pass_log(wanted)
-
-    def _unqueue(self, position: Position) -> None:
-        super()._unqueue(position)
-        self._affinity.discard(position)
-
-    def _refresh(self, consumer: Consumer) -> None:
-        super()._refresh(consumer)
-        if self._affinity.has_waiting(consumer) and consumer.permits > 0 and not consumer.blocked:
-            for position in self._affinity.release(consumer):
-                self._requeue(position)
-
-    def _left(self, leavers: Sequence[Consumer]) -> None:
-        for position in self._affinity.left(leavers):
-            self._requeue(position)
+    def _release_chunks(self) -> None:
+        """Let chunks go on whose consumers have room again."""
+        for consumer in list(self._room.affinity.waited_for):
+            if self._book.room_at(consumer) > 0:
+                self._room.release(consumer)

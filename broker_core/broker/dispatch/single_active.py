@@ -88,7 +88,7 @@ class SingleActiveDispatcher:
     def _hand_over(self, pause_s: float) -> None:
         """The former consumer may still be busy with what it has, so its successor waits (semantics 2.3.4.1).
 
-        A second change in the meantime does not prolong the pause: who was not served has nothing to finish.
+        A second change in the meantime does not prolong the pause: what was not served has nothing to finish.
         """
         self._passes.stop()
         if pause_s <= 0:

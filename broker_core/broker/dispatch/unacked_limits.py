@@ -53,7 +53,7 @@ class BrokerUnacked:
         return of_share if self._exceeded else max(of_share, self._limit - self.messages)
 
     def changed(self, subscription: SubscriptionUnacked, messages: int) -> None:
-        """``subscription`` has so many more, or fewer; stops whoever has to."""
+        """``subscription`` has so many more, or fewer; stops those that have to stop."""
         if not self._limit:
             return
         self.messages += messages
@@ -66,7 +66,7 @@ class BrokerUnacked:
                 each.over_share = each.messages > self._share
 
     def settled(self, subscription: SubscriptionUnacked) -> None:
-        """``subscription`` has acknowledged what it will for now: whoever has room again goes on."""
+        """``subscription`` has acknowledged what it will for now: those that have room again go on."""
         if not self._exceeded:
             return
         if self.messages < max(1, self._limit // 2):

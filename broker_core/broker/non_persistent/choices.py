@@ -25,7 +25,7 @@ KEYLESS = b"NONE_KEY"
 
 
 class Choice(Protocol):
-    """The members of one subscription, and who is next."""
+    """The members of one subscription, and which is next."""
 
     def add(self, consumer: Consumer) -> None:
         """Let a consumer in; a ServerError leaves everything as it was."""
@@ -40,7 +40,7 @@ class Choice(Protocol):
         ...
 
     def next(self, body: bytes) -> Consumer | None:
-        """Who gets the entry ``body``; it can take it."""
+        """The consumer that gets the entry ``body``; it can take it."""
         ...
 
 

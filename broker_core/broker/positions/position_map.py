@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``PositionMap``: what is remembered of single entries, one dictionary of entry ids for each ledger.
 
-Used for what every entry goes through on its way out and back: who has it, how much of it is open, its hash. A number
+Used for what every entry goes through on its way out and back: its consumer, its open messages, its hash. A number
 is hashed in a fraction of the time that a ``Position`` takes, and entries that travel together share a ledger, so many
 can be put in or taken out at a time without making a ``Position`` of each.
 """

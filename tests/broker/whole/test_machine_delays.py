@@ -18,6 +18,7 @@ from hypothesis.stateful import invariant, precondition, rule
 from broker_core.base.settings import Settings
 from broker_core.broker import SubscriptionType
 from broker_core.broker.delayed.bucket import last_key
+from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from broker_core.broker.policies.policy_values import DelayedDelivery, Policies
 from tests.broker.whole.entry import Entry
 from tests.broker.whole.machine import WHICH, WholeBrokerMachine
@@ -149,7 +150,7 @@ class InMemoryMachine(DelaysMachine):
 
     def is_held_up(self, name: str) -> bool:
         dispatcher = self.world.subscription(name).dispatcher
-        delayed = getattr(dispatcher, "_delayed", None)
+        delayed = dispatcher.source._delayed if isinstance(dispatcher, ManyConsumersDispatcher) else None
         return super().is_held_up(name) or (delayed is not None and delayed.paused)
 
 

@@ -18,7 +18,7 @@ from broker_core.broker.consumer import Consumer
 
 
 class _Draining:
-    """One hash. ``owner``: the old one, who has pending entries of it; ``blocked``: how often it held one up."""
+    """One hash. ``owner``: the old one, which has pending entries of it; ``blocked``: how often it held one up."""
 
     __slots__ = ("blocked", "owner")
 
@@ -89,7 +89,7 @@ class DrainingHashes:
         return self._pending.get(owner, {}).keys()
 
     def begin(self, owner: Consumer, hashes: Iterable[int]) -> None:
-        """Hashes that are pending at ``owner`` are somebody else's now, or were so before."""
+        """Other consumers own these hashes now, or did before; entries of them are pending at ``owner``."""
         begun = set(hashes)
         for hash_ in begun:
             known = self._hashes.setdefault(hash_, _Draining(owner))

@@ -7,7 +7,7 @@ Three forms, which differ in the points and in what happens when two consumers m
 - ``v3`` (Pulsar 2.8 to 3): 2^31 places, points numbered from 0; consumers on one place share it by hash.
 - ``docs`` (Pulsar's documentation): as ``v3``, points numbered from 1.
 
-Consumers of the same name get an index each, the lowest that is free, so that nobody is left without points.
+Consumers of the same name get an index each, the lowest that is free, so that none is left without points.
 Invariants (semantics I2.9): a join moves hashes only to the newcomer, a leave only those of the leaver; on a shared
 point (not ``v4``) they may also move among those that stay.
 Source: PIP-119, PIP-379; semantics 2.7.
@@ -38,9 +38,9 @@ _NO_POINTS: Final = array("I")
 
 
 class HashRing(Generic[C]):
-    """Points in order, and who stands on each. ``points``: how many each consumer has.
+    """Points in order, and the consumers on each. ``points``: how many each consumer has.
 
-    With a thousand consumers there are tens of thousands of points: who joins puts theirs into a bitmap, and the array
+    With a thousand consumers there are tens of thousands of points: a join puts its own into a bitmap, and the array
     in which hashes are looked up is made when the next one is.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be seen of a Key_Shared subscription from outside, consumer by consumer. Computed when somebody asks.
+"""What can be seen of a Key_Shared subscription from outside, consumer by consumer. Computed by each call.
 
 Names are Pulsar's. Source: Pulsar docs, "Topic stats" of the admin REST API; PIP-379.
 """

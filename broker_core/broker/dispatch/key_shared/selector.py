@@ -41,7 +41,7 @@ class HashRange(NamedTuple):
 
 
 class Hashes(Protocol):
-    """A number of hashes of which only one thing is asked."""
+    """A set of hashes; ``in`` is all that it has to answer."""
 
     def __contains__(self, hash_: int, /) -> bool: ...
 
@@ -54,7 +54,7 @@ class Selector(Protocol[C]):
         ...
 
     def select(self, hash_: int) -> C | None:
-        """Its owner; None if nobody owns it."""
+        """The consumer that owns it; None if none does."""
         ...
 
     def add(self, consumer: C) -> Collection[C]:
@@ -70,7 +70,7 @@ class Selector(Protocol[C]):
         ...
 
     def ranges(self) -> list[tuple[HashRange, C]]:
-        """Who owns what, in order, neighbours of one owner joined. Computed anew, for statistics and tests."""
+        """Ranges and their owners, in order, neighbours of one owner joined. Computed by each call, for statistics."""
         ...
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``StickyRanges``: each consumer brings the slots it wants; nobody else may have them while it is there.
+"""``StickyRanges``: each consumer brings the slots it asks for; no other may have them while it is there.
 
-Slots that nobody brought are holes. Ranges include both ends, as on the wire. Nothing moves when others come or go, so
-nobody ever loses anything (semantics I2.10). Source: Pulsar docs, "Key_Shared - sticky"; semantics 2.8.
+Slots that no consumer brought are holes. Ranges include both ends, as on the wire. Nothing moves when others come or
+go, so no consumer ever loses a slot (semantics I2.10). Source: Pulsar docs, "Key_Shared - sticky"; semantics 2.8.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from broker_core.broker.dispatch.key_shared.selector import SLOTS, C, Hashes, Ha
 
 
 class StickyRanges(Generic[C]):
-    """Ranges in order, and who brought each. ``wish``: the ranges that a consumer asks for."""
+    """Ranges in order, and the consumer that brought each. ``ranges_of``: the ranges that a consumer asks for."""
 
-    def __init__(self, wish: Callable[[C], Sequence[HashRange]]) -> None:
-        self._wish = wish
+    def __init__(self, ranges_of: Callable[[C], Sequence[HashRange]]) -> None:
+        self._ranges_of = ranges_of
         self._starts: list[int] = []
         self._by_start: dict[int, tuple[int, C]] = {}
 
@@ -34,7 +34,7 @@ class StickyRanges(Generic[C]):
         return owner if hash_ <= end else None
 
     def add(self, consumer: C) -> Collection[C]:
-        wanted = check_ranges(self._wish(consumer), consumer.name)
+        wanted = check_ranges(self._ranges_of(consumer), consumer.name)
         for each in wanted:
             taken = self._overlapping(*each)
             if taken is not None:
@@ -48,7 +48,7 @@ class StickyRanges(Generic[C]):
         return ()
 
     def remove(self, consumer: C) -> Collection[C]:
-        for start, _end in self._wish(consumer):
+        for start, _end in self._ranges_of(consumer):
             if start in self._by_start and self._by_start[start][1] is consumer:
                 del self._by_start[start]
         self._starts = [start for start in self._starts if start in self._by_start]
@@ -62,7 +62,7 @@ class StickyRanges(Generic[C]):
         return joined((HashRange(start, self._by_start[start][0]), self._by_start[start][1]) for start in self._starts)
 
     def _overlapping(self, start: int, end: int) -> C | None:
-        """Somebody who has any of these slots: only the last of all ranges that begin in or before them may."""
+        """A consumer that has any of these slots; only the last range that begins in or before them can have one."""
         index = bisect_right(self._starts, end)
         if not index:
             return None

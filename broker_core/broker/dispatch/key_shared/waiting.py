@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``WaitingKeys``: entries that were read and cannot be sent yet, by what they wait for.
 
-An entry waits either for room at the owner of its hash (``queues``) or for its hash to drain (``stalled``). Who owns a
-hash is the caller's business; it must ask for the same owner when it takes an entry out as when it put it in, so when
-the mapping changes it puts anew what has another owner then. Source: semantics 2.9 (look-ahead), 2.11.
+An entry waits either for room at the owner of its hash (``queues``) or for its hash to drain (``stalled``). The
+caller knows the owner of a hash; it must name the same owner when it takes an entry out as when it put it in, so when
+the mapping changes it puts those entries anew that have another owner then. Source: semantics 2.9 (look-ahead), 2.11.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class WaitingKeys:
             if queue is None or not queue.discard(position):
                 return
             if not queue:
-                del self.queues[owner]  # type: ignore[arg-type] # it has a queue, so it is somebody
+                del self.queues[owner]  # type: ignore[arg-type] # it has a queue, so it is not None
         self._count -= 1
         left = self.entries_of[hash_] - 1
         if left:

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``GivenOut``: which consumer holds which entry of a Shared or Key_Shared subscription, and what that counts against.
+
+An entry is held by the consumer that ``owners`` names, and is among its pending acks, or it is in the waiting room, or
+neither. Between the two it moves only here: ``given`` takes it out of the room, ``acked`` out of either, ``take`` and
+``take_first`` put it back into the room. So it is never in both (see the drawing in ``many_consumers``).
+
+Also here: permits, redelivery counts, and the limits of unacknowledged messages. Source: Pulsar docs, "Subscription
+types - Shared"; semantics 2.4.6, 2.4.7, 3.3, 4.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from broker_core.base.invariants import invariant
+from broker_core.base.positions import Position
+from broker_core.broker.consumer import Consumer, EntryAcks
+from broker_core.broker.dispatch.dispatcher import DispatchContext
+from broker_core.broker.dispatch.passes import Passes
+from broker_core.broker.dispatch.redelivery import RedeliveryCounter
+from broker_core.broker.dispatch.round_robin import RoundRobin
+from broker_core.broker.dispatch.unacked_limits import SubscriptionUnacked
+from broker_core.broker.dispatch.waiting_room import WaitingRoom
+from broker_core.broker.positions.position_map import PositionMap
+from broker_core.broker.sinks import Delivery
+
+_FEW: Final = 4
+"""So many entries are booked one by one: to gather them first costs more."""
+
+
+class PendingWatcher(Protocol):
+    """Has to know which entries are not pending any more; Key_Shared lets others of their keys go on."""
+
+    def acked(self, owner: Consumer, position: Position) -> None:
+        """The entry that ``owner`` held was acknowledged."""
+        ...
+
+    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks]) -> None:
+        """Many were; those that another consumer held are known from ``acked`` already."""
+        ...
+
+    def taken_back(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """``consumer`` does not hold them any more. Those that are not acknowledged wait again."""
+        ...
+
+    def acks_settled(self) -> None:
+        """All acks of one request are in."""
+        ...
+
+
+class GivenOut:
+    """The book of one subscription. ``members`` are its consumers, of which those with permits are available.
+
+    ``average_messages``: messages of an entry, as far as the last ones tell. ``now_ms``: when the present pass began.
+    """
+
+    __slots__ = (
+        "_consumer_limit", "_cursor", "_members", "_passes", "_room", "_traffic", "average_messages", "now_ms",
+        "owners", "redeliveries", "unacked", "watcher",
+    )  # fmt: skip
+
+    def __init__(
+        self, context: DispatchContext, members: RoundRobin[Consumer], room: WaitingRoom, passes: Passes
+    ) -> None:
+        settings = context.settings
+        self._cursor = context.cursor
+        self._traffic = (context.traffic, context.topic_traffic)
+        self._members = members
+        self._room = room
+        self._passes = passes
+        self._consumer_limit = settings.max_unacked_messages_per_consumer
+        self.owners: PositionMap[Consumer] = PositionMap()
+        self.redeliveries = RedeliveryCounter(enabled=settings.subscription_redelivery_tracker_enabled)
+        self.unacked = SubscriptionUnacked(
+            context.unacked, settings.max_unacked_messages_per_subscription, passes.kick_later
+        )
+        self.watcher: PendingWatcher | None = None
+        self.average_messages = 1.0
+        self.now_ms = 0
+
+    # -- to a consumer
+
+    def room_at(self, consumer: Consumer) -> int:
+        """Messages that this consumer may be given now, though the last entry may go beyond."""
+        if consumer.blocked or not consumer.sink.writable:
+            return 0
+        room, limit = consumer.permits, self._consumer_limit
+        if limit and consumer.pending.unacked + room > limit:
+            return limit - consumer.pending.unacked
+        return room
+
+    def send(self, consumer: Consumer, ledger: int, deliveries: list[Delivery]) -> tuple[int, int]:
+        """Send ``deliveries``, all of one ledger; their messages and bytes. ``count`` and ``given`` come after it, for
+        several consumers together."""
+        if len(deliveries) <= _FEW:  # as with many consumers
+            messages = size_bytes = 0
+            for delivery in deliveries:
+                cost = self.cost(delivery)
+                consumer.pending.add(delivery.entry.position, cost)
+                messages += cost
+                size_bytes += len(delivery.entry.body)
+        else:
+            costs = self.costs(deliveries)
+            messages, size_bytes = sum(costs), sum([len(delivery.entry.body) for delivery in deliveries])
+            consumer.pending.add_all(ledger, entries_of(deliveries), costs, messages)
+        consumer.send(deliveries, messages, size_bytes, self.now_ms)
+        self._block_if_full(consumer)
+        if consumer.permits <= 0 or consumer.blocked:
+            self._members.set_available(consumer, False)
+        return messages, size_bytes
+
+    def count(self, messages: int, size_bytes: int) -> None:
+        """Count what was sent."""
+        self.unacked.given(messages)
+        for traffic in self._traffic:
+            traffic.messages += messages
+            traffic.bytes += size_bytes
+
+    def given(self, ledger: int, entries: Sequence[int], owners: Sequence[Consumer]) -> None:
+        """Each of ``entries`` was sent to the consumer at the same place in ``owners``. It waits no more."""
+        if not self.owners.put_all(ledger, entries, owners):
+            invariant(False, "one of %s:%s was given out though a consumer had it", ledger, entries)
+        self._room.take(ledger, entries)
+
+    def costs(self, deliveries: Iterable[Delivery]) -> list[int]:
+        """``cost`` of each."""
+        if not self._cursor.partial:
+            return [delivery.entry.messages for delivery in deliveries]
+        return [self.cost(delivery) for delivery in deliveries]
+
+    def cost(self, delivery: Delivery) -> int:
+        """Permits and unacknowledged messages of one delivery: the messages of the entry that are still open."""
+        if delivery.ack_set is None:
+            return delivery.entry.messages
+        return self._cursor.partial[delivery.entry.position].bit_count()
+
+    # -- acknowledged
+
+    def acked(self, position: Position, remaining: int) -> None:
+        """Book an ack with the consumer that holds the entry, which need not have sent it (semantics 3.3.2)."""
+        messages = 0
+        if remaining:
+            owner = self.owners.get(position)
+            if owner is not None:
+                messages = owner.pending.reduce(position, remaining)
+        else:
+            owner = self.owners.pop(position)
+            self.redeliveries.forget(position)
+            if owner is None:
+                self._room.discard(position)
+                self._passes.woken = True  # where it waited there is room for another one
+            else:
+                messages = owner.pending.remove(position)
+                if self.watcher is not None:
+                    self.watcher.acked(owner, position)
+        self.unacked.returned(messages)
+        if owner is not None and owner.blocked:
+            self.unblock_if_room(owner)
+
+    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks], entries: Sequence[int]) -> None:
+        """``acked`` of many whole entries of one ledger."""
+        returned = 0
+        for consumer, theirs in acks:
+            pending = consumer.pending
+            before = pending.unacked
+            others = pending.remove_all(ledger, theirs)
+            returned += before - pending.unacked
+            for entry in others:
+                self.acked(Position(ledger, entry), 0)
+            if consumer.blocked:
+                self.unblock_if_room(consumer)
+        self.unacked.returned(returned)
+        self.owners.forget_all(ledger, entries)
+        self.redeliveries.forget_all(ledger, entries)
+        if self.watcher is not None:
+            self.watcher.acked_entries(ledger, acks)
+
+    def acks_settled(self) -> None:
+        """All acks of one request are in."""
+        if self.watcher is not None:
+            self.watcher.acks_settled()
+        self.unacked.settle()
+
+    # -- back to the waiting room
+
+    def take(self, consumer: Consumer, positions: Iterable[Position]) -> None:
+        """Take back those of ``positions`` that ``consumer`` holds."""
+        pending = consumer.pending
+        before = pending.unacked
+        taken = [position for position in positions if pending.remove(position)]
+        self._take_back(consumer, taken, before)
+
+    def take_first(self, consumer: Consumer, most: int) -> int:
+        """Take back up to ``most`` entries, those that ``consumer`` was given first; how many that were."""
+        before = consumer.pending.unacked
+        taken = consumer.pending.take_first(most)
+        self._take_back(consumer, taken, before)
+        return len(taken)
+
+    def _take_back(self, consumer: Consumer, positions: Sequence[Position], unacked_before: int) -> None:
+        self.unacked.returned(unacked_before - consumer.pending.unacked)
+        for position in positions:
+            former = self.owners.pop(position)
+            invariant(former is consumer, "%s was pending at a consumer that did not own it", position)
+            if not self._cursor.is_acked(position):
+                self.redeliveries.increment(position)
+                self._room.add(position)
+                consumer.redelivered.messages += 1
+        if self.watcher is not None:
+            self.watcher.taken_back(consumer, positions)
+
+    def wait_again(self, positions: Iterable[Position]) -> None:
+        """Let entries wait that were out of reach, unless they were acknowledged or given out meanwhile."""
+        for position in positions:
+            if position not in self.owners and not self._cursor.is_acked(position):
+                self._room.add(position)
+
+    # -- limits of single consumers (semantics 2.4.7)
+
+    def limit_consumers(self, limit: int) -> None:
+        """Each may have so many unacknowledged messages from now on (0: any number)."""
+        self._consumer_limit = limit
+        for consumer in self._members:
+            self._block_if_full(consumer)
+            self.unblock_if_room(consumer)
+            self.refresh(consumer)
+
+    def _block_if_full(self, consumer: Consumer) -> None:
+        if self._consumer_limit and consumer.pending.unacked >= self._consumer_limit:
+            consumer.blocked = True
+
+    def unblock_if_room(self, consumer: Consumer) -> None:
+        """Let it go on if it was blocked and has acknowledged, or given back, half of what it may have."""
+        limit = self._consumer_limit
+        if consumer.blocked and (not limit or consumer.pending.unacked <= limit // 2):
+            consumer.blocked = False
+            consumer.release_parked_permits()
+            self.refresh(consumer)
+            self._passes.woken = True
+
+    def refresh(self, consumer: Consumer) -> None:
+        """It may have become available, or unavailable."""
+        self._members.set_available(consumer, consumer.permits > 0 and not consumer.blocked)
+
+
+def entries_of(deliveries: Iterable[Delivery]) -> list[int]:
+    """Their entry ids."""
+    return [delivery.entry.position.entry for delivery in deliveries]

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How Key_Shared subscriptions deal: each key has one consumer at a time, which gets its entries in order.
+
+A mapping (``selector``) says which consumer owns a key. When it changes, a key of which the old owner still has
+unacknowledged entries waits for them (``draining``, or ``recorded_positions`` on top of it), unless consumers allowed
+out-of-order delivery or bring their own ranges, which never move. An entry that its owner cannot take now waits in
+``waiting_room`` and holds up later ones of its hash, while other keys go on, up to a limit of waiting entries
+(look-ahead). Source: Pulsar docs, "Key_Shared"; PIP-34, PIP-119, PIP-282, PIP-379; semantics 2.5 to 2.11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from broker_core.base.errors import ConsumerBusyError
+from broker_core.base.positions import Position
+from broker_core.broker.consumer import Consumer, EntryAcks
+from broker_core.broker.dispatch.dispatcher import DispatchStats
+from broker_core.broker.dispatch.entry_source import by_ledger
+from broker_core.broker.dispatch.given_out import entries_of
+from broker_core.broker.dispatch.key_shared.draining import DrainingHashes
+from broker_core.broker.dispatch.key_shared.key_stats import key_stats
+from broker_core.broker.dispatch.key_shared.recorded_positions import RecordedPositions
+from broker_core.broker.dispatch.key_shared.selector import Hashes, Selector
+from broker_core.broker.dispatch.key_shared.waiting_room import KeyWaitingRoom
+from broker_core.broker.dispatch.many_consumers import DealerParts
+from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
+from broker_core.broker.sinks import Delivery
+from broker_core.wire.entry_peek import sticky_key
+
+_HASHES_KNOWN_MAX: Final = 1 << 16
+"""Owners that are remembered by hash: all of them where hashes are slots."""
+
+_ALL_HASHES: Final = range(1 << 32)
+"""Of any mapping."""
+
+
+class KeyDealer:
+    """Deals for one Key_Shared subscription. ``policy`` is that of the first consumer and binds all."""
+
+    def __init__(
+        self,
+        policy: KeySharedPolicy,
+        selector: Selector[Consumer],
+        draining: DrainingHashes,
+        room: KeyWaitingRoom,
+        parts: DealerParts,
+    ) -> None:
+        settings = parts.context.settings
+        self.policy = policy
+        self.selector = selector
+        self.draining = draining
+        self.recorded = RecordedPositions()
+        self.room = room
+        self._hashes = room.hashes
+        self._owners_of_hashes: dict[int, Consumer] = {}
+        self._keys_move = policy.mode is KeySharedMode.AUTO_SPLIT and not policy.allow_out_of_order
+        self._records = self._keys_move and settings.subscription_key_shared_use_classic_persistent_implementation
+        self._keyless = None if settings.key_shared_spread_keyless else b"NONE_KEY"
+        self._context = parts.context
+        self._cursor = parts.context.cursor
+        self._members = parts.members
+        self._book = parts.book
+        self._source = parts.source
+        self._passes = parts.passes
+        parts.book.watcher = self
+
+    def stats(self, common: DispatchStats) -> DispatchStats:
+        keys = key_stats(self._members, self.selector, self.draining, self.recorded.items())
+        return replace(common, key_shared=self.policy, keys=keys)
+
+    # -- consumers
+
+    def add(self, consumer: Consumer) -> None:
+        self._check_policy(consumer)
+        losers = self.selector.add(consumer)
+        unacked = self._cursor.first_unacked() < self._source.read_position
+        if self._records and unacked and len(self._members):
+            self.recorded.record(consumer, self._source.read_position)
+        self._members.add(consumer, 0)
+        self._owners_of_hashes.clear()
+        if losers and self._hashes:
+            self._hashes_moved(losers, among=self.selector.hashes_of(consumer))
+        self.room.look_at_holes()
+        self._passes.kick()  # others may go on: with one more consumer more entries may wait
+
+    def _check_policy(self, consumer: Consumer) -> None:
+        wanted = consumer.request.key_shared
+        if wanted.mode is not self.policy.mode or wanted.allow_out_of_order is not self.policy.allow_out_of_order:
+            raise ConsumerBusyError(
+                f"subscription {self._context.subscription!r} of {self._context.topic} is of different type: its keys "
+                f"are shared out as {_describe(self.policy)}, asked for was {_describe(wanted)}",
+                hint="use the same Key_Shared policy, or wait until all its consumers have left",
+            )
+
+    def remove(self, leavers: Sequence[Consumer]) -> None:
+        """Other consumers own their keys now; what they had will wait for those."""
+        losers: set[Consumer] = set()
+        for consumer in leavers:
+            losers.update(self.selector.remove(consumer))
+            self.draining.forget(consumer)
+            self.draining.cleared.pop(consumer, None)
+            self.recorded.forget(consumer)
+        if len(self._members) == 1:
+            self.recorded.clear()
+        self._owners_of_hashes.clear()
+        self._hashes_moved(losers.difference(leavers), leavers)
+
+    def _hashes_moved(
+        self, losers: Collection[Consumer], leavers: Sequence[Consumer] = (), *, among: Hashes = _ALL_HASHES
+    ) -> None:
+        """Find what drains at ``losers``, and put anew what waits for them, or for ``leavers``, and is not theirs now.
+
+        All other waiting entries stay where they are. ``among``: only these hashes can have moved, so that owners of
+        others need not be looked up.
+        """
+        select, waiting = self.selector.select, self.room.keys
+        if self._keys_move:
+            for loser in losers:
+                moved = filter(among.__contains__, self.draining.pending_at(loser))
+                self.draining.begin(loser, [hash_ for hash_ in moved if select(hash_) is not loser])
+        for former in (*losers, *leavers):
+            for position in list(waiting.queues.get(former, ())):
+                hash_ = self._hashes[position]
+                if hash_ in among and select(hash_) is not former:
+                    self.room.take_from(former, position, hash_)
+        for hash_ in filter(among.__contains__, waiting.stalled()):
+            owner = select(hash_)
+            if owner is not None and not self.draining.blocks(hash_, owner):
+                waiting.release(hash_, owner)
+
+    # -- entries that are not pending any more
+
+    def acked(self, owner: Consumer, position: Position) -> None:
+        hash_ = self._hashes.pop(position)
+        if self._keys_move:
+            self._gone(owner, (hash_,))
+
+    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks]) -> None:
+        for consumer, theirs in acks:  # what of it was pending at others is not in ``_hashes`` any more
+            if self._keys_move:
+                self._gone(consumer, self._hashes.pop_all(ledger, theirs, None))
+            else:
+                self._hashes.forget_all(ledger, theirs)
+
+    def taken_back(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        if self._keys_move:
+            self._gone(consumer, map(self._hashes.get, positions))
+        for position in filter(self._cursor.is_acked, positions):
+            self._hashes.pop(position)
+
+    def acks_settled(self) -> None:
+        if self.recorded and self.recorded.advance(self._cursor.first_unacked()):
+            self._passes.woken = True
+
+    def _gone(self, owner: Consumer, hashes: Iterable[int | None]) -> None:
+        """Entries of these hashes are not pending at ``owner`` any more; None: of an entry that was not."""
+        for hash_ in self.draining.gone(owner, hashes):
+            present_owner = self.selector.select(hash_)
+            if present_owner is not None and self.room.keys.release(hash_, present_owner):
+                self._passes.woken = True
+
+    # -- one pass
+
+    def work(self, wanted: int) -> bool:
+        """Deal what waits and can go, else new entries while not too many wait (semantics 2.9, look-ahead)."""
+        self._source.release_due(wanted, self._ready)
+        if self.recorded:
+            self.recorded.advance(self._cursor.first_unacked())
+        if self.room.keys.queues and self._deal_waiting():
+            return True
+        room = self.look_ahead_room()
+        if room <= 0:
+            return self._deal_before_recorded(wanted)
+        if not self.room.unrouted:
+            return self._source.read_on(min(wanted, room), self._deal)
+        for ledger, run in by_ledger(self._source.read_waiting(self.room.unrouted, min(wanted, room))):
+            self._deal(ledger, run)
+        return True
+
+    def _ready(self) -> int:
+        """Waiting entries that may find a consumer: with enough of them no due ones are taken out."""
+        # What waits for its owner says nothing about other keys, which due entries may have.
+        unrouted, gate = self.room.unrouted, self.recorded.gate
+        if gate is None or self.look_ahead_room() > 0:
+            return len(unrouted)
+        return unrouted.count_through(Position(gate.ledger, gate.entry - 1))  # nothing else can be sent now
+
+    def look_ahead_room(self) -> int:
+        """How many more entries may wait before no new ones are read; any number if both settings are 0."""
+        settings = self._context.settings
+        limits = (
+            settings.key_shared_look_ahead_msg_in_replay_threshold_per_consumer * len(self._members),
+            settings.key_shared_look_ahead_msg_in_replay_threshold_per_subscription,
+        )
+        return min((limit for limit in limits if limit), default=1 << 62) - len(self.room.keys)
+
+    def _deal_before_recorded(self, wanted: int) -> bool:
+        """Entries from before a recorded position go out however many wait: those may wait for just these."""
+        gate, first = self.recorded.gate, self.room.unrouted.first()
+        if gate is None or first is None or first >= gate:
+            return False
+        for ledger, run in by_ledger(self._source.read_waiting(self.room.unrouted, wanted)):
+            self._deal(ledger, [delivery for delivery in run if delivery.entry.position < gate])
+        return True
+
+    def _deal_waiting(self) -> bool:
+        """Send what waits to consumers that have room by now; false if none has."""
+        entries_max = self._context.settings.dispatcher_max_read_batch_size
+        in_order = not self.policy.allow_out_of_order
+        book, queues = self._book, self.room.keys.queues
+        done = False
+        for consumer in [consumer for consumer in queues if consumer.permits > 0]:
+            queue = queues[consumer]
+            room = min(book.room_at(consumer), book.unacked.budget())
+            limit = self.recorded.limit(consumer) if self.recorded else None
+            first = queue.first()
+            if room <= 0 or first is None or self._context.reader.refuses(first):
+                continue
+            if limit is not None and first >= limit:
+                continue
+            for ledger, run in by_ledger(self._source.read_waiting(queue, min(room, entries_max), in_order=in_order)):
+                room = self._send_waiting(consumer, ledger, run, room, limit)
+            done = True
+        return done
+
+    def _send_waiting(
+        self, consumer: Consumer, ledger: int, run: list[Delivery], room: int, limit: Position | None
+    ) -> int:
+        """Send what ``consumer`` has ``room`` for of what waited for it, below ``limit``; the room that is left."""
+        book = self._book
+        share: list[Delivery] = []
+        for delivery in run:
+            position = delivery.entry.position
+            if room <= 0 or (limit is not None and position >= limit):
+                break
+            self.room.take_queued(position)
+            share.append(delivery)
+            room -= book.cost(delivery)
+        if share:
+            book.count(*book.send(consumer, ledger, share))
+            given, owners = entries_of(share), [consumer] * len(share)
+            book.given(ledger, given, owners)
+            if self._keys_move:
+                self.draining.given(owners, self._hashes.get_all(ledger, given))
+        return room
+
+    def _owner_of(self, hash_: int) -> Consumer | None:
+        """The owner of ``hash_``; found again without asking the selector until the mapping changes."""
+        owner = self.selector.select(hash_)
+        if owner is not None:
+            if len(self._owners_of_hashes) >= _HASHES_KNOWN_MAX:
+                self._owners_of_hashes.clear()
+            self._owners_of_hashes[hash_] = owner
+        return owner
+
+    def _deal(self, ledger: int, deliveries: list[Delivery]) -> Sequence[Delivery]:
+        """Give each entry to the owner of its key, or let it wait; stops when no consumer can take anything.
+
+        One loop over local names: each entry of a Key_Shared subscription passes here. What it finds is gathered by
+        consumer and booked afterwards, at once for all of them.
+        """
+        book, room_of_keys = self._book, self.room
+        known, hash_of, keyless = self._owners_of_hashes, self.selector.hash_of, self._keyless
+        waiting = () if self.policy.allow_out_of_order else room_of_keys.keys.entries_of
+        recorded, draining = self.recorded or None, self.draining or None
+        dealt: list[int] = []
+        owners: list[Consumer] = []
+        hashes: list[int] = []
+        left: Sequence[Delivery] = ()
+        shares: dict[Consumer, list[Delivery]] = {}
+        rooms: dict[Consumer, int] = {}
+        available, budget = self._members.available_count(), book.unacked.budget()
+        for number, (delivery, cost) in enumerate(zip(deliveries, book.costs(deliveries), strict=True)):
+            if not available or budget <= 0:
+                left = deliveries[number:]
+                break
+            position = delivery.entry.position
+            hash_ = hash_of(sticky_key(delivery.entry.body, keyless))
+            owner = known.get(hash_) or self._owner_of(hash_)
+            if owner is None:
+                room_of_keys.wait(position, hash_, None, stalled=False)
+                continue
+            room = rooms.get(owner)
+            if room is None:
+                late = recorded is not None and owner in recorded
+                room = rooms[owner] = 0 if late else book.room_at(owner)
+            stalled = draining is not None and draining.blocks(hash_, owner)
+            if stalled or room <= 0 or hash_ in waiting:
+                room_of_keys.wait(position, hash_, owner, stalled=stalled)
+                self._passes.end_turn()  # it is read twice now; permits that are under way may spare that to the next
+                continue
+            dealt.append(position.entry)
+            owners.append(owner)
+            hashes.append(hash_)
+            share = shares.get(owner)
+            if share is None:
+                shares[owner] = [delivery]
+            else:
+                share.append(delivery)
+            rooms[owner] = room - cost
+            budget -= cost
+            if room <= cost:
+                available -= 1
+        if dealt:
+            self._send_all(ledger, shares)
+            book.given(ledger, dealt, owners)
+            self._hashes.put_all(ledger, dealt, hashes)
+            if self._keys_move:
+                self.draining.given(owners, hashes)
+        return left
+
+    def _send_all(self, ledger: int, shares: Mapping[Consumer, list[Delivery]]) -> None:
+        entries = messages = size_bytes = 0
+        send = self._book.send
+        for consumer, share in shares.items():
+            cost, its_bytes = send(consumer, ledger, share)
+            entries += len(share)
+            messages += cost
+            size_bytes += its_bytes
+        self._book.count(messages, size_bytes)
+        self._book.average_messages = max(1.0, messages / entries)
+
+
+def _describe(policy: KeySharedPolicy) -> str:
+    return policy.mode.name + (", out of order allowed" if policy.allow_out_of_order else "")

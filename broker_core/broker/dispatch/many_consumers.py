@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``ManyConsumersDispatcher``: serves all consumers of a Shared or Key_Shared subscription at the same time.
+
+It is put together from parts. An entry that was read and is not acknowledged is in exactly one of three places: held by
+a consumer (``GivenOut``), in the ``WaitingRoom``, or with ``DelayedEntries``. These are all the ways between them:
+
+::
+
+    log
+     | read
+     v             deal
+    EntrySource ------------------------------------> GivenOut -------- acked --> gone
+     |        |                                        |    ^
+     | not    | no consumer                 taken back |    | deal
+     | due    | can take it                            v    |
+     |        +-------------------------------------> WaitingRoom ----- acked --> gone
+     v                      due                          ^   |
+    DelayedEntries --------------------------------------+   |
+     ^  |             not due any more: the clock went back  |
+     |  +-- acked --> gone                                   |
+     +-------------------------------------------------------+
+
+* ``GivenOut`` is the book of what consumers hold, with permits, counts and limits.
+* ``WaitingRoom`` has what no consumer holds: the replay set; on Shared also chunks that wait for one consumer, on
+  Key_Shared entries by what their key waits for.
+* ``Dealer`` chooses the consumers: in turns (``shared.RoundRobinDealer``), by key (``key_shared.dealer.KeyDealer``).
+* ``EntrySource`` reads, waiting entries before new ones, and holds back what is not due.
+
+Consumers may hold very many entries. What all of them hold is taken back, or passed over, a thousand entries in a pass,
+and nothing is given out before that is done. So no dealing sees it half done, whatever comes in between.
+Source: Pulsar docs, "Subscription types - Shared"; semantics 2.4, 3.3, 4.4, 6.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from broker_core.base.positions import Position
+from broker_core.base.settings import Settings
+from broker_core.broker.consumer import Consumer
+from broker_core.broker.dispatch.dispatcher import DispatchContext, DispatchStats
+from broker_core.broker.dispatch.entry_source import EntrySource
+from broker_core.broker.dispatch.given_out import GivenOut
+from broker_core.broker.dispatch.passes import Passes
+from broker_core.broker.dispatch.round_robin import RoundRobin
+from broker_core.broker.dispatch.waiting_room import WaitingRoom
+from broker_core.broker.requests import SubscriptionType
+
+_SHARE_OF_A_PASS: Final = 2
+"""Entries that a pass reads for each of many consumers, where most of its cost is going from one to the other. With
+four an entry would cost less still, but other subscriptions would wait for twice as long."""
+
+_TIDIED_A_PASS: Final = 1000
+"""Entries that a pass takes back or passes over. Of a Key_Shared subscription they take some milliseconds."""
+
+
+class Dealer(Protocol):
+    """Chooses the consumer of each entry."""
+
+    def add(self, consumer: Consumer) -> None:
+        """Let a consumer in, among the members, too; a ServerError leaves everything as it was."""
+        ...
+
+    def remove(self, leavers: Sequence[Consumer]) -> None:
+        """Let them go; what they hold is taken back next."""
+        ...
+
+    def work(self, wanted: int) -> bool:
+        """Read up to ``wanted`` entries once and deal them out; true if it is worth coming back."""
+        ...
+
+    def stats(self, common: DispatchStats) -> DispatchStats:
+        """``common``, and what is special to this way of dealing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DealerParts:
+    """What a dealer works with, besides its waiting room."""
+
+    context: DispatchContext
+    members: RoundRobin[Consumer]
+    book: GivenOut
+    source: EntrySource
+    passes: Passes
+
+
+class ManyConsumersDispatcher:
+    """Dispatches one Shared or Key_Shared subscription."""
+
+    def __init__(
+        self,
+        kind: SubscriptionType,
+        context: DispatchContext,
+        room: WaitingRoom,
+        make_dealer: Callable[[DealerParts], Dealer],
+    ) -> None:
+        self.kind = kind
+        self.room = room
+        self._context = context
+        self._members: RoundRobin[Consumer] = RoundRobin()
+        self._passes = Passes(context.turn, self._pass)
+        self.book = GivenOut(context, self._members, room, self._passes)
+        self.source = EntrySource(context, self.book, room, self._passes.kick)
+        self.dealer = make_dealer(DealerParts(context, self._members, self.book, self.source, self._passes))
+        self.acked = self.book.acked
+        self.acked_entries = self.book.acked_entries
+        self._returning: dict[Consumer, None] = {}
+        self._passed_over: Position | None = None
+        context.acks.listeners.append(self)
+
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        return list(self._members)
+
+    @property
+    def read_position(self) -> Position:
+        return self.source.read_position
+
+    def stats(self) -> DispatchStats:
+        common = DispatchStats(
+            type=self.kind.label,
+            unacked_messages=self.book.unacked.messages,
+            blocked=self.book.unacked.stopped,
+            replay_entries=len(self.room),
+            delayed_entries=self.source.delayed_entries,
+        )
+        return self.dealer.stats(common)
+
+    # -- consumers
+
+    def add(self, consumer: Consumer) -> None:
+        self.dealer.add(consumer)
+
+    def remove(self, leavers: Sequence[Consumer]) -> None:
+        """Their unacknowledged entries go to others, counted as redelivered (semantics 2.4.9)."""
+        self._members.remove(leavers)
+        self.dealer.remove(leavers)
+        self._take_all_back(leavers)
+
+    def close(self) -> None:
+        self._passes.stop()
+        self.book.unacked.close()
+        self._context.acks.listeners.remove(self)
+        self.source.close()
+
+    # -- events
+
+    def can_take_more(self, consumer: Consumer) -> None:
+        self.book.refresh(consumer)
+        self._passes.kick()
+
+    def entries_came(self) -> None:
+        self._passes.kick()
+
+    def read_again(self, positions: Sequence[Position]) -> None:
+        """They wait for replay again."""
+        self.book.wait_again(positions)
+        self._passes.kick()
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
+        """Take back what is pending at this consumer; ids that are not are ignored (semantics 4.4.1)."""
+        if positions is None:
+            self._take_all_back((consumer,))
+            return
+        self.book.take(consumer, positions)
+        self.book.unblock_if_room(consumer)
+        self.book.unacked.settle()
+        self._passes.kick()
+
+    def acks_settled(self) -> None:
+        self.book.acks_settled()
+        if self._passes.woken:
+            self._passes.kick()
+
+    def settings_changed(self, settings: Settings) -> None:
+        self.book.limit_consumers(settings.max_unacked_messages_per_consumer)
+        self.book.unacked.set_limit(settings.max_unacked_messages_per_subscription)
+        self._passes.kick()
+        self.source.settings_changed(settings)
+
+    def passed_over(self, mark_delete: Position) -> None:
+        """What consumers hold or what waits of it is acknowledged for all (semantics 7.2)."""
+        self.book.redeliveries.forget_through(mark_delete)  # wherever they waited
+        self.source.passed_over(mark_delete)
+        self._passed_over = mark_delete
+        self._tidy_up()
+        self._passes.kick()
+
+    # -- tidying up
+
+    def _take_all_back(self, consumers: Sequence[Consumer]) -> None:
+        """Take back all that is pending at ``consumers``, whether they have left or not."""
+        self._returning.update(dict.fromkeys(consumers))
+        self._tidy_up()
+        self._passes.kick()
+
+    def _tidy_up(self) -> None:
+        """Take back and pass over some of what has to be: all of it, as a rule."""
+        book, room = self.book, _TIDIED_A_PASS
+        while self._returning and room > 0:
+            consumer = next(iter(self._returning))
+            room -= book.take_first(consumer, room) + 1
+            if not consumer.pending:
+                del self._returning[consumer]
+                book.unblock_if_room(consumer)
+        if self._passed_over is not None and room > 0:
+            self._pass_some_over(self._passed_over, room)
+        book.unacked.settle()
+
+    def _pass_some_over(self, mark_delete: Position, most: int) -> None:
+        """Up to ``most`` entries of each kind: those that consumers hold, and those that wait."""
+        held = self.book.owners.first_through(mark_delete, most)
+        for position in held:
+            self.acked(position, 0)
+        if self.room.discard_through(mark_delete, most) and len(held) < most:
+            self._passed_over = None
+
+    # -- one pass (semantics 2.4.4)
+
+    def _pass(self) -> bool:
+        """Tidy up, or read once and deal out; true if it is worth coming back."""
+        self._passes.woken = False
+        if self._returning or self._passed_over is not None:
+            self._tidy_up()
+            return True
+        self.book.now_ms = self._context.clock.now_ms()
+        if self.book.unacked.stopped:
+            return False
+        wanted = self._wanted_entries()
+        if not wanted:
+            return False
+        return self.dealer.work(wanted)
+
+    def _wanted_entries(self) -> int:
+        """How many entries to read: what the available consumers have permits for, within the limit of one pass.
+
+        With many consumers that limit is two for each: most of what a pass costs there is to go from one to the other.
+        """
+        share = _SHARE_OF_A_PASS * self._members.available_count()
+        entries_max = max(self._context.settings.dispatcher_max_read_batch_size, share)
+        average_messages = self.book.average_messages
+        messages_max = entries_max * average_messages
+        permits = 0
+        for consumer in self._members.available():
+            if not consumer.sink.writable:
+                self._members.set_available(consumer, False)
+                continue
+            permits += consumer.permits
+            if permits >= messages_max:
+                return entries_max
+        return max(1, int(permits / average_messages)) if permits else 0

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every waiting room can do: it keeps the entries that were read and that no consumer holds (semantics 2.4.5).
+
+Each way of dealing has a room of its own: ``chunk_affinity.SharedWaitingRoom`` and
+``key_shared.waiting_room.KeyWaitingRoom``. Rooms know positions, not permits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from broker_core.base.positions import Position
+
+
+class WaitingRoom(Protocol):
+    """The waiting entries of one subscription. ``GivenOut`` and the dealer move entries in and out."""
+
+    def __len__(self) -> int:
+        """How many wait."""
+        ...
+
+    def add(self, position: Position) -> None:
+        """An entry that no consumer holds any more waits to be sent again."""
+        ...
+
+    def take(self, ledger: int, entries: Sequence[int]) -> None:
+        """These were given to consumers, some of them perhaps from here."""
+        ...
+
+    def discard(self, position: Position) -> None:
+        """The entry need not be sent any more. Harmless if it does not wait."""
+        ...
+
+    def discard_through(self, mark_delete: Position, most: int) -> bool:
+        """Nor does anything up to ``mark_delete``; so much of that at a time. Whether that was all."""
+        ...
