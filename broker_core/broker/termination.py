@@ -39,11 +39,11 @@ class Termination:
 
     @property
     def begun(self) -> bool:
-        """Whether nothing more is accepted."""
+        """Whether the topic accepts no more messages."""
         return self.position is not None or bool(self._waiting)
 
     def request(self, on_done: OnTerminated) -> None:
-        """End the topic; one that has ended is asked in vain but tells its end."""
+        """End the topic; if it has ended, only its end is told."""
         if not self._waiting:
             self._log.terminate()
             self._log.add_listener(self._entries_came)

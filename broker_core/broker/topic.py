@@ -77,8 +77,8 @@ class Surroundings:
 
 
 def deduplicates(name: TopicName, settings: Settings) -> bool:
-    """Whether a topic with these settings knows sequence ids. Then its log must be drained when it is loaded: what a
-    former life of the topic accepted is unknown until it is stored."""
+    """Whether a topic with these settings knows sequence ids. Then its log must be drained when it is loaded: what was
+    accepted before an unload is unknown until it is stored."""
     return settings.broker_deduplication_enabled and not name.is_system
 
 
@@ -128,7 +128,7 @@ class Topic:
         self._cursors = StoredCursors(log, self._store, self.clock, self.timers)
         self._unload = unload
         self.delays = TopicDelays(self, self._store.buckets, self._oldest_needed_ledger)
-        self._switch_deduplication()  # first, for it may fail, and then nothing must be left of this topic
+        self._switch_deduplication()  # first, because it may fail, and then nothing of this topic may be left
         for stored in self._cursors.recover(all_synced=settings.durability == "sync"):
             self._add(stored)
         log.add_listener(self._entries_came)
@@ -198,7 +198,7 @@ class Topic:
         return "Disabled" if self.deduplication is None else "Enabled"
 
     def _switch_deduplication(self) -> None:
-        """Turn it on or off as the settings say. What was sent before it is on is not known to it."""
+        """Turn deduplication on or off as the settings say. It does not know what was sent before it is on."""
         former = self.deduplication
         wanted = deduplicates(self.name, self.settings)
         if former is not None and wanted:
@@ -238,7 +238,7 @@ class Topic:
         try:
             return created.subscribe(request, sink)
         except ServerError:
-            self.delete_subscription(created.name)  # it would keep all messages for a consumer that never was
+            self.delete_subscription(created.name)  # else it would keep all messages for a consumer that was refused
             raise
 
     def begin_subscription(
@@ -297,7 +297,7 @@ class Topic:
         subscription.set_properties(properties)
 
     def subscription_unused(self, subscription: Subscription) -> None:
-        """A non-durable subscription ends with its consumers; of another one the time without any is counted."""
+        """A non-durable subscription ends with its consumers; of a durable one the unused time is counted."""
         if subscription.durable:
             self._remember_unused(subscription)
         elif self.subscriptions.get(subscription.name) is subscription:
@@ -341,7 +341,7 @@ class Topic:
 
     @property
     def created_ms(self) -> int:
-        """When it was made, by the broker's clock."""
+        """When the topic was made, by the broker's clock."""
         row = self._store.catalogue.topics.find(str(self.name))
         return row.created_ms if row is not None else 0
 
@@ -380,7 +380,7 @@ class Topic:
 
     @property
     def ledger_holders(self) -> list[LedgerHolder]:
-        """What still needs entries of the log; retention keeps their ledgers."""
+        """The parts of the topic that still need entries of the log; retention keeps their ledgers."""
         holders: list[LedgerHolder] = [each.journal for each in self.subscriptions.values() if each.journal is not None]
         if self.deduplication is not None:
             holders.append(self.deduplication)
@@ -397,7 +397,7 @@ class Topic:
     # -- the end
 
     def start_over(self) -> None:
-        """Have it unloaded in the next turn; clients come back at once, and what is in memory is made anew."""
+        """Have the topic unloaded in the next turn of the loop; clients come back at once, and it is loaded anew."""
 
         def unload() -> None:
             if not self.closed:
@@ -407,7 +407,7 @@ class Topic:
         self.timers.call_later(0, unload)
 
     def delete(self) -> None:
-        """Delete everything for good."""
+        """Delete the topic with its log and its subscriptions."""
         self.closed = True
         self.producers.disconnect_all()
         for subscription in list(self.subscriptions.values()):

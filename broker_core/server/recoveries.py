@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Recoveries:
-    """Those of one store. Everything but the work itself belongs to the loop's thread."""
+    """The recoveries of one store. Everything but ``_work`` runs on the loop's thread."""
 
     def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``NamePattern``: regular expressions that a stranger may send to a broker, since matching takes linear time.
+"""``NamePattern``: regular expressions that any client may send to a broker, because matching takes linear time.
 
-Python's ``re`` tries one way after the other, so that a short expression can keep it busy for years. This one follows
-all ways at once (Glushkov's automaton): for each character at most one step for each atom of the expression. An atom is
-what matches one character: a letter, a dot, an escape, a class in brackets. There are groups, ``|``, ``*``, ``+``,
-``?`` and counts; everything that needs more (looking around, references, flags, anchors inside) is refused by name.
+Python's ``re`` tries one alternative after the other, so that a short expression can keep it busy for years. This one
+follows all alternatives at once (Glushkov's automaton): for each character at most one step for each atom of the
+expression. An atom is what matches one character: a letter, a dot, an escape, a class in brackets. There are groups,
+``|``, ``*``, ``+``, ``?`` and counts; everything that needs more (looking around, references, flags, anchors inside) is
+refused by name.
 
-Why not google-re2, which answers the same: its newest release (1.1.20251105) has no wheels for CPython 3.15, nor for
-musl, and to build it RE2, Abseil and pybind11 have to be installed. A broker should not fail to install for the sake of
-names. Once all supported Pythons have wheels this file can go.
+Why not google-re2, which accepts the same expressions: its newest release (1.1.20251105) has no wheels for CPython
+3.15, nor for musl, and to build it RE2, Abseil and pybind11 have to be installed. A broker should not fail to install
+for the sake of names. Once all supported Pythons have wheels this file can go.
 Source: V. Glushkov, "The abstract theory of automata", 1961; the subset is that of RE2 which Pulsar's broker uses.
 """
 
@@ -40,7 +41,8 @@ _Matcher = Callable[[str], object]
 
 
 class _Part(NamedTuple):
-    """A piece of the automaton: ``first`` and ``last`` are sets of atoms, a bit for each. ``empty``: it may be none."""
+    """A piece of the automaton: ``first`` and ``last`` are sets of atoms, a bit for each. ``empty``: it may match
+    nothing."""
 
     first: int
     last: int
@@ -51,7 +53,7 @@ _NOTHING: Final = _Part(0, 0, True)
 
 
 class NamePattern:
-    """``text`` as it was sent. NotAllowedError if it is none of these expressions."""
+    """``text`` as the client sent it. NotAllowedError if it is not one of these expressions."""
 
     def __init__(self, text: str) -> None:
         if len(text) > PATTERN_CHARACTERS_MAX:
@@ -80,7 +82,7 @@ class NamePattern:
         known = self._taken_by.get(character)
         if known is None:
             known = sum(1 << number for number, matches in enumerate(self._atoms) if matches(character))
-            if character.isascii():  # others are too many to be kept
+            if character.isascii():  # there are too many other characters to keep them all
                 self._taken_by[character] = known
         return known
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Namespaces``: which tenants and namespaces exist. ``public/default`` is made at the first start.
 
-What is set for a namespace is ``policy_book``'s; which topics it holds is the broker's.
+The policies of a namespace are kept by ``policy_book``, its topics by ``topic_registry``.
 Source: Pulsar docs, "Multi tenancy"; semantics 1.1.5.
 """
 
@@ -48,17 +48,17 @@ class Namespaces:
         self._tenants[tenant] = dict(config or {})
 
     def tenant(self, name: str) -> Mapping[str, Any]:
-        """What was given with an existing tenant."""
+        """The configuration of an existing tenant."""
         return self._tenants[name]
 
     def change_tenant(self, name: str, config: Mapping[str, Any]) -> None:
-        """Replace what was given with a tenant; TopicNotFoundError if there is no such tenant."""
+        """Replace the configuration of a tenant; TopicNotFoundError if there is no such tenant."""
         self._require_tenant(name)
         self._catalogue.tenants.put(name, config)
         self._tenants[name] = dict(config)
 
     def namespaces(self, tenant: str) -> list[NamespaceName]:
-        """Those of one tenant; TopicNotFoundError if there is no such tenant."""
+        """The namespaces of one tenant; TopicNotFoundError if there is no such tenant."""
         self._require_tenant(tenant)
         found = (NamespaceName.parse(name) for name in self._namespaces)
         return sorted(name for name in found if name.tenant == tenant)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches of topics: each names a pattern, and is told of every topic that comes or goes and matches it.
+"""Watches of topics: each has a pattern, and is told of every matching topic that is made or deleted.
 
 Knows names only; the registry of topics says what appeared and disappeared. Partitions count singly; topics of the
 system and topics that are not persistent are not watched. Source: PIP-145; semantics 7.12.
@@ -24,25 +24,25 @@ _DOMAIN_MARK: Final = "://"
 _TOLD: Final = object()
 
 _NAMES_A_STEP: Final = 16
-"""Matched in one go: with the longest pattern a name of usual length takes a tenth of a millisecond."""
+"""Names that are matched in one step: with the longest pattern a usual name takes a tenth of a millisecond."""
 
 _PARTITIONS_A_STEP: Final = 128
 _WATCHES_A_STEP: Final = 16
-"""Told of a change in one go; each may match a name."""
+"""Watches that are told of a change in one step; each may match a name."""
 
 OnChange = Callable[[Sequence[str], Sequence[str]], None]
 """Gets the names of topics that are new, and of those that are gone."""
 
 
 class Change(NamedTuple):
-    """A topic came or went, or ``partitions`` of it, of which there may be very many."""
+    """A topic, or ``partitions`` of it, were made or deleted; there may be very many partitions."""
 
     name: TopicName
     partitions: range | None
     appeared: bool
 
     def names(self) -> Iterator[str]:
-        """The full names that came or went."""
+        """The full names of what was made or deleted."""
         if self.partitions is None:
             return iter((str(self.name),))
         return (f"{self.name}{PARTITION_MARK}{index}" for index in self.partitions)
@@ -64,7 +64,7 @@ class TopicWatch:
 
     @property
     def topics_hash(self) -> str:
-        """Of ``topics``, as Pulsar reckons it: CRC-32C of the sorted names with commas between, low byte first."""
+        """Of ``topics``, as Pulsar computes it: CRC-32C of the sorted names with commas between, low byte first."""
         joined = ",".join(self.topics).encode()
         return int(google_crc32c.value(joined)).to_bytes(4, "little").hex()
 
@@ -84,7 +84,7 @@ class TopicWatch:
         self._missed = None
 
     def changed(self, change: Change) -> Iterator[None]:
-        """Tell of what matches and was not known, or was; in steps, of which a single topic needs none."""
+        """Tell of names that match and were not known, or were; in steps, of which a single topic needs none."""
         if self._missed is not None:
             self._missed.append(change)
             return
@@ -127,12 +127,12 @@ class TopicWatches:
         self._passes = Passes(turn, self._pass)
 
     def add(self, watch: TopicWatch, existing: Iterable[str]) -> Iterator[None]:
-        """Begin, in steps; ``existing``: the full names of the topics there are, at least those of its namespace."""
+        """Begin to watch, in steps; ``existing``: the full names of all topics, at least of its namespace."""
         self._by_namespace[watch.namespace][watch] = None
         yield from watch.begin(existing)
 
     def remove(self, watch: TopicWatch) -> None:
-        """End; harmless if it has ended."""
+        """End a watch; nothing happens if it has ended."""
         watches = self._by_namespace.get(watch.namespace, {})
         watches.pop(watch, None)
         if not watches:

@@ -29,13 +29,13 @@ logger = logging.getLogger(__name__)
 _MIB: Final = 1024 * 1024
 
 _PART_OF_DISK: Final = 10
-"""One part in so many of the disk is the most that is kept back."""
+"""The reserve is at most this fraction of the disk: one tenth."""
 
 _LOOKS: Final = 8
-"""So many looks at the disk while as much is written as the reserve holds."""
+"""The disk is looked at so many times while as much is written as the reserve holds."""
 
 _MARGIN: Final = 4
-"""Producers may come back when one part in so many of the reserve is free beyond it, or they would come and go."""
+"""Producers may come back when a quarter of the reserve is free beyond it; with less they would come and go."""
 
 _BUFFERS: Final = 3
 """The reserve should hold as many publish buffers: one in flight, one that waits, and some more (see above)."""

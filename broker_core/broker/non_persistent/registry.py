@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``NonPersistentTopics``: the non-persistent topics of a broker. They are known nowhere else and end with the process.
+"""``NonPersistentTopics``: the non-persistent topics of a broker, which end with the process.
 
 One that was made by being used is forgotten some time after its last client has left, or if none was let in. Which
 topics may be made, and how many partitions a name has, is decided in ``directory``.
@@ -21,7 +21,7 @@ IDLE_S: Final = 60.0
 
 
 class NonPersistentTopics:
-    """By name."""
+    """The topics by name."""
 
     def __init__(self, clock: Clock, timers: Timers, producer_name: Callable[[], str]) -> None:
         self._clock = clock
@@ -60,7 +60,7 @@ class NonPersistentTopics:
             timer.cancel()
 
     def close(self) -> None:
-        """End all of them."""
+        """End all topics."""
         for name in self.names():
             self.remove(name)
 

@@ -95,7 +95,7 @@ class NonPersistentTopic:
         self._left()
 
     def append(self, body: bytes, messages: int, on_durable: OnDurable) -> Position:
-        """Offer an entry to every subscription. ``on_durable`` is called soon, though nothing is."""
+        """Offer an entry to every subscription. ``on_durable`` is called soon, though nothing is stored."""
         return self.append_all((body,), (messages,), on_durable)
 
     def append_all(self, bodies: Sequence[bytes], messages: Sequence[int], on_durable: OnDurable) -> Position:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which settings an administrator may change while the broker runs, and the settings that follow.
+"""Which settings an administrator may change while the broker runs, and the settings with such changes.
 
-Of those that Apache Pulsar changes at run time, the ones that this broker has and asks for anew each time it needs one.
+They are those that Apache Pulsar changes at run time and that this broker has and reads each time it needs one.
 Values are text, as an administrator types them. Knows neither where they are kept (``policy_book``) nor where
 they are used.
 Source: Pulsar docs, "Admin API - brokers - dynamic configuration".
@@ -32,7 +32,7 @@ DYNAMIC: Final = (
     "subscriptionKeySharedEnable",
     "subscriptionTypesEnabled",
 )
-"""By the names that they have outside."""
+"""By the names that they have in files and requests."""
 
 _FIELDS: Final = {field.encode_name: field.name for field in msgspec.structs.fields(Settings)}
 

@@ -2,8 +2,8 @@
 """``PolicyBook``: which policies are set for which namespace and topic, in memory and in the catalogue.
 
 The policies of a partitioned topic hold for all its partitions and are kept under its own name; those of a topic end
-with it. What an administrator has changed of the broker's own settings is kept beside them, as that of all topics, and
-goes before what the broker was started with. Applying a change to loaded topics is the broker's.
+with it. Dynamic changes of the broker's own settings are kept in the same table, under an empty name, and go before
+the settings that the broker was started with. ``Broker`` applies a change to loaded topics.
 Source: Pulsar docs, "Topic policies"; semantics 1.1.5.
 """
 
@@ -21,7 +21,7 @@ from broker_core.broker.policies.policy_values import NO_POLICIES, Policies, Quo
 from broker_core.storage.catalogue import Catalogue
 
 _OF_ALL: Final = ""
-"""The name under which what is set for the broker is kept; no topic has it."""
+"""The name under which dynamic settings of the broker are kept; no topic has it."""
 
 
 class PolicyBook:
@@ -39,21 +39,21 @@ class PolicyBook:
     # -- what is set
 
     def of_namespace(self, name: NamespaceName) -> Policies:
-        """What is set for a namespace."""
+        """The policies of a namespace."""
         return self._namespaces.get(str(name), NO_POLICIES)
 
     def of_topic(self, name: TopicName) -> Policies:
-        """What is set for a topic, or for the topic that ``name`` is a partition of."""
+        """The policies of a topic, or of the topic that ``name`` is a partition of."""
         return self._topics.get(str(name.base), NO_POLICIES)
 
     def set_namespace(self, name: NamespaceName, policies: Policies) -> None:
-        """Replace what is set for an existing namespace; NotAllowedError if it contradicts itself."""
+        """Replace the policies of an existing namespace; NotAllowedError if it contradicts itself."""
         policies.check()
         self._catalogue.namespaces.put(str(name), msgspec.to_builtins(policies))
         self._namespaces[str(name)] = policies
 
     def set_topic(self, name: TopicName, policies: Policies) -> None:
-        """Replace what is set for a topic; NotAllowedError if it contradicts itself or the broker."""
+        """Replace the policies of a topic; NotAllowedError if it contradicts itself or the broker."""
         policies.check()
         if (policies.max_message_size or 0) > self._settings.max_message_size:
             raise NotAllowedError(
@@ -67,12 +67,12 @@ class PolicyBook:
         self._topics[str(name.base)] = policies
 
     def forget_topic(self, name: TopicName) -> None:
-        """The topic is gone, or nothing is set for it any more."""
+        """Delete the policies of a topic."""
         if self._topics.pop(str(name.base), None) is not None:
             self._catalogue.topic_policies.delete(str(name.base))
 
     def forget_namespace(self, name: NamespaceName) -> None:
-        """The namespace is gone, its row too."""
+        """Forget the policies of a namespace that was deleted."""
         self._namespaces.pop(str(name), None)
 
     def set_dynamic(self, name: str, value: str | None) -> None:

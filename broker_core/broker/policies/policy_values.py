@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Policies``: what one may set for a namespace or a topic, as values, and how the levels add up.
+"""``Policies``: what an administrator may set for a namespace or a topic, as values, and how the levels add up.
 
 Owns the names, the bounds and the layering: a topic's own value goes before that of its namespace, that before the
 broker's setting (semantics 1.1.5). The result is an ordinary ``Settings`` for the topic, so that code that reads
@@ -27,7 +27,7 @@ FOREVER: Final = -1
 _MIB: Final = 1024 * 1024
 
 COUNT_MAX: Final = 2**31 - 1
-"""The largest number, of whatever, that Pulsar's clients can write."""
+"""The largest number that Pulsar's clients can write in any policy."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 _Limit = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
@@ -37,7 +37,7 @@ QuotaType = Literal["destination_storage", "message_age"]
 
 
 class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long and how much of what everybody has acknowledged is kept: minutes and MiB; -1 without limit, 0 not."""
+    """How long and how much of the acknowledged data is kept: minutes and MiB; -1: without limit, 0: not at all."""
 
     minutes: Annotated[int, msgspec.Meta(le=2**31 - 1)] = msgspec.field(default=0, name="retentionTimeInMinutes")
     size_mib: Annotated[int, msgspec.Meta(le=2**31 - 1)] = msgspec.field(default=0, name="retentionSizeInMB")
@@ -87,7 +87,7 @@ class AutoTopicCreation(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     def check(self) -> None:
         """NotAllowedError unless the type is one, and the partitions are named exactly where they mean something.
 
-        Where nothing is created, nothing of it matters.
+        Where nothing is created, neither is checked.
         """
         if not self.allow_auto_topic_creation:
             return
@@ -116,7 +116,7 @@ class AutoSubscriptionCreation(msgspec.Struct, frozen=True, forbid_unknown_field
 
 
 class DelayedDelivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether messages may be delayed, how exact that is, and how far; milliseconds, 0 = as far as one likes."""
+    """Whether messages may be delayed, how exact that is, and how far; milliseconds, 0: without limit."""
 
     active: bool = False
     tick_ms: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = msgspec.field(default=0, name="tickTime")
@@ -226,7 +226,9 @@ def _compound_changes(level: Policies) -> dict[str, Any]:
             changes["allow_auto_topic_creation_type"] = topics.topic_type
         if topics.allow_auto_topic_creation and topics.default_num_partitions is not None:
             changes["default_num_partitions"] = topics.default_num_partitions
-    if level.subscription_types_enabled:  # none at all would be of no use: as in Pulsar that is not set
+    if (
+        level.subscription_types_enabled
+    ):  # an empty list would allow no consumer: as in Pulsar it means that nothing is set
         changes["subscription_types_enabled"] = level.subscription_types_enabled
     if (delayed := level.delayed_delivery_policies) is not None:
         changes["delayed_delivery_enabled"] = delayed.active

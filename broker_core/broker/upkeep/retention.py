@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def trim(topic: Topic, *, retained: bool = True) -> None:
-    """Start deleting what may go; it happens once all holders have released it durably.
+    """Start deleting ledgers; it happens once all holders have released it durably.
 
     ``retained``: what is acknowledged is kept as long as the policy says; otherwise it goes at once.
     """
@@ -65,7 +65,7 @@ def _deletable_through(topic: Topic, released: Position, retained: bool) -> Posi
 
 
 def _delete(topic: Topic, released: Position, retained: bool) -> None:
-    """Delete, unless a seek or a new subscription has meanwhile gone back behind ``released``."""
+    """Delete the ledgers, unless a seek or a new subscription has meanwhile gone back behind ``released``."""
     if topic.closed:
         return
     through = _deletable_through(topic, min(released, _released_through(topic)), retained)

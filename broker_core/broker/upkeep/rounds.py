@@ -33,18 +33,18 @@ _VISITS: Final = 20
 """Topics loaded for one check. Loading one takes about a millisecond, and its cursors take memory until the next."""
 
 _LOOK_SECONDS: Final = 1.0
-"""How often the disk is asked how much is free: others may fill it too."""
+"""How often the disk is asked how much is free: other programs may fill it too."""
 
 _MAKE_ROOM_SECONDS: Final = 5.0
 """How often deletable data is looked for while the disk is nearly full: senders wait for it, by default for 30 s."""
 
 
 _TOPICS_A_TURN: Final = 500
-"""Loaded ones, of which most need nothing: some microseconds each."""
+"""Loaded topics that are looked at in one turn of the loop: most need nothing and take some microseconds."""
 
 
 class Upkeep:
-    """The clockwork. Begins to run when it is made."""
+    """The timers of all checks. They run from the start."""
 
     def __init__(
         self,
@@ -74,14 +74,14 @@ class Upkeep:
             self._every(_MAKE_ROOM_SECONDS, self.make_room)
 
     def close(self) -> None:
-        """Do nothing any more."""
+        """Stop all checks."""
         self._closed = True
         for timer in self._armed.values():
             timer.cancel()
         self._armed.clear()
 
     def retain(self) -> None:
-        """Delete what may go, of loaded topics and of a few others."""
+        """Delete what retention lets go, of loaded topics and of a few others."""
         self._act_on_each(trim, then=self._look_after_others)
 
     def expire(self) -> None:
@@ -105,7 +105,7 @@ class Upkeep:
                 topic.producers.disconnect_all()
 
     def make_room(self) -> None:
-        """Delete what may go sooner than usual while the disk is nearly full."""
+        """Delete what retention lets go, more often than usual, while the disk is nearly full."""
         if self._reserve.low:
             self._act_on_each(trim)
 
@@ -115,7 +115,7 @@ class Upkeep:
             self.look_at_disk()
 
     def _act_on_each(self, act: Callable[[Topic], object], then: Callable[[], None] = lambda: None) -> None:
-        """``act`` on every loaded topic, on some in a turn of the loop, as there may be very many; and ``then``."""
+        """Call ``act`` with every loaded topic, some in each turn of the loop, as there may be many; then ``then``."""
         topics = iter(self._registry.loaded_topics())
 
         def act_on_some() -> None:
@@ -170,7 +170,7 @@ class Upkeep:
         backlog_quota.enforce(topic)
         trim(topic)
 
-    # -- the clockwork
+    # -- timers
 
     def _every(self, interval_s: float, act: Callable[[], None]) -> None:
         def due() -> None:

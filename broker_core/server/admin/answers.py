@@ -34,7 +34,7 @@ _USUAL_STATUSES: Final[Mapping[type, int]] = {
 }
 
 _PARTS_AT_A_TIME: Final = 64
-"""Handed to the connection together, some 200 KB."""
+"""Parts of a long answer that are handed to the connection together, some 200 KB."""
 
 
 class RefusedError(Exception):
@@ -85,7 +85,7 @@ class Outcome:
 async def all_done(outcomes: Iterable[Outcome]) -> None:
     """Wait for changes that were all begun before the first wait: between two waits any topic may be unloaded.
 
-    Very many may be done by the same commit, in one turn of the loop, so nothing is to happen then for each of them.
+    The same commit, in one turn of the loop, may complete very many of them, so no code runs then for each.
     """
     refusals: list[ServerError] = []
     for each in list(outcomes):
@@ -123,7 +123,9 @@ class LongJsonAnswer(Response):
         for start in range(0, len(self._parts), _PARTS_AT_A_TIME):
             some = b",".join(self._parts[start : start + _PARTS_AT_A_TIME])
             await send({"type": "http.response.body", "body": before + some, "more_body": True})
-            await asyncio.sleep(0)  # to send waits for nothing while the client takes all: others have their turn
+            await asyncio.sleep(
+                0
+            )  # send() does not wait while the client reads fast: other requests have their turn here
             before = b","
         end = self._end if self._parts else self._begin + self._end
         await send({"type": "http.response.body", "body": end, "more_body": False})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a subscription still has before it, and how many bytes lie behind a message.
+"""How large the backlog of a subscription is, and how many bytes lie behind a message.
 
 Counted from what the log and the cursor know: no entry is read, and nothing is estimated where Pulsar would look into
 so many entries and stop. Source: Pulsar docs, "Admin API - topics - analyze backlog", "get backlog size".
@@ -12,20 +12,16 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker_core.base.errors import SubscriptionNotFoundError
 from broker_core.broker.cursors.backlog import BacklogPart
 from broker_core.server.admin.answers import BadRequestError, json_answer
-from broker_core.server.admin.requests import MessageIdBody, body, plain_topic, subscription_name
+from broker_core.server.admin.requests import MessageIdBody, body, plain_subscription, plain_topic
 from broker_core.server.admin.routes import Route
 
 
 async def analyze_backlog(request: Request) -> Response:
     """Count the unacknowledged entries and messages; with a message id in the body, from there on."""
     start = await body(request, MessageIdBody | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
-    topic = plain_topic(request, "analyzing a backlog")
-    subscription = topic.subscriptions.get(subscription_name(request))
-    if subscription is None:
-        raise SubscriptionNotFoundError(f"subscription {subscription_name(request)!r} of {topic.name} does not exist")
+    _, subscription = plain_subscription(request, "analyzing a backlog")
     if start is None:
         return json_answer(_analysis(subscription.backlog.part(None)))
     return json_answer(_analysis(subscription.backlog.part(start.position, excluded=start.excluded)))

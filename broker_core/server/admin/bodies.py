@@ -51,7 +51,7 @@ def _known(kind: Any) -> inspect.Type:
 
 
 def _read(value: Any, kind: inspect.Type) -> Any:
-    """``value`` with what only looks different put as ``kind`` has it; anything else stays, for msgspec to refuse."""
+    """``value``, in which what is only written in another way is put as ``kind`` has it; msgspec refuses the rest."""
     match kind:
         case inspect.StructType() if isinstance(value, dict):
             return _object(value, kind)
@@ -73,14 +73,14 @@ def _read(value: Any, kind: inspect.Type) -> Any:
 
 
 def _object(value: dict[str, Any], kind: inspect.StructType) -> dict[str, Any]:
-    """Null is what a client says that has nothing to say: the field's default holds."""
+    """A client that leaves a field out may send null: the field's default holds."""
     fields = {field.encode_name: field.type for field in kind.fields}
     given = {name: each for name, each in value.items() if each is not None or name not in fields}
     return {name: _read(each, fields[name]) if name in fields else each for name, each in given.items()}
 
 
 def _one_of(value: Any, kind: inspect.UnionType) -> Any:
-    """Read as the first of the types that something comes of; a text where text is one of them stays one."""
+    """Read as the first of the types that it can be read as; a text where text is one of them stays one."""
     if any(isinstance(each, inspect.StrType) for each in kind.types) and type(value) is str:
         return value
     for each in kind.types:

@@ -40,7 +40,7 @@ async def list_brokers(request: Request) -> Response:
 
 
 async def list_brokers_of_cluster(request: Request) -> Response:
-    """The same, by the name of the cluster."""
+    """Host and HTTP port of the one broker of the cluster."""
     existing_cluster(request)
     return json_answer([broker_id(request)])
 

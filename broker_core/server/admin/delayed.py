@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delayed messages over HTTP: what is due when, and taking one back. Pulsar has neither; the paths are ours."""
+"""Delayed messages over HTTP: how many are due when, and cancelling one. Pulsar has neither; the paths are ours."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker_core.base.errors import SubscriptionNotFoundError
 from broker_core.base.positions import Position
 from broker_core.server.admin.answers import BadRequestError, MissingError, Outcome, done, json_answer
-from broker_core.server.admin.requests import number, plain_topic, subscription_name
+from broker_core.server.admin.requests import number, plain_subscription, plain_topic
 from broker_core.server.admin.routes import Route
 
 _STEP_MS_DEFAULT: Final = 60_000
@@ -35,10 +34,7 @@ async def due_times(request: Request) -> Response:
 
 async def cancel(request: Request) -> Response:
     """Take a delayed message back for one subscription, before it is delivered there."""
-    topic = plain_topic(request, "taking a message back")
-    subscription = topic.subscriptions.get(subscription_name(request))
-    if subscription is None:
-        raise SubscriptionNotFoundError(f"subscription {subscription_name(request)!r} of {topic.name} does not exist")
+    topic, subscription = plain_subscription(request, "taking a message back")
     position = Position(number(request, "ledger"), number(request, "entry"))
     outcome = Outcome()
     if not subscription.cancel(position, outcome.on_done):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The settings of the broker over HTTP, and changing those that may change while it runs.
 
-Source: Pulsar docs, "Admin API - brokers - dynamic configuration"; ``broker.dynamic_settings`` says which they are.
+``broker.policies.dynamic_settings`` says which they are. Source: Pulsar docs, "Admin API - brokers - dynamic
+configuration".
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ async def list_dynamic(request: Request) -> Response:
 
 
 async def get_dynamic(request: Request) -> Response:
-    """Those that were changed so, and their values."""
+    """The settings that were changed while the broker runs, and their values."""
     return json_answer(broker_of(request).policies.dynamic)
 
 
@@ -44,14 +45,14 @@ async def get_runtime(request: Request) -> Response:
 
 
 def _text(value: object) -> str:
-    """As it is typed where settings are set."""
+    """A value as it is written in a file of settings."""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 async def set_dynamic(request: Request) -> Response:
-    """Change one of them. It holds at once, and over restarts, until it is taken back."""
+    """Change a setting. It holds at once, and over restarts, until it is taken back."""
     return _changed(request, part(request, "value"))
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker_core.base.errors import PulsarishError, SubscriptionNotFoundError
+from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import Position
 from broker_core.broker.stats import iso_time
 from broker_core.broker.topic import Topic
@@ -25,10 +25,10 @@ from broker_core.server.admin.requests import (
     WORDS,
     message_id,
     number,
+    plain_subscription,
     plain_topic,
     query_number,
     single_topic,
-    subscription_name,
 )
 from broker_core.server.admin.routes import Route
 from broker_core.storage.ledger import StoredEntry
@@ -44,10 +44,7 @@ _PLAIN_BYTES_MAX: Final = 64 * 1024 * 1024
 
 async def peek(request: Request) -> Response:
     """The n-th entry, from 1 on, of the backlog of a subscription."""
-    topic = plain_topic(request, "peeking")
-    subscription = topic.subscriptions.get(subscription_name(request))
-    if subscription is None:
-        raise SubscriptionNotFoundError(f"subscription {subscription_name(request)!r} of {topic.name} does not exist")
+    topic, subscription = plain_subscription(request, "peeking")
     place = number(request, "place")
     position = subscription.backlog.nth(place)
     if position is None:

@@ -188,7 +188,7 @@ class _Level:
         return "T" if self.of_topic else "N"
 
     def read(self) -> Policies:
-        """What is set; 404 if there is no such namespace or topic, 412 for a partition."""
+        """The policies; 404 if there is no such namespace or topic, 412 for a partition."""
         broker = broker_of(self.request)
         if self.of_topic:
             return broker.policies.of_topic(_whole_topic(self.request))
@@ -206,7 +206,7 @@ class _Level:
         return done()
 
     def settings(self) -> Settings:
-        """What is in force for the topic in the path."""
+        """The settings in force for the topic in the path."""
         return broker_of(self.request).policies.settings_of(existing_topic(self.request))
 
 
@@ -231,7 +231,7 @@ def _value(content: bytes, policy: PolicyPath, name: str) -> object:
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadRequestError(f"the request body cannot be read: {error}") from error
     if isinstance(value, list):
-        return _as_field(policy.field, list(dict.fromkeys(value)))  # a set, to Pulsar
+        return _as_field(policy.field, list(dict.fromkeys(value)))  # in Pulsar it is a set
     if policy.kind is int:
         _check_count(value, name)
     if isinstance(value, Retention | AutoTopicCreation):
@@ -348,7 +348,7 @@ async def set_quota(request: Request) -> Response:
     level.read()
     _check_stored(request)
     quota = _quota(await request.body())
-    quotas = dict(level.read().backlog_quota_map or {})  # as they are now, after the body has come
+    quotas = dict(level.read().backlog_quota_map or {})  # read again, because they may have changed while the body came
     quotas[kind] = quota  # type: ignore[index] # _quota_kind knows the two
     return level.change(backlog_quota_map=quotas)
 

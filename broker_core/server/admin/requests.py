@@ -15,11 +15,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker_core.base.errors import TopicNotFoundError
+from broker_core.base.errors import SubscriptionNotFoundError, TopicNotFoundError
 from broker_core.base.names import NamespaceName, TopicName, check_subscription_name
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.broker.broker import Broker
 from broker_core.broker.directory.topic_registry import TopicRegistry
+from broker_core.broker.subscription import Subscription
 from broker_core.broker.topic import Topic
 from broker_core.server.admin.answers import BadRequestError, MissingError, Outcome, RefusedError, all_done
 from broker_core.server.admin.bodies import decoded
@@ -30,10 +31,10 @@ from broker_core.server.session import Node
 T = TypeVar("T")
 
 _TOPICS_A_TURN: Final = 8
-"""Of a request about very many; to load one and to change it takes about a millisecond."""
+"""Topics that a request about very many loads and changes in one turn; each takes about a millisecond."""
 
 _NUMBER_MAX: Final = 2**63 - 1
-"""What Pulsar's clients can write: the largest is their word for the latest."""
+"""The largest number that Pulsar's clients can write: they use it for the latest position."""
 
 _DIGITS_MAX: Final = len(str(_NUMBER_MAX))
 
@@ -64,8 +65,8 @@ WORDS = {"earliest": POSITION_EARLIEST, "latest": POSITION_LATEST}
 
 
 def when_recovered(route: Route) -> Route:
-    """``route``, whose handler is called once the topic in the path, with all its partitions, can be opened: what a
-    crash has left to do is done beside the loop."""
+    """``route``, whose handler is called once the topic in the path, with all its partitions, can be opened: a topic
+    is recovered from a crash on another thread."""
     handler: Handler = route.endpoint
 
     async def recovered_first(request: Request) -> Response:
@@ -108,7 +109,7 @@ async def used_in_turns(request: Request, names: Iterator[TopicName]) -> AsyncIt
 
 
 async def used_topics(request: Request) -> AsyncIterator[Topic]:
-    """``used_in_turns`` of the topic in the path; of a partitioned one of its partitions: looking makes none."""
+    """``used_in_turns`` of the topic in the path; of a partitioned one of its partitions: none is made."""
     async for topic in used_in_turns(request, registry_of(request).names_of(existing_topic(request))):
         yield topic
 
@@ -147,7 +148,7 @@ def node_of(request: Request) -> Node:
 
 
 def broker_of(request: Request) -> Broker:
-    """The broker behind it."""
+    """The broker that serves the request."""
     return node_of(request).broker
 
 
@@ -191,6 +192,21 @@ def plain_topic(request: Request, what: str) -> Topic:
     if broker.partitions_of(name):
         raise RefusedError(405, f"{what} is not possible on the partitioned topic {name}; name one of its partitions")
     return broker.topic(name)
+
+
+def plain_subscription(request: Request, what: str) -> tuple[Topic, Subscription]:
+    """The subscription in the path with its topic, which must not be partitioned, as for ``plain_topic``."""
+    topic = plain_topic(request, what)
+    subscription = topic.subscriptions.get(subscription_name(request))
+    if subscription is None:
+        raise missing_subscription(request)
+    return topic, subscription
+
+
+def missing_subscription(request: Request) -> SubscriptionNotFoundError:
+    """The error if the topic in the path exists, and its subscription does not."""
+    name, topic = subscription_name(request), existing_topic(request)
+    return SubscriptionNotFoundError(f"subscription {name!r} of {topic} does not exist")
 
 
 def single_topic(request: Request) -> Topic:

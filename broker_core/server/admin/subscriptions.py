@@ -15,7 +15,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker_core.base.errors import NotAllowedError, SubscriptionNotFoundError, TopicNotFoundError
+from broker_core.base.errors import NotAllowedError, TopicNotFoundError
 from broker_core.base.positions import POSITION_LATEST, Position
 from broker_core.broker.requests import InitialPosition
 from broker_core.broker.subscription import Subscription
@@ -37,9 +37,10 @@ from broker_core.server.admin.requests import (
     broker_of,
     existing_topic,
     flag,
+    missing_subscription,
     number,
     part,
-    plain_topic,
+    plain_subscription,
     subscription_name,
     topic_name,
     used_topics,
@@ -65,21 +66,7 @@ async def _subscriptions(request: Request) -> AsyncIterator[tuple[Topic, Subscri
             found = True
             yield topic, topic.subscriptions[name]
     if not found:
-        raise _missing(request)
-
-
-def _plain_subscription(request: Request, what: str) -> tuple[Topic, Subscription]:
-    """The one of the name in the path; 405 on a partitioned topic."""
-    topic = plain_topic(request, what)
-    subscription = topic.subscriptions.get(subscription_name(request))
-    if subscription is None:
-        raise _missing(request)
-    return topic, subscription
-
-
-def _missing(request: Request) -> SubscriptionNotFoundError:
-    name, topic = subscription_name(request), existing_topic(request)
-    return SubscriptionNotFoundError(f"subscription {name!r} of {topic} does not exist")
+        raise missing_subscription(request)
 
 
 # -- list, create, delete
@@ -173,7 +160,7 @@ async def set_properties(request: Request) -> Response:
 
 async def skip(request: Request) -> Response:
     """Pass over the next unacknowledged entries, as many as the path says; more than there are means all."""
-    topic, subscription = _plain_subscription(request, "skipping messages")
+    topic, subscription = plain_subscription(request, "skipping messages")
     count = number(request, "count")
     if count:
         await passing_over(subscription, subscription.backlog.nth(count) or topic.messages.last).done
@@ -196,7 +183,7 @@ async def expire(request: Request) -> Response:
 
 
 async def expire_everywhere(request: Request) -> Response:
-    """The same for every subscription of the topic."""
+    """Pass every subscription of the topic over its messages that are older than so many seconds."""
     seconds = number(request, "seconds")
     async for topic in used_topics(request):
         for subscription in list(topic.subscriptions.values()):
@@ -212,7 +199,7 @@ def _expire(topic: Topic, subscription: Subscription, seconds: int) -> None:
 async def expire_to_position(request: Request) -> Response:
     """Pass over everything before the message id in the body, and over that itself unless it is excluded."""
     asked = await _message_id_body(request)
-    topic, subscription = _plain_subscription(request, "expiring messages up to a position")
+    topic, subscription = plain_subscription(request, "expiring messages up to a position")
     if asked.position > topic.messages.last:
         raise ConflictError(f"{asked.position} is behind the last message, {topic.messages.last}")
     await passing_over(subscription, topic.messages.through(asked.position, excluded=asked.excluded)).done
@@ -265,7 +252,7 @@ async def reset_to_time(request: Request) -> Response:
 async def reset_to_position(request: Request) -> Response:
     """Stand right before the message id in the body, or right after it if it is excluded; also earliest or latest."""
     asked = await _message_id_body(request)
-    topic, subscription = _plain_subscription(request, "resetting to a position")
+    topic, subscription = plain_subscription(request, "resetting to a position")
     answer = Outcome()
     start = topic.messages.first_wanted(asked.position, asked.batch_index, excluded=asked.excluded)
     subscription.seek(*start, answer.on_done)
@@ -274,7 +261,7 @@ async def reset_to_position(request: Request) -> Response:
 
 
 async def _message_id_body(request: Request) -> MessageIdBody:
-    """The message id in the body, or the word for one."""
+    """The message id in the body, which may also be the word earliest or latest."""
     asked: Any = await body(request, MessageIdBody | str | None, None)  # type: ignore[arg-type] # a type to msgspec
     if asked is None:
         raise BadRequestError("the request has no message id")

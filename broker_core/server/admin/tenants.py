@@ -45,7 +45,7 @@ class TenantObject(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 
 
 async def list_clusters(request: Request) -> Response:
-    """The one cluster that there is: clusterName of the settings."""
+    """The name of the one cluster: clusterName of the settings."""
     return json_answer([node_of(request).settings.cluster_name])
 
 
@@ -95,7 +95,7 @@ async def update_tenant(request: Request) -> Response:
 
 
 async def _tenant_body(request: Request) -> dict[str, Any]:
-    """What is kept of a tenant. Pulsar asks for the clusters, too."""
+    """The part of a tenant that is kept. As in Pulsar the clusters must be given."""
     asked: Any = await body(request, TenantObject | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
     ours = node_of(request).settings.cluster_name
     if asked is None or not asked.allowed_clusters:

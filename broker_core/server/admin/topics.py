@@ -194,7 +194,7 @@ async def get_internal_stats(request: Request) -> Response:
 
 
 async def get_partitioned_internal_stats(request: Request) -> Response:
-    """Those of every partition that was ever used."""
+    """Ledgers and cursors of every partition that was ever used."""
     count = partitions_count(request)
     parts = [json_field(str(topic.name), internal_stats_object(topic)) async for topic in used_topics(request)]
     return LongJsonAnswer({"metadata": {"partitions": count, "deleted": False}}, parts, under="partitions")
@@ -240,7 +240,7 @@ async def terminate_partitions(request: Request) -> Response:
 
 
 def _terminating(topic: Topic) -> asyncio.Future[Position]:
-    """Begin to end a topic; where it ends."""
+    """Begin to terminate a topic; the position of its last message, once that is durable."""
     answer: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
 
     def on_done(outcome: Position | ServerError) -> None:
@@ -279,7 +279,7 @@ async def create_missed_partitions(request: Request) -> Response:
     """Make the partitions that were not used yet."""
     partitions_count(request)
     async for _ in all_topics(request):
-        pass  # It is made.
+        pass  # all_topics has made it
     return done()
 
 
