@@ -10,7 +10,8 @@ import textwrap
 from dataclasses import dataclass
 from typing import Final
 
-from broker_core.cli.settings_sources import Setting, declared, text_of
+from broker_core.base.accepted_values import text_of
+from broker_core.cli.settings_sources import Setting, declared
 
 _WIDTH: Final = 100
 

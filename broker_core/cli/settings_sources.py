@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
+from broker_core.base.accepted_values import accepts, text_of
 from broker_core.base.errors import ConfigError
 from broker_core.base.settings import Settings
 from broker_core.base.suggest import closest, did_you_mean
@@ -73,7 +74,7 @@ def declared() -> dict[str, Setting]:
             name=name,
             field=field.name,
             default=field.default,
-            accepts=_accepts(field.type),
+            accepts=accepts(field.type),
             description=_description(field.type),
             type=annotations[name],
         )
@@ -170,40 +171,6 @@ def _convert(setting: Setting, given: _Given) -> object:
         ) from error
 
 
-def text_of(value: object) -> str:
-    """A value as it is written in a TOML file."""
-    return msgspec.json.encode(value).decode()
-
-
 def _description(kind: msgspec.inspect.Type) -> str:
     schema: dict[str, Any] = getattr(kind, "extra_json_schema", None) or {}
     return str(schema.get("description", ""))
-
-
-def _accepts(kind: msgspec.inspect.Type) -> str:
-    match kind:
-        case msgspec.inspect.Metadata(type=inner):
-            return _accepts(inner)
-        case msgspec.inspect.LiteralType(values=values):
-            return " or ".join(text_of(value) for value in values)
-        case msgspec.inspect.VarTupleType(item_type=inner):
-            return f"a list, with commas between, of {_accepts(inner)}"
-        case msgspec.inspect.BoolType():
-            return "true or false"
-        case msgspec.inspect.IntType():
-            return "an integer" + _bounds(kind)
-        case msgspec.inspect.FloatType():
-            return "a number" + _bounds(kind)
-        case msgspec.inspect.StrType(min_length=minimum):
-            return "a text that is not empty" if minimum else "a text"
-    raise TypeError(f"settings of type {kind} have no words yet: add them here")
-
-
-def _bounds(kind: msgspec.inspect.IntType | msgspec.inspect.FloatType) -> str:
-    if kind.gt is not None:
-        return f" above {kind.gt:g}"
-    if kind.ge is not None and kind.le is not None:
-        return f" from {kind.ge} to {kind.le}"
-    if kind.ge is not None:
-        return f" of at least {kind.ge}"
-    return f" of at most {kind.le}" if kind.le is not None else ""

@@ -20,7 +20,15 @@ from broker_core.client.columnar.entry_counting import Counted, Span
 from broker_core.client.columnar.probes import Bounds, LastEntry
 from broker_core.client.messages.message import Message
 from broker_core.client.settings.callbacks import ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor
-from broker_core.client.settings.config import ClientConfig, ConsumerConfig, ProducerConfig
+from broker_core.client.settings.config import (
+    ClientConfig,
+    ConsumerConfig,
+    CursorConfig,
+    EntryReaderConfig,
+    ProducerConfig,
+    ReaderConfig,
+    WriterConfig,
+)
 from broker_core.client.settings.dead_letter_policy import DeadLetterPolicy
 from broker_core.client.settings.key_shared_policy import KeySharedPolicy
 from broker_core.client.settings.redelivery_backoff import RedeliveryBackoff
@@ -31,6 +39,10 @@ __all__ = [
     "ClientConfig",
     "ProducerConfig",
     "ConsumerConfig",
+    "ReaderConfig",
+    "EntryReaderConfig",
+    "WriterConfig",
+    "CursorConfig",
     "DeadLetterPolicy",
     "KeySharedPolicy",
     "RedeliveryBackoff",

@@ -16,7 +16,7 @@ from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, MessageId, Position
 from broker_core.client.columnar.cursor_handle import AsyncCursor
 from broker_core.client.columnar.entry_counting import COUNTS_AT_ONCE, Counted, EntryCount, Span
-from broker_core.client.columnar.entry_reader import BUFFER_BYTES_DEFAULT, AsyncEntryReader
+from broker_core.client.columnar.entry_reader import AsyncEntryReader
 from broker_core.client.columnar.probes import Bounds, LastEntry, Probes
 from broker_core.client.connecting.network import Closable, Network
 from broker_core.client.connecting.retrying import retrying
@@ -29,9 +29,16 @@ from broker_core.client.settings.config import (
     ClientConfig,
     ConsumerConfig,
     ConsumerOptions,
+    CursorConfig,
+    CursorOptions,
+    EntryReaderConfig,
+    EntryReaderOptions,
     InitialPosition,
     ProducerConfig,
     ProducerOptions,
+    ReaderConfig,
+    ReaderOptions,
+    WriterConfig,
     WriterOptions,
 )
 from broker_core.wire.entry import EntryRef
@@ -121,14 +128,14 @@ class AsyncClient:
 
     async def create_producer(self, topic: str, **options: Unpack[ProducerOptions]) -> AsyncProducer:
         """A producer for ``topic``; ``options`` are the fields of ``ProducerConfig``."""
-        config = ProducerConfig(**options)
+        config = ProducerConfig.of(options)
         return self._keep(await AsyncProducer.create(self._network, TopicName.parse(topic), config))
 
     async def subscribe(
         self, topics: str | Sequence[str], subscription: str, **options: Unpack[ConsumerOptions]
     ) -> AsyncConsumer:
         """A consumer of one topic or several; ``options`` are the fields of ``ConsumerConfig``."""
-        config = ConsumerConfig(**options)
+        config = ConsumerConfig.of(options)
         names = [TopicName.parse(each) for each in ([topics] if isinstance(topics, str) else topics)]
         if not names:
             raise UsageError("there is no topic to subscribe to", hint="name one or more")
@@ -141,7 +148,7 @@ class AsyncClient:
 
         Topics that are created later join within ``pattern_auto_discovery_period_s``, from their first message on.
         """
-        config = ConsumerConfig(**options)
+        config = ConsumerConfig.of(options)
         parsed = TopicsPattern.parse(pattern)
         return self._keep(await AsyncConsumer.create(self._network, [], subscription, config, pattern=parsed))
 
@@ -149,27 +156,11 @@ class AsyncClient:
         self,
         topic: str,
         start: MessageId = MESSAGE_ID_EARLIEST,
-        *,
-        inclusive: bool = False,
-        rollback_s: int = 0,
-        receiver_queue_size: int = 1000,
-        read_compacted: bool = False,
+        **options: Unpack[ReaderOptions],
     ) -> AsyncReader:
-        """A reader that begins behind ``start``, or at it if ``inclusive``.
-
-        ``rollback_s``: it begins with what was published in the last so many seconds, by the broker's clock, instead.
-        ``read_compacted``: of what is compacted only the latest message of each key; else it changes nothing.
-        """
-        name = TopicName.parse(topic)
-        reader = await AsyncReader.create(
-            self._network,
-            name,
-            start,
-            inclusive=inclusive,
-            rollback_s=rollback_s,
-            receiver_queue_size=receiver_queue_size,
-            read_compacted=read_compacted,
-        )
+        """A reader that begins behind ``start``, or at it; ``options`` are the fields of ``ReaderConfig``."""
+        config = ReaderConfig.of(options)
+        reader = await AsyncReader.create(self._network, TopicName.parse(topic), start, config)
         self._keep(reader.consumer)
         return reader
 
@@ -184,34 +175,25 @@ class AsyncClient:
         topic: str,
         start: Position,
         end: Position | None,
-        *,
-        buffer_bytes_max: int = BUFFER_BYTES_DEFAULT,
-        messages_expected: int = 0,
-        timeout_s: float | None = None,
+        **options: Unpack[EntryReaderOptions],
     ) -> AsyncEntryReader:
         """A reader of the entries in [start, end) of a plain topic or one partition; ``end`` None: for ever.
 
-        ``messages_expected``: how many messages the range holds, if known, so that the broker sends hardly more.
-        ``timeout_s``: how long to go without progress (default: the operation timeout).
+        ``options`` are the fields of ``EntryReaderConfig``.
         """
-        reader = AsyncEntryReader(
-            self._network,
-            TopicName.parse(topic),
-            start,
-            end,
-            buffer_bytes_max=buffer_bytes_max,
-            messages_expected=messages_expected,
-            timeout_s=timeout_s,
-        )
+        config = EntryReaderConfig.of(options)
+        reader = AsyncEntryReader(self._network, TopicName.parse(topic), start, end, config)
         await reader.open()
         return self._keep(reader)
 
     async def write_rows(self, topic: str, **options: Unpack[WriterOptions]) -> AsyncEntryWriter:
-        """A writer of Arrow record batches to ``topic``."""
+        """A writer of Arrow record batches to ``topic``; ``options`` are the fields of ``WriterConfig``."""
         # The columnar codec takes half a second to import, and most clients never write rows.
         from broker_core.client.columnar.entry_writer import AsyncEntryWriter
 
-        return self._keep(await AsyncEntryWriter.create(self._network, TopicName.parse(topic), **options))
+        return self._keep(
+            await AsyncEntryWriter.create(self._network, TopicName.parse(topic), WriterConfig.of(options))
+        )
 
     async def last_entry(self, topic: str) -> LastEntry:
         """The newest entry of a plain topic or one partition."""
@@ -248,21 +230,16 @@ class AsyncClient:
         topic: str,
         subscription: str,
         start: Position | InitialPosition = "earliest",
-        *,
-        must_exist: bool = False,
-        needed_from: Position | None = None,
+        **options: Unpack[CursorOptions],
     ) -> AsyncCursor:
         """A durable subscription of a plain topic or one partition that is acknowledged but not read.
 
         A new one begins at ``start``; one that has acknowledged anything stays where it is. ConsumerBusyError if it is
-        in use; TopicNotFoundError, and with ``must_exist`` SubscriptionNotFoundError, if it is not there, or has not
-        kept what is at ``needed_from`` and behind.
+        in use. ``options`` are the fields of ``CursorConfig``: what must be there.
         """
-        name = TopicName.parse(topic)
+        name, config = TopicName.parse(topic), CursorConfig.of(options)
         initial: InitialPosition = "earliest" if isinstance(start, Position) else start
-        cursor = AsyncCursor(
-            self._network, self._probes, name, subscription, initial, must_exist=must_exist, needed_from=needed_from
-        )
+        cursor = AsyncCursor(self._network, self._probes, name, subscription, initial, config)
         await cursor.open()
         self._keep(cursor)
         try:

@@ -1,29 +1,80 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can be configured."""
 
-import dataclasses
 import math
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, get_type_hints
 
+import numpy as np
 import pytest
 
 from broker_core.base.errors import ConfigError
-from broker_core.client import Client
+from broker_core.client import Client, KeySharedPolicy, RedeliveryBackoff
 from broker_core.client.settings.config import (
     ClientConfig,
+    ClientOptions,
     ConsumerConfig,
     ConsumerOptions,
+    CursorConfig,
+    CursorOptions,
+    EntryReaderConfig,
+    EntryReaderOptions,
     ProducerConfig,
     ProducerOptions,
+    ReaderConfig,
+    ReaderOptions,
+    WriterConfig,
+    WriterOptions,
 )
 from broker_core.client.settings.dead_letter_policy import DeadLetterPolicy
 
 
-@pytest.mark.parametrize(("config", "options"), [(ProducerConfig, ProducerOptions), (ConsumerConfig, ConsumerOptions)])
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (ProducerConfig, ProducerOptions),
+        (ConsumerConfig, ConsumerOptions),
+        (ReaderConfig, ReaderOptions),
+        (EntryReaderConfig, EntryReaderOptions),
+        (WriterConfig, WriterOptions),
+        (CursorConfig, CursorOptions),
+        (ClientConfig, ClientOptions),
+    ],
+)
 def test_keyword_arguments_are_the_fields_of_the_config(config: type, options: Any) -> None:
-    """Both lists of names are one list."""
-    fields = {field.name: field.type for field in dataclasses.fields(config)}
-    assert {name: str(kind.__forward_arg__) for name, kind in options.__annotations__.items()} == fields
+    """Both lists of names are one list, and have the same types; a service URL is no keyword argument."""
+    fields = get_type_hints(config)
+    fields.pop("service_url", None)
+    assert get_type_hints(options) == fields
+
+
+def test_every_setting_says_what_it_means() -> None:
+    """The declaration is the only place that does."""
+    for config in (ProducerConfig, ConsumerConfig, ReaderConfig, EntryReaderConfig, WriterConfig, CursorConfig):
+        for name, kind in get_type_hints(config, include_extras=True).items():
+            assert kind.__metadata__[-1].description, f"{config.__name__}.{name}"
+
+
+def test_an_unknown_option_is_refused_with_the_one_that_is_meant(unconnected: Client) -> None:
+    """As an unknown setting of the broker is; nothing is connected for it."""
+    with pytest.raises(ConfigError, match="recieve_queue_size") as refused:
+        unconnected.subscribe("t", "s", recieve_queue_size=1)  # type: ignore[call-arg] # misspelt
+    assert refused.value.hint == 'did you mean "receiver_queue_size"?'
+    with pytest.raises(ConfigError, match="colour") as refused:
+        unconnected.create_reader("t", colour="red")  # type: ignore[call-arg] # there is nothing like it
+    assert "rollback_s" in (refused.value.hint or "")
+
+
+@pytest.fixture
+def unconnected() -> Iterator[Client]:
+    with Client("pulsar://127.0.0.1:1") as client:
+        yield client
+
+
+def test_numbers_of_other_kinds_are_numbers() -> None:
+    """Those of numpy, which come out of tables."""
+    config = ConsumerConfig(receiver_queue_size=np.int64(5), ack_timeout_s=np.float32(2))  # type: ignore[arg-type]
+    assert (config.receiver_queue_size, config.ack_timeout_s) == (5, 2)
 
 
 @pytest.mark.parametrize(
@@ -51,10 +102,13 @@ def test_keyword_arguments_are_the_fields_of_the_config(config: type, options: A
         (ConsumerConfig, {"negative_ack_precision_bits": 1000}),
         (ConsumerConfig, {"properties": {"a": 5}}),
         (ConsumerConfig, {"subscription_properties": {"a": "\udcff"}}),
-        (
-            ConsumerConfig,
-            {"dead_letter_policy": DeadLetterPolicy(max_redeliver_count=1, initial_subscription_name="\udcff")},
-        ),
+        (ConsumerConfig, {"retry_enabled": "no"}),
+        (DeadLetterPolicy, {"max_redeliver_count": 1, "initial_subscription_name": "\udcff"}),
+        (DeadLetterPolicy, {"max_redeliver_count": 0}),
+        (RedeliveryBackoff, {"max_s": 1}),
+        (KeySharedPolicy, {"mode": "by_hand"}),
+        (ReaderConfig, {"rollback_s": -1}),
+        (WriterConfig, {"send_timeout_s": 0}),
         (ConsumerConfig, {"initial_position": "middle"}),
         (ConsumerConfig, {"receiver_queue_size": -1}),
         (ConsumerConfig, {"acknowledgment_group_time_s": -0.1}),

@@ -14,22 +14,23 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from broker_core.base.errors import AlreadyClosedError
-from broker_core.base.limits import CONNECTION_TIMEOUT_SECONDS, OPERATION_TIMEOUT_SECONDS
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MessageId, Position
 from broker_core.client.async_client import AsyncClient
 from broker_core.client.blocking.entry_handles import CursorHandle, EntryReader, EntryWriter
 from broker_core.client.blocking.handles import Consumer, Producer, Reader, TableView
 from broker_core.client.blocking.loop_thread import LoopThread, shared_loop_thread
 from broker_core.client.columnar.entry_counting import Counted, Span
-from broker_core.client.columnar.entry_reader import BUFFER_BYTES_DEFAULT
 from broker_core.client.columnar.probes import Bounds, LastEntry
 from broker_core.client.connecting.service_url import parse_service_url
 from broker_core.client.settings.config import (
-    PENDING_BYTES_DEFAULT,
     ClientConfig,
+    ClientOptions,
     ConsumerOptions,
+    CursorOptions,
+    EntryReaderOptions,
     InitialPosition,
     ProducerOptions,
+    ReaderOptions,
     WriterOptions,
 )
 from broker_core.wire.entry import EntryRef
@@ -38,24 +39,10 @@ from broker_core.wire.entry import EntryRef
 class Client:
     """A client of the cluster at ``service_url``."""
 
-    def __init__(
-        self,
-        service_url: str,
-        *,
-        operation_timeout_s: float = OPERATION_TIMEOUT_SECONDS,
-        connection_timeout_s: float = CONNECTION_TIMEOUT_SECONDS,
-        keep_alive_interval_s: float = 30.0,
-        memory_limit_bytes: int = PENDING_BYTES_DEFAULT,
-    ) -> None:
-        """ConfigError if something given is not valid. Nothing is connected before it is needed."""
+    def __init__(self, service_url: str, **options: Unpack[ClientOptions]) -> None:
+        """``options`` are the other fields of ``ClientConfig``. Nothing is connected before it is needed."""
         parse_service_url(service_url)
-        self.config = ClientConfig(
-            service_url=service_url,
-            operation_timeout_s=operation_timeout_s,
-            connection_timeout_s=connection_timeout_s,
-            keep_alive_interval_s=keep_alive_interval_s,
-            memory_limit_bytes=memory_limit_bytes,
-        )
+        self.config = ClientConfig.of({**options, "service_url": service_url})
         self._lock = threading.Lock()
         self._inner: AsyncClient | None = None
         self._pid = os.getpid()
@@ -113,26 +100,10 @@ class Client:
         self,
         topic: str,
         start: MessageId = MESSAGE_ID_EARLIEST,
-        *,
-        inclusive: bool = False,
-        rollback_s: int = 0,
-        receiver_queue_size: int = 1000,
-        read_compacted: bool = False,
+        **options: Unpack[ReaderOptions],
     ) -> Reader:
-        """A reader that begins behind ``start``, or at it if ``inclusive``.
-
-        ``rollback_s``: it begins with what was published in the last so many seconds, by the broker's clock, instead.
-        ``read_compacted``: of what is compacted only the latest message of each key; else it changes nothing.
-        """
-        making = self._client.create_reader(
-            topic,
-            start,
-            inclusive=inclusive,
-            rollback_s=rollback_s,
-            receiver_queue_size=receiver_queue_size,
-            read_compacted=read_compacted,
-        )
-        return Reader.of(self._thread, making)
+        """A reader that begins behind ``start``, or at it; ``options`` are the fields of ``ReaderConfig``."""
+        return Reader.of(self._thread, self._client.create_reader(topic, start, **options))
 
     def create_table_view(self, topic: str) -> TableView:
         """The latest value of each key of ``topic``, kept up to date; returns when it holds what is published now."""
@@ -145,28 +116,16 @@ class Client:
         topic: str,
         start: Position,
         end: Position | None,
-        *,
-        buffer_bytes_max: int = BUFFER_BYTES_DEFAULT,
-        messages_expected: int = 0,
-        timeout_s: float | None = None,
+        **options: Unpack[EntryReaderOptions],
     ) -> EntryReader:
         """A reader of the entries in [start, end) of a plain topic or one partition; ``end`` None: for ever.
 
-        ``messages_expected``: how many messages the range holds, if known, so that the broker sends hardly more.
-        ``timeout_s``: how long to go without progress (default: the operation timeout).
+        ``options`` are the fields of ``EntryReaderConfig``.
         """
-        making = self._client.read_entries(
-            topic,
-            start,
-            end,
-            buffer_bytes_max=buffer_bytes_max,
-            messages_expected=messages_expected,
-            timeout_s=timeout_s,
-        )
-        return EntryReader.of(self._thread, making)
+        return EntryReader.of(self._thread, self._client.read_entries(topic, start, end, **options))
 
     def write_rows(self, topic: str, **options: Unpack[WriterOptions]) -> EntryWriter:
-        """A writer of Arrow record batches to ``topic``."""
+        """A writer of Arrow record batches to ``topic``; ``options`` are the fields of ``WriterConfig``."""
         return EntryWriter.of(self._thread, self._client.write_rows(topic, **options))
 
     def last_entry(self, topic: str) -> LastEntry:
@@ -202,19 +161,15 @@ class Client:
         topic: str,
         subscription: str,
         start: Position | InitialPosition = "earliest",
-        *,
-        must_exist: bool = False,
-        needed_from: Position | None = None,
+        **options: Unpack[CursorOptions],
     ) -> CursorHandle:
         """A durable subscription of a plain topic or one partition that is acknowledged but not read.
 
         A new one begins at ``start``: the entry there is its first unacknowledged one. One that has acknowledged
-        anything stays where it is. ConsumerBusyError if it is in use; TopicNotFoundError, and with ``must_exist``
-        SubscriptionNotFoundError, if it is not there, or has not kept what is at ``needed_from`` and behind. One that
-        is deleted later ends the handle with that error.
+        anything stays where it is. ConsumerBusyError if it is in use. ``options`` are the fields of ``CursorConfig``:
+        what must be there. If the subscription is deleted later, the handle ends with the error.
         """
-        making = self._client.open_cursor(topic, subscription, start, must_exist=must_exist, needed_from=needed_from)
-        return CursorHandle.of(self._thread, making)
+        return CursorHandle.of(self._thread, self._client.open_cursor(topic, subscription, start, **options))
 
     def close(self) -> None:
         """Close everything made from this client, then its connections. Harmless if closed.

@@ -32,8 +32,15 @@ from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.retrying import retrying
-from broker_core.client.connecting.subscribing import flow, last_message_id, leave, mark_delete_of, unsubscribe
-from broker_core.client.settings.config import InitialPosition
+from broker_core.client.connecting.subscribing import (
+    Subscribing,
+    flow,
+    last_message_id,
+    leave,
+    mark_delete_of,
+    unsubscribe,
+)
+from broker_core.client.settings.config import CursorConfig, InitialPosition
 from broker_core.wire.commands import message_id
 from broker_core.wire.entry import messages_of, split_broker_entry
 from broker_core.wire.heads import MessageHead
@@ -71,20 +78,18 @@ class AsyncCursor:
         topic: TopicName,
         subscription: str,
         initial_position: InitialPosition,
-        *,
-        must_exist: bool = False,
-        needed_from: Position | None = None,
+        config: CursorConfig,
     ) -> None:
-        """``must_exist``: a subscription that is not there is a SubscriptionNotFoundError, and is not made.
-        ``needed_from``: nothing at or behind it may be lost."""
+        """``initial_position``: where a subscription begins that is made."""
         self.topic = topic
         self.subscription = check_subscription_name(subscription)
         self._network = network
         self._probes = probes
         self._id = network.next_consumer_id()
-        self._subscribing = DurableSubscribing(
-            network, probes, topic, subscription, initial_position, must_exist=must_exist, needed_from=needed_from
+        request = Subscribing(
+            topic=topic, subscription=subscription, initial_position=initial_position, create_topic=False
         )
+        self._subscribing = DurableSubscribing(network, probes, request, config)
         self._acked: Position | None = None
         self._permits = 0  # That the broker has; below 0 after a batch.
         self._expecting: OnNews | None = None

@@ -27,40 +27,27 @@ from broker_core.base.errors import (
     ServiceNotReadyError,
     SubscriptionNotFoundError,
 )
-from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.client.columnar.probes import Probes
 from broker_core.client.connecting.connection import Connection, ConsumerPort
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.subscribing import Subscribing, leave_silently, register, unsubscribe
 from broker_core.client.connecting.subscription_check import is_subscription_there
-from broker_core.client.settings.config import InitialPosition
+from broker_core.client.settings.config import CursorConfig
 
 _DAMAGED: Final = (ChecksumMismatchError, ProtocolError)
 """What looking at a damaged entry ends with."""
 
 
 class DurableSubscribing:
-    """How one owner subscribes, again and again. ``must_exist``: no subscription is made, not even the first time."""
+    """How one owner subscribes, again and again. With ``must_exist`` it makes no subscription, not even at first."""
 
-    def __init__(
-        self,
-        network: Network,
-        probes: Probes,
-        topic: TopicName,
-        subscription: str,
-        initial_position: InitialPosition,
-        *,
-        must_exist: bool,
-        needed_from: Position | None,
-    ) -> None:
+    def __init__(self, network: Network, probes: Probes, request: Subscribing, config: CursorConfig) -> None:
         self._network = network
         self._probes = probes
-        self._request = Subscribing(
-            topic=topic, subscription=subscription, initial_position=initial_position, create_topic=False
-        )
-        self._must_exist = must_exist
-        self._needed_from = needed_from
+        self._request = request
+        self._must_exist = config.must_exist
+        self._needed_from = config.needed_from
         self._kept: Position | None = None
         """The first entry that is needed, as seen by an attempt whose end was not seen."""
 

@@ -35,6 +35,7 @@ from broker_core.client.connecting.subscribing import (
     register,
     start_leaving,
 )
+from broker_core.client.settings.config import EntryReaderConfig
 from broker_core.wire.commands import read_position
 from broker_core.wire.entry import EntryRef, split_broker_entry, verify_entry
 from broker_core.wire.heads import MessageHead
@@ -47,7 +48,6 @@ EARLY_PERMITS: Final = 1000
 """What the broker may push before it has answered the subscribe: as much as any consumer's queue takes. They come on
 top of what is expected, for a broker may ignore them."""
 
-BUFFER_BYTES_DEFAULT: Final = 32 * 1024 * 1024
 SHORT_BYTES_MAX: Final = 1024 * 1024
 """A range of so many bytes at most is short: opening a connection takes about as long as reading it."""
 
@@ -61,15 +61,8 @@ class AsyncEntryReader:
         topic: TopicName,
         start: Position,
         end: Position | None,
-        *,
-        buffer_bytes_max: int = BUFFER_BYTES_DEFAULT,
-        messages_expected: int = 0,
-        timeout_s: float | None = None,
+        config: EntryReaderConfig,
     ) -> None:
-        """``messages_expected``: how many the range holds, if known: the broker then sends hardly more than these.
-
-        ``timeout_s``: how long to go without progress before giving up (default: the operation timeout).
-        """
         self.topic = topic
         self.first_position: Position | None = None
         """Where the first entry handed out is: behind ``start`` if the data between was deleted."""
@@ -79,9 +72,9 @@ class AsyncEntryReader:
         """What comes next: everything before it was handed out, or is not stored."""
         self._network = network
         self._end = end
-        self._buffer_bytes_max = buffer_bytes_max
-        self._messages_expected = messages_expected
-        self._timeout_s = network.config.operation_timeout_s if timeout_s is None else timeout_s
+        self._buffer_bytes_max = config.buffer_bytes_max
+        self._messages_expected = config.messages_expected
+        self._timeout_s = network.config.operation_timeout_s if config.timeout_s is None else config.timeout_s
         self._id = network.next_consumer_id()
         self._subscription = reader_subscription("entries")
         self._arriving_at = start

@@ -9,14 +9,13 @@ also over reconnects; in-flight bytes stay within the window; after the first fa
 from __future__ import annotations
 
 import asyncio
-from typing import Final, NamedTuple, Unpack
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from broker_core.base.errors import AlreadyClosedError, OperationTimeoutError, PulsarishError, RowsUnconfirmedError
-from broker_core.base.hashing import HASHING_SCHEME_DEFAULT, HashingScheme
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.client.connecting.network import Network
@@ -24,16 +23,9 @@ from broker_core.client.connecting.opening import open_all
 from broker_core.client.connecting.retrying import retrying
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
 from broker_core.client.producing.send_window import SendWindow
-from broker_core.client.settings.config import CompressionName, ProducerConfig, WriterOptions
+from broker_core.client.settings.config import ProducerConfig, WriterConfig
 from broker_core.wire.batch import EncodedEntry, columns, encode_entries, route_rows
 from broker_core.wire.compression import codec_of_name
-
-WINDOW_BYTES_DEFAULT: Final = 32 * 1024 * 1024
-"""In flight over all partitions: several round trips of what a local disk takes, little enough for many writers."""
-
-MESSAGES_MAX_DEFAULT: Final = 4096
-BYTES_MAX_DEFAULT: Final = 512 * 1024
-"""Messages and bytes of one entry. Larger than a message producer's batches, as nobody waits for a single row."""
 
 RowNumbers = NDArray[np.int64]
 
@@ -49,44 +41,28 @@ class EncodedRows(NamedTuple):
 class AsyncEntryWriter:
     """Writes rows to one topic. Made by ``AsyncClient.write_rows``."""
 
-    def __init__(
-        self,
-        network: Network,
-        topic: TopicName,
-        partitions: int,
-        *,
-        compression: CompressionName = "none",
-        hashing_scheme: HashingScheme = HASHING_SCHEME_DEFAULT,
-        batching_max_messages: int = MESSAGES_MAX_DEFAULT,
-        batching_max_bytes: int = BYTES_MAX_DEFAULT,
-        window_bytes_max: int = WINDOW_BYTES_DEFAULT,
-        send_timeout_s: float | None = None,
-        name: str | None = None,
-    ) -> None:
+    def __init__(self, network: Network, topic: TopicName, partitions: int, config: WriterConfig) -> None:
+        self.config = config
         self.topic = topic
-        self.window = SendWindow(0, window_bytes_max)
+        self.window = SendWindow(0, config.window_bytes_max)
         self.rows_written = 0
         """Rows given to ``encode`` so far."""
         self.rows_confirmed = 0
         """Rows that the broker has stored."""
-        self.timeout_s = network.config.operation_timeout_s if send_timeout_s is None else send_timeout_s
+        patience_s = config.send_timeout_s
+        self.timeout_s = network.config.operation_timeout_s if patience_s is None else patience_s
         self._network = network
-        self._messages_max = batching_max_messages
-        self._bytes_max = batching_max_bytes
-        self._codec = codec_of_name(compression)
-        config = ProducerConfig(
-            name=name, compression=compression, hashing_scheme=hashing_scheme, send_timeout_s=self.timeout_s
-        )
-        self._hashing_scheme = config.hashing_scheme
+        self._codec = codec_of_name(config.compression)
+        of_lanes = ProducerConfig(name=config.name, compression=config.compression, send_timeout_s=self.timeout_s)
         names = [topic.partition(index) for index in range(partitions)] or [topic]
-        self._lanes = [SendLane(network, each, config) for each in names]
+        self._lanes = [SendLane(network, each, of_lanes) for each in names]
         self._next_sequence_ids = [0] * len(names)
         self._keyless_turn = 0
         self._failure: PulsarishError | None = None
         self._unknown_rows: list[RowNumbers] = []
 
     @classmethod
-    async def create(cls, network: Network, topic: TopicName, **options: Unpack[WriterOptions]) -> AsyncEntryWriter:
+    async def create(cls, network: Network, topic: TopicName, config: WriterConfig) -> AsyncEntryWriter:
         """Find the partitions and register at every broker concerned."""
         partitions = await retrying(
             lambda: network.lookup.partitions(topic, create=True),
@@ -94,7 +70,7 @@ class AsyncEntryWriter:
             network.config.operation_timeout_s,
             network.new_backoff(),
         )
-        writer = cls(network, topic, partitions, **options)
+        writer = cls(network, topic, partitions, config)
         await open_all(writer._lanes)
         writer._next_sequence_ids = [lane.last_sequence_id + 1 for lane in writer._lanes]
         return writer
@@ -192,7 +168,7 @@ class AsyncEntryWriter:
         count = rows.num_rows
         if len(self._lanes) == 1:
             return [np.arange(count)]
-        routed = route_rows(rows, len(self._lanes), keyless_first=self._keyless_turn, scheme=self._hashing_scheme)
+        routed = route_rows(rows, len(self._lanes), keyless_first=self._keyless_turn, scheme=self.config.hashing_scheme)
         return [columns.values_of(part) for part in routed]
 
     def _encode_part(self, rows: pa.RecordBatch, lane: int, first_sequence_id: int) -> list[EncodedEntry]:
@@ -202,8 +178,8 @@ class AsyncEntryWriter:
             first_sequence_id=first_sequence_id,
             publish_time_ms=self._network.clock.now_ms(),
             compression=self._codec,
-            messages_max=self._messages_max,
-            bytes_max=self._bytes_max,
+            messages_max=self.config.batching_max_messages,
+            bytes_max=self.config.batching_max_bytes,
             message_bytes_max=self._lanes[lane].max_message_size,
         )
 

@@ -11,9 +11,10 @@ Source: semantics 1.2.2, 1.2.4, 4.1.5, 7; Pulsar docs, "Partitioned topics" and 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from broker_core.base.errors import PulsarishError, TopicNotFoundError, UsageError
 from broker_core.base.names import TopicName
@@ -195,7 +196,7 @@ class ConsumerTopics:
         has, so a consumer that leaves in order to subscribe anew may be told that the subscription is in use.
         """
         start = None if self._context.durable else StartPoint(MESSAGE_ID_EARLIEST, inclusive=True)
-        config = dataclasses.replace(self._config, initial_position="earliest")
+        config = msgspec.structs.replace(self._config, initial_position="earliest")
         added = self._new_parts(names, self._context._replace(config=config), start)
         for outcome in await asyncio.gather(*(self._open([part]) for part in added), return_exceptions=True):
             if outcome is not None:

@@ -8,7 +8,6 @@ that the broker's view of its backlog is true. Source: semantics 1.4.6, 1.9.2.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from broker_core.base.errors import UsageError
 from broker_core.base.names import TopicName
@@ -19,10 +18,7 @@ from broker_core.client.consuming.consumer import AsyncConsumer
 from broker_core.client.consuming.topic_consumer import TopicConsumer
 from broker_core.client.messages.message import Message
 from broker_core.client.messages.start_point import StartPoint
-from broker_core.client.settings.config import ConsumerConfig
-
-_ROLLBACK_MAX_SECONDS: Final = 2**31 - 1
-"""What the protocol's field takes."""
+from broker_core.client.settings.config import ConsumerConfig, ReaderConfig
 
 
 class AsyncReader:
@@ -32,31 +28,20 @@ class AsyncReader:
         self.consumer = consumer
 
     @classmethod
-    async def create(
-        cls,
-        network: Network,
-        topic: TopicName,
-        start: MessageId,
-        *,
-        inclusive: bool = False,
-        rollback_s: int = 0,
-        receiver_queue_size: int = 1000,
-        read_compacted: bool = False,
-    ) -> AsyncReader:
+    async def create(cls, network: Network, topic: TopicName, start: MessageId, options: ReaderConfig) -> AsyncReader:
         """Subscribe at ``start``; over several partitions that must be earliest or latest."""
+        rollback_s = options.rollback_s
         if rollback_s and start != MESSAGE_ID_EARLIEST:
             raise UsageError(
                 f"a reader begins at message id {start} or {rollback_s} s ago, not both", hint="leave out one of them"
             )
-        if not 0 <= rollback_s <= _ROLLBACK_MAX_SECONDS:
-            raise UsageError(f"rollback_s {rollback_s} is not possible", hint=f"use 0 to {_ROLLBACK_MAX_SECONDS}")
-        config = ConsumerConfig(receiver_queue_size=receiver_queue_size, read_compacted=read_compacted)
+        config = ConsumerConfig(receiver_queue_size=options.receiver_queue_size, read_compacted=options.read_compacted)
         consumer = await AsyncConsumer.create(
             network,
             [topic],
             reader_subscription("reader"),
             config,
-            start=StartPoint(start, inclusive, rollback_s),
+            start=StartPoint(start, options.inclusive, rollback_s),
             durable=False,
         )
         reader = cls(consumer)
@@ -67,7 +52,7 @@ class AsyncReader:
                     hint="start at earliest or latest, or read that partition",
                 )
             _refuse_foreign(start, consumer.children)
-            if start == MESSAGE_ID_LATEST and inclusive:
+            if start == MESSAGE_ID_LATEST and options.inclusive:
                 await reader._step_back_to_last()
         except BaseException:
             await consumer.close()

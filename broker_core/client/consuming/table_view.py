@@ -24,6 +24,7 @@ from broker_core.client.connecting.network import Network
 from broker_core.client.consuming.reader import AsyncReader
 from broker_core.client.messages.message import Message
 from broker_core.client.settings.callbacks import call_application
+from broker_core.client.settings.config import ReaderConfig
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class AsyncTableView:
     @classmethod
     async def create(cls, network: Network, topic: TopicName) -> AsyncTableView:
         """Read what is published; raises why that is impossible."""
-        reader = await AsyncReader.create(network, topic, MESSAGE_ID_EARLIEST, read_compacted=True)
+        reader = await AsyncReader.create(network, topic, MESSAGE_ID_EARLIEST, ReaderConfig(read_compacted=True))
         view = cls(reader, network)
         try:
             await view.refresh()

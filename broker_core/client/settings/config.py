@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be chosen for a client, a producer and a consumer: one frozen dataclass each, checked when it is made.
+"""Every setting of a client and of what is made from it, declared once: name, type, default, bounds and meaning.
 
-``ProducerOptions`` and ``ConsumerOptions`` repeat the names as keyword arguments, so that an editor and the type
-checker know them; a test holds both lists together. Names and defaults are those of Pulsar's clients where they have
-one. Source: semantics section 8; Pulsar docs, "Client libraries".
+Names and defaults are those of Pulsar's clients where they have one. Times are seconds. The ``...Options`` below each
+declaration are its names as keyword arguments, so that an editor and the type checker know them; a test holds both
+lists together. Source: semantics section 8; Pulsar docs, "Client libraries".
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from operator import index
-from typing import Final, Literal, TypedDict, get_args
+from typing import Annotated, Final, Literal, TypedDict
+
+import msgspec
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.hashing import HASHING_SCHEME_DEFAULT, HashingScheme
@@ -22,10 +21,14 @@ from broker_core.base.limits import (
     OPERATION_TIMEOUT_SECONDS,
     SENT_NUMBER_MAX,
 )
+from broker_core.base.positions import Position
 from broker_core.client.settings.callbacks import ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor
+from broker_core.client.settings.checked_settings import CheckedSettings
 from broker_core.client.settings.dead_letter_policy import DeadLetterPolicy
 from broker_core.client.settings.key_shared_policy import KeySharedPolicy
 from broker_core.client.settings.redelivery_backoff import RedeliveryBackoff
+
+_Meta = msgspec.Meta
 
 CompressionName = Literal["none", "lz4", "zlib", "zstd", "snappy"]
 BatchingType = Literal["default", "key_based"]
@@ -47,131 +50,122 @@ _PRECISION_BITS_MAX: Final = 40
 """Both are thirty years."""
 
 
-def _check_text(name: str, value: str) -> None:
-    try:
-        value.encode()
-    except (AttributeError, UnicodeEncodeError) as error:
-        raise ConfigError(f"{name} {value!r} is not possible", hint="give a text that UTF-8 can express") from error
-
-
-def _check_texts(name: str, texts: Mapping[str, str]) -> None:
-    try:
-        "".join((*texts, *texts.values())).encode()
-    except (AttributeError, TypeError, UnicodeEncodeError) as error:
-        raise ConfigError(f"{name} {texts!r} is not possible", hint="give a dict of texts in UTF-8") from error
-
-
-def _check_choice(name: str, value: object, choices: object) -> None:
-    allowed = get_args(choices)
-    if value not in allowed:
-        raise ConfigError(f"{name} {value!r} is not known", hint=f"use one of {', '.join(map(str, allowed))}")
-
-
-def _check_least(least: float, **values: float) -> None:
-    for name, value in values.items():
-        if not math.isfinite(value):
-            raise ConfigError(f"{name} {value!r} is not possible", hint=f"use a number, {least} or more")
-        if value < least:
-            raise ConfigError(f"{name} {value!r} is too small", hint=f"use {least} or more")
-
-
-def _check_whole(least: int, most: int, **values: int) -> None:
-    """For what is counted with, or travels as an integer: it would fail later, on the client's own thread."""
-    for name, value in values.items():
-        try:
-            is_within = least <= index(value) <= most
-        except TypeError:
-            is_within = False
-        if not is_within:
-            raise ConfigError(f"{name} {value!r} is not possible", hint=f"use a whole number from {least} to {most}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientConfig:
-    """Connections, patience and memory, for everything made from one client. Times are seconds.
-
-    ``memory_limit_bytes``: what all its producers together may have waiting for receipts, 0: any amount; and about what
-    each consumer with ``auto_scaled_receiver_queue_size_enabled`` may have waiting to be received.
-    """
+class ClientConfig(CheckedSettings, frozen=True, kw_only=True):
+    """Connections, patience and memory, for everything made from one client."""
 
     service_url: str
-    operation_timeout_s: float = OPERATION_TIMEOUT_SECONDS
-    connection_timeout_s: float = CONNECTION_TIMEOUT_SECONDS
-    keep_alive_interval_s: float = KEEP_ALIVE_SECONDS
-    backoff_first_s: float = 0.1
-    backoff_max_s: float = 3.0
-    """Short, because most brokers here are on the same machine and come back within a second."""
-    memory_limit_bytes: int = PENDING_BYTES_DEFAULT
+    operation_timeout_s: Annotated[
+        float, _Meta(ge=0.001, le=_SPAN_MAX_SECONDS, description="How long an operation is tried before it fails.")
+    ] = OPERATION_TIMEOUT_SECONDS
+    connection_timeout_s: Annotated[
+        float, _Meta(ge=0.001, le=_SPAN_MAX_SECONDS, description="How long a connection may take to be made.")
+    ] = CONNECTION_TIMEOUT_SECONDS
+    keep_alive_interval_s: Annotated[
+        float, _Meta(ge=0.001, le=_SPAN_MAX_SECONDS, description="Silence after which the broker is pinged.")
+    ] = KEEP_ALIVE_SECONDS
+    backoff_first_s: Annotated[
+        float, _Meta(ge=0.001, le=_SPAN_MAX_SECONDS, description="The pause before the second attempt.")
+    ] = 0.1
+    backoff_max_s: Annotated[
+        float,
+        _Meta(
+            ge=0.001,
+            le=_SPAN_MAX_SECONDS,
+            description="The longest pause between attempts. Short, because most brokers here are on the same machine "
+            "and come back within a second.",
+        ),
+    ] = 3.0
+    memory_limit_bytes: Annotated[
+        int,
+        _Meta(
+            ge=0,
+            description="What all producers together may have waiting for receipts, 0: any amount; and about what each "
+            "consumer with auto_scaled_receiver_queue_size_enabled may have waiting to be received.",
+        ),
+    ] = PENDING_BYTES_DEFAULT
+
+
+class ClientOptions(TypedDict, total=False):
+    """The fields of ``ClientConfig`` but the service URL, as keyword arguments."""
+
+    operation_timeout_s: float
+    connection_timeout_s: float
+    keep_alive_interval_s: float
+    backoff_first_s: float
+    backoff_max_s: float
+    memory_limit_bytes: int
+
+
+class ProducerConfig(CheckedSettings, frozen=True, kw_only=True):
+    """How one producer sends."""
+
+    name: Annotated[str | None, _Meta(description="None: the broker gives one.")] = None
+    access_mode: Annotated[AccessMode, _Meta(description="Whether other producers may send to the topic.")] = "shared"
+    initial_sequence_id: Annotated[
+        Annotated[int, _Meta(ge=-1, le=SENT_NUMBER_MAX)] | None,
+        _Meta(description="The last sequence id that counts as used; None: the last one that the broker knows."),
+    ] = None
+    compression: Annotated[CompressionName, _Meta(description="Of the payload of each entry.")] = "none"
+    batching_enabled: Annotated[bool, _Meta(description="Send several messages as one entry.")] = True
+    batching_type: Annotated[
+        BatchingType, _Meta(description="key_based: no batch holds messages of several keys, as Key_Shared needs it.")
+    ] = "default"
+    batching_max_messages: Annotated[int, _Meta(ge=1, description="Messages of one batch.")] = 1000
+    batching_max_bytes: Annotated[int, _Meta(ge=1, description="Bytes of one batch, before compression.")] = 128 * 1024
+    batching_max_publish_delay_s: Annotated[
+        float, _Meta(ge=0, le=_SPAN_MAX_SECONDS, description="How long a message waits for others of its batch.")
+    ] = 0.001
+    chunking_enabled: Annotated[
+        bool,
+        _Meta(
+            description="Send a message that is larger than the broker takes at once in parts. It needs "
+            "batching_enabled off."
+        ),
+    ] = False
+    chunk_max_message_size: Annotated[
+        int,
+        _Meta(ge=-1, le=_INT32_MAX, description="The size of such parts, bytes; 0 or less: what the broker takes."),
+    ] = -1
+    message_routing_mode: Annotated[RoutingMode, _Meta(description="The partition of a message without a key.")] = (
+        "round_robin"
+    )
+    hashing_scheme: Annotated[
+        HashingScheme,
+        _Meta(
+            description="How a key chooses its partition, as by default in the Java client (java), the Go client (go), "
+            "or the C++ and Python clients (boost), or as all but the last do it on request (murmur3)."
+        ),
+    ] = HASHING_SCHEME_DEFAULT
+    send_timeout_s: Annotated[
+        float, _Meta(ge=0.001, le=_SPAN_MAX_SECONDS, description="How long a message may wait for its receipt.")
+    ] = 30.0
+    max_pending_messages: Annotated[
+        int, _Meta(ge=0, description="Messages that may wait for receipts; 0: bounded by max_pending_bytes alone.")
+    ] = 0
+    max_pending_bytes: Annotated[int, _Meta(ge=1, description="The same in bytes.")] = PENDING_BYTES_DEFAULT
+    block_if_queue_full: Annotated[
+        bool, _Meta(description="Wait while so much waits for receipts; false: QueueFullError.")
+    ] = False
+    auto_update_partitions_interval_s: Annotated[
+        float,
+        _Meta(
+            ge=0,
+            le=_SPAN_MAX_SECONDS,
+            description="How often added partitions are looked for; 0: they get no messages from this producer.",
+        ),
+    ] = 60.0
+    interceptors: Annotated[
+        Sequence[ProducerInterceptor], _Meta(description="They see every message, in this order.")
+    ] = ()
+    initial_subscription_name: Annotated[
+        str | None, _Meta(description="A subscription that is created together with the topic.")
+    ] = None
+    properties: Annotated[Mapping[str, str], _Meta(description="Shown in the statistics of the topic.")] = (
+        msgspec.field(default_factory=dict)
+    )
 
     def __post_init__(self) -> None:
-        _check_least(
-            0.001,
-            operation_timeout_s=self.operation_timeout_s,
-            connection_timeout_s=self.connection_timeout_s,
-            keep_alive_interval_s=self.keep_alive_interval_s,
-            backoff_first_s=self.backoff_first_s,
-            backoff_max_s=self.backoff_max_s,
-        )
-        _check_least(0, memory_limit_bytes=self.memory_limit_bytes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerConfig:
-    """How one producer sends. ``max_pending_messages`` 0: bounded by ``max_pending_bytes`` alone.
-
-    ``chunking_enabled``: a message that is larger than the broker takes at once is sent in parts, of at most
-    ``chunk_max_message_size`` bytes if that is above 0. It needs ``batching_enabled`` off.
-    ``hashing_scheme``: how a key chooses its partition, as by default in the Java client (java), the Go client (go), or
-    the C++ and Python clients (boost), or as all but the last do it on request (murmur3).
-    ``auto_update_partitions_interval_s`` 0: partitions that are added later get no messages from this producer.
-    """
-
-    name: str | None = None
-    access_mode: AccessMode = "shared"
-    initial_sequence_id: int | None = None
-    compression: CompressionName = "none"
-    batching_enabled: bool = True
-    batching_type: BatchingType = "default"
-    batching_max_messages: int = 1000
-    batching_max_bytes: int = 128 * 1024
-    batching_max_publish_delay_s: float = 0.001
-    chunking_enabled: bool = False
-    chunk_max_message_size: int = -1
-    message_routing_mode: RoutingMode = "round_robin"
-    hashing_scheme: HashingScheme = HASHING_SCHEME_DEFAULT
-    send_timeout_s: float = 30.0
-    max_pending_messages: int = 0
-    max_pending_bytes: int = PENDING_BYTES_DEFAULT
-    block_if_queue_full: bool = False
-    auto_update_partitions_interval_s: float = 60.0
-    interceptors: Sequence[ProducerInterceptor] = ()
-    initial_subscription_name: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        _check_choice("access_mode", self.access_mode, AccessMode)
-        _check_choice("compression", self.compression, CompressionName)
-        _check_choice("batching_type", self.batching_type, BatchingType)
-        _check_choice("message_routing_mode", self.message_routing_mode, RoutingMode)
-        _check_choice("hashing_scheme", self.hashing_scheme, HashingScheme)
-        _check_least(
-            1,
-            batching_max_messages=self.batching_max_messages,
-            batching_max_bytes=self.batching_max_bytes,
-            max_pending_bytes=self.max_pending_bytes,
-        )
-        _check_least(
-            0,
-            batching_max_publish_delay_s=self.batching_max_publish_delay_s,
-            max_pending_messages=self.max_pending_messages,
-            auto_update_partitions_interval_s=self.auto_update_partitions_interval_s,
-        )
-        _check_whole(-1, SENT_NUMBER_MAX, initial_sequence_id=self.initial_sequence_id or 0)
-        _check_whole(-1, _INT32_MAX, chunk_max_message_size=self.chunk_max_message_size)
-        _check_text("name", self.name or "")
-        _check_text("initial_subscription_name", self.initial_subscription_name or "")
-        _check_texts("properties", self.properties)
-        _check_least(0.001, send_timeout_s=self.send_timeout_s)
+        super().__post_init__()
         if self.chunking_enabled and self.batching_enabled:
             raise ConfigError(
                 "chunking_enabled and batching_enabled exclude each other", hint="set batching_enabled to False"
@@ -204,99 +198,150 @@ class ProducerOptions(TypedDict, total=False):
     properties: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerConfig:
-    """How one consumer receives and acknowledges. ``acknowledgment_group_time_s`` 0: every ack is sent at once.
+class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
+    """How one consumer receives and acknowledges."""
 
-    ``auto_scaled_receiver_queue_size_enabled``: queues hold fewer messages where as many would exceed the client's
-    ``memory_limit_bytes``; the first permits are then for messages of the largest size.
-    ``ack_timeout_s`` 0: the application may take its time; else at least 1 s, looked at every ``ack_timeout_tick_s``.
-    A backoff adds to the ack timeout, and takes the place of ``negative_ack_redelivery_delay_s``.
-    ``negative_ack_precision_bits``: negative acks come up to 2 to the power of this many milliseconds late, together.
-    ``ack_receipt_enabled``: acknowledging returns when the broker has confirmed the group that holds the ack.
-    ``read_compacted``: of a topic that is compacted only the latest message of each key, as far as it is; such a
-    subscription cannot be Shared. On a topic that is not compacted it changes nothing.
-    ``max_pending_chunked_message`` 0: any number of messages in chunks may be incomplete at a time; else the oldest has
-    to make room. ``expire_time_of_incomplete_chunked_message_s`` 0: they stay incomplete for ever.
-    ``auto_update_partitions_interval_s`` 0: partitions that are added later are not noticed; the same holds for
-    ``pattern_auto_discovery_period_s`` and topics that come to match a pattern.
-    """
-
-    type: SubscriptionType = "exclusive"
-    key_shared_policy: KeySharedPolicy | None = None
-    initial_position: InitialPosition = "latest"
-    consumer_name: str | None = None
-    priority_level: int = 0
-    receiver_queue_size: int = 1000
-    max_total_receiver_queue_size_across_partitions: int = 50_000
-    auto_scaled_receiver_queue_size_enabled: bool = False
-    acknowledgment_group_time_s: float = 0.1
-    max_acknowledgment_group_size: int = 1000
-    batch_index_ack_enabled: bool = True
-    ack_receipt_enabled: bool = False
-    ack_timeout_s: float = 0.0
-    ack_timeout_tick_s: float = 1.0
-    ack_timeout_redelivery_backoff: RedeliveryBackoff | None = None
-    negative_ack_redelivery_delay_s: float = 60.0
-    negative_ack_redelivery_backoff: RedeliveryBackoff | None = None
-    negative_ack_precision_bits: int = 8
-    retry_enabled: bool = False
-    dead_letter_policy: DeadLetterPolicy | None = None
-    auto_update_partitions_interval_s: float = 60.0
-    max_pending_chunked_message: int = 10
-    expire_time_of_incomplete_chunked_message_s: float = 60.0
-    auto_ack_oldest_chunked_message_on_queue_full: bool = False
-    read_compacted: bool = False
-    event_listener: ConsumerEventListener | None = None
-    interceptors: Sequence[ConsumerInterceptor] = ()
-    pattern_auto_discovery_period_s: float = 60.0
-    regex_subscription_mode: RegexSubscriptionMode = "persistent"
-    properties: Mapping[str, str] = field(default_factory=dict)
-    subscription_properties: Mapping[str, str] = field(default_factory=dict)
+    type: Annotated[SubscriptionType, _Meta(description="How the subscription's consumers share its messages.")] = (
+        "exclusive"
+    )
+    key_shared_policy: Annotated[
+        KeySharedPolicy | None, _Meta(description="How keys are shared out; None: as the broker splits them.")
+    ] = None
+    initial_position: Annotated[InitialPosition, _Meta(description="Where a new subscription begins.")] = "latest"
+    consumer_name: Annotated[str | None, _Meta(description="None: the broker gives one.")] = None
+    priority_level: Annotated[
+        int, _Meta(ge=0, le=_INT32_MAX, description="Consumers of a lower level get messages first.")
+    ] = 0
+    receiver_queue_size: Annotated[
+        int,
+        _Meta(
+            ge=0,
+            le=_INT32_MAX,
+            description="Messages that are fetched before they are received; 0: none, for a topic without partitions.",
+        ),
+    ] = 1000
+    max_total_receiver_queue_size_across_partitions: Annotated[
+        int, _Meta(ge=1, description="The same for all topics and partitions together.")
+    ] = 50_000
+    auto_scaled_receiver_queue_size_enabled: Annotated[
+        bool,
+        _Meta(
+            description="Queues hold fewer messages where as many would exceed the client's memory_limit_bytes; the "
+            "first permits are then for messages of the largest size."
+        ),
+    ] = False
+    acknowledgment_group_time_s: Annotated[
+        float, _Meta(ge=0, le=_SPAN_MAX_SECONDS, description="How long acks are collected; 0: each is sent at once.")
+    ] = 0.1
+    max_acknowledgment_group_size: Annotated[int, _Meta(ge=1, description="Acks of one group.")] = 1000
+    batch_index_ack_enabled: Annotated[
+        bool, _Meta(description="Acknowledge the messages of a batch one by one, where the broker does so as well.")
+    ] = True
+    ack_receipt_enabled: Annotated[
+        bool, _Meta(description="Acknowledging returns when the broker has confirmed the group that holds the ack.")
+    ] = False
+    ack_timeout_s: Annotated[
+        float,
+        _Meta(
+            ge=0,
+            le=_SPAN_MAX_SECONDS,
+            description="A message that is not acknowledged for so long comes again, at least 1 s; 0: never.",
+        ),
+    ] = 0.0
+    ack_timeout_tick_s: Annotated[float, _Meta(description="How often that is looked at, at least 0.1 s.")] = 1.0
+    ack_timeout_redelivery_backoff: Annotated[
+        RedeliveryBackoff | None, _Meta(description="Adds to the ack timeout with each redelivery.")
+    ] = None
+    negative_ack_redelivery_delay_s: Annotated[
+        float,
+        _Meta(ge=0, le=_SPAN_MAX_SECONDS, description="After this a negatively acknowledged message comes again."),
+    ] = 60.0
+    negative_ack_redelivery_backoff: Annotated[
+        RedeliveryBackoff | None, _Meta(description="Takes the place of negative_ack_redelivery_delay_s.")
+    ] = None
+    negative_ack_precision_bits: Annotated[
+        int,
+        _Meta(
+            ge=0,
+            le=_PRECISION_BITS_MAX,
+            description="Negative acks come up to 2 to the power of this many milliseconds late, together.",
+        ),
+    ] = 8
+    retry_enabled: Annotated[bool, _Meta(description="Whether reconsume_later may be called.")] = False
+    dead_letter_policy: Annotated[
+        DeadLetterPolicy | None, _Meta(description="When a message is given up; None: never.")
+    ] = None
+    auto_update_partitions_interval_s: Annotated[
+        float,
+        _Meta(ge=0, le=_SPAN_MAX_SECONDS, description="How often added partitions are looked for; 0: never."),
+    ] = 60.0
+    max_pending_chunked_message: Annotated[
+        int,
+        _Meta(
+            ge=0,
+            description="Messages in chunks that may be incomplete at a time; one more makes the oldest give way; 0: "
+            "any number.",
+        ),
+    ] = 10
+    expire_time_of_incomplete_chunked_message_s: Annotated[
+        float,
+        _Meta(ge=0, le=_SPAN_MAX_SECONDS, description="After this an incomplete one is given up; 0: never."),
+    ] = 60.0
+    auto_ack_oldest_chunked_message_on_queue_full: Annotated[
+        bool, _Meta(description="One that gave way is acknowledged; false: it comes again.")
+    ] = False
+    read_compacted: Annotated[
+        bool,
+        _Meta(
+            description="Of a topic that is compacted only the latest message of each key, as far as it is; such a "
+            "subscription cannot be Shared. On a topic that is not compacted it changes nothing."
+        ),
+    ] = False
+    event_listener: Annotated[
+        ConsumerEventListener | None, _Meta(description="Hears what happens to the consumer.")
+    ] = None
+    interceptors: Annotated[
+        Sequence[ConsumerInterceptor], _Meta(description="They see every message, in this order.")
+    ] = ()
+    pattern_auto_discovery_period_s: Annotated[
+        float,
+        _Meta(
+            ge=0, le=_SPAN_MAX_SECONDS, description="How often topics that match the pattern are looked for; 0: never."
+        ),
+    ] = 60.0
+    regex_subscription_mode: Annotated[
+        RegexSubscriptionMode, _Meta(description="The kind of topics that a pattern is for.")
+    ] = "persistent"
+    properties: Annotated[Mapping[str, str], _Meta(description="Shown in the statistics of the topic.")] = (
+        msgspec.field(default_factory=dict)
+    )
+    subscription_properties: Annotated[
+        Mapping[str, str], _Meta(description="Kept with a subscription that is new.")
+    ] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_choice("type", self.type, SubscriptionType)
+        super().__post_init__()
         if self.read_compacted and self.is_shared:
             raise ConfigError(
                 f"read_compacted is not possible on a {self.type} subscription", hint="use exclusive or failover"
             )
         if self.key_shared_policy is not None:
             self.key_shared_policy.check_type(self.type)
-        _check_choice("initial_position", self.initial_position, InitialPosition)
-        _check_choice("regex_subscription_mode", self.regex_subscription_mode, RegexSubscriptionMode)
-        _check_text("consumer_name", self.consumer_name or "")
-        _check_texts("properties", self.properties)
-        _check_texts("subscription_properties", self.subscription_properties)
-        if self.dead_letter_policy is not None:
-            name = self.dead_letter_policy.initial_subscription_name
-            _check_text("initial_subscription_name of the dead_letter_policy", name or "")
-        _check_whole(0, _INT32_MAX, priority_level=self.priority_level, receiver_queue_size=self.receiver_queue_size)
-        _check_whole(0, _PRECISION_BITS_MAX, negative_ack_precision_bits=self.negative_ack_precision_bits)
-        _check_least(
-            0,
-            acknowledgment_group_time_s=self.acknowledgment_group_time_s,
-            negative_ack_redelivery_delay_s=self.negative_ack_redelivery_delay_s,
-            auto_update_partitions_interval_s=self.auto_update_partitions_interval_s,
-            max_pending_chunked_message=self.max_pending_chunked_message,
-            expire_time_of_incomplete_chunked_message_s=self.expire_time_of_incomplete_chunked_message_s,
-            pattern_auto_discovery_period_s=self.pattern_auto_discovery_period_s,
-        )
-        _check_least(
-            1,
-            max_acknowledgment_group_size=self.max_acknowledgment_group_size,
-            max_total_receiver_queue_size_across_partitions=self.max_total_receiver_queue_size_across_partitions,
-        )
         if self.ack_timeout_s:
-            _check_least(ACK_TIMEOUT_MIN_SECONDS, ack_timeout_s=self.ack_timeout_s)
-            _check_least(ACK_TIMEOUT_TICK_MIN_SECONDS, ack_timeout_tick_s=self.ack_timeout_tick_s)
-            if self.ack_timeout_s > _SPAN_MAX_SECONDS:
-                hint = f"use {_SPAN_MAX_SECONDS:g} or less, or 0 for no timeout"
-                raise ConfigError(f"ack_timeout_s {self.ack_timeout_s!r} is too large", hint=hint)
-            if self.ack_timeout_tick_s > self.ack_timeout_s:
-                raise ConfigError(
-                    f"ack_timeout_tick_s {self.ack_timeout_tick_s!r} is longer than ack_timeout_s",
-                    hint=f"use {self.ack_timeout_s!r} or less",
-                )
+            self._check_ack_timeout()
+
+    def _check_ack_timeout(self) -> None:
+        timeout_s, tick_s = self.ack_timeout_s, self.ack_timeout_tick_s
+        if timeout_s < ACK_TIMEOUT_MIN_SECONDS:
+            raise ConfigError(
+                f"ack_timeout_s {timeout_s!r} is too small",
+                hint=f"use {ACK_TIMEOUT_MIN_SECONDS:g} or more, or 0 for no timeout",
+            )
+        if not ACK_TIMEOUT_TICK_MIN_SECONDS <= tick_s <= timeout_s:
+            raise ConfigError(
+                f"ack_timeout_tick_s {tick_s!r} is not possible with ack_timeout_s {timeout_s!r}",
+                hint=f"use a number from {ACK_TIMEOUT_TICK_MIN_SECONDS:g} to the ack timeout",
+            )
 
     @property
     def is_shared(self) -> bool:
@@ -340,11 +385,83 @@ class ConsumerOptions(TypedDict, total=False):
     subscription_properties: Mapping[str, str]
 
 
-class WriterOptions(TypedDict, total=False):
-    """How a columnar writer sends: codec, the way of keys to partitions, sizes of entries, bytes in flight, patience.
+class ReaderConfig(CheckedSettings, frozen=True, kw_only=True):
+    """How a reader begins and reads."""
 
-    ``send_timeout_s`` None: as long as the client's operation timeout.
-    """
+    inclusive: Annotated[bool, _Meta(description="Begin at the start message, not behind it.")] = False
+    rollback_s: Annotated[
+        int,
+        _Meta(
+            ge=0,
+            le=_INT32_MAX,
+            description="Begin with what was published in the last so many seconds, by the broker's clock; 0: at the "
+            "start message.",
+        ),
+    ] = 0
+    receiver_queue_size: Annotated[
+        int, _Meta(ge=0, le=_INT32_MAX, description="Messages that are fetched before they are read.")
+    ] = 1000
+    read_compacted: Annotated[
+        bool, _Meta(description="Of what is compacted only the latest message of each key; else it changes nothing.")
+    ] = False
+
+
+class ReaderOptions(TypedDict, total=False):
+    """The fields of ``ReaderConfig`` as keyword arguments."""
+
+    inclusive: bool
+    rollback_s: int
+    receiver_queue_size: int
+    read_compacted: bool
+
+
+class EntryReaderConfig(CheckedSettings, frozen=True, kw_only=True):
+    """How the entries of a range are read."""
+
+    buffer_bytes_max: Annotated[int, _Meta(description="Entries that may wait to be taken, bytes.")] = 32 * 1024 * 1024
+    messages_expected: Annotated[
+        int, _Meta(description="Messages of the range, so that the broker sends hardly more; 0: unknown.")
+    ] = 0
+    timeout_s: Annotated[
+        float | None, _Meta(description="How long to go without progress; None: as long as the operation timeout.")
+    ] = None
+
+
+class EntryReaderOptions(TypedDict, total=False):
+    """The fields of ``EntryReaderConfig`` as keyword arguments."""
+
+    buffer_bytes_max: int
+    messages_expected: int
+    timeout_s: float | None
+
+
+class WriterConfig(CheckedSettings, frozen=True, kw_only=True):
+    """How a columnar writer sends."""
+
+    compression: Annotated[CompressionName, _Meta(description="Of the payload of each entry.")] = "none"
+    hashing_scheme: Annotated[HashingScheme, _Meta(description="How a key chooses its partition.")] = (
+        HASHING_SCHEME_DEFAULT
+    )
+    batching_max_messages: Annotated[
+        int, _Meta(ge=1, description="Messages of one entry: more than a producer's, as no single row is waited for.")
+    ] = 4096
+    batching_max_bytes: Annotated[int, _Meta(ge=1, description="Bytes of one entry, before compression.")] = 512 * 1024
+    window_bytes_max: Annotated[
+        int,
+        _Meta(
+            description="In flight over all partitions: several round trips of what a local disk takes, little enough "
+            "for many writers."
+        ),
+    ] = 32 * 1024 * 1024
+    send_timeout_s: Annotated[
+        Annotated[float, _Meta(ge=0.001, le=_SPAN_MAX_SECONDS)] | None,
+        _Meta(description="How long an entry may wait for its receipt; None: as long as the operation timeout."),
+    ] = None
+    name: Annotated[str | None, _Meta(description="The producer's name; None: the broker gives one.")] = None
+
+
+class WriterOptions(TypedDict, total=False):
+    """The fields of ``WriterConfig`` as keyword arguments."""
 
     compression: CompressionName
     hashing_scheme: HashingScheme
@@ -353,3 +470,21 @@ class WriterOptions(TypedDict, total=False):
     window_bytes_max: int
     send_timeout_s: float | None
     name: str | None
+
+
+class CursorConfig(CheckedSettings, frozen=True, kw_only=True):
+    """What a durable cursor must find. Else it ends with a TopicNotFoundError or SubscriptionNotFoundError."""
+
+    must_exist: Annotated[bool, _Meta(description="A subscription that is not there is an error, and is not made.")] = (
+        False
+    )
+    needed_from: Annotated[
+        Position | None, _Meta(description="Nothing at or behind this entry may be lost; None: anything may.")
+    ] = None
+
+
+class CursorOptions(TypedDict, total=False):
+    """The fields of ``CursorConfig`` as keyword arguments."""
+
+    must_exist: bool
+    needed_from: Position | None

@@ -7,11 +7,12 @@ Source: semantics 4.6.2, 4.7.1; Pulsar docs, "Messaging - Dead letter topic" and
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
-from broker_core.base.errors import ConfigError
+import msgspec
+
 from broker_core.base.names import TopicName
+from broker_core.client.settings.checked_settings import CheckedSettings
 
 RETRY_SUFFIX: Final = "-RETRY"
 DEAD_LETTER_SUFFIX: Final = "-DLQ"
@@ -27,23 +28,18 @@ def letter_topic_name(topic: str, subscription: str, suffix: str) -> str:
     return f"{topic}-{subscription}{suffix}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterPolicy:
+class DeadLetterPolicy(CheckedSettings, frozen=True, kw_only=True):
     """When a message is given up, and where its copies go.
 
     A message is shown ``max_redeliver_count`` + 1 times. Topics that are not named get a name by ``topic_name``.
     ``initial_subscription_name``: created with the dead letter topic, so that its messages are kept for it.
     """
 
-    max_redeliver_count: int
+    max_redeliver_count: Annotated[int, msgspec.Meta(ge=1)]
     dead_letter_topic: str | None = None
     retry_letter_topic: str | None = None
     initial_subscription_name: str | None = None
     topic_name: LetterTopicName = letter_topic_name
-
-    def __post_init__(self) -> None:
-        if self.max_redeliver_count < 1:
-            raise ConfigError(f"max_redeliver_count {self.max_redeliver_count!r} is too small", hint="use 1 or more")
 
 
 class LetterTopics(NamedTuple):

@@ -9,10 +9,10 @@ outside of them is not delivered and counts as acknowledged. Source: Pulsar docs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from broker_core.base.errors import ConfigError
+from broker_core.client.settings.checked_settings import CheckedSettings
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 
 KeySharedMode = Literal["auto_split", "sticky"]
@@ -20,8 +20,7 @@ KeySharedMode = Literal["auto_split", "sticky"]
 SLOT_MAX: Final = 65_535
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeySharedPolicy:
+class KeySharedPolicy(CheckedSettings, frozen=True, kw_only=True):
     """``sticky_ranges``: pairs of first and last slot, both included, each 0 to 65535, without overlaps.
 
     ``allow_out_of_order_delivery``: a new consumer gets its keys at once, though another one may still be busy with
@@ -33,8 +32,7 @@ class KeySharedPolicy:
     allow_out_of_order_delivery: bool = False
 
     def __post_init__(self) -> None:
-        if self.mode not in get_args(KeySharedMode):
-            raise ConfigError(f"key_shared mode {self.mode!r} is not known", hint="use auto_split or sticky")
+        super().__post_init__()
         if (self.mode == "sticky") is not bool(self.sticky_ranges):
             raise ConfigError(
                 f"key_shared mode {self.mode} with {len(self.sticky_ranges)} sticky ranges",

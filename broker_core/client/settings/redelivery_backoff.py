@@ -7,24 +7,25 @@ acknowledgment" and "Acknowledgment timeout" (MultiplierRedeliveryBackoff); PIP-
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
 
 from broker_core.base.errors import ConfigError
+from broker_core.client.settings.checked_settings import CheckedSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RedeliveryBackoff:
+class RedeliveryBackoff(CheckedSettings, frozen=True, kw_only=True):
     """``min_s`` after the first delivery, ``multiplier`` times as long after each further one, at most ``max_s``."""
 
-    min_s: float = 10.0
+    min_s: Annotated[float, msgspec.Meta(ge=0)] = 10.0
     max_s: float = 600.0
-    multiplier: float = 2.0
+    multiplier: Annotated[float, msgspec.Meta(ge=1)] = 2.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.min_s <= self.max_s:
-            raise ConfigError(f"redelivery backoff from {self.min_s!r} to {self.max_s!r} s", hint="0 <= min_s <= max_s")
-        if self.multiplier < 1:
-            raise ConfigError(f"redelivery backoff with multiplier {self.multiplier!r}", hint="use 1 or more")
+        super().__post_init__()
+        if not self.min_s <= self.max_s:
+            raise ConfigError(f"min_s {self.min_s!r} is above max_s {self.max_s!r}", hint="use min_s <= max_s")
 
     def delay_s(self, redelivery_count: int) -> float:
         """The delay of a message that the broker had delivered ``redelivery_count`` times before."""
