@@ -107,7 +107,7 @@ class Subscription:
             f"{host.name}/{name}",
             self.acks.ack_unsent if host.settings.auto_skip_non_recoverable_data else None,
             host.timers,
-            self._read_again,
+            lambda withheld: self.dispatcher.read_again(withheld),
             self._go_on_behind_damage,
         )
         self._host = host
@@ -120,11 +120,6 @@ class Subscription:
     @property
     def durable(self) -> bool:
         return self.journal is not None
-
-    @property
-    def delayed_entries(self) -> int:
-        """Entries that are held back because they are not due."""
-        return self.dispatcher.stats().delayed_entries
 
     @property
     def consumers(self) -> Sequence[Consumer]:
@@ -301,10 +296,6 @@ class Subscription:
         if self.reader.stopped_at == self.cursor.first_unacked() and self.consumers:
             self.disconnect_all()
             self._host.subscription_unused(self)
-
-    def _read_again(self, withheld: Sequence[Position]) -> None:
-        """The disk may give now what it refused before; ``withheld`` are entries of the replay set among that."""
-        self.dispatcher.read_again(withheld)
 
     # -- the backlog
 

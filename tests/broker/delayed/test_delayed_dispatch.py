@@ -106,7 +106,7 @@ def test_time_to_live_counts_from_publishing(world: World) -> None:
     world.subscription().pass_over(published[1])
     world.clock.advance(10_000)
     assert mailbox.take() == published[2:]
-    assert world.subscription().delayed_entries == 0
+    assert world.subscription().dispatcher.stats().delayed_entries == 0
 
 
 @pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
@@ -115,15 +115,15 @@ def test_what_was_cleared_is_not_counted(world: World, kind: SubscriptionType) -
     first = publish_delayed(world, later(world, *range(5000, 5010)))
     world.subscribe(kind)
     world.settle()
-    assert world.subscription().delayed_entries == 10
+    assert world.subscription().dispatcher.stats().delayed_entries == 10
     for early in (first[3], first[9]):
         world.subscription().pass_over(early)
-    assert world.subscription().delayed_entries == 0
+    assert world.subscription().dispatcher.stats().delayed_entries == 0
     publish_delayed(world, later(world, 7000, 8000))
     world.settle()
     for at, expected in ((0, 2), (5100, 2), (1900, 1), (1000, 0)):
         world.clock.advance(at)
-        assert world.subscription().delayed_entries == expected
+        assert world.subscription().dispatcher.stats().delayed_entries == expected
 
 
 def test_after_clearing_what_was_held_back_new_messages_come_at_once() -> None:
@@ -240,7 +240,7 @@ def test_a_restart_loses_nothing_and_repeats_nothing_that_was_acknowledged(world
     _, mailbox = world.subscribe(SHARED)
     world.settle()
     assert mailbox.take() == published[3:5]
-    assert world.subscription().delayed_entries == 7
+    assert world.subscription().dispatcher.stats().delayed_entries == 7
     world.clock.advance(20_000)
     assert mailbox.take() == published[5:]
 
@@ -399,10 +399,10 @@ def test_a_bucket_that_is_being_written_when_the_topic_is_unloaded_holds_nothing
         world.broker.unload(TopicName.parse(TOPIC))
         _, mailbox = world.subscribe(SHARED)
         world.settle()
-        assert world.subscription().delayed_entries == len(published)
+        assert world.subscription().dispatcher.stats().delayed_entries == len(published)
     world.clock.advance(10_000)
     assert mailbox.take() == published
-    assert world.subscription().delayed_entries == 0
+    assert world.subscription().dispatcher.stats().delayed_entries == 0
 
 
 def test_a_damaged_bucket_is_made_again_from_the_log() -> None:
@@ -468,7 +468,7 @@ def test_what_the_disk_refuses_for_a_moment_is_not_forgotten() -> None:
     world.clock.advance(30_000)
     world.settle()
     assert sorted(mailbox.take()) == published
-    assert world.subscription().delayed_entries == 0
+    assert world.subscription().dispatcher.stats().delayed_entries == 0
 
 
 def damage_all_parts(world: World) -> None:
@@ -535,9 +535,9 @@ def test_switched_off_what_is_read_from_then_on_comes_at_once(world: World, kind
     assert publish_delayed(world, later(world, 9000)) == mailbox.take()
     consumer.flow(100)
     world.clock.advance(2999)
-    assert (mailbox.take(), world.subscription().delayed_entries) == ([], 1)
+    assert (mailbox.take(), world.subscription().dispatcher.stats().delayed_entries) == ([], 1)
     world.clock.advance(1)
-    assert (mailbox.take(), world.subscription().delayed_entries) == ([held], 0)
+    assert (mailbox.take(), world.subscription().dispatcher.stats().delayed_entries) == ([held], 0)
     world.clock.advance(20_000)
     assert mailbox.take() == []
 
@@ -575,11 +575,15 @@ def test_what_another_subscription_indexes_later_does_not_come_again(world: Worl
     first.flow(100)
     second.flow(100)
     world.settle()
-    assert (mailbox.take(), others.take(), world.subscription().delayed_entries) == ([], [], 3)
+    assert (mailbox.take(), others.take(), world.subscription().dispatcher.stats().delayed_entries) == ([], [], 3)
     world.clock.advance(20_000)
     assert mailbox.take() == [*held, at_once[0], at_once[3]]
     assert others.take() == held + at_once
-    assert world.subscription().delayed_entries == world.subscription("other").delayed_entries == 0
+    assert (
+        world.subscription().dispatcher.stats().delayed_entries
+        == world.subscription("other").dispatcher.stats().delayed_entries
+        == 0
+    )
 
 
 @pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])

@@ -127,7 +127,7 @@ class DelaysMachine(WholeBrokerMachine):
             assert last_key(bucket) > index.floor
         assert most < 0 or len(index.buckets) <= most + 1
         for name in self.models:
-            assert topics[0].subscriptions[name].delayed_entries >= 0
+            assert topics[0].subscriptions[name].dispatcher.stats().delayed_entries >= 0
 
 
 class MergingMachine(DelaysMachine):
