@@ -85,7 +85,7 @@ class BrokerServer:
 
     async def _open_ports(self, loop: asyncio.AbstractEventLoop, host: str, port: int, http_port: int) -> None:
         settings = self._settings
-        self._store.commits.on_failure = self._on_disk_failure
+        self._store.commits.when_failed(self._on_disk_failure)
         budget = PublishBudget(settings.max_message_publish_buffer_size_in_mb * _MIB)
         timers = LoopTimers(loop)
         self._recoveries = Recoveries(self._store, loop)
@@ -118,8 +118,11 @@ class BrokerServer:
             broker.upkeep.group_committed()
 
         self._commits = CommitDriver(self._store.commits, on_second=self._store.sync_due, on_committed=committed)
-        self.node.service_url = f"pulsar://{_authority(host)}:{await self.endpoint.bind(host, port)}"
-        self.node.http_url = f"http://{_authority(host)}:{await self.http.bind(host, http_port)}"
+        service_port, admin_port = await self.endpoint.bind(host, port), await self.http.bind(host, http_port)
+        self.node.announce(
+            service_url=f"pulsar://{_authority(host)}:{service_port}",
+            http_url=f"http://{_authority(host)}:{admin_port}",
+        )
         self._commits.start()
         await self.endpoint.start()
         await self.http.start()

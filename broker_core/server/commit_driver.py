@@ -5,7 +5,7 @@ The group forms by itself. While one job is on the disk, appends collect; when i
 dispatch) and what has collected becomes the next job. On an idle broker the first append is committed at the end of
 the current turn of the loop, so that all frames of one read share one sync.
 
-The store stops itself after a failed write or sync (``GroupCommit.on_failure``), and is stopped if the end of a commit
+The store stops itself after a failed write or sync (``GroupCommit.when_failed``), and is stopped if the end of a commit
 fails; then nothing more is started here.
 """
 
@@ -50,7 +50,7 @@ class CommitDriver:
     def start(self) -> None:
         """Commit from now on, beginning with what is pending."""
         self._thread.start()
-        self._commits.on_pending = self._pending
+        self._commits.when_pending(self._pending)
         if self._commits.pending:
             self._pending()
         self._sync_timer = self._loop.call_later(_SYNC_SECONDS, self._sync_due)
@@ -63,7 +63,7 @@ class CommitDriver:
         """Commit nothing more and end the worker thread; a job that it runs is finished first."""
         if self._sync_timer is not None:
             self._sync_timer.cancel()
-        self._commits.on_pending = None
+        self._commits.when_pending(None)
         self._jobs.put(None)
         self._thread.join()
         await asyncio.sleep(0)  # the answers of that job are on their way to this loop

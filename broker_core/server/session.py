@@ -50,6 +50,11 @@ class Node:
     service_url: str = ""
     http_url: str = ""
 
+    def announce(self, *, service_url: str, http_url: str) -> None:
+        """The ports are bound: clients are told these URLs from now on."""
+        self.service_url = service_url
+        self.http_url = http_url
+
 
 @dataclass(slots=True, eq=False)
 class Session:

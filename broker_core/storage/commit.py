@@ -224,13 +224,12 @@ _Drop = tuple[File, CachedRange]
 class GroupCommit:
     """Collects what writers append and turns it into jobs.
 
-    The owner of the loop sets ``on_pending`` and then does, each time it is called: ``job = take()``; run ``job.run()``
-    on the worker; back on the loop ``finish(job, error)``, which calls ``on_pending`` again if more has come meanwhile.
+    The owner of the loop registers itself (``when_pending``) and then does, each time it is called: ``job = take()``;
+    run ``job.run()`` on the worker; back on the loop ``finish(job, error)``, which calls it again if more has come
+    meanwhile.
 
     Attributes:
-        on_pending: Called when work appears while no job is in flight, at most once until the next ``take``.
-        on_failure: Called once with the error after which this store accepts nothing more; the process should stop.
-        error: That error, or None.
+        error: The error after which this store accepts nothing more, or None.
         bytes_committed: Bytes of files that were written so far, without commit marks.
     """
 
@@ -257,8 +256,8 @@ class GroupCommit:
         self._in_flight: CommitJob | None = None
         self._announced = False
         self._finishing = False
-        self.on_pending: Callable[[], None] | None = None
-        self.on_failure: Callable[[StorageError], None] | None = None
+        self._on_pending: Callable[[], None] | None = None
+        self._on_failure: Callable[[StorageError], None] | None = None
         self.error: StorageError | None = None
         self.bytes_committed = 0
         catalogue.call_on_change(self._announce)
@@ -332,11 +331,19 @@ class GroupCommit:
         return len(self._unsynced)
 
     def _announce(self) -> None:
-        if self.on_pending is not None and self._in_flight is None and not self._announced and not self._finishing:
+        if self._on_pending is not None and self._in_flight is None and not self._announced and not self._finishing:
             self._announced = True
-            self.on_pending()
+            self._on_pending()
 
     # -- for the owner of the loop
+
+    def when_pending(self, call: Callable[[], None] | None) -> None:
+        """Call this when work appears while no job is in flight, at most once until ``take``; None: call nothing."""
+        self._on_pending = call
+
+    def when_failed(self, call: Callable[[StorageError], None]) -> None:
+        """Call this once with the error after which this store accepts nothing more; the process should stop."""
+        self._on_failure = call
 
     def take(self) -> CommitJob | None:
         """Cut what is waiting into a job; None if nothing is, if one is in flight, or if the store has failed."""
@@ -463,8 +470,8 @@ class GroupCommit:
             queue.buffers = []
             queue.waiting = False
         _tell(callbacks, error)
-        if self.on_failure is not None:
-            self.on_failure(error)
+        if self._on_failure is not None:
+            self._on_failure(error)
 
     def commit_now(self) -> None:
         """Run jobs here until nothing is pending: for tests, start-up and shutdown, when no worker runs.

@@ -22,7 +22,7 @@ def test_one_job_is_in_flight_and_the_next_group_collects_meanwhile() -> None:
     store = open_store(SimDisk())
     log = store.open_log(store.catalogue.topics.create("t", 1).id)
     calls: list[str] = []
-    store.commits.on_pending = lambda: calls.append("pending")
+    store.commits.when_pending(lambda: calls.append("pending"))
     log.append(entry(b"1"), 1, lambda error: calls.append("first"))
     log.append(entry(b"2"), 1, lambda error: calls.append("second"))
     assert calls == ["pending"]

@@ -166,7 +166,7 @@ def test_the_text_for_a_full_disk_says_what_to_do() -> None:
     log = store.open_log(store.catalogue.topics.create("t", 1).id)
     answers: list[StorageError | None] = []
     failures: list[StorageError] = []
-    store.commits.on_failure = failures.append
+    store.commits.when_failed(failures.append)
     log.append(entry(b"x"), 1, answers.append)
     disk.fail(1, errno.ENOSPC, kinds=("write",))
     with pytest.raises(DiskFailedError, match=r"No space left on device.*free space"):
