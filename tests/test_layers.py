@@ -7,6 +7,7 @@ Reads the source of every product module, imports inside functions and ``import_
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -148,19 +149,46 @@ def test_no_two_modules_need_each_other() -> None:
 @pytest.mark.parametrize("package", ACYCLIC_ROOMS)
 def test_no_two_rooms_need_each_other(package: str) -> None:
     """A room is a directory of a package, or a module beside them: one can be read before the rooms that need it."""
+    assert _circles(_needs_of_rooms(package)) == {}, "these rooms are in a circle, or need one that is"
+
+
+def test_the_picture_of_the_rooms_is_true() -> None:
+    """ARCHITECTURE.md draws the rooms of the broker: each stands above, or on its line before, all that it needs."""
+    page = (REPOSITORY / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    _, picture, below = page.partition("## The rooms of the broker")[2].split("```", 2)
+    drawn = [
+        room
+        for line in picture.splitlines()
+        for names in re.findall(r"(?:^|> )([a-z_]+(?:, [a-z_]+)*)(?=\s{2,}| -->|$)", line)
+        for room in names.split(", ")
+    ]
+    left_out = re.findall(r"`(\w+)`", below.partition("\n\n#")[0])
+    needs = _needs_of_rooms("broker")
+    assert sorted([*drawn, *left_out]) == sorted(needs)
+    places = {room: place for place, room in enumerate(drawn)}
+    assert [
+        f"{room} needs {each}, which is drawn above it"
+        for room in drawn
+        for each in needs[room]
+        if each in places and places[each] < places[room]
+    ] == []
+
+
+def _needs_of_rooms(package: str) -> dict[str, set[str]]:
+    """Each room of ``package`` with the others that it imports from."""
     modules = {_module(name) for name, _, _ in _sources()}
     needs: defaultdict[str, set[str]] = defaultdict(set)
     for name, layer, tree in _sources():
-        if layer == package:
-            room = _room(_module(name))
+        if layer == package and (room := _room(_module(name))):
             imported = {_longest_known(each, modules) for each in _imports(tree, name)}
-            needs[room] |= {_room(each) for each in imported if each.startswith(f"broker_core.{package}.")} - {room}
-    assert _circles(needs) == {}, "these rooms are in a circle, or need one that is"
+            inside = {_room(each) for each in imported if each.startswith(f"broker_core.{package}.")}
+            needs[room] |= inside - {room}
+    return dict(needs)
 
 
 def _room(module: str) -> str:
-    """``broker_core.broker.dispatch`` for what is in that directory, however deep."""
-    return ".".join(module.split(".")[:3])
+    """``dispatch`` for what is in that directory of its package, however deep; "" for the package's own door."""
+    return "".join(module.split(".")[2:3])
 
 
 def _circles(needs: Mapping[str, set[str]]) -> dict[str, set[str]]:
