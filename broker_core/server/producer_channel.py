@@ -2,8 +2,8 @@
 """One producer of one connection, between the frames and the broker: SENDs go in, receipts and refusals come out.
 
 The order of answers is the broker's: a refusal waits for the receipts of the entries sent before it, and
-CLOSE_PRODUCER is answered after the last receipt. Here nothing is queued. Knows no session: it is told whom to tell
-when it ends.
+CLOSE_PRODUCER is answered after the last receipt. Here nothing is queued. Knows no session: ``forget``
+ends its registration there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 _ENTRY_OVERHEAD_BYTES: Final = 2048
 """What an entry in flight counts beside its body. The objects around it take a third of that; the rest stands for the
-time that its answer takes: some thousands answered in one go are a few milliseconds in which nobody else is served."""
+time that its answer takes: answering some thousands in one go takes a few milliseconds in which no other client is
+served."""
 
 
 class ProducerChannel:
@@ -68,7 +69,7 @@ class ProducerChannel:
             except ServerError as error:
                 refusal = error
             finally:
-                # Before anything else is said about what comes after it.
+                # Before the entries behind it are answered.
                 if admitted:
                     self.producer.send_all(heads[at : at + len(admitted)], admitted)
             at += len(admitted)
@@ -77,7 +78,8 @@ class ProducerChannel:
                 at += 1
 
     def confirm(self, request_id: int) -> None:
-        """Answer PRODUCER: it may send, or must wait for exclusive access and will be told under the same id."""
+        """Answer PRODUCER: it may send, or must wait for exclusive access and gets another answer then under the same
+        id."""
         producer = self.producer
         self._request_id = request_id
         answer = BaseCommand(type=BaseCommand.PRODUCER_SUCCESS)

@@ -7,7 +7,7 @@ A *segment* is three columns of u32: milliseconds after the segment's first time
 entry id; sorted by time, then position. The *directory* has 48 bytes for each segment, so that one read finds any of
 them. The *coverage* says for each ledger, as two Roaring bitmaps, which entries are in the bucket and which were looked
 at when it was made (the others may be delayed and not in it). All parts have checksums; a bucket is written once and
-never changed. Nothing in it is precious: whoever loses a bucket reads the ledgers again.
+never changed. A lost bucket is no loss of data: the ledgers are read again.
 
 Source: Pulsar PIP-195; semantics 6.4 (mutable and immutable buckets, seal).
 """
@@ -65,7 +65,7 @@ class Segment(NamedTuple):
     first_ms: int
     last_ms: int
     offset: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a segment
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not called on a segment
     before: int
     crc: int
 

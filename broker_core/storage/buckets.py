@@ -2,8 +2,8 @@
 """``BucketStore``: the files of all buckets of delayed messages: made whole, read in parts, removed.
 
 The name of a file is the reference to it: topic id and number. It appears only after all its bytes are durable, so
-after a crash a bucket is there whole or not at all; one that is gone leaves no reference behind. Files of topics that
-are gone, and halves of files, are removed at the next start. Source: semantics 6.4 (seal, delete).
+after a crash a bucket is there whole or not at all; one that is gone leaves no reference behind. Files of deleted
+topics, and unfinished files, are removed at the next start. Source: semantics 6.4 (seal, delete).
 """
 
 from __future__ import annotations

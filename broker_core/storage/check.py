@@ -221,7 +221,7 @@ class _Examination:
             with closing(self._disk.open_read_only(path)) as file:
                 states = replay(file, header, catalogue.subscriptions.initial_positions(), copy).states
         except OSError:
-            return  # told already
+            return  # reported already
         for topic in catalogue.topics.all():
             ends = [Position(row.id, self._ends[row.id] - 1) for row in catalogue.ledgers.of_topic(topic.id)]
             last = max([topic.trimmed, *(end for end in ends if end.entry >= 0)])
@@ -243,7 +243,7 @@ class _Examination:
                 self._file(f"{folder}/{name}", "bucket", partial(_check_bucket, *parsed))
 
     def _size(self, path: str) -> int:
-        """0 if it is not there; whoever opens it says what is wrong with it."""
+        """0 if it cannot be opened; the check of the file itself reports why."""
         try:
             with closing(self._disk.open_read_only(path)) as file:
                 return file.size()

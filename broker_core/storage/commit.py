@@ -3,7 +3,7 @@
 
 Writers put bytes into the ``WriteQueue`` of their file, and change the catalogue. ``GroupCommit.take`` cuts all that
 into one ``CommitJob``; a worker thread runs it (the catalogue, all writes, then one sync of each file, then the commit
-marks), and ``finish``, back on the thread of everything else, tells the writers. While a job is in flight the next
+marks), and ``finish``, back on the loop's thread, calls the writers' callbacks. While a job is in flight the next
 group collects, so a busy broker pays one sync for many entries and an idle one waits for nothing.
 
 Invariants:
@@ -13,7 +13,7 @@ Invariants:
 - Queues are written and reported in the order in which they were woken. So a topic's next ledger never becomes durable
   before the last group of the one before it, nor a new cursor log before the old one's.
 - Changes of the catalogue become durable in their order, and before everything that was appended or submitted after
-  them. A change that says what a group has written is made in ``GroupOwner.vouch``: it becomes durable after the
+  them. A change that says what a group has written is made in ``GroupOwner.group_begins``: it becomes durable after the
   group's sync and before its callbacks.
 - After the first error nothing is ever reported durable again: the kernel may have dropped the unwritten pages and a
   second sync would lie (PostgreSQL learned this in 2018). Every callback, waiting or later, gets the error.
@@ -48,21 +48,21 @@ _JOIN_BELOW_BYTES: Final = 4096
 
 
 class GroupOwner(Protocol):
-    """Whoever fills a WriteQueue. Methods are called on the thread of everything else, never on the worker."""
+    """The writer that fills a WriteQueue. Its methods are called on the loop's thread, never on the worker."""
 
     def mark(self, offset: int) -> bytes:
         """The commit mark to be written at ``offset`` that covers everything before it."""
         ...
 
-    def vouch(self) -> None:
-        """A group is about to be written. Change the catalogue here if it is to say what holds after that."""
+    def group_begins(self) -> None:
+        """A group is about to be written. Changes of the catalogue that are made here become durable after it."""
         ...
 
     def group_durable(self, end: int) -> None:
         """Everything before ``end`` of the file is durable. Called before the callbacks of the group."""
         ...
 
-    def group_told(self) -> None:
+    def group_done(self) -> None:
         """All callbacks of the group were called."""
         ...
 
@@ -140,7 +140,7 @@ class CommitJob:
     """One group commit. Another thread executes ``run``, which touches nothing else.
 
     Attributes:
-        lent: Open files that nobody needs now: closed if there are too many open ones to make a new one.
+        lent: Open files that are not in use now: closed if there are too many open ones to make a new one.
         recorders: Told when the changes of the catalogue are durable.
     """
 
@@ -275,7 +275,7 @@ class GroupCommit:
     def submit(self, task: Callable[[], None], done: Callable[[], None]) -> None:
         """Run ``task`` on the worker after the writes of the next job, then ``done`` back here.
 
-        For slow operations on files that nobody writes any more. ``task`` may raise OSError, which fails the store.
+        For slow operations on files that are no longer written. ``task`` may raise OSError, which fails the store.
         """
         if self.error is not None:
             raise self.error
@@ -283,7 +283,7 @@ class GroupCommit:
         self._announce()
 
     def when_recorded(self, on_durable: OnDurable) -> None:
-        """Tell ``on_durable`` when all changes of the catalogue up to now are durable; at once if they are."""
+        """Call ``on_durable`` when all changes of the catalogue up to now are durable; at once if they are."""
         job = self._in_flight
         if self.error is not None:
             on_durable(self.error)
@@ -369,7 +369,7 @@ class GroupCommit:
         groups = [_Group(queue, file, self._copies, sync=sync) for queue, file in zip(queues, files, strict=True)]
         if self._durability == "async":
             self._track_unsynced(groups)
-        job = CommitJob(self._disk, self._copies, before, groups, self._vouched(queues))
+        job = CommitJob(self._disk, self._copies, before, groups, self._changes_by(queues))
         job.tasks, job.drops, job.recorders = self._tasks, drops, self._recorders
         job.lent = self._handles.lend(files.count(None))
         self._waiting, self._tasks, self._recorders = postponed, [], []
@@ -381,9 +381,9 @@ class GroupCommit:
         self._handles.expect(queue.path)  # the worker makes it, once the catalogue's row of it is durable
         return None
 
-    def _vouched(self, queues: list[WriteQueue]) -> Step | None:
+    def _changes_by(self, queues: list[WriteQueue]) -> Step | None:
         for queue in queues:
-            queue.owner.vouch()
+            queue.owner.group_begins()
         return self._catalogue.take_changes()
 
     def _choose(self) -> tuple[list[WriteQueue], list[WriteQueue]]:
@@ -406,7 +406,7 @@ class GroupCommit:
         self._sync_asked = self._sync_asked and bool(self._unsynced)
 
     def finish(self, job: CommitJob, error: StorageError | None) -> None:
-        """Tell the writers of ``job`` how it went: ``error`` is what ``job.run`` raised, or None."""
+        """Call the callbacks of ``job`` with its outcome: ``error`` is what ``job.run`` raised, or None."""
         invariant(job is self._in_flight, "this job is not in flight")
         self._in_flight = None
         self._finishing = True
@@ -424,7 +424,7 @@ class GroupCommit:
         for recorder in job.recorders:
             recorder(None)
         for group in job.groups:
-            group.queue.owner.group_told()
+            group.queue.owner.group_done()
         self._run_done(job)
         self._finishing = False
         if self.pending:

@@ -48,7 +48,7 @@ class StoreContext:
         return None
 
     def lost_ledger(self, row: LedgerRow, why: str) -> LedgerRow:
-        """Register that nothing is left of a ledger, and tell what is known of it: never written to the catalogue, for
+        """Register that nothing is left of a ledger; returns what is known of it. The catalogue is not changed, because
         the file may be restored."""
         self.ledgers_missing.add(row.id)
         row = self.known_of_lost(row)

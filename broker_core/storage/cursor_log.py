@@ -54,7 +54,7 @@ class CursorLog:
         """Continue the file at offset ``resume_at``, or begin a new one if that is 0.
 
         Of a new one: ``on_starting`` is called when its first group is taken (to say so in the catalogue, see
-        ``GroupOwner.vouch``), ``on_started`` when that is durable.
+        ``GroupOwner.group_begins``), ``on_started`` when that is durable.
         """
         self.number: Final = header.id
         self.path: Final = path
@@ -90,7 +90,7 @@ class CursorLog:
     def mark(self, offset: int) -> bytes:
         return encode_mark(self._seed, offset, offset, 0, 0)
 
-    def vouch(self) -> None:
+    def group_begins(self) -> None:
         if not self.started:
             self._on_starting()
 
@@ -99,7 +99,7 @@ class CursorLog:
             self._on_started()
             self.started = True
 
-    def group_told(self) -> None:
+    def group_done(self) -> None:
         self._on_group()
 
 

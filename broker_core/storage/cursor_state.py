@@ -2,7 +2,7 @@
 """What is remembered of a subscription's cursor, its changes, and their bytes. Pure.
 
 The rules of acknowledging (semantics 3.4, 3.5) belong to the broker's cursor; storage only repeats the changes that it
-was told, in order.
+was given, in order.
 
 Bytes: a change that stands alone has a record of a few bytes; whatever else was acknowledged since the last record goes
 into one record of bitmaps, so that acks in random order cost a bit or two each instead of a record for each run. Kinds

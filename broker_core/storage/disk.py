@@ -3,7 +3,7 @@
 
 ``Disk`` and ``File`` are the few operations that storage needs, each with a meaning that a simulated disk can model:
 what is written may be lost until ``File.sync``; a name that was created, renamed or removed may be forgotten until
-``Disk.sync_dir``. Failures are ``OSError``; whoever calls turns them into the errors of ``base.errors``.
+``Disk.sync_dir``. Failures are ``OSError``; callers turn them into the errors of ``base.errors``.
 
 A ``File`` is used by one thread at a time, except that ``read`` may run beside ``write`` and ``sync``.
 """
@@ -177,7 +177,7 @@ class RealFile:
         os.close(self._fd)
 
     def _named(self, error: OSError) -> OSError:
-        """The system knows a descriptor only; whoever must free space or look after a disk wants the file."""
+        """The same error with the name of the file: the system knows the descriptor only."""
         return OSError(error.errno, error.strerror, self._path)
 
 
@@ -205,7 +205,7 @@ class RealDisk:
     """The file system of this machine.
 
     Holds some descriptors in reserve, and those of directories that were synced, for when connections have taken all
-    others: a broker that cannot make a file would have to stop, and whoever connects would stop it again.
+    others: a broker that cannot make a file would have to stop, and the same clients would stop it again.
     """
 
     def __init__(self) -> None:
@@ -345,7 +345,7 @@ def _after(buffers: list[bytes], written: int) -> list[bytes]:
 
 
 def copy_aside(disk: Disk, source: str, target: str) -> None:
-    """Leave a copy of a file for whoever investigates; a help only, so nothing happens if it cannot be made."""
+    """Leave a copy of a file for an investigation. If it cannot be made, nothing else fails."""
     with suppress(OSError), closing(disk.open_read_only(source)) as file:
         data = file.read(0, file.size())
         with closing(disk.open(target, create=True)) as copy:

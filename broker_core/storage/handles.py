@@ -2,8 +2,8 @@
 """A bounded pool of open log files, so that ten thousand topics need no ten thousand descriptors.
 
 Files that a commit job works on are pinned and stay open until it is finished; of the others the least recently used
-is closed when the pool is full. Closing needs no sync: an error of later write-back is reported to whoever syncs the
-file next, also through a new descriptor (Linux 4.17 and newer).
+is closed when the pool is full. Closing needs no sync: an error of later write-back is reported to the next sync
+of the file, also through a new descriptor (Linux 4.17 and newer).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class HandlePool:
         return file
 
     def expect(self, path: str) -> None:
-        """Make room for a new file that somebody else makes and hands over (``adopt``); it counts as pinned."""
+        """Make room for a new file that the caller makes and hands over (``adopt``); it counts as pinned."""
         invariant(path not in self._files, "%s was created before", path)
         self._evict(self._handles_max - 1)
         self._pins[path] = 1
@@ -62,7 +62,7 @@ class HandlePool:
             file.close()
 
     def lend(self, count: int) -> list[tuple[str, File]]:
-        """Give up to ``count`` files that nobody works on, least recently used first; ``adopt`` takes them back."""
+        """Give up to ``count`` files that are not pinned, least recently used first; ``adopt`` takes them back."""
         idle = [path for path in self._files if path not in self._pins][:count] if count else []
         return [(path, self._files.pop(path)) for path in idle]
 

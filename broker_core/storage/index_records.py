@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the INDEX records of a ledger that a crash left open, from the newest that the catalogue knows backwards.
 
-Nothing is searched for: bodies are users' bytes, and whoever knows the numbers of a ledger could write one that holds
-what looks like a record at its place. The catalogue says where the newest record is, and each where the one before is.
-Whatever is not exactly as it was written makes the answer "none", and the caller reads the whole file instead: a chain
-with a hole would be worse than none. Knows nothing of damage or of what to do about it.
+Nothing is searched for: bodies are users' bytes, and a user who knows the numbers of a ledger could write one that
+looks like a record at its place. The catalogue says where the newest record is, and each where the one before is.
+Anything that is not exactly as it was written makes the answer "none", and the caller reads the whole file instead: a
+chain with a hole would be worse than none. Knows nothing of damage or of what to do about it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
       ledgers/<id>.log    entries of one ledger
       cursors/<n>.log     acknowledgements of all subscriptions; the catalogue says which n is current
       delayed/<t>-<n>.bucket  a snapshot of delayed messages of topic t; derived from the ledgers, may be deleted
-      quarantine/         copies of bytes that failed a checksum, for whoever investigates
+      quarantine/         copies of bytes that failed a checksum, for an investigation
 
 Names come from numbers only, never from what a user typed.
 """

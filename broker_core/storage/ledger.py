@@ -55,7 +55,7 @@ class StoredEntry(NamedTuple):
     position: Position
     body: bytes
     messages: int
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on an entry
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not called on an entry
     broker_timestamp: int
 
 
@@ -172,7 +172,7 @@ class Ledger:
         try:
             index = self.index()
         except UnreadableEntryError:
-            return  # whoever reads it is told
+            return  # a read raises the error
         lost = sum(1 for offset in index.offsets if offset & DAMAGED) if index.damaged else 0
         self.row = self.row._replace(lost=max(lost, self.row.lost))
 

@@ -2,8 +2,8 @@
 """Compares the catalogue with the folder of ledgers when a store is opened, and finishes what a crash interrupted.
 
 Owns what becomes of ledgers that were half made or half deleted. A file is removed only if the catalogue knows it as
-one of these and nothing else vouches for it: neither a commit mark in it nor the copy of one, nor a header that names
-another ledger. Whatever is no regular file is left alone. Must not know of topics that are in use.
+one of these and nothing else shows that it is needed: neither a commit mark in it nor the copy of one, nor a header
+that names another ledger. What is not a regular file is left alone. Must not know of topics that are in use.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def _refuse_old_catalogue(context: StoreContext, unknown: set[int]) -> None:
 def _made(context: StoreContext, rows: list[LedgerRow]) -> set[int]:
     """Of ledgers that the catalogue knows as being made those that were synced, by id.
 
-    A commit mark is written when everything of its group, and of all before, is synced. So it vouches for the
-    topic's ledgers before its own as well: one that was filled and closed by its first group has no mark.
+    A commit mark is written when everything of its group, and of all before, is synced. So it shows that
+    the ledgers of the topic before its own were synced as well: one that its first group filled and closed has no mark.
     """
     newest: dict[int, int] = {}
     for row in sorted(rows, key=lambda row: row.id):
@@ -79,7 +79,7 @@ def _made(context: StoreContext, rows: list[LedgerRow]) -> set[int]:
 def _was_synced(context: StoreContext, row: LedgerRow) -> bool:
     """Whether a commit mark, or its copy, says that the first group of a ledger that is being made was synced.
 
-    Then only the catalogue does not know it yet. (If it was told, the catalogue has lost that.)
+    Then only the catalogue does not know it yet, or it has lost that change.
     """
     seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
     if context.marks.find(row.id, seed) is not None:

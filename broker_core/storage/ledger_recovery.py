@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Closes a ledger that a crash left open: scan, cut off the torn tail, write the footer, tell the catalogue.
+"""Closes a ledger that a crash left open: scan, cut off the torn tail, write the footer, change the row in the
+catalogue.
 
-A file in which nothing is of this ledger is another one's, or is all that is left of this one: it is not touched, and
-the ledger counts as missing.
+A file in which nothing belongs to this ledger is the file of another one, or this one was overwritten: it is not
+touched, and the ledger counts as missing.
 
 Closing at once, rather than serving the ledger as it is, matters for more than speed: what the scan found may so far be
 in the system's memory only, and entries that were shown to consumers must not vanish with the next power loss.
@@ -38,7 +39,7 @@ class LedgerRecovery:
         self._error: Exception | None = None
 
     def run(self) -> None:
-        """Scan the file and close it. Blocks for as long as the disk needs; ``finish`` tells how it went."""
+        """Scan the file and close it. Blocks for as long as the disk needs; ``finish`` reports the outcome."""
         row = self._row
         try:
             with closing(self._context.disk.open(self._path)) as file:
@@ -46,7 +47,7 @@ class LedgerRecovery:
                 if scanned.recognized:
                     self._truncated_bytes = max(file.size() - scanned.end, 0)
                     self._row = _close_file(file, self._seed, scanned, row)
-        except Exception as e:  # noqa: BLE001 - root of a task: whoever waits for this one hears of it by ``finish``
+        except Exception as e:  # noqa: BLE001 - root of a task: ``finish`` raises it again
             self._error = e
         else:
             self._scanned = scanned

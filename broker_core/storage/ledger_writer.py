@@ -7,7 +7,7 @@ Order of a ledger's life on disk, so that a crash at any point leaves nothing am
 3. The row becomes LEDGER_OPEN; only then are the first entries reported durable.
 4. Closing appends the footer like another entry; after that is durable the row becomes LEDGER_CLOSED with the summary.
 
-The commit worker does steps 1 to 3 in one job; opening a ledger costs the thread of everything else no file operation.
+The commit worker does steps 1 to 3 in one job; opening a ledger costs the loop's thread no file operation.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class DurableListener(Protocol):
         """More entries of ``ledger`` became durable; their callbacks come next."""
         ...
 
-    def entries_told(self) -> None:
+    def callbacks_done(self) -> None:
         """Their callbacks were called."""
         ...
 
@@ -166,7 +166,7 @@ class LedgerWriter:
         self._footer_at = queue.end
         queue.buffers.append(footer)
         queue.end += len(footer)
-        queue.sync_always = True  # the row LEDGER_CLOSED, which is always synced, vouches for the whole file
+        queue.sync_always = True  # the row LEDGER_CLOSED is always synced, and stands for the whole file
         queue.marked = False
         self.ledger.closed = True
         if not queue.waiting:
@@ -183,7 +183,7 @@ class LedgerWriter:
     def mark(self, offset: int) -> bytes:
         return encode_mark(self.ledger.seed, offset, offset, self.entries, self.next_index)
 
-    def vouch(self) -> None:
+    def group_begins(self) -> None:
         ledger = self.ledger
         if ledger.row.state == LEDGER_CREATING and not self._abandoned:
             self._context.catalogue.ledgers.mark_open(ledger.id)
@@ -206,7 +206,7 @@ class LedgerWriter:
             self._write_part_if_due()
 
     def _note_part(self) -> None:
-        """Tell the catalogue of the newest INDEX record once it was synced: recovery relies on that place."""
+        """Note the newest INDEX record in the catalogue once it was synced: recovery relies on that place."""
         row, at = self.ledger.row, self._part_at
         if row.footer_offset < at < self.queue.synced:
             self._context.catalogue.ledgers.note_index_record(row.id, at)
@@ -224,8 +224,8 @@ class LedgerWriter:
         if not queue.waiting:
             self._commits.wake(queue)
 
-    def group_told(self) -> None:
-        self._log.entries_told()
+    def group_done(self) -> None:
+        self._log.callbacks_done()
 
     def _publish(self, first: int, durable: int, end: int) -> None:
         """Make entries visible and keep their bytes for consumers that are caught up."""

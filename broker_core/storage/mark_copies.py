@@ -30,8 +30,8 @@ def cursor_log_key(number: int) -> int:
 
 
 class MarkCopies:
-    """The copies of one store. ``write`` and ``sync`` belong to the commit worker, everything else to the thread of the
-    rest.
+    """The copies of one store. ``write`` and ``sync`` are called on the commit worker, all other methods on the loop's
+    thread.
 
     Attributes:
         unsynced: Whether something was written since the last ``sync``.

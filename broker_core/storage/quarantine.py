@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps count of damaged bytes and lays copies of them aside.
 
-The file with the damage is never changed; the copy survives when retention deletes that file. A copy is a help for
-whoever investigates: if it cannot be written, the damage is still reported and counted.
+The file with the damage is never changed; the copy survives when retention deletes that file. A copy helps those
+who investigate: if it cannot be written, the damage is still reported and counted.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes of the log files: file header, records, commit marks. Pure; knows nothing of files or of who writes them.
+"""Bytes of the log files: file header, records, commit marks. Pure; knows neither files nor their writers.
 
 A log file is one 64-byte file header, then records back to back. Every record is a 44-byte head and a body:
 
@@ -32,9 +32,9 @@ sync carries it along.
 rests is always marked, at the price of one small write.) Recovery may drop bytes only beyond the last mark.
 
 *Index records.* Each holds what a footer would, of the entries since the INDEX record before it; ``c`` is the offset of
-that one, 0 for none. The catalogue is told of each once it is synced. So recovery goes from there back along the chain,
-and reads only what is behind, however much the ledger holds. A file without them is read from its beginning. (They came
-with version 2 of the catalogue, which keeps brokers away that do not know them.)
+that one, 0 for none. Each is noted in the catalogue once it is synced. So recovery goes from there back along the
+chain, and reads only what is behind, however much the ledger holds. A file without them is read from its beginning.
+(They came with version 2 of the catalogue, which keeps brokers away that do not know them.)
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ unpack_head = _HEAD.unpack_from
 
 
 class FileHeader(NamedTuple):
-    """Who a log file belongs to. ``owner`` is the topic id of a ledger, 0 for cursors."""
+    """What a log file belongs to. ``owner`` is the topic id of a ledger, 0 for cursors."""
 
     kind: int
     id: int
@@ -136,7 +136,7 @@ def file_seed(kind: int, file_id: int, owner: int, created_ms: int) -> int:
 def synced_through(index_at: int) -> int:
     """Up to where an open ledger was synced for certain: behind the head of its INDEX record at ``index_at`` (0: none).
 
-    The catalogue is told of such a record after its sync only.
+    Such a record is noted in the catalogue only after its sync.
     """
     return index_at + HEAD_BYTES if index_at else 0
 

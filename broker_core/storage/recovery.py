@@ -8,10 +8,10 @@ Truth is what the scan finds, judged by the commit marks:
   everything behind stays readable.
 - Bytes behind it belong to the last groups, of which a crash may have torn the last. The first invalid record there is
   where the ledger ends; it and all behind were never confirmed.
-- The entries of the INDEX records that the catalogue knows of need not be looked at, they were synced; damage there is
-  found by whoever reads it.
-- Behind damage the next record is searched for, and what is found may be a forgery in a body. It can waste ids of the
-  bytes that it stands behind, and only so many as entries could have been there.
+- The entries of the INDEX records that the catalogue knows of need not be looked at, because they were synced; damage
+  there is found when they are read.
+- Behind damage the next record is searched for, and what is found may be a forgery in the body of an entry. A forgery
+  can waste entry ids, but no more than entries could have been in the damaged bytes before it.
 - A ledger that the catalogue knows as closed is covered up to its footer.
 """
 

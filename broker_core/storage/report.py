@@ -60,7 +60,7 @@ class RecoveryReport:
     files_unknown: list[str] = field(default_factory=list)
 
     def note(self, damage: Damage) -> None:
-        """Remember what was found, and tell it."""
+        """Remember what was found, and log it."""
         self.damages.append(damage)
         if len(self.damages) <= _LOGGED_MAX:
             logger.error(

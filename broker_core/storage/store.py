@@ -50,7 +50,7 @@ class Store:
 
     Attributes:
         catalogue: The catalogue.
-        commits: What makes appends and acknowledgements durable; whoever owns the loop drives it.
+        commits: What makes appends and acknowledgements durable; the owner of the event loop drives it.
         cursors: Acknowledgements.
         buckets: Snapshots of what is delayed.
         recovery: What was found to be wrong, at opening and since.

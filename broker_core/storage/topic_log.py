@@ -139,7 +139,7 @@ class TopicLog(LedgerList):
         """For LedgerWriter only."""
         self._entries_added(ledger)
 
-    def entries_told(self) -> None:
+    def callbacks_done(self) -> None:
         """For LedgerWriter only."""
         for listener in list(self._listeners):
             listener()

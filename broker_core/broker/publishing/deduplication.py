@@ -2,12 +2,13 @@
 """``Deduplication``: which sequence ids of which producer are in a topic already, and what that means for a send.
 
 Two numbers for each producer name: ``pushed`` is the highest id that was accepted, ``persisted`` the highest that is
-stored. An id at or below ``persisted`` is a duplicate; one between the two is under way, so that nobody can say yet.
-Pure: where the numbers are kept over a restart is ``deduplication_cursor``'s business.
+stored. An id at or below ``persisted`` is a duplicate; one between the two is being stored, so that its outcome is not
+known yet. Pure: where the numbers are kept over a restart is ``deduplication_cursor``'s business.
 
 Invariants (semantics I1.5): ``persisted`` <= ``pushed`` for each name; while a name is known each of its ids is
-accepted at most once, in rising order, unless storing it failed. Forgotten are only names whose producer is not
-connected; one that was never here itself, for a replicator brings its messages, counts as gone since the last of them.
+accepted at most once, in rising order, unless storing it failed. Only names whose producer is not connected are
+forgotten. A producer whose messages a replicator brings is never connected itself; it counts as having left with the
+last of them.
 Source: Pulsar docs, "Message deduplication"; PIP-6; semantics 1.8.
 """
 
@@ -112,13 +113,13 @@ class Deduplication:
     # -- over a restart
 
     def snapshot(self) -> dict[str, int]:
-        """What to keep: ``persisted``, those who left first coming first, but not of more names than allowed."""
+        """What to keep: ``persisted``, in the order in which the producers left, but not of more names than allowed."""
         persisted, left = self.persisted, self._left
         names = [name for name in left if name in persisted] + [name for name in persisted if name not in left]
         return {name: persisted[name] for name in names[-self._producers_max :]}
 
     def restore(self, persisted: dict[str, int], now_s: float) -> None:
-        """Take a snapshot over. Nobody is connected yet."""
+        """Take a snapshot over. No producer is connected yet."""
         for name, last_id in persisted.items():
             self._restore(name, last_id, now_s)
 

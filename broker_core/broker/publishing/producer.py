@@ -2,8 +2,8 @@
 """``Producer``: one producer of a topic, connected or waiting to be; appends entries, answers in the order of sends.
 
 Entries that were appended together are a *run*: they follow one another in the log and become durable together. The
-log calls back once for each run and in order, so the runs in flight are a queue. Names and who may hold them are
-``producers``'. Source: semantics 1.7.
+log calls back once for each run and in order, so the runs in flight are a queue. ``producers`` decides
+who may have which name. Source: semantics 1.7.
 """
 
 from __future__ import annotations
@@ -241,12 +241,12 @@ class Producer:
             self.deduplication.came(self.name)
 
     def tell_ready(self) -> None:
-        """Tell the client, which has waited for exclusive access, that it has it."""
+        """Answer the client, which has waited for exclusive access, that it has it."""
         if self._sink is not None:
             self._sink.ready()
 
     def turn_away(self, error: ServerError) -> None:
-        """Tell the client, which has waited for exclusive access, that it will not get it."""
+        """Answer the client, which has waited for exclusive access, that it will not get it."""
         sink, self._sink = self._sink, None
         self._leave()
         if sink is not None:
@@ -263,7 +263,8 @@ class Producer:
             self._idle = on_done
 
     def disconnect(self) -> None:
-        """The broker ends it: the client is told and may connect again. Entries in flight get no answer any more."""
+        """The broker closes it: the client gets CLOSE_PRODUCER and may connect again. Entries in flight get no answer
+        any more."""
         sink, self._sink = self._sink, None
         self._leave()
         if sink is not None:

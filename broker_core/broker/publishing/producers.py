@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Producers``: who produces to one topic, who may take a name, and who has the topic for itself.
+"""``Producers``: the producers of one topic, which of them may have a name, and which has exclusive access.
 
 A name belongs to one connected producer. A name that the broker generated can be taken over by the same producer's next
-connection, which it proves by a higher epoch; the older connection is then dead even if nobody has noticed yet. A name
-that a user chose cannot, as two programs may choose the same, unless it comes with the topic epoch that the former
-connection was given: nobody else knows that.
+connection, which it proves by a higher epoch; the older connection is then dead even if that was not noticed yet. A
+name that a user chose cannot, as two programs may choose the same, unless it comes with the topic epoch that the former
+connection was given: no other program knows that.
 
 Access (PIP-68): one producer may have the topic for itself. Each new exclusive producer raises the topic's epoch, which
-is stored before the producer hears of it; whoever comes back with an older epoch is fenced, for somebody else has
-written meanwhile. Those that wait for exclusive access are served in order as soon as nobody is connected.
+is stored before the producer is answered; a producer that comes back with an older epoch is fenced, because another one
+has written meanwhile. Producers that wait for exclusive access get it in order as soon as no producer is connected.
 
-Invariants: an exclusive producer is alone; nobody waits while nobody is connected; the epoch never falls while the
+Invariants: an exclusive producer is alone; no producer waits while none is connected; the epoch never falls while the
 topic exists.
 Source: Pulsar docs, "Producers", "Access mode"; semantics 1.7.1, 1.7.4.
 """
@@ -89,12 +89,12 @@ class Producers:
         succeeds = older is not None and _succeeds(request, older)
         self._check_access(request, older, succeeds)
         if older is not None and succeeds:
-            del self._by_name[older.name]  # before it leaves, so that nobody who waits takes its place
+            del self._by_name[older.name]  # before it leaves, so that no waiting producer takes its place
             older.abandon()
         return request.name or self._unused_name()
 
     def add(self, producer: Producer) -> None:
-        """Connect a producer that was admitted, or let it wait (``Producer.ready`` tells)."""
+        """Connect a producer that was admitted, or let it wait (``Producer.tell_ready`` ends that)."""
         mode = producer.request.access_mode
         if mode is AccessMode.EXCLUSIVE_WITH_FENCING:
             self._fence_others()
@@ -112,7 +112,7 @@ class Producers:
             self._waiting.remove(producer)
 
     def _serve_waiting(self) -> None:
-        """The first that waits has the topic, unless somebody else had it since: then the next one."""
+        """The first that waits gets exclusive access, unless another producer had it since: then the next one."""
         while self._waiting and not self._by_name:
             successor = self._waiting.popleft()
             if self._is_outdated(successor.request):
@@ -122,7 +122,7 @@ class Producers:
                 successor.tell_ready()
 
     def disconnect_all(self) -> None:
-        """Every client is told to go, also those that wait; they may come back."""
+        """Close all producers, also those that wait; their clients may connect again."""
         self._turn_away(ServiceNotReadyError(f"{self._topic} is being closed", hint="try again"))
         for producer in self:
             producer.disconnect()
@@ -195,7 +195,7 @@ class Producers:
 
     def _unused_name(self) -> str:
         name = self._generate_name()
-        while name in self._by_name:  # somebody chose a name of this form
+        while name in self._by_name:  # a user chose a name of this form
             name = self._generate_name()
         return name
 

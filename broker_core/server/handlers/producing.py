@@ -25,21 +25,21 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 def handle_producer(session: Session, command: BaseCommand) -> None:
     """Create a producer, or confirm the one that this connection already has under the id, unless another connection of
     the same producer has taken its place since."""
-    wish = command.producer
-    channel = session.producers.get(wish.producer_id)
+    producer = command.producer
+    channel = session.producers.get(producer.producer_id)
     if channel is None or channel.producer.closed:
         request = _producer_request(session.link, command)
-        topic = session.node.broker.any_topic(TopicName.parse(wish.topic), create=True)
-        if wish.initial_subscription_name:
-            _begin_subscription(topic, wish.initial_subscription_name)
-        forget = partial(session.forget_producer, wish.producer_id)
-        channel = ProducerChannel(session.link, wish.producer_id, topic, request, wish.request_id, forget)
-        session.producers[wish.producer_id] = channel
-    channel.confirm(wish.request_id)
+        topic = session.node.broker.any_topic(TopicName.parse(producer.topic), create=True)
+        if producer.initial_subscription_name:
+            _begin_subscription(topic, producer.initial_subscription_name)
+        forget = partial(session.forget_producer, producer.producer_id)
+        channel = ProducerChannel(session.link, producer.producer_id, topic, request, producer.request_id, forget)
+        session.producers[producer.producer_id] = channel
+    channel.confirm(producer.request_id)
 
 
 def _begin_subscription(topic: AnyTopic, name: str) -> None:
-    """For dead letter topics: what is sent there must wait for somebody to look. It cannot where nothing is stored."""
+    """For dead letter topics: their messages must wait for a consumer. Non-persistent topics store nothing."""
     if isinstance(topic, NonPersistentTopic) or name in topic.subscriptions:
         return
     try:
@@ -49,33 +49,33 @@ def _begin_subscription(topic: AnyTopic, name: str) -> None:
 
 
 def _producer_request(link: Link, command: BaseCommand) -> ProducerRequest:
-    wish = command.producer
-    if len(wish.producer_name.encode()) > PRODUCER_NAME_BYTES_MAX:
+    producer = command.producer
+    if len(producer.producer_name.encode()) > PRODUCER_NAME_BYTES_MAX:
         raise NotAllowedError(f"a producer name of more than {PRODUCER_NAME_BYTES_MAX} bytes; it is part of each entry")
-    metadata = {pair.key: pair.value for pair in wish.metadata}
+    metadata = {pair.key: pair.value for pair in producer.metadata}
     if sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items()) > PRODUCER_METADATA_BYTES_MAX:
         raise NotAllowedError(f"properties of a producer of more than {PRODUCER_METADATA_BYTES_MAX} bytes")
     return ProducerRequest(
-        name=wish.producer_name,
-        user_provided_name=wish.user_provided_producer_name,
-        epoch=wish.epoch,
-        access_mode=AccessMode(wish.producer_access_mode),
-        topic_epoch=to_signed64(wish.topic_epoch) if wish.HasField("topic_epoch") else None,
+        name=producer.producer_name,
+        user_provided_name=producer.user_provided_producer_name,
+        epoch=producer.epoch,
+        access_mode=AccessMode(producer.producer_access_mode),
+        topic_epoch=to_signed64(producer.topic_epoch) if producer.HasField("topic_epoch") else None,
         peer=Peer(link.peer_address, link.features.version, metadata),
     )
 
 
 def handle_close_producer(session: Session, command: BaseCommand) -> None:
     """Close a producer after its receipts. It may be gone: the request crosses with a CLOSE_PRODUCER of ours."""
-    wish = command.close_producer
-    channel = session.producers.pop(wish.producer_id, None)
+    close = command.close_producer
+    channel = session.producers.pop(close.producer_id, None)
     if channel is None:
-        session.send(commands.success(wish.request_id))
+        session.send(commands.success(close.request_id))
         return
     session.leaving.add(channel)
 
     def closed() -> None:
         session.leaving.discard(channel)
-        session.send(commands.success(wish.request_id))
+        session.send(commands.success(close.request_id))
 
     channel.close(closed)
