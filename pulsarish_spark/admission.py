@@ -74,7 +74,7 @@ def _counted_stops(
     counted = counts.count([(ranges[key], room) for key, room in rooms.items()])
     for (key, room), profile in zip(rooms.items(), counted, strict=True):
         if not profile.entries:
-            continue  # Nothing is there any more. Who reads the range says so.
+            continue  # Nothing is there any more. The task that reads the range reports that.
         found = profile.within(room)
         if found.entries == profile.entries:
             found += counts.fitting(ranges[key].behind(profile), profile.largest, room - profile.messages)

@@ -24,7 +24,7 @@ from pulsarish_spark.plain_errors import plain_errors, with_plain_errors
 from pulsarish_spark.planning import EntryRange
 from pulsarish_spark.schema import check_user_schema
 from pulsarish_spark.spark_worker import SentToWorkers
-from pulsarish_spark.stream_reader import task_wish
+from pulsarish_spark.stream_reader import task_options
 from pulsarish_spark.task import ReadTask, make_tasks, read_task
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def plan_batch(client: Client, options: ReadOptions) -> list[list[EntryRange]]:
                 hint="swap the starting and the ending option",
             )
         ranges.append(EntryRange(key, name, name != key.topic, start, end or view.latest(name), exact))
-    tasks = plan_tasks(view, ranges, task_wish(options))
+    tasks = plan_tasks(view, ranges, task_options(options))
     ends = {whole.key: whole.end for whole in ranges if is_open[whole.key]}
     return [
         [replace(piece, end=None) if piece.end == ends.get(piece.key) else piece for piece in task] for task in tasks

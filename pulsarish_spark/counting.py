@@ -87,7 +87,7 @@ class EntryCounts:
         known = self._closed.get((name, ledger))
         if known is None:
             before, first = self._client.bounds_at(name, Position(ledger, _LEDGER_END))
-            if first is None:  # The end of the range was deleted meanwhile. Who reads it is told.
+            if first is None:  # The end of the range was deleted meanwhile. The task that reads it reports that.
                 return _ClosedLedger(0, POSITION_LATEST)
             entries = before.entry + 1 if before.ledger == ledger else 0
             known = self._closed[name, ledger] = _ClosedLedger(entries, Position(first.ledger, first.entry))

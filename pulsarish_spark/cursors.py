@@ -123,7 +123,7 @@ class Cursors:
                 confirmed.result()
             except (NotAllowedError, SubscriptionNotFoundError, TopicNotFoundError) as error:
                 # The topic ends before it, or it or the subscription was deleted. What that means for the query is
-                # decided by whoever reads on.
+                # decided where the query reads on.
                 logger.warning("ack refused topic=%s error=%s", name, error)
             else:
                 self._acked[name] = last

@@ -14,19 +14,19 @@ from pulsarish_spark.broker_view import BrokerView
 from pulsarish_spark.counting import NamedRange
 from pulsarish_spark.entry_profile import Profile
 from pulsarish_spark.offsets import Offset
-from pulsarish_spark.planning import EntryRange, TaskWish, cut_indexes
+from pulsarish_spark.planning import EntryRange, TaskOptions, cut_indexes
 
 
-def plan_tasks(view: BrokerView, ranges: Sequence[EntryRange], wish: TaskWish) -> list[list[EntryRange]]:
+def plan_tasks(view: BrokerView, ranges: Sequence[EntryRange], wanted: TaskOptions) -> list[list[EntryRange]]:
     """The tasks that read ``ranges``, each of which has an end."""
     uncounted = [whole for whole in ranges if whole.messages < 0]
-    found = view.counts.profiles([_named(whole) for whole in uncounted], exact=wish.max_records is not None)
+    found = view.counts.profiles([_named(whole) for whole in uncounted], exact=wanted.max_records is not None)
     profiles = dict(zip(uncounted, found, strict=True))
     sized = [replace(whole, about=profiles[whole].messages) if whole in profiles else whole for whole in ranges]
     pieces: list[EntryRange] = []
-    for whole, given, count in zip(sized, ranges, wish.pieces([whole.size for whole in sized]), strict=True):
+    for whole, given, count in zip(sized, ranges, wanted.pieces([whole.size for whole in sized]), strict=True):
         pieces += cut(view, whole, count, profiles.get(given))
-    return wish.tasks(sized, pieces)
+    return wanted.tasks(sized, pieces)
 
 
 def cut(view: BrokerView, whole: EntryRange, pieces: int, profile: Profile | None) -> list[EntryRange]:

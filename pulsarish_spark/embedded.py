@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedded broker: found or started for a data directory, a process of its own that outlives whoever started it.
+"""The embedded broker: found or started for a data directory, a process that outlives the one that starts it.
 
-Theory of operation. Whoever wants to start a broker holds the lock of ``embedded.lock`` while it does, so two starters
-on one directory end with one broker (the broker's own lock on its data would refuse the second anyway).
+Theory of operation. A process that starts a broker holds the lock of ``embedded.lock`` meanwhile, so two starters on
+one directory end with one broker (the broker's own lock on its data would refuse the second anyway).
 ``broker.json`` is only a hint: a broker is alive if the file was not copied from elsewhere, its process exists, and its
 port accepts. The ports of the last start are kept in ``embedded.json`` and asked for again, so that clients of a broker
-that was killed find its successor at the same address. It stops by itself when nobody has been connected for
+that was killed find its successor at the same address. It stops by itself when no client has been connected for
 ``IDLE_STOP_S``.
 """
 
@@ -81,7 +81,7 @@ def find(data_dir: Path) -> RuntimeInfo | None:
 def ensure(data_dir: Path) -> RuntimeInfo:
     """Find or start the broker of ``data_dir``; returns when it accepts connections.
 
-    Raises EmbeddedBrokerError if it cannot start or the directory is somebody else's, OperationTimeoutError if it is
+    Raises EmbeddedBrokerError if it cannot start or the directory holds other data, OperationTimeoutError if it is
     not ready in ``START_TIMEOUT_S``.
     """
     with _usable(data_dir):
@@ -94,7 +94,7 @@ def ensure(data_dir: Path) -> RuntimeInfo:
 
 
 def named_directory(data_dir: str | os.PathLike[str]) -> Path:
-    """The absolute path of a directory that somebody named; ConfigError if the name is empty."""
+    """The absolute path of a directory that the user named; ConfigError if the name is empty."""
     if not os.fspath(data_dir):
         raise ConfigError("the data directory is an empty text", hint="name one, or leave it out for the default")
     return Path(os.path.expanduser(data_dir)).absolute()
@@ -172,7 +172,7 @@ class Guard:
 
 
 def _prepare(data_dir: Path) -> None:
-    """Make the directory if there is none. EmbeddedBrokerError, and nothing of ours in it, if it is somebody else's."""
+    """Make the directory if there is none. EmbeddedBrokerError, with nothing written, if it holds other data."""
     data_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
     names = os.listdir(data_dir)
     has_been_ours = "FORMAT" in names or "meta.db" in names  # If they are damaged, the broker says how to mend them.
@@ -185,7 +185,7 @@ def _prepare(data_dir: Path) -> None:
 
 @contextlib.contextmanager
 def _only_starter(data_dir: Path) -> Iterator[None]:
-    """Wait until nobody else is starting a broker of ``data_dir``. The lock ends with the process that holds it."""
+    """Wait until no other process is starting a broker of ``data_dir``. The lock ends with its process."""
     with open(data_dir / LOCK_FILE, "ab", opener=private_opener) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -199,7 +199,7 @@ def _await_predecessor(data_dir: Path) -> None:
         open(data_dir / DATA_LOCK_FILE, "rb", opener=private_opener) as lock,
     ):
         owner = lock.read(_PID_BYTES_MAX).strip()
-        # Who is gone is not asked for: to ask is to have the lock for a moment, which somebody else may want just then.
+        # Only a living owner's lock is tried: trying takes it for a moment, in which another starter would not get it.
         if not owner.isdigit() or not _is_alive(int(owner)):
             return
         while find(data_dir) is None and _clock.monotonic() < deadline:
@@ -216,7 +216,7 @@ def _start(data_dir: Path) -> RuntimeInfo:
     except EmbeddedBrokerError:
         if ports == Ports():
             raise
-        info = _started(data_dir, Ports())  # somebody else has one of the ports now
+        info = _started(data_dir, Ports())  # another process has one of the ports now
     _keep_ports(data_dir, info)
     return info
 
@@ -270,7 +270,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether there is such a process; else somebody else may have its port by now."""
+    """Whether there is such a process; if not, another one may have its port by now."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

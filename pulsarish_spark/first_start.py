@@ -2,7 +2,7 @@
 """Where a query without a checkpoint begins, and what that may skip.
 
 On a subscription that the user names and that is there, it begins where the subscription stands. A start that the user
-asks for may lie behind that; then messages that nobody has acknowledged would be acknowledged unread, perhaps those of
+asks for may lie behind that; then messages that are not acknowledged would be acknowledged unread, perhaps those of
 another application, and the user must say so in words. Whether anything is skipped is known when the start is found,
 and told only by ``check``: a restarted query whose first batch is noted already asks for its start, and ignores it.
 """
@@ -41,7 +41,7 @@ class FirstStart:
         return start
 
     def check(self) -> None:
-        """ConfigError if a start that was found would skip what nobody has acknowledged."""
+        """ConfigError if a start that was found would skip messages that are not acknowledged."""
         if self._skips:
             raise self._skips[0]
 

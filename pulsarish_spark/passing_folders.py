@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders that last as long as the broker of one block and whoever wanted it; what a kill left behind is swept later.
+"""Folders that last as long as one block and its broker; what a killed process left behind is swept later.
 
 A folder's file ``embedded.owner`` is locked from before it has that name. The broker inherits the open file, so the
-system lets the lock go when its owner and its broker have both ended, in whatever way. Who gets the lock may therefore
-delete the folder; what has no such file, or is another user's, was not made here and is left alone. Knows nothing of
-what a broker keeps in its folder.
+system lets the lock go when its owner and its broker have both ended, in whatever way. A process that gets the lock may
+therefore delete the folder; what has no such file, or is another user's, was not made here and is left alone. Knows
+nothing of what a broker keeps in its folder.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PassingFolder(NamedTuple):
 
 @contextlib.contextmanager
 def passing_folder() -> Iterator[PassingFolder]:
-    """A new folder among the system's temporary ones, deleted at the end of the block, or once nobody is left."""
+    """A new folder among the system's temporary ones, deleted behind the block, or later if its process is killed."""
     sweep()
     path = Path(tempfile.mkdtemp(prefix=_PREFIX))
     draft = path / f"{OWNER_FILE}.new"
@@ -50,7 +50,7 @@ def passing_folder() -> Iterator[PassingFolder]:
 def sweep() -> None:
     """Delete the folders whose owner and broker have both ended."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError), _abandoned(path):  # somebody else's, in use, or swept by another already
+        with contextlib.suppress(OSError), _abandoned(path):  # another user's, in use, or swept already
             shutil.rmtree(path)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How what is to be read becomes Spark tasks: into how many pieces a range is cut, and which task reads which piece.
+"""From ranges to Spark tasks: into how many pieces a range is cut, and which task reads which piece.
 
 Pure: cuts are message indexes here, ``broker_view`` finds the entries that hold them. The rules of ``minPartitions``
 and ``maxRecordsPerPartition`` are those of Spark's Kafka source. Without them the work decides: short ranges share a
@@ -47,7 +47,7 @@ class EntryRange:
 
     @property
     def size(self) -> int:
-        """How many messages lie in the range, known or estimated; -1 where nobody knows."""
+        """How many messages lie in the range, known or estimated; -1 where it is not known."""
         return self.messages if self.messages >= 0 else self.about
 
     def cut(self, at: Sequence[Offset]) -> list[EntryRange]:
@@ -69,8 +69,8 @@ class EntryRange:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskWish:
-    """What the options say of tasks. ``cores``: how many can run at a time, as far as the driver knows."""
+class TaskOptions:
+    """What the options say of tasks. ``cores``: how many tasks run at a time, as far as the driver knows."""
 
     cores: int
     min_partitions: int | None = None

@@ -36,7 +36,7 @@ from pulsarish_spark.loss import LossPolicy, left_partition, lost_beginning, los
 from pulsarish_spark.news import News
 from pulsarish_spark.offsets import Offset, Offsets, Points, SourceOffset
 from pulsarish_spark.options import ReadOptions
-from pulsarish_spark.planning import EntryRange, TaskWish
+from pulsarish_spark.planning import EntryRange, TaskOptions
 from pulsarish_spark.resuming import Place, Resuming
 from pulsarish_spark.start_spec import OffsetSpec
 from pulsarish_spark.task import ReadTask, make_tasks
@@ -69,11 +69,11 @@ class PositionDriver:
     """The ``StreamDriver`` of a query whose batches are ranges between two positions of each partition."""
 
     def __init__(
-        self, options: ReadOptions, client: Client, wish: TaskWish, clock: BlockingClock | None = None
+        self, options: ReadOptions, client: Client, wanted: TaskOptions, clock: BlockingClock | None = None
     ) -> None:
         self.options = options
         self._client = client
-        self._wish = wish
+        self._task_options = wanted
         self._clock = clock or SystemClock()
         self._view = BrokerView(client)
         self._policy = LossPolicy(options.fail_on_data_loss)
@@ -202,7 +202,7 @@ class PositionDriver:
         begin = end.starts if end.ends_first else start.offsets
         self._check_partitions(end.offsets)
         ranges = [found for key, to in end.offsets.items() if (found := self._range(key, begin.get(key), to))]
-        return plan_tasks(self._view, ranges, self._wish)
+        return plan_tasks(self._view, ranges, self._task_options)
 
     def commit(self, end: SourceOffset) -> None:
         """Spark will never ask for anything before ``end`` again."""

@@ -107,7 +107,7 @@ class _Decoder:
 
 def _messages_of(wanted: EntryRange) -> int:
     """How many messages the entries of ``wanted`` hold, 0 where that is not known. A broker that is not told sends some
-    MiB beyond the end before it learns that nobody wants them: a tenth of a micro-batch of half a GiB."""
+    MiB beyond the end before it learns that they are not wanted: a tenth of a micro-batch of half a GiB."""
     return wanted.messages + wanted.start.batch if wanted.messages > 0 else 0
 
 

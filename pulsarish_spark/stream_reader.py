@@ -27,7 +27,7 @@ from pulsarish_spark.connection import connected
 from pulsarish_spark.offsets import OffsetJson, SourceOffset
 from pulsarish_spark.options import ReadOptions, Side, read_options
 from pulsarish_spark.plain_errors import plain_errors, with_plain_errors
-from pulsarish_spark.planning import TaskWish
+from pulsarish_spark.planning import TaskOptions
 from pulsarish_spark.schema import check_user_schema
 from pulsarish_spark.spark_worker import SentToWorkers
 from pulsarish_spark.task import ReadTask, read_task
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from pulsarish_spark.stream_driver import StreamDriver
 
 
-def task_wish(options: ReadOptions) -> TaskWish:
+def task_options(options: ReadOptions) -> TaskOptions:
     """What the options and this machine say of tasks. Spark tells a source nothing of its cluster's size."""
-    return TaskWish(
+    return TaskOptions(
         cores=os.cpu_count() or 1,
         min_partitions=options.min_partitions,
         input_partitions=options.input_partitions,
@@ -134,7 +134,7 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
             options = self._options()
             closing = contextlib.ExitStack()
             client = closing.enter_context(connected(options.address))
-            self._driver_state = PositionDriver(options, client, task_wish(options))
+            self._driver_state = PositionDriver(options, client, task_options(options))
             closing.callback(self._driver_state.close)
             self._closing = closing
             if self._bounded:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from broker_core.base.positions import Position
 from pulsarish_spark.offsets import Offset
-from pulsarish_spark.planning import PIECE_MESSAGES_MIN, EntryRange, TaskWish, cut_indexes
+from pulsarish_spark.planning import PIECE_MESSAGES_MIN, EntryRange, TaskOptions, cut_indexes
 from pulsarish_spark.topics import TopicPartition
 
 TOPIC = "persistent://public/default/t"
@@ -25,12 +25,12 @@ def span(partition: int, start: int, end: int | None) -> EntryRange:
     return EntryRange(key, f"{TOPIC}-partition-{partition}", True, at(start), None if end is None else at(end))
 
 
-def tasks_of(wish: TaskWish, ranges: list[EntryRange]) -> list[list[tuple[int, int, int]]]:
+def tasks_of(wanted: TaskOptions, ranges: list[EntryRange]) -> list[list[tuple[int, int, int]]]:
     """Tasks as (partition, first index, end index), every message an entry of its own."""
     pieces = []
-    for whole, count in zip(ranges, wish.pieces([r.messages for r in ranges]), strict=True):
+    for whole, count in zip(ranges, wanted.pieces([r.messages for r in ranges]), strict=True):
         pieces += whole.cut([at(i) for i in cut_indexes(whole.start.message_index, whole.messages, count)])
-    planned = wish.tasks(ranges, pieces)
+    planned = wanted.tasks(ranges, pieces)
     return [
         [(p.key.partition, p.start.message_index, -1 if p.end is None else p.end.message_index) for p in task]
         for task in planned
@@ -40,31 +40,31 @@ def tasks_of(wish: TaskWish, ranges: list[EntryRange]) -> list[list[tuple[int, i
 def test_a_long_range_is_cut_until_every_core_has_a_piece() -> None:
     """One topic partition does not leave the second core idle."""
     n = PIECE_MESSAGES_MIN * 10
-    assert tasks_of(TaskWish(cores=2), [span(0, 0, n)]) == [[(0, 0, n // 2)], [(0, n // 2, n)]]
-    assert tasks_of(TaskWish(cores=2), [span(0, 0, 100)]) == [[(0, 0, 100)]]
+    assert tasks_of(TaskOptions(cores=2), [span(0, 0, n)]) == [[(0, 0, n // 2)], [(0, n // 2, n)]]
+    assert tasks_of(TaskOptions(cores=2), [span(0, 0, 100)]) == [[(0, 0, 100)]]
 
 
 def test_short_ranges_share_a_task() -> None:
     """A trickle over many partitions is one task, not one for each partition."""
-    assert tasks_of(TaskWish(cores=4), [span(p, 0, 10) for p in range(3)]) == [[(0, 0, 10), (1, 0, 10), (2, 0, 10)]]
+    assert tasks_of(TaskOptions(cores=4), [span(p, 0, 10) for p in range(3)]) == [[(0, 0, 10), (1, 0, 10), (2, 0, 10)]]
 
 
 def test_input_partitions_assigns_as_a_failover_subscription_does() -> None:
     """2.3.2: partition p is read by task p mod n."""
-    planned = tasks_of(TaskWish(cores=8, input_partitions=2), [span(p, 0, 10) for p in range(5)])
+    planned = tasks_of(TaskOptions(cores=8, input_partitions=2), [span(p, 0, 10) for p in range(5)])
     assert [[piece[0] for piece in task] for task in planned] == [[0, 2, 4], [1, 3]]
 
 
 def test_min_partitions_cuts_in_proportion() -> None:
     """Kafka's rule: large ranges are cut, small ones left alone."""
-    planned = tasks_of(TaskWish(cores=1, min_partitions=4), [span(0, 0, 10), span(1, 0, 300)])
+    planned = tasks_of(TaskOptions(cores=1, min_partitions=4), [span(0, 0, 10), span(1, 0, 300)])
     assert len(planned) == 5
     assert planned[0] == [(0, 0, 10)]
 
 
 def test_max_records_bounds_every_task() -> None:
     """And comes before minPartitions."""
-    assert tasks_of(TaskWish(cores=1, max_records=4), [span(0, 0, 10)]) == [[(0, 0, 3)], [(0, 3, 6)], [(0, 6, 10)]]
+    assert tasks_of(TaskOptions(cores=1, max_records=4), [span(0, 0, 10)]) == [[(0, 0, 3)], [(0, 3, 6)], [(0, 6, 10)]]
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=6), st.integers(1, 20), st.integers(1, 100))
@@ -72,10 +72,10 @@ def test_no_message_is_lost_or_doubled_by_planning(sizes: list[int], wanted: int
     """Whatever the options say, the pieces of a partition follow each other without a gap."""
     ranges = [span(p, 7, 7 + n) for p, n in enumerate(sizes) if n]
     for wish in (
-        TaskWish(cores=wanted),
-        TaskWish(1, min_partitions=wanted),
-        TaskWish(1, input_partitions=wanted),
-        TaskWish(1, max_records=most),
+        TaskOptions(cores=wanted),
+        TaskOptions(1, min_partitions=wanted),
+        TaskOptions(1, input_partitions=wanted),
+        TaskOptions(1, max_records=most),
     ):
         pieces = sorted(piece for task in tasks_of(wish, ranges) for piece in task)
         for whole in ranges:
