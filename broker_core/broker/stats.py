@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -17,6 +17,7 @@ from broker_core.base.clock import Clock
 from broker_core.base.positions import POSITION_EARLIEST
 from broker_core.base.settings import Settings
 from broker_core.base.steps import drained
+from broker_core.broker.consumer import Consumer
 from broker_core.broker.dispatch.key_shared.key_stats import DrainingHashStats, KeyStats
 from broker_core.broker.dispatch.key_shared.selector import HashRange
 from broker_core.broker.limits.backlog_quota import (
@@ -26,13 +27,10 @@ from broker_core.broker.limits.backlog_quota import (
     slowest_subscription,
 )
 from broker_core.broker.policies.policy_values import Quotas
+from broker_core.broker.publishing.producer import Producer
 from broker_core.broker.rates import Traffic
-
-if TYPE_CHECKING:
-    from broker_core.broker.consumer import Consumer
-    from broker_core.broker.publishing.producer import Producer
-    from broker_core.broker.subscription import Subscription
-    from broker_core.broker.topic import Topic
+from broker_core.broker.subscription import Subscription
+from broker_core.broker.topic import Topic
 
 
 class ConsumerStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
