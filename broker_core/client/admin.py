@@ -147,10 +147,10 @@ class AdminApi:
     # -- policies of a topic or namespace; names are the last parts of Pulsar's paths, such as retention
 
     def policy(self, of: TopicName | NamespaceName, name: str, *, applied: bool = False) -> Any:
-        """What is set, as JSON; with ``applied`` what is in force for the topic whoever set it. None: nothing."""
+        """What is set, as JSON; with ``applied`` what is in force for the topic, wherever it was set. None: nothing."""
         path = "backlogQuotaMap" if name == "backlogQuota" else _path(name)
         value = _json_or_none(self._call("GET", f"{_owner_path(of)}/{path}?applied={str(applied).lower()}"))
-        if name == "backlogQuota" and value and not applied:  # a namespace also shows what nobody has set
+        if name == "backlogQuota" and value and not applied:  # a namespace also shows what was never set
             value = {kind: quota for kind, quota in value.items() if quota != {**quota, **_NO_QUOTA}}
         return None if value in ({}, []) else value
 

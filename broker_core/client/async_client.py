@@ -246,7 +246,7 @@ class AsyncClient:
             if isinstance(start, Position):
                 await self._begin_at(cursor, name, start)
         except BaseException:
-            await cursor.close()  # Nobody else would, and the subscription would be in use for who tries again.
+            await cursor.close()  # The caller has no handle to do it, and the subscription would stay in use.
             raise
         return cursor
 
@@ -266,7 +266,7 @@ class AsyncClient:
         try:
             outcomes = await asyncio.gather(*closing, return_exceptions=True)
             await self._network.left()
-        finally:  # Also if nobody waits for that any longer: there may be no second call.
+        finally:  # Also if this is cut off: there may be no second call.
             self._probes.close()
             await self._network.to_the_end(self._network.pool.close())
         for outcome in outcomes:

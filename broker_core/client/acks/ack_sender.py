@@ -24,7 +24,7 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 
 class Receipt(NamedTuple):
-    """The wish to hear of the broker's answer. ``at_once``: do not wait for the rest of the group."""
+    """A future that gets the broker's answer. ``at_once``: the ack does not wait for the rest of its group."""
 
     done: asyncio.Future[None]
     at_once: bool

@@ -92,7 +92,7 @@ def take_room(window: SendWindow, size: int, timeout_s: float, no_room: Callable
 
 
 class Receipt:
-    """What became of one message, for the one thread that waits for it. An interrupt of that harms nobody."""
+    """What became of one message, for the one thread that waits for it. An interrupt of that thread does no harm."""
 
     __slots__ = ("_failure", "_latch", "_message_id")
 
@@ -150,7 +150,7 @@ class Producer(Handle[AsyncProducer]):
         """
         self._thread.check_caller()
         receipt = Receipt()
-        # An open batch is closed for it, so that nobody waits for the publish delay.
+        # An open batch is closed for it, so that the call does not wait for the publish delay.
         self._post(self._inner.outgoing(value, **fields), receipt.settle, at_once=True)
         return receipt.message_id()
 

@@ -2,7 +2,7 @@
 """The event loop's own thread, one for each process, behind the blocking facade.
 
 Owns the thread, calls into it, and what a fork needs: a child has no such thread, so it makes its own, and must not
-write into its parent's sockets. Invariants: nothing blocks on the loop's thread (whoever tries gets a UsageError);
+write into its parent's sockets. Invariants: nothing blocks on the loop's thread (a call that would raises UsageError);
 calls posted by one thread run in their order.
 """
 
@@ -50,8 +50,8 @@ class Latch:
     """Holds one thread up until another opens it, once.
 
     It is one lock and nothing else, so an interrupt leaves it whole whenever it comes. One that strikes just inside an
-    Event, a Condition or a Future leaves their inner lock taken for ever, and whoever opens them, here the event loop,
-    stands still behind it.
+    Event, a Condition or a Future leaves their inner lock taken for ever, and the thread that opens them, here the
+    event loop, stands still behind it.
     """
 
     __slots__ = ("_lock",)
@@ -135,7 +135,7 @@ class LoopThread:
         return call.result()
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin ``work`` on the loop, perhaps before what was posted; whoever wants to know waits for the future."""
+        """Begin ``work`` on the loop, perhaps before what was posted; the future tells its outcome."""
         self._check_caller_of(work)
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
@@ -153,7 +153,7 @@ class LoopThread:
             raise
 
     def finish(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run ``work`` on the loop, behind what this thread has posted. Nobody waits for it."""
+        """Run ``work`` on the loop, behind what this thread has posted. Its outcome is not told."""
 
         def begin() -> None:
             task = self.loop.create_task(work())
@@ -172,7 +172,7 @@ class LoopThread:
             )
 
     def check_process(self) -> None:
-        """Refuse what nobody would do, as a fork has left the thread behind; even its locks may be held for ever."""
+        """Refuse a call that a fork has left without a thread to make it; even its locks may be held for ever."""
         if self.is_left_behind:
             raise AlreadyClosedError(
                 "this object was made before the process forked", hint="make it anew in the child process"
@@ -220,7 +220,7 @@ class LoopThread:
                 task.cancel()
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
-        self._is_awake = False  # Who posts to it now shall hear that nobody is there.
+        self._is_awake = False  # A later post must raise, as there is no thread any more.
 
 
 _shared: LoopThread | None = None

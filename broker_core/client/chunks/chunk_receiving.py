@@ -157,8 +157,7 @@ class ChunkReceiving:
             self._timer = None
 
     def rewound(self, taken: MessageId | None) -> None:
-        """The same at the wish of the application, which may still acknowledge what it has; on Shared it comes to
-        anybody."""
+        """The same by a rewind: the application may acknowledge what it has; on Shared any consumer may get it."""
         if self._ordered:
             self.reattached(taken)
         else:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Arrival``: how a task waits for what a broker pushes, and learns that nothing comes any more.
 
-The protocol does not say that a range or a topic has been pushed to its end. So who reads waits until it has been
+The protocol does not say that a range or a topic has been pushed to its end. So a reader waits until it has been
 quiet for ``QUIET_S``, and then asks the broker. Owns the waiting and the length of the quiet time; must not know what
 comes, which its user keeps in a buffer of its own.
 """
@@ -16,14 +16,14 @@ QUIET_S: Final = 0.25
 
 
 class Arrival:
-    """One task waits at a time; what came while nobody waited is not remembered."""
+    """One task waits at a time; what came while no task waited is not remembered."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._awaited: asyncio.Future[None] | None = None
 
     def tell(self) -> None:
-        """Something has come, or nothing will come any more: wake who waits."""
+        """Something has come, or nothing will come any more: wake the task that waits."""
         if self._awaited is not None and not self._awaited.done():
             self._awaited.set_result(None)
 

@@ -4,7 +4,7 @@
 The consumer is Exclusive. An ack is repeated over reconnects until the broker confirms it, and the last one again after
 each reconnect, which is safe because a cumulative ack says the same however often it is sent.
 
-Who reads through other means learns here that there is something new: ``expect`` grants one permit, so that the broker
+A reader by other means learns here that there is something new: ``expect`` grants one permit, so that the broker
 pushes the first entry that is not acknowledged, and nothing behind it. An ack takes the broker over what it covers, so
 a reader that has acknowledged everything is pushed what is new. Invariants: each ``expect`` is answered once, by an
 entry or by the loss of the broker, and an entry that was pushed before is paid for by the next ``expect``. No topic is
@@ -176,11 +176,11 @@ class AsyncCursor:
             on_news(CursorNews())
 
     async def _look_and_tell(self, on_news: OnNews, pushed: LastEntry) -> None:
-        # Here and not by whoever hears of it: it is on its way before another thread has woken up.
+        # Here and not by ``on_news``: the question is on its way before another thread has woken up.
         try:
             look = await self.look(pushed)
         except PulsarishError:
-            look = None  # Whoever looks next is told why.
+            look = None  # The next look is told why.
         on_news(CursorNews(pushed.position, look))
 
     async def _ack_once(self, position: Position) -> None:
@@ -230,13 +230,13 @@ class AsyncCursor:
             connection.send(self._ack(self._acked))
 
     def message(self, head: MessageHead, body: bytes) -> None:
-        """It stays unacknowledged: who reads the topic acknowledges it with all that it has read."""
+        """It stays unacknowledged: the reader of the topic acknowledges it with all that it has read."""
         messages, index = 1, -1
         try:
             broker, entry = split_broker_entry(body)
             messages, index = messages_of(entry), -1 if broker is None else broker.index
         except PulsarishError:
-            pass  # Who reads it is told of the damage.
+            pass  # Reading it tells of the damage.
         self._permits -= messages
         on_news, self._expecting = self._expecting, None
         if on_news is not None:
@@ -256,5 +256,5 @@ class AsyncCursor:
         self._tell_lost()
 
     def given_up(self, failure: PulsarishError) -> None:
-        """The attachment raises ``failure`` to whoever asks next."""
+        """The attachment raises ``failure`` at the next call."""
         self._tell_lost()

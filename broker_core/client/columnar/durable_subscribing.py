@@ -5,15 +5,15 @@ SUBSCRIBE makes what is not there, and does not say so. Asking first whether the
 it can be deleted between the answer and the SUBSCRIBE, and what it kept goes with it. So the first entry that is needed
 is looked at before that question and behind the SUBSCRIBE. A subscription keeps what is not acknowledged, so it must be
 the same entry; then everything behind it is there too, and is kept by whatever subscription there is now. If it is
-another one, the subscription is deleted, so that nobody finds it later and takes it for the former one.
+another one, the subscription is deleted, so that it is not found later and taken for the former one.
 
-Who asks leaves something behind at Apache Pulsar: it tidies up after a subscription that has lived with its consumer
-when it has time, by name, and takes a durable one of that name for it. So a subscription that was made is asked for
+Asking leaves something behind at Apache Pulsar: it removes a subscription that is not durable some time after its
+consumer, by name, and removes a durable one of that name instead. So a subscription that was made is asked for
 again, and is not taken before it is there.
 
 Invariant: ``register`` returns with the consumer on a subscription that has kept everything from ``needs`` on, or on a
-new one if that was allowed; or raises with nobody left at the broker. What came and was deleted between the two looks,
-where nothing was there at the first, it cannot know.
+new one if that was allowed; or raises with no consumer left at the broker. What came and was deleted between the two
+looks, where nothing was there at the first, it cannot know.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ class DurableSubscribing:
             try:
                 self._kept = await self._first_at(needed_from)
             except _DAMAGED:
-                self._kept = None  # Who reads it is told of the damage.
+                self._kept = None  # Reading it tells of the damage.
 
     async def _is_kept(self, needed_from: Position | None) -> bool:
         try:
             return needed_from is None or await self._first_at(needed_from) == self._kept
         except _DAMAGED:
-            return True  # It is there, and who reads it is told of the damage.
+            return True  # It is there, and reading it tells of the damage.
 
     async def _first_at(self, position: Position) -> Position | None:
         entry = await self._probes.first_entry_at(self._request.topic, position)

@@ -194,7 +194,7 @@ class EntryCount:
         """A count ends where it ends."""
 
     def active_changed(self, active: bool) -> None:
-        """Nobody else can be active on a subscription of our own."""
+        """No other consumer can be active on a subscription of our own."""
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
         self._failure = ConnectionLostError(f"a count of {self._topic} lost its broker: {reason.message}")

@@ -166,7 +166,7 @@ class AsyncEntryReader:
         """The range ends where it ends."""
 
     def active_changed(self, active: bool) -> None:
-        """Nobody else can be active on a subscription of our own."""
+        """No other consumer can be active on a subscription of our own."""
 
     def message(self, head: MessageHead, body: bytes) -> None:
         position = Position(head.ledger, head.entry)
@@ -236,7 +236,7 @@ class AsyncEntryReader:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Leave the connection, and end it where something is still on its way that nobody wants."""
+        """Leave the connection, and end it where entries behind the range are still on their way."""
         connection, self._port = self._port, None
         if connection is None:
             return

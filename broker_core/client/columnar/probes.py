@@ -163,17 +163,17 @@ class Probe:
         """A probe wants one entry."""
 
     def active_changed(self, active: bool) -> None:
-        """Nobody else can be active on a subscription of our own."""
+        """No other consumer can be active on a subscription of our own."""
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
         self._lost = ConnectionLostError(f"a reader of {self._topic} lost its broker: {reason.message}")
         if not self._arrival.done():
             self._arrival.set_exception(self._lost)
-            self._arrival.exception()  # Whoever waits gets it; if nobody does, it is no news.
+            self._arrival.exception()  # Looked at, or asyncio would log it if no task waits.
 
 
 class _Waiting:
-    """A reader at a topic's end, which is left when nobody has asked it for a while."""
+    """A reader at a topic's end, which is closed when it was not asked for a while."""
 
     def __init__(self, probe: Probe, loop: asyncio.AbstractEventLoop) -> None:
         self.probe = probe

@@ -2,8 +2,8 @@
 """One connection to one broker: handshake, requests and their answers, keep-alive, and handing on what arrives.
 
 Owns the transport and the tables that say which producer, consumer or request a command belongs to. Knows nothing of
-topics, retries or what an entry holds; whoever registers in ``producers``, ``consumers`` or ``topic_watches`` is told
-once, through ``detached``, when the connection or the broker ends the relation.
+topics, retries or what an entry holds; a port in ``producers``, ``consumers`` or ``topic_watches`` is told once,
+through ``detached``, when the connection or the broker ends the relation.
 
 Life: opened by ``open_connection`` (which awaits the handshake), closed once, for one reason, never reused. Everything
 runs on the event loop's thread. Source: Pulsar docs, "Binary protocol"; semantics of the handshake from the official
@@ -137,7 +137,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outgoing: list[bytes | memoryview] = []
         self._requests: dict[int, asyncio.Future[BaseCommand]] = {}
         self._taken_back: dict[int, Callable[[], None]] = {}
-        """What to do when the broker answers that something was done which nobody wants any more."""
+        """What to do when the broker answers that it has done what was cancelled meanwhile."""
         self._last_request_id = -1
         self._heard = False
         self._ping_pending = False
@@ -172,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._last_request_id
 
     def send(self, command: BaseCommand) -> None:
-        """Send a command that nobody answers. Does nothing on a closed connection."""
+        """Send a command that has no answer. Does nothing on a closed connection."""
         self.write(encode_command(command))
 
     def write(self, *buffers: bytes | memoryview) -> None:
@@ -191,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
         *,
         behind: BaseCommand | None = None,
     ) -> BaseCommand:
-        """Send a request, and the command ``behind`` it that nobody answers; return the request's answer.
+        """Send a request, and the command ``behind`` it that has no answer; return the request's answer.
 
         Raises the ServerError that the broker answers, ConnectionLostError, or OperationTimeoutError after
         ``timeout_s`` (default: the client's operation timeout; math.inf: never).
@@ -223,8 +223,8 @@ class Connection(asyncio.BufferedProtocol):
     def take_back(self, request_id: int, leave: Callable[[], None]) -> None:
         """Call ``leave`` if that request is answered after all, and not with an error.
 
-        An Apache Pulsar that is told of a goodbye right behind the greeting may look at the goodbye first, find nobody,
-        and take in for as long as the connection lasts who has gone.
+        Apache Pulsar may handle a CLOSE that follows right behind a SUBSCRIBE or PRODUCER before that, find no
+        consumer, and then register one that is not there any more, for as long as the connection lasts.
         """
         if self._end_reason is None:
             self._taken_back[request_id] = leave
@@ -263,14 +263,14 @@ class Connection(asyncio.BufferedProtocol):
         """In a forked child: let go of the parent's socket without a word to the broker."""
         inherited = self._transport.get_extra_info("socket") if self._transport is not None else None
         if inherited is not None and inherited.fileno() >= 0:
-            # The descriptor stays valid, so that whoever closes it later closes nothing of somebody else.
+            # The descriptor stays valid, so that a later close does not hit a descriptor of something else.
             nowhere = os.open(os.devnull, os.O_RDWR)
             os.dup2(nowhere, inherited.fileno())
             os.close(nowhere)
 
     async def handshake(self) -> None:
         """Return when the broker has accepted us, else raise."""
-        # Not shielded: when its only waiter gives up, nobody is left who would look at how it ended.
+        # Not shielded: when its only waiter gives up, nothing is left that would look at how it ended.
         await self._handshake
 
     # -- asyncio's side
@@ -473,7 +473,7 @@ def disown_sockets() -> None:
 async def open_connection(address: BrokerAddress, config: ClientConfig, led: str = "") -> Connection:
     """Connect to ``address`` and shake hands. ``led``: who named it, in words for errors; "" if the service URL did.
 
-    Raises ConnectionLostError if nobody answers there, OperationTimeoutError, or what the broker says.
+    Raises ConnectionLostError if there is no answer, OperationTimeoutError, or what the broker says.
     """
     loop = asyncio.get_running_loop()
     connection: Connection | None = None

@@ -2,7 +2,7 @@
 """Looking again and again whether something has come: partitions that were added, topics that match a pattern.
 
 Owns the time between two looks; knows nothing of what is looked for. Invariants: one look at a time; a failure to look
-is logged and changes nothing; after ``stop`` nobody looks any more.
+is logged and changes nothing; after ``stop`` there is no look any more.
 """
 
 from __future__ import annotations

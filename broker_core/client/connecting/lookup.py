@@ -40,7 +40,7 @@ class Lookup:
         self._turn = 0
         self._served: dict[TopicName, BrokerAddress] = {}
         self._named_by: dict[BrokerAddress, BrokerAddress] = {}
-        """Brokers that a lookup has named, and who answered it: for whoever cannot connect there."""
+        """Brokers that a lookup has named, and the broker that answered it: in case they cannot be reached."""
 
     async def service_connection(self) -> Connection:
         """A connection to some host of the service URL; another one is tried next time if this fails."""
@@ -94,13 +94,13 @@ class Lookup:
     async def known_broker_of(self, topic: TopicName) -> BrokerAddress:
         """The broker that served ``topic`` last, else the one that a lookup names.
 
-        It may have moved since; that broker then refuses, or is not there. So what is known serves one attempt: whoever
-        attaches there says so by ``serves``, and after a failed attempt the cluster is asked.
+        It may have moved since; that broker then refuses, or is not there. So what is known serves one attempt: after a
+        success ``serves`` is called, and after a failure the cluster is asked.
         """
         return self._served.pop(topic, None) or await self.broker_of(topic)
 
     def serves(self, topic: TopicName, broker: BrokerAddress) -> None:
-        """Somebody has just attached to ``topic`` at ``broker``."""
+        """A producer or consumer has just attached to ``topic`` at ``broker``."""
         self._served[topic] = broker
 
     async def broker_of(self, topic: TopicName) -> BrokerAddress:
@@ -140,7 +140,7 @@ class Lookup:
 
 
 def _missing(topic: TopicName, answer: TopicNotFoundError) -> TopicNotFoundError:
-    """``answer`` in words that are the same whatever the broker and whoever asked: it may not say what is missing."""
+    """``answer`` in words that are the same for all brokers and requests: it may not say what is missing."""
     if "namespace" in answer.message.lower():
         namespace = topic.namespace_name
         return TopicNotFoundError(

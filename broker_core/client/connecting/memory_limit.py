@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many bytes all producers of one client together may have waiting for receipts, and who waits for room.
+"""How many bytes all producers of one client may have waiting for receipts, and the callers that wait for room.
 
 Beside the limit that each producer has for itself, so that a client with many producers is bounded too. Thread-safe; a
 waiter is any callable. Source: PIP-74.
@@ -35,7 +35,7 @@ class MemoryLimit:
             return True
 
     def give_back(self, size_bytes: int) -> None:
-        """Return room, and wake everybody who waits."""
+        """Return room, and wake all callers that wait."""
         with self._lock:
             self._bytes -= size_bytes
             woken, self._waiters = self._waiters, deque()

@@ -60,7 +60,7 @@ class Network:
     ) -> None:
         """Return when the callable given to ``wake_later`` was called, on whatever thread.
 
-        ``wake_no_more`` gets it if nobody waits for that any longer.
+        ``wake_no_more`` gets it if the wait is cut off.
         """
         woken = asyncio.Event()
 
@@ -76,9 +76,9 @@ class Network:
             raise
 
     async def to_the_end(self, leaving: Coroutine[Any, Any, None]) -> None:
-        """Await ``leaving``, which goes on though whoever waits for it is cut off: nobody leaves a second time.
+        """Await ``leaving``, which goes on if this wait is cut off: it cannot be begun a second time.
 
-        Then nobody hears of its failure.
+        Its failure is not told then.
         """
         task = self.loop.create_task(leaving)
         self._leaving.add(task)
@@ -88,10 +88,10 @@ class Network:
     def _has_left(self, task: asyncio.Task[None]) -> None:
         self._leaving.discard(task)
         if not task.cancelled():
-            task.exception()  # Looked at, or asyncio would log it where nobody waits.
+            task.exception()  # Looked at, or asyncio would log it if the wait was cut off.
 
     async def left(self) -> None:
-        """Return when everybody has left for whom nobody waits any more."""
+        """Return when all that still leaves after its wait was cut off has left."""
         await asyncio.gather(*self._leaving, return_exceptions=True)
 
     def new_backoff(self) -> Backoff:

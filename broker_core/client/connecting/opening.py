@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opening the parts of a producer or consumer, one for each partition or topic: all of them or none.
 
-Owns the order of giving up: nobody is closed while it is still opening, or it could register at the broker behind its
-own goodbye. Nor, where one part was refused, is any other cut off while its broker may still answer soon.
+Owns the order of giving up: no part is closed while it is still opening, or its registration could reach the broker
+after its close. Nor, where one part was refused, is another cut off while its broker may still answer soon.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ async def open_all(parts: Sequence[Part]) -> None:
         try:
             await asyncio.gather(*opening)
         except PulsarishError:
-            # Who leaves while it is being taken in has left soon, but not at once: Apache Pulsar says that it has, and
-            # refuses for another moment whoever comes in its place.
+            # A consumer that is closed while it is being registered is gone soon, but not at once: Apache Pulsar says
+            # that it is, and refuses the next consumer for another moment.
             await asyncio.wait(opening, timeout=ANSWERS_SECONDS_MAX)
             raise
     except BaseException:

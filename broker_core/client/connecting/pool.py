@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections of one client: one shared connection for each broker address, and dedicated ones for bulk readers.
 
-Owns the connections; whoever gets one never closes a shared one. A dedicated one is closed by its user, or given back
-for the next to use; given back and not used it is closed after a while. A connection that has ended is forgotten and
-opened anew by the next who asks; waiting between attempts is the asker's business (``retrying``).
+Owns the connections: a user never closes a shared one. A dedicated one is closed by its user, or given back for the
+next user; given back and not used it is closed after a while. A connection that has ended is forgotten, and the next
+request opens a new one; waiting between attempts is the caller's part (``retrying``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KEPT_SECONDS: Final = 60.0
 """How long a connection that was given back waits for its next user: longer than micro-batches are apart."""
 
 GOODBYE_SECONDS_MAX: Final = 1.0
-"""How long the broker may take to stop sending to a user who has left; a new connection is cheaper than more of it."""
+"""How long the broker may take to stop sending after the consumer was closed; then a new connection is cheaper."""
 
 KEPT_MAX: Final = 4
 """How many wait at most: as many as one process reads partitions at a time, not as many as it has ever read."""

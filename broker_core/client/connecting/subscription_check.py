@@ -34,7 +34,7 @@ class _Visitor:
 async def is_subscription_there(connection: Connection, visitor_id: int, topic: TopicName, subscription: str) -> bool:
     """Whether ``topic``, which ``connection`` serves, has the durable ``subscription``.
 
-    ``visitor_id`` is a consumer id that nobody else has. TopicNotFoundError if there is no topic, ConsumerBusyError
+    ``visitor_id`` is a consumer id of its own. TopicNotFoundError if there is no topic, ConsumerBusyError
     while somebody else asks.
     """
     visit = Subscribing(topic=topic, subscription=subscription, durable=False, create_topic=False)

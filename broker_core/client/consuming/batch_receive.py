@@ -72,7 +72,7 @@ class BatchReceiving:
         return messages
 
     async def _arrival_or_keep(self, deadline: float, messages: list[Message]) -> bool:
-        """As ``_arrival``; whoever is cancelled meanwhile leaves ``messages`` to others."""
+        """As ``_arrival``; a cancelled call leaves ``messages`` to the next one."""
         try:
             return await self._arrival(deadline)
         except BaseException:

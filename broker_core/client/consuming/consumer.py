@@ -99,7 +99,7 @@ class AsyncConsumer:
 
     @property
     def _open_children(self) -> list[TopicConsumer]:
-        """Those that can be asked: nobody waits for one that is being added."""
+        """Those that can be asked: not those that are being added."""
         return [child for child in self.children if child.is_open]
 
     @property
@@ -312,7 +312,7 @@ class AsyncConsumer:
     async def unsubscribe(self, *, force: bool = False) -> None:
         """Delete the subscription, and close. ``force``: even if it has other consumers, which are disconnected.
 
-        If the broker refuses, the consumer goes on as it was. Both also if whoever waits for it is cut off.
+        If the broker refuses, the consumer goes on as it was. Both also if this call is cut off.
         """
         if self._closed:
             raise AlreadyClosedError(f"the consumer of subscription {self.subscription!r} is closed")

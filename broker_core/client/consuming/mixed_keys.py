@@ -18,7 +18,7 @@ from broker_core.client.messages.message import Message
 logger = logging.getLogger(__name__)
 
 PRODUCERS_MAX: Final = 1000
-"""Who has not read so many warnings will not read another, and names that are made up anew each time add up."""
+"""More warnings would not be read, and producer names that are new each time would use more and more memory."""
 
 
 class MixedKeys:

@@ -20,7 +20,7 @@ from broker_core.client.messages.message import Message, Source
 
 
 class Undeliverable:
-    """In the place of messages that cannot be shown: whoever takes it gets ``failure`` raised."""
+    """In the place of messages that cannot be shown: ``take`` raises ``failure`` there."""
 
     __slots__ = ("failure", "source")
 
@@ -173,6 +173,6 @@ class ReceiverQueue:
         wake()
 
     def wake_no_more(self, wake: Callable[[], None]) -> None:
-        """Take ``wake_later`` back: on a quiet topic whoever asks again and again would be remembered each time."""
+        """Take ``wake_later`` back: on a quiet topic a caller that asks again would be remembered each time."""
         with self._lock:
             self._waiters.pop(wake, None)

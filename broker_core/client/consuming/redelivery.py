@@ -66,7 +66,7 @@ class Redelivery:
             self._nacks_due,
         )
         self._awaited: set[Position] = set()
-        """Of what waits with the nacks: what nobody nacked, and need not wait once it is here."""
+        """Of what waits with the nacks: what the application did not nack, and need not wait once it is here."""
         self._interceptors = Interceptors(config.interceptors)
         self._timeouts: AckTimeoutTracker | None = None
         if config.ack_timeout_s:
@@ -117,7 +117,7 @@ class Redelivery:
         self._untime([message_id.position])
 
     def again_soon(self, position: Position) -> None:
-        """Redeliver an entry although nobody negatively acknowledged it."""
+        """Redeliver an entry that was not negatively acknowledged."""
         self._nacks.add(position, RETRY_SECONDS)
 
     def copying(self, message_id: MessageId) -> None:

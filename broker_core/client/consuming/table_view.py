@@ -40,7 +40,7 @@ class AsyncTableView:
 
     def __init__(self, reader: AsyncReader, network: Network) -> None:
         self.values: dict[str, bytes] = {}
-        """What the table holds now; nobody else may change it."""
+        """What the table holds now; only this class changes it."""
         self.failure: PulsarishError | None = None
         """Why nothing more comes, if so."""
         self._reader = reader

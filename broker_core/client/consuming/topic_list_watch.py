@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Being told by a broker when topics that match a pattern come or go, instead of only asking from time to time.
 
-A watch is no more than a hint that asking is worth it: whoever owns it asks for the whole list, and does so now and
-then anyway, for a broker may not support watches, may refuse a pattern that it cannot match (its expressions are not
+A watch is no more than a hint that asking is worth it: its owner asks for the whole list, and does so now and then
+anyway, since a broker may not support watches, may refuse a pattern that it cannot match (its expressions are not
 quite Python's), and watches persistent topics only. Kept up through lost connections. Source: PIP-145; semantics 7.12.
 """
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class TopicListWatch:
-    """Calls ``changed`` when the topics of ``pattern`` have changed, or may have while nobody watched."""
+    """Calls ``changed`` when the topics of ``pattern`` have changed, or may have while there was no watch."""
 
     def __init__(self, network: Network, pattern: TopicsPattern, changed: Callable[[], None]) -> None:
         self._network = network

@@ -105,7 +105,7 @@ def _checked(
     deliver_at_ms: int,
     deliver_after_ms: int,
 ) -> OutgoingMessage:
-    """What passes can be encoded. ``properties`` are copied: whoever gave them may change them at once."""
+    """What passes can be encoded. ``properties`` are copied: the application may change its own at once."""
     if isinstance(value, str):
         value = _encoded(value)
     elif value is not None and type(value) is not bytes:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turning messages of an application into entries: single messages, and batches of them.
 
-``BatchBuilder`` collects messages for one partition until a limit is reached; whoever owns it decides when to take the
-entry (limit, timer, flush). Pure: the publish time and the producer's name are given. Invariants: messages leave in the
+``BatchBuilder`` collects messages for one partition until a limit is reached; its owner decides when to take the entry
+ (limit, timer, flush). Pure: the publish time and the producer's name are given. Invariants: messages leave in the
 order in which they were added; their sequence ids increase; a batch of one is sent as a plain message; only a message
 that is too large by itself makes an entry that is.
 Source: semantics 1.5, 1.7.5; Pulsar docs, "Binary protocol - Batch messages".

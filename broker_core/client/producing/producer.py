@@ -2,8 +2,9 @@
 """The asyncio producer: messages in, receipts out, over one partition or many.
 
 Owns batching per partition (limits, the publish delay), sequence ids, the looking for partitions that were added, and
-the failures that nobody asked about: they are raised by the next ``flush`` or ``close``, so that a message sent without
-a callback is never lost in silence. Everything runs on the event loop's thread. Source: semantics 1.2.2, 1.2.3, 1.7.
+the failures of messages without a callback: they are raised by the next ``flush`` or ``close``, so that a message
+sent without a callback is never lost in silence. Everything runs on the event loop's thread.
+Source: semantics 1.2.2, 1.2.3, 1.7.
 """
 
 from __future__ import annotations
@@ -299,7 +300,7 @@ class AsyncProducer:
     async def send(self, value: bytes | str | None, **fields: Unpack[MessageFields]) -> MessageId:
         """Send one message and return its id when the broker has stored it.
 
-        An open batch is closed for it, so that nobody waits for the publish delay. Raises UsageError (too large),
+        An open batch is closed for it, so that it does not wait for the publish delay. Raises UsageError (too large),
         QueueFullError, OperationTimeoutError (outcome unknown) or what the broker answers.
         """
         message = self.outgoing(value, **fields)

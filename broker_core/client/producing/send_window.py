@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much one producer may have waiting for receipts, in messages and bytes, and who waits for room.
+"""How much one producer may have waiting for receipts, in messages and bytes, and the callers that wait for room.
 
 Thread-safe: an application thread takes room before it hands a message to the event loop, the loop gives it back with
 the receipt. Knows neither loops nor threads beyond its lock; a waiter is any callable. Source: semantics 1.7.6.
@@ -51,7 +51,7 @@ class SendWindow:
             return True
 
     def give_back(self, messages: int, size_bytes: int) -> None:
-        """Return the room of messages whose fate is known, and wake everybody who waits."""
+        """Return the room of messages whose fate is known, and wake all callers that wait."""
         with self._lock:
             self._messages -= messages
             self._bytes -= size_bytes
@@ -67,8 +67,8 @@ class SendWindow:
         What was given back before does not count, so where threads are concurrent, look again behind this.
         """
         if self._memory is not None:
-            # What is given back here is given back there as well. In both lists, who waits for this window would be
-            # added to it once more whenever another gives something back.
+            # What is given back here is given back there as well. In both lists, a caller that waits for this window
+            # would be added to it once more whenever another gives something back.
             waits = self._memory.wake_later(wake)
         else:
             with self._lock:
