@@ -116,6 +116,75 @@ class TopicWatchPort(Protocol):
         ...
 
 
+class _Ports:
+    """The producers, consumers and watches of one connection, and the commands that are for one of them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.producers: dict[int, ProducerPort] = {}
+        self.consumers: dict[int, ConsumerPort] = {}
+        self.topic_watches: dict[int, TopicWatchPort] = {}
+
+    def handlers(self) -> dict[int, Callable[[BaseCommand], None]]:
+        """What to do with each command, but the two hot ones."""
+        return {
+            BaseCommand.SEND_ERROR: self._on_send_error,
+            BaseCommand.CLOSE_PRODUCER: self._on_close_producer,
+            BaseCommand.CLOSE_CONSUMER: self._on_close_consumer,
+            BaseCommand.ACTIVE_CONSUMER_CHANGE: self._on_active_change,
+            BaseCommand.REACHED_END_OF_TOPIC: self._on_end_of_topic,
+            BaseCommand.WATCH_TOPIC_UPDATE: self._on_topic_update,
+        }
+
+    def detach_all(self, reason: PulsarishError) -> None:
+        """The connection has ended. Ports may register elsewhere, or ask for a new connection, while they are told."""
+        ports: list[ProducerPort | ConsumerPort | TopicWatchPort] = [
+            *self.producers.values(), *self.consumers.values(), *self.topic_watches.values()
+        ]  # fmt: skip
+        self.producers.clear()
+        self.consumers.clear()
+        self.topic_watches.clear()
+        for port in ports:
+            port.detached(self._connection, reason, "")
+
+    def _on_send_error(self, command: BaseCommand) -> None:
+        refused = command.send_error
+        producer = self.producers.get(refused.producer_id)
+        if producer is not None:
+            producer.send_error(to_signed64(refused.sequence_id), server_error(refused.error, refused.message))
+
+    def _on_close_producer(self, command: BaseCommand) -> None:
+        closed = command.close_producer
+        producer = self.producers.pop(closed.producer_id, None)
+        if producer is not None:
+            producer.detached(self._connection, self._moved("producer"), closed.assignedBrokerServiceUrl)
+
+    def _on_close_consumer(self, command: BaseCommand) -> None:
+        closed = command.close_consumer
+        consumer = self.consumers.pop(closed.consumer_id, None)
+        if consumer is not None:
+            consumer.detached(self._connection, self._moved("consumer"), closed.assignedBrokerServiceUrl)
+
+    def _on_active_change(self, command: BaseCommand) -> None:
+        change = command.active_consumer_change
+        consumer = self.consumers.get(change.consumer_id)
+        if consumer is not None:
+            consumer.active_changed(change.is_active)
+
+    def _on_end_of_topic(self, command: BaseCommand) -> None:
+        consumer = self.consumers.get(command.reachedEndOfTopic.consumer_id)
+        if consumer is not None:
+            consumer.end_of_topic()
+
+    def _on_topic_update(self, command: BaseCommand) -> None:
+        watch = self.topic_watches.get(command.watchTopicUpdate.watcher_id)
+        if watch is not None:
+            watch.topics_changed()
+
+    def _moved(self, what: str) -> ConnectionLostError:
+        return ConnectionLostError(f"{self._connection.address} closed the {what}")
+
+
 class Connection(asyncio.BufferedProtocol):
     """A connection after its handshake. Made by ``open_connection`` only."""
 
@@ -124,9 +193,10 @@ class Connection(asyncio.BufferedProtocol):
         self.max_message_size = MESSAGE_BYTES_MAX_DEFAULT
         self.protocol_version = 0
         self.features = pb.FeatureFlags()
-        self.producers: dict[int, ProducerPort] = {}
-        self.consumers: dict[int, ConsumerPort] = {}
-        self.topic_watches: dict[int, TopicWatchPort] = {}
+        self._ports = _Ports(self)
+        self.producers = self._ports.producers
+        self.consumers = self._ports.consumers
+        self.topic_watches = self._ports.topic_watches
         self._config = config
         self._loop = asyncio.get_running_loop()
         self._handshake: asyncio.Future[None] = self._loop.create_future()
@@ -144,20 +214,12 @@ class Connection(asyncio.BufferedProtocol):
         self._paused = False
         self._keep_alive: asyncio.TimerHandle | None = None
         self._abortion: asyncio.TimerHandle | None = None
-        self._handlers = self._command_handlers()
-
-    def _command_handlers(self) -> dict[int, Callable[[BaseCommand], None]]:
-        """What to do with each command that is neither an answer nor one of the two hot ones."""
-        return {
+        self._handlers = {
             BaseCommand.PING: lambda _: self.send(pong()),
             BaseCommand.PONG: lambda _: None,
-            BaseCommand.SEND_ERROR: self._on_send_error,
-            BaseCommand.CLOSE_PRODUCER: self._on_close_producer,
-            BaseCommand.CLOSE_CONSUMER: self._on_close_consumer,
-            BaseCommand.ACTIVE_CONSUMER_CHANGE: self._on_active_change,
-            BaseCommand.REACHED_END_OF_TOPIC: self._on_end_of_topic,
-            BaseCommand.WATCH_TOPIC_UPDATE: self._on_topic_update,
+            **self._ports.handlers(),
         }
+        """What to do with each command that is neither an answer nor one of the two hot ones."""
 
     # -- for our own side
 
@@ -380,43 +442,6 @@ class Connection(asyncio.BufferedProtocol):
         else:
             future.set_result(command)
 
-    def _on_send_error(self, command: BaseCommand) -> None:
-        refused = command.send_error
-        producer = self.producers.get(refused.producer_id)
-        if producer is not None:
-            producer.send_error(to_signed64(refused.sequence_id), server_error(refused.error, refused.message))
-
-    def _on_close_producer(self, command: BaseCommand) -> None:
-        closed = command.close_producer
-        producer = self.producers.pop(closed.producer_id, None)
-        if producer is not None:
-            producer.detached(self, self._moved("producer"), closed.assignedBrokerServiceUrl)
-
-    def _on_close_consumer(self, command: BaseCommand) -> None:
-        closed = command.close_consumer
-        consumer = self.consumers.pop(closed.consumer_id, None)
-        if consumer is not None:
-            consumer.detached(self, self._moved("consumer"), closed.assignedBrokerServiceUrl)
-
-    def _on_active_change(self, command: BaseCommand) -> None:
-        change = command.active_consumer_change
-        consumer = self.consumers.get(change.consumer_id)
-        if consumer is not None:
-            consumer.active_changed(change.is_active)
-
-    def _on_end_of_topic(self, command: BaseCommand) -> None:
-        consumer = self.consumers.get(command.reachedEndOfTopic.consumer_id)
-        if consumer is not None:
-            consumer.end_of_topic()
-
-    def _on_topic_update(self, command: BaseCommand) -> None:
-        watch = self.topic_watches.get(command.watchTopicUpdate.watcher_id)
-        if watch is not None:
-            watch.topics_changed()
-
-    def _moved(self, what: str) -> ConnectionLostError:
-        return ConnectionLostError(f"{self.address} closed the {what}")
-
     def _arm_keep_alive(self) -> None:
         self._heard = False
         self._keep_alive = self._loop.call_later(self._config.keep_alive_interval_s, self._check_alive)
@@ -434,7 +459,7 @@ class Connection(asyncio.BufferedProtocol):
         self._arm_keep_alive()
 
     def _finish(self, reason: PulsarishError) -> None:
-        """Tell everybody once. Ports may register elsewhere, or ask for a new connection, while they are told."""
+        """Fail what waits for answers, and tell all ports, once."""
         if self._end_reason is not None:
             return
         self._end_reason = reason
@@ -447,14 +472,7 @@ class Connection(asyncio.BufferedProtocol):
         for future in requests.values():
             if not future.done():
                 future.set_exception(reason)
-        ports: list[ProducerPort | ConsumerPort | TopicWatchPort] = [
-            *self.producers.values(), *self.consumers.values(), *self.topic_watches.values()
-        ]  # fmt: skip
-        self.producers.clear()
-        self.consumers.clear()
-        self.topic_watches.clear()
-        for port in ports:
-            port.detached(self, reason, "")
+        self._ports.detach_all(reason)
 
 
 def _has_error(answer: object) -> bool:
