@@ -33,7 +33,7 @@ RECEIVER_QUEUE: Final = 1000
 CONNECTIONS: Final = 4
 ACK_GROUP_S: Final = 0.1
 _SEND_BYTES: Final = 64 * 1024
-_SECONDS_MAX: Final = 120
+_RUN_S_MAX: Final = 120
 _MESSAGE: Final = 0x09
 _ACK_RESPONSE: Final = 0x26
 
@@ -156,7 +156,7 @@ def one_run(service_url: str, case: Case, topic: str) -> float:
             key.data.client.socket.sendall(permits)
         if time.perf_counter() - grouped > ACK_GROUP_S:
             grouped = time.perf_counter()
-            if grouped - started > _SECONDS_MAX:
+            if grouped - started > _RUN_S_MAX:
                 raise TimeoutError(f"{case.name}: {left} entries did not come")
             for connection in connections:
                 connection.client.socket.sendall(connection.acks())

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker_core.base.limits import CONNECTION_TIMEOUT_SECONDS, OPERATION_TIMEOUT_SECONDS
+from broker_core.base.limits import CONNECTION_TIMEOUT_S, OPERATION_TIMEOUT_S
 from broker_core.base.runtime import RuntimeInfo, default_data_dir
 from pulsarish_spark import embedded
 
@@ -42,8 +42,8 @@ class Address:
     data_dir: str = ""
     seen: str = ""
     machine: str = ""
-    operation_timeout_s: float = OPERATION_TIMEOUT_SECONDS
-    connection_timeout_s: float = CONNECTION_TIMEOUT_SECONDS
+    operation_timeout_s: float = OPERATION_TIMEOUT_S
+    connection_timeout_s: float = CONNECTION_TIMEOUT_S
 
     @property
     def embedded_here(self) -> Path | None:

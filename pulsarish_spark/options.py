@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 from broker_core.base.errors import ConfigError, PulsarishError
 from broker_core.base.hashing import HASHING_SCHEME_DEFAULT, HashingScheme
-from broker_core.base.limits import CONNECTION_TIMEOUT_SECONDS, OPERATION_TIMEOUT_SECONDS
+from broker_core.base.limits import CONNECTION_TIMEOUT_S, OPERATION_TIMEOUT_S
 from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.runtime import ENV_SERVICE_URL, default_data_dir
 from broker_core.base.suggest import closest
@@ -181,7 +181,7 @@ OPTIONS: Final = (
         _seconds,
         "120000",
         "How long to try again while brokers do not answer, or are not ready, before the query or the task fails. "
-        f"Default {OPERATION_TIMEOUT_SECONDS * 1000:.0f}: an Apache Pulsar cluster that loses a broker needs less.",
+        f"Default {OPERATION_TIMEOUT_S * 1000:.0f}: an Apache Pulsar cluster that loses a broker needs less.",
         ("pulsar.client.operationTimeoutMs",),
     ),
     Option(
@@ -189,7 +189,7 @@ OPTIONS: Final = (
         Side.ANY,
         _seconds,
         "5000",
-        f"How long one attempt to connect to a broker may take. Default {CONNECTION_TIMEOUT_SECONDS * 1000:.0f}.",
+        f"How long one attempt to connect to a broker may take. Default {CONNECTION_TIMEOUT_S * 1000:.0f}.",
         ("pulsar.client.connectionTimeoutMs",),
     ),
     Option(
@@ -550,8 +550,8 @@ def _address(given: Mapping[str, Any], environment: Mapping[str, str]) -> Addres
             "options service.url and data.dir were both given", hint="data.dir is for the embedded broker; give one"
         )
     patience = {
-        "operation_timeout_s": given.get("operationTimeoutMs", OPERATION_TIMEOUT_SECONDS),
-        "connection_timeout_s": given.get("connectionTimeoutMs", CONNECTION_TIMEOUT_SECONDS),
+        "operation_timeout_s": given.get("operationTimeoutMs", OPERATION_TIMEOUT_S),
+        "connection_timeout_s": given.get("connectionTimeoutMs", CONNECTION_TIMEOUT_S),
     }
     if url or directory:
         return Address(url, directory, **patience)

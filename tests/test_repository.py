@@ -30,6 +30,9 @@ LOG_TEXT: Final = re.compile(r"[a-z][a-z' -]*[a-z](?: \w+=%[.\d]*[a-z])*")
 
 DIVIDER: Final = re.compile(r"\s*# ?[-=~*#]{2}")
 DIVIDER_FORM: Final = re.compile(r"\s*# -- \S.*[^-]")
+UNIT_FORM: Final = {"SECONDS": "S", "SECS": "S", "SEC": "S", "MILLIS": "MS", "MILLISECONDS": "MS", "MSEC": "MS"}
+"""Units in the names of constants that have another, usual form."""
+
 FORBIDDEN: Final = {
     "a path of somebody's machine": re.compile(r"/(?:home|Users)/(?!somebody)[a-z]|/root/|/work/(?!$)"),
     "a package registry (the user's own configuration names one)": re.compile(
@@ -152,6 +155,23 @@ def test_sections_of_a_file_are_divided_in_one_way() -> None:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if DIVIDER.match(line) and not DIVIDER_FORM.fullmatch(line)
     ] == []
+
+
+def test_units_of_constants_have_one_form() -> None:
+    """``CLOSE_S``, ``WAIT_MS_MAX``: a reader need not remember which constant spells its unit out."""
+    assert [
+        f"{_named(path)}:{node.lineno}: {name}"
+        for path in CODE
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for name in _assigned_names(node)
+        if name.isupper() and UNIT_FORM.keys() & set(name.split("_"))
+    ] == []
+
+
+def _assigned_names(node: ast.Assign | ast.AnnAssign) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 @pytest.mark.parametrize("what", FORBIDDEN)

@@ -48,15 +48,15 @@ PRODUCER_METADATA_BYTES_MAX: Final = 16 * 1024
 PROTOCOL_VERSION: Final = 21
 """Pulsar wire protocol version that we speak at most; a connection uses the lower of both ends."""
 
-KEEP_ALIVE_SECONDS: Final = 30.0
+KEEP_ALIVE_S: Final = 30.0
 """Either end pings after this much silence and gives up after as much again, as the official clients do."""
 
 SENT_NUMBER_MAX: Final = 2**62
 """Largest sequence id or time that a client sends: what is added to it on its way still fits in 64 bits."""
 
-OPERATION_TIMEOUT_SECONDS: Final = 60.0
+OPERATION_TIMEOUT_S: Final = 60.0
 """A client's patience where nothing else is said. A cluster that has lost a broker needs less: what that one served is
 nobody's for 30 s, until its session in the cluster's metadata has ended, and is then loaded by another. With the 30 s
 of the Java client one would give up in the moment before."""
 
-CONNECTION_TIMEOUT_SECONDS: Final = 10.0
+CONNECTION_TIMEOUT_S: Final = 10.0

@@ -12,7 +12,7 @@ from typing import Final
 from broker_core.base.clock import Clock, SystemClock
 from broker_core.cli.output import say
 
-_QUIET_SECONDS: Final = 10.0
+_QUIET_S: Final = 10.0
 """So long after a loss nothing is said of the next ones, unless the connection stays away."""
 
 
@@ -48,7 +48,7 @@ class ConnectionNews(logging.Handler):
 
     def _tell_loss(self, reason: object) -> None:
         now_s = self._clock.monotonic()
-        if self._is_told or (self._said_s is not None and now_s - self._said_s < _QUIET_SECONDS):
+        if self._is_told or (self._said_s is not None and now_s - self._said_s < _QUIET_S):
             return
         self._is_told, self._said_s = True, now_s
         say(f"the connection is lost, trying again: {reason}")

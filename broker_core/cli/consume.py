@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _TOGETHER_MAX: Final = 1000
 """Messages that are printed before they are acknowledged, and come twice if the command is killed in between."""
 
-_LOOK_SECONDS: Final = 1.0
+_LOOK_S: Final = 1.0
 """How soon --follow notices that there will be no more."""
 
 
@@ -311,7 +311,7 @@ def _followed(stream: _Stream) -> Message | None:
     """The next message, whenever it comes; None if there will be none."""
     while True:
         try:
-            return stream.take(_LOOK_SECONDS)
+            return stream.take(_LOOK_S)
         except OperationTimeoutError:
             if stream.has_ended():
                 say("the topic was terminated, and this is its end")

@@ -38,7 +38,7 @@ from broker_core.wire.frames import SIZE_BYTES
 
 logger = logging.getLogger(__name__)
 
-_DRAIN_SECONDS: Final = 10.0
+_DRAIN_S: Final = 10.0
 """A graceful stop waits this long for the disk, then gives up on what was never confirmed."""
 
 _MIB: Final = 1024 * 1024
@@ -156,9 +156,9 @@ class BrokerServer:
 
     async def _drain(self) -> None:
         try:
-            await asyncio.wait_for(self._commits.drain(), _DRAIN_SECONDS)
+            await asyncio.wait_for(self._commits.drain(), _DRAIN_S)
         except TimeoutError:
-            logger.error("stopping without the last commits because the disk is slow seconds=%g", _DRAIN_SECONDS)
+            logger.error("stopping without the last commits because the disk is slow seconds=%g", _DRAIN_S)
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")

@@ -23,7 +23,7 @@ from broker_core.storage.commit import CommitJob, GroupCommit
 
 logger = logging.getLogger(__name__)
 
-_SYNC_SECONDS: Final = 1.0
+_SYNC_S: Final = 1.0
 """How long bytes may wait for their sync for which no answer stands: those of ``durability=async``, second copies."""
 
 
@@ -53,7 +53,7 @@ class CommitDriver:
         self._commits.when_pending(self._pending)
         if self._commits.pending:
             self._pending()
-        self._sync_timer = self._loop.call_later(_SYNC_SECONDS, self._sync_due)
+        self._sync_timer = self._loop.call_later(_SYNC_S, self._sync_due)
 
     async def drain(self) -> None:
         """Return when nothing is pending or in flight, or when the store has failed."""
@@ -108,4 +108,4 @@ class CommitDriver:
 
     def _sync_due(self) -> None:
         self._on_second()
-        self._sync_timer = self._loop.call_later(_SYNC_SECONDS, self._sync_due)
+        self._sync_timer = self._loop.call_later(_SYNC_S, self._sync_due)

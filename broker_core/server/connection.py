@@ -26,7 +26,7 @@ from broker_core.wire.frames import BUFFER_BYTES_FIRST, Frame, FrameReader
 
 logger = logging.getLogger(__name__)
 
-_LINGER_SECONDS: Final = 5.0
+_LINGER_S: Final = 5.0
 """What is queued for a connection that we end may take this long to leave."""
 
 _STALLED_TICKS_MAX: Final = 2
@@ -222,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
             self._ending = True
             self._stop_timer()
             self._outbox.end()
-            self._timer = self._loop.call_later(_LINGER_SECONDS, self._transport.abort)
+            self._timer = self._loop.call_later(_LINGER_S, self._transport.abort)
 
     def _closing(self) -> Iterator[None]:
         self.close()

@@ -3,7 +3,7 @@
 
 Code says what happened as ``event name=%s name=%s``; this turns it into lines. A line never breaks and never grows
 beyond ``LINE_CHARACTERS_MAX``, whatever a client put into it. Of one event at most ``LINES_A_WINDOW`` are written in
-``WINDOW_SECONDS``; the rest is counted, and the count is told. A file begins anew at ``FILE_BYTES_MAX``; the one before
+``WINDOW_S``; the rest is counted, and the count is told. A file begins anew at ``FILE_BYTES_MAX``; the one before
 it is kept. Knows nothing of brokers.
 """
 
@@ -31,7 +31,7 @@ LINE_CHARACTERS_MAX: Final = 2000
 """Of a message. Names of topics are at most 1 KiB; what is longer than this is somebody's payload."""
 
 LINES_A_WINDOW: Final = 20
-WINDOW_SECONDS: Final = 10.0
+WINDOW_S: Final = 10.0
 """With 100 bytes a line and some 40 events in the code at most 0.7 GB a day, if all of them happened all the time."""
 
 FILE_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -78,7 +78,7 @@ class Repeats(logging.Filter):
                 self._tell(key)
 
     def _is_over(self, window: _Window) -> bool:
-        return self._clock.monotonic() - window.begun_s >= WINDOW_SECONDS
+        return self._clock.monotonic() - window.begun_s >= WINDOW_S
 
     def _tell(self, key: tuple[str, str]) -> None:
         window = self._seen.pop(key)

@@ -46,7 +46,7 @@ EXIT_USAGE: Final = 2
 EXIT_DISK_FAILED: Final = 8
 """The disk refused a write or sync, and the process stopped rather than confirm what may be lost."""
 
-_CHECK_SECONDS: Final = 5.0
+_CHECK_S: Final = 5.0
 """How often it is checked whether the data directory is still there and whether anybody is connected."""
 
 _OTHER_FILES: Final = 512
@@ -160,7 +160,7 @@ async def _until_time_to_stop(
     trimmer = Trimmer()
     while not stop.is_set():
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), min(_CHECK_SECONDS, idle_stop_seconds or _CHECK_SECONDS))
+            await asyncio.wait_for(stop.wait(), min(_CHECK_S, idle_stop_seconds or _CHECK_S))
         log.tell_repeats()
         await trimmer.look(at_ease=server.at_ease, alone=not server.connections_open)
         if _file_number(lock_path) != lock_number:

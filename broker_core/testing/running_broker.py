@@ -25,8 +25,8 @@ from broker_core.base.clock import SystemClock
 from broker_core.base.errors import OperationTimeoutError, PulsarishError
 from broker_core.testing.held_port import HeldPort
 
-_START_SECONDS: Final = 60.0
-_STOP_SECONDS: Final = 60.0
+_START_S: Final = 60.0
+_STOP_S: Final = 60.0
 """Both take half a second; a machine that is busy with something else may need a hundred times as long."""
 
 
@@ -103,9 +103,9 @@ class RunningBroker:
         with self._log_path.open("ab") as log:
             process = type(self).launch(command, log)
         self._process = process
-        ready = _first_line(process.stdout, _START_SECONDS).split()
+        ready = _first_line(process.stdout, _START_S).split()
         if len(ready) != 3:
-            code = process.wait(_STOP_SECONDS)
+            code = process.wait(_STOP_S)
             self._forget()
             self._release_ports()
             raise BrokerExitedError(f"the broker ended with exit code {code} before it was ready: {self.stderr}")
@@ -117,7 +117,7 @@ class RunningBroker:
         """Send a signal and return at once."""
         os.kill(self.pid, number)
 
-    def wait(self, timeout_s: float = _STOP_SECONDS) -> int:
+    def wait(self, timeout_s: float = _STOP_S) -> int:
         """The exit code, once the process has ended; negative if a signal ended it."""
         code = self._running().wait(timeout_s)
         self._forget()

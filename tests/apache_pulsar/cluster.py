@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from tests.apache_pulsar.start import (
     SHORT_LIVED,
-    START_SECONDS_MAX,
+    START_S_MAX,
     held_ports,
     jvm,
     started,
@@ -31,7 +31,7 @@ from tests.apache_pulsar.start import (
 BROKERS: Final = 2
 NAME: Final = "cluster"
 REDIRECTS_MAX: Final = 5
-MOVE_SECONDS_MAX: Final = 10.0
+MOVE_S_MAX: Final = 10.0
 UNLOADS_MAX: Final = 10
 
 ZOOKEEPER: Final = {"clientPortAddress": "127.0.0.1", "tickTime": "2000", "forceSync": "no"}
@@ -164,7 +164,7 @@ class Cluster:
             bundle = broker.admin("GET", f"/lookup/v2/topic/persistent/public/default/{topic}/bundle")
             broker.admin("PUT", f"/admin/v2/namespaces/public/default/{bundle}/unload?destinationBroker={to}")
             with contextlib.suppress(TimeoutError):
-                until(lambda: self.owner(topic) is other, f"{topic} is served by {to}", MOVE_SECONDS_MAX)
+                until(lambda: self.owner(topic) is other, f"{topic} is served by {to}", MOVE_S_MAX)
         raise TimeoutError(f"{topic} was not given to {to} though it was unloaded {UNLOADS_MAX} times")
 
 
@@ -214,7 +214,7 @@ def _make_cluster(directory: Path, store: str, first: ClusterBroker) -> None:
         "--broker-service-url", f"pulsar://{first.address}", "--default-namespace-bundle-number", "4",
     ]  # fmt: skip
     process = started(directory, command, directory / "setup.log")
-    if process.wait(START_SECONDS_MAX):
+    if process.wait(START_S_MAX):
         raise RuntimeError(f"the cluster's metadata could not be written; see {directory / 'setup.log'}")
 
 
@@ -254,7 +254,7 @@ def _listens(port: int) -> bool:
     return True
 
 
-def until(check: Callable[[], bool], what: str, within_s: float = START_SECONDS_MAX) -> None:
+def until(check: Callable[[], bool], what: str, within_s: float = START_S_MAX) -> None:
     """Return when ``check`` holds; TimeoutError if it never does."""
     deadline = time.monotonic() + within_s
     while not check():

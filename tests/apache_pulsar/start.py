@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 HERE: Final = Path(__file__).resolve().parent
-START_SECONDS_MAX: Final = 400.0
+START_S_MAX: Final = 400.0
 """Ready takes 8 s with warm files; a two-core machine that was busy with thirty others has needed two minutes."""
 
 MEMORY: Final = ("-Xms256m", "-Xmx2g", "-XX:MaxDirectMemorySize=2g")
@@ -185,7 +185,7 @@ def _answers(port: int, path: str, text: str) -> bool:
 
 def wait_until_ready(process: subprocess.Popen[bytes], web_port: int, log: Path) -> None:
     """The web port answers seconds before ``public/default`` exists, so ask for that, then for the health check."""
-    deadline = time.monotonic() + START_SECONDS_MAX
+    deadline = time.monotonic() + START_S_MAX
     while time.monotonic() < deadline:
         if process.poll() is not None:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
@@ -195,7 +195,7 @@ def wait_until_ready(process: subprocess.Popen[bytes], web_port: int, log: Path)
         ):
             return
         time.sleep(0.2)
-    raise RuntimeError(f"Apache Pulsar was not ready after {START_SECONDS_MAX:.0f} s; its log is {log}")
+    raise RuntimeError(f"Apache Pulsar was not ready after {START_S_MAX:.0f} s; its log is {log}")
 
 
 @contextlib.contextmanager

@@ -287,7 +287,7 @@ def _outgoing(value: str) -> tuple[Any, None]:
 
 def test_a_client_closes_though_its_broker_takes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that is stopped or stuck keeps the socket open for ever, and what is not sent to it never leaves."""
-    monkeypatch.setattr(connection, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(connection, "LINGER_S", 0.01)
 
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
         await client.partitions("t")

@@ -17,7 +17,7 @@ from tests.client.scripted_broker import Handler, Peer, ScriptedBroker, answer, 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A goodbye is answered in time here unless a test says otherwise, however busy the machine is."""
-    monkeypatch.setattr(pool, "GOODBYE_SECONDS_MAX", 60.0)
+    monkeypatch.setattr(pool, "GOODBYE_S_MAX", 60.0)
 
 
 async def read(broker: ScriptedBroker, client: AsyncClient, value: bytes = b"x") -> Peer:
@@ -130,7 +130,7 @@ def test_a_connection_whose_goodbye_fails_is_not_used_again(goodbye: Handler) ->
 
 def test_a_broker_that_does_not_end_its_sending_loses_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """What nobody wants is read for a moment at most."""
-    monkeypatch.setattr(pool, "GOODBYE_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(pool, "GOODBYE_S_MAX", 0.01)
 
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
         broker.handlers[BaseCommand.CLOSE_CONSUMER] = no_answer
@@ -142,7 +142,7 @@ def test_a_broker_that_does_not_end_its_sending_loses_the_connection(monkeypatch
 
 def test_a_connection_that_waits_in_vain_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle process holds no connection that it does not need."""
-    monkeypatch.setattr(pool, "KEPT_SECONDS", 0.01)
+    monkeypatch.setattr(pool, "KEPT_S", 0.01)
 
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
         first = await read(broker, client)

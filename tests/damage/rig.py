@@ -24,7 +24,7 @@ from tests.damage.killed_brokers import make_real_history
 
 DAMAGES_PER_HISTORY: Final = 50
 REAL_EVERY: Final = 10
-_PROGRESS_SECONDS: Final = 10.0
+_PROGRESS_S: Final = 10.0
 
 
 def run_history(seed: int, damages: int = DAMAGES_PER_HISTORY) -> Tally:
@@ -91,7 +91,7 @@ def _collect(tallies: Iterable[Tally], begun: float) -> Tally:
         total.merge(tally)
         for failure in tally.failures:
             sys.stderr.write(f"{failure}\n")
-        if time.monotonic() - shown > _PROGRESS_SECONDS:
+        if time.monotonic() - shown > _PROGRESS_S:
             shown = time.monotonic()
             sys.stderr.write(f"  {total.damages:,} damages, {len(total.failures)} failures\n")
     return total

@@ -19,7 +19,7 @@ from broker_core.base.errors import ConfigError
 from broker_core.base.settings import LogFormat
 from broker_core.client import Client
 from broker_core.server import log as log_module
-from broker_core.server.log import LINE_CHARACTERS_MAX, LINES_A_WINDOW, WINDOW_SECONDS, Log, event_of
+from broker_core.server.log import LINE_CHARACTERS_MAX, LINES_A_WINDOW, WINDOW_S, Log, event_of
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.testing.virtual_timers import VirtualTimers
 
@@ -101,7 +101,7 @@ def test_what_repeats_is_counted(tmp_path: Path) -> None:
     assert len(_lines(file)) == LINES_A_WINDOW + 1
     log.tell_repeats()
     assert len(_lines(file)) == LINES_A_WINDOW + 1
-    clock.advance(int(1000 * WINDOW_SECONDS))
+    clock.advance(int(1000 * WINDOW_S))
     log.tell_repeats()
     assert _lines(file)[-1].endswith("ack refused: 99980 more such lines in 10 s were left out")
     OURS.info("ack refused entry=%d", 1)

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, TypeAlias
 from pyspark.sql import SparkSession
 
 import pulsarish_spark
-from broker_core.base.limits import OPERATION_TIMEOUT_SECONDS
+from broker_core.base.limits import OPERATION_TIMEOUT_S
 from broker_core.client import Client
 from scripts.archive_spark_classes import spark_options
 from tests.apache_pulsar.cluster import running_cluster, until
@@ -240,7 +240,7 @@ def main(arguments: list[str] | None = None) -> int:
         lines = [attempt(rig, scenario) for scenario in wanted]
         spark.stop()
     sys.stdout.write(
-        f"patience {OPERATION_TIMEOUT_SECONDS:g} s, a killed broker's session {chosen.session_ms / 1000:g} s, "
+        f"patience {OPERATION_TIMEOUT_S:g} s, a killed broker's session {chosen.session_ms / 1000:g} s, "
         f"{'message indexes' if chosen.indexed else 'no message indexes'}\n"
         f"{'scenario':<30}{'':<7}{'rows':>8}{'missing':>9}{'twice':>7}{'failover s':>13}{'first/done s':>14}{'s':>8}\n"
         + "".join(f"{line}\n" for line, _ in lines)

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import pytest
 
-STALL_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 1.5)
+STALL_S: Final = (0.05, 0.2, 0.5, 1.0, 1.5)
 
 CHANCE_DEFAULT: Final = 0.0012
 """Some two to five stalls in a usual test. Many more, and what has 15 s is late for good reasons."""
 
-RECOUNT_SECONDS: Final = 2.0
+RECOUNT_S: Final = 2.0
 """A process that is no test, such as a broker, begins to count anew that often."""
 
 OURS: Final = ("/broker_core/", "/pulsarish_spark/", "/tests/")
@@ -45,7 +45,7 @@ class Stalls:
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if log is not None else -1
         self._counts: dict[tuple[CodeType, str], int] = {}
         self._ours: dict[CodeType, bool] = {}
-        self._recount_at = time.monotonic() + RECOUNT_SECONDS
+        self._recount_at = time.monotonic() + RECOUNT_S
         self._told: list[str] = []
         self._in_tests = False
 
@@ -72,10 +72,10 @@ class Stalls:
         if count & (count - 1) or not self._is_ours(code):
             return
         if not self._in_tests and time.monotonic() > self._recount_at:
-            self._recount_at = time.monotonic() + RECOUNT_SECONDS
+            self._recount_at = time.monotonic() + RECOUNT_S
             self._counts.clear()
         if self._draw.random() < self._chance:
-            self._stall(code, event, self._draw.choice(STALL_SECONDS))
+            self._stall(code, event, self._draw.choice(STALL_S))
 
     def _is_ours(self, code: CodeType) -> bool:
         known = self._ours.get(code)

@@ -12,7 +12,7 @@ import time
 
 from tests.storage.test_crash_images import CrashRig
 
-_PROGRESS_SECONDS = 10.0
+_PROGRESS_S = 10.0
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def main() -> int:
             sys.stderr.write(f"script seed {seed} failed; CrashRig().script({seed}) repeats it\n")
             raise
         seed += 1
-        if time.monotonic() - shown >= _PROGRESS_SECONDS:
+        if time.monotonic() - shown >= _PROGRESS_S:
             shown = time.monotonic()
             sys.stderr.write(f"  {_line(rig, shown - begun)}\n")
     sys.stdout.write(f"{_line(rig, time.monotonic() - begun)}\n")

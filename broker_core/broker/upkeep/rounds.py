@@ -32,10 +32,10 @@ logger = logging.getLogger(__name__)
 _VISITS: Final = 20
 """Topics loaded for one check. Loading one takes about a millisecond, and its cursors take memory until the next."""
 
-_LOOK_SECONDS: Final = 1.0
+_LOOK_S: Final = 1.0
 """How often the disk is asked how much is free: other programs may fill it too."""
 
-_MAKE_ROOM_SECONDS: Final = 5.0
+_MAKE_ROOM_S: Final = 5.0
 """How often deletable data is looked for while the disk is nearly full: senders wait for it, by default for 30 s."""
 
 
@@ -70,8 +70,8 @@ class Upkeep:
         self._every(settings.backlog_quota_check_interval_in_seconds, self.enforce_quotas)
         self._every(settings.subscription_expiry_check_interval_in_minutes * 60, self.end_unused_subscriptions)
         if reserve.watched:
-            self._every(_LOOK_SECONDS, self.look_at_disk)
-            self._every(_MAKE_ROOM_SECONDS, self.make_room)
+            self._every(_LOOK_S, self.look_at_disk)
+            self._every(_MAKE_ROOM_S, self.make_room)
 
     def close(self) -> None:
         """Stop all checks."""

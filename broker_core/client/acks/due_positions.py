@@ -22,7 +22,7 @@ WHOLE_ENTRY: Final = -1
 _NOISE_DIGITS: Final = 6
 """Decimals of a millisecond that mean something; below is the noise of adding floating-point seconds."""
 
-_SOON_SECONDS: Final = 0.001
+_SOON_S: Final = 0.001
 """A timer that fired a little early is armed again for at least this long."""
 
 
@@ -94,7 +94,7 @@ class DuePositions:
         self._disarm()
         self._timer_slot = self._order[0]
         wait_s = self._timer_slot * self._grain_ms / 1000 - self._clock.monotonic()
-        self._timer = self._timers.call_later(max(wait_s, _SOON_SECONDS), self._fire)
+        self._timer = self._timers.call_later(max(wait_s, _SOON_S), self._fire)
 
     def _disarm(self) -> None:
         self._timer_slot = -1

@@ -19,7 +19,7 @@ from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import MessageId
 from broker_core.client.blocking.loop_thread import Latch, LoopThread
 from broker_core.client.client_stats import ConsumerStats, ProducerStats
-from broker_core.client.consuming.batch_receive import BYTES_DEFAULT, MESSAGES_DEFAULT, TIMEOUT_SECONDS_DEFAULT
+from broker_core.client.consuming.batch_receive import BYTES_DEFAULT, MESSAGES_DEFAULT, TIMEOUT_S_DEFAULT
 from broker_core.client.consuming.consumer import Acknowledgeable, AsyncConsumer, SeekTarget, redelivery_count_of
 from broker_core.client.consuming.reader import AsyncReader
 from broker_core.client.consuming.table_view import AsyncTableView
@@ -244,7 +244,7 @@ class Consumer(Handle[AsyncConsumer]):
         self,
         max_messages: int = MESSAGES_DEFAULT,
         max_bytes: int = BYTES_DEFAULT,
-        timeout_s: float = TIMEOUT_SECONDS_DEFAULT,
+        timeout_s: float = TIMEOUT_S_DEFAULT,
     ) -> list[Message]:
         """Several messages at once: what comes until one of the three limits is reached; perhaps none."""
         return self._thread.run(self._inner.batch_receive(max_messages, max_bytes, timeout_s))

@@ -27,10 +27,10 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-STOP_SECONDS_MAX = 2.0
+STOP_S_MAX = 2.0
 """How long the end of the interpreter waits for the loop to end; the thread is a daemon in any case."""
 
-SIGNAL_LOOK_SECONDS = 0.25
+SIGNAL_LOOK_S = 0.25
 """How often a waiting thread wakes for signals: one that comes just before it falls asleep would not wake it."""
 
 CALLS_AT_ONCE_MAX = 2000
@@ -68,10 +68,10 @@ class Latch:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Whether it was opened within ``timeout_s`` (None: for ever). Ends with an interrupt, whenever that comes."""
         left_s = math.inf if timeout_s is None else timeout_s
-        while left_s > SIGNAL_LOOK_SECONDS:
-            if self._lock.acquire(timeout=SIGNAL_LOOK_SECONDS):
+        while left_s > SIGNAL_LOOK_S:
+            if self._lock.acquire(timeout=SIGNAL_LOOK_S):
                 return True
-            left_s -= SIGNAL_LOOK_SECONDS
+            left_s -= SIGNAL_LOOK_S
         return self._lock.acquire(timeout=max(0.0, left_s))
 
 
@@ -194,7 +194,7 @@ class LoopThread:
         """End the loop; the thread ends soon after."""
         if not self.is_left_behind and self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join(STOP_SECONDS_MAX)
+            self._thread.join(STOP_S_MAX)
 
     def _make_calls(self) -> None:
         calls = self._calls

@@ -3,7 +3,7 @@
 
 Last entry, first entry at a position and the one before, entry of a message index. Owns a waiting reader for each topic
 that was asked for its end a moment ago, and a small memory of the last answers. A reader is a subscription that tools
-show, with a backlog that grows, so none stays longer than ``LINGER_SECONDS``. Source: architecture decision 1 (what the
+show, with a backlog that grows, so none stays longer than ``LINGER_S``. Source: architecture decision 1 (what the
 protocol lacks is done on the client's side); PIP-70 for the message index.
 """
 
@@ -42,7 +42,7 @@ from broker_core.wire.proto import pulsar_api_pb2 as pb
 
 T = TypeVar("T")
 
-LINGER_SECONDS: Final = 1.0
+LINGER_S: Final = 1.0
 """How long a reader waits for the next question about its topic's end: who plans a read has several in a row."""
 
 
@@ -190,7 +190,7 @@ class _Waiting:
         finally:
             self._asking -= 1
             if not self._asking:
-                self._leaving = self._loop.call_later(LINGER_SECONDS, self.probe.leave)
+                self._leaving = self._loop.call_later(LINGER_S, self.probe.leave)
 
     def leave(self) -> None:
         """At once."""

@@ -23,7 +23,7 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 logger = logging.getLogger(__name__)
 
-STABLE_SECONDS = 1.0
+STABLE_S = 1.0
 """An attachment that lasted this long was a success, so that the next one may be tried without delay."""
 
 
@@ -91,7 +91,7 @@ class Attachment:
         if self._end is not None:
             return
         if at_once:
-            self._attached_at = -STABLE_SECONDS
+            self._attached_at = -STABLE_S
         self._target = parse_service_url(address)[0] if address else None
         self._detached_meanwhile = True
         self._last_failure = reason
@@ -105,7 +105,7 @@ class Attachment:
         self.connection = None
         if self._end is not None or (self._task is not None and not self._task.done()):
             return
-        if self._network.loop.time() - self._attached_at >= STABLE_SECONDS:
+        if self._network.loop.time() - self._attached_at >= STABLE_S:
             self._backoff.reset()
             delay_s = 0.0
         else:

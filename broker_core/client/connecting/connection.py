@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 CLIENT_VERSION: Final = f"Pulsarish-Python-v{__version__}"
 
-LINGER_SECONDS: Final = 5.0
+LINGER_S: Final = 5.0
 """What is not sent when a connection is closed may take this long to leave; a broker that is stuck never takes it."""
 
 _HINT_LED: Final = (
@@ -313,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             if reason is None:
                 self._transport.close()
-                self._abortion = self._loop.call_later(LINGER_SECONDS, self._transport.abort)
+                self._abortion = self._loop.call_later(LINGER_S, self._transport.abort)
             else:
                 self._transport.abort()
 

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from broker_core.base.errors import PulsarishError
 
-ANSWERS_SECONDS_MAX: Final = 2.0
+ANSWERS_S_MAX: Final = 2.0
 """How long a refusal is kept back for the answers to the other parts, which take milliseconds as a rule."""
 
 
@@ -34,7 +34,7 @@ async def open_all(parts: Sequence[Part]) -> None:
         except PulsarishError:
             # A consumer that is closed while it is being registered is gone soon, but not at once: Apache Pulsar says
             # that it is, and refuses the next consumer for another moment.
-            await asyncio.wait(opening, timeout=ANSWERS_SECONDS_MAX)
+            await asyncio.wait(opening, timeout=ANSWERS_S_MAX)
             raise
     except BaseException:
         for each in opening:

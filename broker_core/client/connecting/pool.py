@@ -17,10 +17,10 @@ from broker_core.client.connecting.service_url import BrokerAddress
 from broker_core.client.settings.config import ClientConfig
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
-KEPT_SECONDS: Final = 60.0
+KEPT_S: Final = 60.0
 """How long a connection that was given back waits for its next user: longer than micro-batches are apart."""
 
-GOODBYE_SECONDS_MAX: Final = 1.0
+GOODBYE_S_MAX: Final = 1.0
 """How long the broker may take to stop sending after the consumer was closed; then a new connection is cheaper."""
 
 KEPT_MAX: Final = 4
@@ -68,14 +68,14 @@ class ConnectionPool:
         What was still on its way to that one has arrived before, so the connection is as good as new then.
         """
         loop = asyncio.get_running_loop()
-        patience = loop.call_later(GOODBYE_SECONDS_MAX, connection.close)
+        patience = loop.call_later(GOODBYE_S_MAX, connection.close)
 
         def answered(goodbye: asyncio.Future[BaseCommand]) -> None:
             patience.cancel()
             if goodbye.cancelled() or goodbye.exception() or self._closed or len(self._kept) >= KEPT_MAX:
                 connection.close()
             else:
-                self._kept[connection] = loop.call_later(KEPT_SECONDS, self._drop, connection)
+                self._kept[connection] = loop.call_later(KEPT_S, self._drop, connection)
 
         connection.resume_reading()
         goodbye.add_done_callback(answered)

@@ -23,7 +23,7 @@ from broker_core.wire.commands import close_consumer, message_id, read_position
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
-CLOSE_SECONDS_MAX: Final = 5.0
+CLOSE_S_MAX: Final = 5.0
 """How long leaving waits for the broker's answer; a broker that is gone forgets the consumer anyway."""
 
 _TYPES: Final[dict[SubscriptionType, pb.CommandSubscribe.SubType]] = {
@@ -145,7 +145,7 @@ async def leave(connection: Connection, consumer_id: int) -> None:
     """The same, and wait for a while until the broker has done it."""
     if connection.consumers.pop(consumer_id, None) is not None:
         request_id = connection.next_request_id()
-        goodbye = connection.request(close_consumer(consumer_id, request_id), request_id, CLOSE_SECONDS_MAX)
+        goodbye = connection.request(close_consumer(consumer_id, request_id), request_id, CLOSE_S_MAX)
         await asyncio.gather(goodbye, return_exceptions=True)
 
 

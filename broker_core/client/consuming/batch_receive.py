@@ -19,7 +19,7 @@ from broker_core.client.messages.message import Message, Source
 
 MESSAGES_DEFAULT: Final = 100
 BYTES_DEFAULT: Final = 10 * 1024 * 1024
-TIMEOUT_SECONDS_DEFAULT: Final = 0.1
+TIMEOUT_S_DEFAULT: Final = 0.1
 
 
 class Takeable(Protocol):

@@ -21,7 +21,7 @@ from broker_core.client.connecting.network import Network
 from broker_core.client.consuming.batch_receive import (
     BYTES_DEFAULT,
     MESSAGES_DEFAULT,
-    TIMEOUT_SECONDS_DEFAULT,
+    TIMEOUT_S_DEFAULT,
     BatchReceiving,
 )
 from broker_core.client.consuming.consumer_topics import ConsumerTopics, Wanted
@@ -129,7 +129,7 @@ class AsyncConsumer:
         self,
         max_messages: int = MESSAGES_DEFAULT,
         max_bytes: int = BYTES_DEFAULT,
-        timeout_s: float = TIMEOUT_SECONDS_DEFAULT,
+        timeout_s: float = TIMEOUT_S_DEFAULT,
     ) -> list[Message]:
         """Several messages at once: what comes until one of the three limits is reached; perhaps none."""
         return await self._batches.receive(max_messages, max_bytes, timeout_s)

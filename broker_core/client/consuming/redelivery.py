@@ -22,7 +22,7 @@ from broker_core.client.messages.message import Message
 from broker_core.client.settings.callbacks import Interceptors
 from broker_core.client.settings.config import ConsumerConfig
 
-RETRY_SECONDS: Final = 1.0
+RETRY_S: Final = 1.0
 """After this a message comes again whose copy could not be written: not at once, or a broken topic makes a hot loop."""
 
 
@@ -118,7 +118,7 @@ class Redelivery:
 
     def again_soon(self, position: Position) -> None:
         """Redeliver an entry that was not negatively acknowledged."""
-        self._nacks.add(position, RETRY_SECONDS)
+        self._nacks.add(position, RETRY_S)
 
     def copying(self, message_id: MessageId) -> None:
         """The application has a copy of this message written: until that has failed nothing else brings it back.

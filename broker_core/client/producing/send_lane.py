@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 OnStored: TypeAlias = Callable[[Position | None, PulsarishError | None], None]
 """Where the entry is stored (``-1:-1`` for a duplicate that the broker dropped), or why that is not known."""
 
-CLOSE_SECONDS_MAX: Final = 5.0
+CLOSE_S_MAX: Final = 5.0
 """How long ``close`` waits for the broker's answer; a broker that is gone forgets the producer anyway."""
 
 BYTES_WITHOUT_RECEIPT_MAX: Final = 32 * 1024 * 1024
@@ -147,7 +147,7 @@ class SendLane:
         if connection is not None:
             connection.producers.pop(self._id, None)
             request_id = connection.next_request_id()
-            goodbye = connection.request(close_producer(self._id, request_id), request_id, CLOSE_SECONDS_MAX)
+            goodbye = connection.request(close_producer(self._id, request_id), request_id, CLOSE_S_MAX)
             await asyncio.gather(goodbye, return_exceptions=True)
         await self._attachment.close()
         self._fail(AlreadyClosedError(f"the producer of {self.topic} is closed"))

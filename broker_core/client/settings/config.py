@@ -16,9 +16,9 @@ import msgspec
 from broker_core.base.errors import ConfigError
 from broker_core.base.hashing import HASHING_SCHEME_DEFAULT, HashingScheme
 from broker_core.base.limits import (
-    CONNECTION_TIMEOUT_SECONDS,
-    KEEP_ALIVE_SECONDS,
-    OPERATION_TIMEOUT_SECONDS,
+    CONNECTION_TIMEOUT_S,
+    KEEP_ALIVE_S,
+    OPERATION_TIMEOUT_S,
     SENT_NUMBER_MAX,
 )
 from broker_core.base.positions import Position
@@ -41,11 +41,11 @@ RegexSubscriptionMode = Literal["persistent", "non_persistent", "all"]
 PENDING_BYTES_DEFAULT: Final = 64 * 1024 * 1024
 """What one producer, and one client, keep until receipts arrive, as in newer Java clients."""
 
-ACK_TIMEOUT_MIN_SECONDS: Final = 1.0
-ACK_TIMEOUT_TICK_MIN_SECONDS: Final = 0.1
+ACK_TIMEOUT_S_MIN: Final = 1.0
+ACK_TIMEOUT_TICK_S_MIN: Final = 0.1
 
 _INT32_MAX: Final = 2**31 - 1
-_SPAN_MAX_SECONDS: Final = 1e9
+_SPAN_S_MAX: Final = 1e9
 _PRECISION_BITS_MAX: Final = 40
 """Both are thirty years."""
 
@@ -55,22 +55,22 @@ class ClientConfig(CheckedSettings, frozen=True, kw_only=True):
 
     service_url: str
     operation_timeout_s: Annotated[
-        float, _Meta(ge=0.001, le=_SPAN_MAX_SECONDS, description="How long an operation is tried before it fails.")
-    ] = OPERATION_TIMEOUT_SECONDS
+        float, _Meta(ge=0.001, le=_SPAN_S_MAX, description="How long an operation is tried before it fails.")
+    ] = OPERATION_TIMEOUT_S
     connection_timeout_s: Annotated[
-        float, _Meta(ge=0.001, le=_SPAN_MAX_SECONDS, description="How long a connection may take to be made.")
-    ] = CONNECTION_TIMEOUT_SECONDS
+        float, _Meta(ge=0.001, le=_SPAN_S_MAX, description="How long a connection may take to be made.")
+    ] = CONNECTION_TIMEOUT_S
     keep_alive_interval_s: Annotated[
-        float, _Meta(ge=0.001, le=_SPAN_MAX_SECONDS, description="Silence after which the broker is pinged.")
-    ] = KEEP_ALIVE_SECONDS
+        float, _Meta(ge=0.001, le=_SPAN_S_MAX, description="Silence after which the broker is pinged.")
+    ] = KEEP_ALIVE_S
     backoff_first_s: Annotated[
-        float, _Meta(ge=0.001, le=_SPAN_MAX_SECONDS, description="The pause before the second attempt.")
+        float, _Meta(ge=0.001, le=_SPAN_S_MAX, description="The pause before the second attempt.")
     ] = 0.1
     backoff_max_s: Annotated[
         float,
         _Meta(
             ge=0.001,
-            le=_SPAN_MAX_SECONDS,
+            le=_SPAN_S_MAX,
             description="The longest pause between attempts. Short, because most brokers here are on the same machine "
             "and come back within a second.",
         ),
@@ -113,7 +113,7 @@ class ProducerConfig(CheckedSettings, frozen=True, kw_only=True):
     batching_max_messages: Annotated[int, _Meta(ge=1, description="Messages of one batch.")] = 1000
     batching_max_bytes: Annotated[int, _Meta(ge=1, description="Bytes of one batch, before compression.")] = 128 * 1024
     batching_max_publish_delay_s: Annotated[
-        float, _Meta(ge=0, le=_SPAN_MAX_SECONDS, description="How long a message waits for others of its batch.")
+        float, _Meta(ge=0, le=_SPAN_S_MAX, description="How long a message waits for others of its batch.")
     ] = 0.001
     chunking_enabled: Annotated[
         bool,
@@ -137,7 +137,7 @@ class ProducerConfig(CheckedSettings, frozen=True, kw_only=True):
         ),
     ] = HASHING_SCHEME_DEFAULT
     send_timeout_s: Annotated[
-        float, _Meta(ge=0.001, le=_SPAN_MAX_SECONDS, description="How long a message may wait for its receipt.")
+        float, _Meta(ge=0.001, le=_SPAN_S_MAX, description="How long a message may wait for its receipt.")
     ] = 30.0
     max_pending_messages: Annotated[
         int, _Meta(ge=0, description="Messages that may wait for receipts; 0: bounded by max_pending_bytes alone.")
@@ -150,7 +150,7 @@ class ProducerConfig(CheckedSettings, frozen=True, kw_only=True):
         float,
         _Meta(
             ge=0,
-            le=_SPAN_MAX_SECONDS,
+            le=_SPAN_S_MAX,
             description="How often added partitions are looked for; 0: they get no messages from this producer.",
         ),
     ] = 60.0
@@ -231,7 +231,7 @@ class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
         ),
     ] = False
     acknowledgment_group_time_s: Annotated[
-        float, _Meta(ge=0, le=_SPAN_MAX_SECONDS, description="How long acks are collected; 0: each is sent at once.")
+        float, _Meta(ge=0, le=_SPAN_S_MAX, description="How long acks are collected; 0: each is sent at once.")
     ] = 0.1
     max_acknowledgment_group_size: Annotated[int, _Meta(ge=1, description="Acks of one group.")] = 1000
     batch_index_ack_enabled: Annotated[
@@ -244,7 +244,7 @@ class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
         float,
         _Meta(
             ge=0,
-            le=_SPAN_MAX_SECONDS,
+            le=_SPAN_S_MAX,
             description="A message that is not acknowledged for so long comes again, at least 1 s; 0: never.",
         ),
     ] = 0.0
@@ -254,7 +254,7 @@ class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
     ] = None
     negative_ack_redelivery_delay_s: Annotated[
         float,
-        _Meta(ge=0, le=_SPAN_MAX_SECONDS, description="After this a negatively acknowledged message comes again."),
+        _Meta(ge=0, le=_SPAN_S_MAX, description="After this a negatively acknowledged message comes again."),
     ] = 60.0
     negative_ack_redelivery_backoff: Annotated[
         RedeliveryBackoff | None, _Meta(description="Takes the place of negative_ack_redelivery_delay_s.")
@@ -273,7 +273,7 @@ class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
     ] = None
     auto_update_partitions_interval_s: Annotated[
         float,
-        _Meta(ge=0, le=_SPAN_MAX_SECONDS, description="How often added partitions are looked for; 0: never."),
+        _Meta(ge=0, le=_SPAN_S_MAX, description="How often added partitions are looked for; 0: never."),
     ] = 60.0
     max_pending_chunked_message: Annotated[
         int,
@@ -285,7 +285,7 @@ class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
     ] = 10
     expire_time_of_incomplete_chunked_message_s: Annotated[
         float,
-        _Meta(ge=0, le=_SPAN_MAX_SECONDS, description="After this an incomplete one is given up; 0: never."),
+        _Meta(ge=0, le=_SPAN_S_MAX, description="After this an incomplete one is given up; 0: never."),
     ] = 60.0
     auto_ack_oldest_chunked_message_on_queue_full: Annotated[
         bool, _Meta(description="One that gave way is acknowledged; false: it comes again.")
@@ -305,9 +305,7 @@ class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
     ] = ()
     pattern_auto_discovery_period_s: Annotated[
         float,
-        _Meta(
-            ge=0, le=_SPAN_MAX_SECONDS, description="How often topics that match the pattern are looked for; 0: never."
-        ),
+        _Meta(ge=0, le=_SPAN_S_MAX, description="How often topics that match the pattern are looked for; 0: never."),
     ] = 60.0
     regex_subscription_mode: Annotated[
         RegexSubscriptionMode, _Meta(description="The kind of topics that a pattern is for.")
@@ -332,15 +330,15 @@ class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
 
     def _check_ack_timeout(self) -> None:
         timeout_s, tick_s = self.ack_timeout_s, self.ack_timeout_tick_s
-        if timeout_s < ACK_TIMEOUT_MIN_SECONDS:
+        if timeout_s < ACK_TIMEOUT_S_MIN:
             raise ConfigError(
                 f"ack_timeout_s {timeout_s!r} is too small",
-                hint=f"use {ACK_TIMEOUT_MIN_SECONDS:g} or more, or 0 for no timeout",
+                hint=f"use {ACK_TIMEOUT_S_MIN:g} or more, or 0 for no timeout",
             )
-        if not ACK_TIMEOUT_TICK_MIN_SECONDS <= tick_s <= timeout_s:
+        if not ACK_TIMEOUT_TICK_S_MIN <= tick_s <= timeout_s:
             raise ConfigError(
                 f"ack_timeout_tick_s {tick_s!r} is not possible with ack_timeout_s {timeout_s!r}",
-                hint=f"use a number from {ACK_TIMEOUT_TICK_MIN_SECONDS:g} to the ack timeout",
+                hint=f"use a number from {ACK_TIMEOUT_TICK_S_MIN:g} to the ack timeout",
             )
 
     @property
@@ -454,7 +452,7 @@ class WriterConfig(CheckedSettings, frozen=True, kw_only=True):
         ),
     ] = 32 * 1024 * 1024
     send_timeout_s: Annotated[
-        Annotated[float, _Meta(ge=0.001, le=_SPAN_MAX_SECONDS)] | None,
+        Annotated[float, _Meta(ge=0.001, le=_SPAN_S_MAX)] | None,
         _Meta(description="How long an entry may wait for its receipt; None: as long as the operation timeout."),
     ] = None
     name: Annotated[str | None, _Meta(description="The producer's name; None: the broker gives one.")] = None

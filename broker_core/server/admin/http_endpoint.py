@@ -24,10 +24,10 @@ _CONCURRENT_REQUESTS_MAX: Final = 128
 """Connections that HTTP clients may hold. A further one replaces the one that has kept the broker waiting longest;
 only where all of them are being answered it is told to come back (503)."""
 
-_CLIENT_SECONDS: Final = 15
+_CLIENT_S: Final = 15
 """A client has so long for its whole request, for its next one, and for taking any part of an answer."""
 
-_CLOSE_SECONDS: Final = 1.0
+_CLOSE_S: Final = 1.0
 """Requests in progress get this long when the broker stops."""
 
 _BYTES_A_TURN: Final = 2048
@@ -132,7 +132,7 @@ class _Connection(H11Protocol):
 class HttpEndpoint:
     """The HTTP port of a broker."""
 
-    def __init__(self, app: ASGIApp, *, idle_s: int = _CLIENT_SECONDS) -> None:
+    def __init__(self, app: ASGIApp, *, idle_s: int = _CLIENT_S) -> None:
         self._config = Config(
             app,
             http=H11Protocol,
@@ -167,7 +167,7 @@ class HttpEndpoint:
         for connection in list(self._state.connections):
             connection.shutdown()
         if self._state.tasks:
-            await asyncio.wait(list(self._state.tasks), timeout=_CLOSE_SECONDS)
+            await asyncio.wait(list(self._state.tasks), timeout=_CLOSE_S)
 
     def _protocol(self) -> asyncio.Protocol:
         self.connections_made += 1
