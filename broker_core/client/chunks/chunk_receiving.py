@@ -49,7 +49,7 @@ class ChunkReceiving:
         self._clock = clock
         self._timers = timers
         self._expire_s = config.expire_time_of_incomplete_chunked_message_s
-        self._ordered = config.type in ("exclusive", "failover")
+        self._ordered = not config.is_shared
         self._assembly = ChunkAssembly(
             max_pending=config.max_pending_chunked_message,
             expire_s=self._expire_s,
