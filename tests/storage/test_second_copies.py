@@ -10,6 +10,8 @@ import pytest
 
 from broker_core.base.positions import Position
 from broker_core.storage import MarkDelete, Store, UnreadableEntryError
+from broker_core.storage.catalogue import schema
+from broker_core.storage.catalogue.named_objects import NamedObjects
 from broker_core.storage.check import verify_directory
 from broker_core.testing.sim_disk import SimDisk
 from tests.storage.entries import entry
@@ -112,3 +114,41 @@ def test_no_second_copy_is_synced_by_the_group_that_somebody_waits_for() -> None
     assert synced == [LEDGER]
     disk.before = None
     discard(store)
+
+
+@pytest.mark.parametrize("log_lost", [False, True])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_catalogue_with_a_journal_takes_a_further_step(
+    killed: bool, log_lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reliability row 9: the journal of the former version is not gone on with; what is changed behind the step is kept
+    twice as before."""
+    disk = SimDisk()
+    store = written(disk)
+    if killed:
+        discard(store)
+    else:
+        store.close()
+    monkeypatch.setattr(schema, "VERSION", 4)
+    more = "CREATE TABLE tokens (name TEXT PRIMARY KEY, token TEXT NOT NULL) STRICT, WITHOUT ROWID;"
+    monkeypatch.setattr(schema, "STEPS", {**schema.STEPS, 3: more})
+    for number in range(3):
+        store = open_store(disk)
+        assert store.recovery.damages == []
+        tokens = NamedObjects(store.catalogue._database, "tokens", "token")
+        assert list(tokens.all()) == [f"token-{each}" for each in range(number)]
+        assert "newest" in store.catalogue.tenants.all()
+        tokens.put(f"token-{number}", {"number": number})
+        store.commits.commit_now()
+        store.sync_due()
+        store.commits.commit_now()
+        if log_lost:
+            image = after_power_loss(disk)
+            image.replace(WAL, b"")
+            again = open_store(image)
+            assert len(NamedObjects(again.catalogue._database, "tokens", "token").all()) == number + 1
+            discard(again)
+        store.close()
+    fresh = open_store(SimDisk())
+    assert NamedObjects(fresh.catalogue._database, "tokens", "token").all() == {}
+    discard(fresh)

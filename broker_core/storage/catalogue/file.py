@@ -159,6 +159,7 @@ class CatalogueFile:
         if version != schema.VERSION:
             self._merge()  # before the version says that there is something to compare with
             self._in_transaction(schema.upgrade_from(version))
+            self._recorded = None  # it is of the former version: the new one begins a journal of its own
         recorded = self._recorded
         if recorded is not None and recorded.whole and recorded.last == self._number and self._sums is not None:
             self._journal.resume(recorded)
