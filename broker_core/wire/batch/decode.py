@@ -36,7 +36,7 @@ _COMPARED_PROPERTIES_MAX: Final = 64
 
 
 class ChunkEntryError(UnsupportedVersionError):
-    """An entry is a chunk of a larger message: ``client.chunked_entries`` puts them together."""
+    """An entry is a chunk of a larger message: ``client.chunks.chunked_entries`` puts them together."""
 
 
 PLAIN_BYTES_DEFAULT: Final = 64 * 1024 * 1024
