@@ -144,7 +144,8 @@ class SourceOffset:
     def from_json(cls, document: Mapping[str, Any]) -> SourceOffset:
         """Read ``to_json()`` back; UsageError for an offset that this version cannot read."""
         try:
-            offsets = _from_map({topic: found for topic, found in document.items() if topic not in NO_TOPICS})
+            topics = {topic: found for topic, found in document.items() if topic not in NO_TOPICS}
+            points = {key: Points(Offset.parse(text)) for key, text in _items(topics)}
             starts = _from_map(document.get(_START) or {})
             seen = _from_map(document.get(_SEEN, {}))
             behind = {key: int(entries) for key, entries in _items(document.get(_BEHIND, {}))}
@@ -156,7 +157,9 @@ class SourceOffset:
                 f"the checkpoint holds an offset that cannot be read: {error}",
                 hint="it was made by another source or a newer version; use a new checkpoint folder",
             ) from error
-        points = {key: Points(at, starts.get(key), seen.get(key), behind.get(key)) for key, at in offsets.items()}
+        # Few partitions have more than their next message, and what is said of one that is not read means nothing.
+        for key in points.keys() & (starts.keys() | seen.keys() | behind.keys()):
+            points[key] = Points(points[key].at, starts.get(key), seen.get(key), behind.get(key))
         return cls(points, subscription, ends_first=document.get(_START) is not None)
 
 
@@ -174,5 +177,6 @@ def _from_map(document: Mapping[str, Mapping[str, str]]) -> dict[TopicPartition,
 def _items(document: Mapping[str, Mapping[str, T]]) -> Iterator[tuple[TopicPartition, T]]:
     """What a map of topics and partitions says of each partition."""
     for topic, partitions in document.items():
+        name = str(TopicName.parse(topic))
         for partition, found in partitions.items():
-            yield TopicPartition(str(TopicName.parse(topic)), int(partition)), found
+            yield TopicPartition(name, int(partition)), found
