@@ -174,6 +174,25 @@ def test_the_picture_of_the_rooms_is_true() -> None:
     ] == []
 
 
+def test_the_table_of_the_rooms_of_the_client_is_true() -> None:
+    """ARCHITECTURE.md lists them, too: a room needs those that it names, what these need, and nothing above it."""
+    page = (REPOSITORY / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    section = page.partition("## The rooms of the client")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| `")]
+    named = {_code_words(room)[0]: _code_words(needs) for room, _owns, needs in rows}
+    left_out = _code_words(section.partition("Not listed: ")[2].partition(".")[0])
+    needs = _needs_of_rooms("client")
+    assert sorted([*named, *left_out]) == sorted(needs)
+    below: dict[str, set[str]] = {}
+    for room in reversed(named):
+        below[room] = set().union(named[room], *(below[each] for each in named[room]))
+        assert set(named[room]) <= needs[room] <= below[room] | set(left_out), room
+
+
+def _code_words(text: str) -> list[str]:
+    return re.findall(r"`(\w+)`", text)
+
+
 def _needs_of_rooms(package: str) -> dict[str, set[str]]:
     """Each room of ``package`` with the others that it imports from."""
     modules = {_module(name) for name, _, _ in _sources()}
