@@ -39,7 +39,7 @@ def names_in(text: str) -> list[tuple[str, str]]:
 
 
 def _defined_in(path: str) -> set[str]:
-    """Classes, functions, constants, fields and methods; of a file that is no Python all words."""
+    """Classes, functions, constants, fields, methods and attributes; of a file that is no Python all words."""
     if not path.endswith(".py"):
         return set(re.findall(r"\w+", (ROOT / path).read_text(encoding="utf-8")))
     found: set[str] = set()
@@ -47,8 +47,9 @@ def _defined_in(path: str) -> set[str]:
         match node:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 found.add(name)
-            case ast.AnnAssign(target=ast.Name(id=name)):
+            case ast.AnnAssign(target=ast.Name(id=name) | ast.Attribute(attr=name)):
                 found.add(name)
             case ast.Assign(targets=targets):
                 found |= {target.id for target in targets if isinstance(target, ast.Name)}
+                found |= {target.attr for target in targets if isinstance(target, ast.Attribute)}
     return found
