@@ -67,6 +67,11 @@ class SubscriptionType(IntEnum):
         return not self.has_active_consumer
 
     @property
+    def allows_compacted_reads(self) -> bool:
+        """Whether a consumer may ask for the latest message of each key only (semantics 7.4)."""
+        return self.has_active_consumer
+
+    @property
     def routes_by_key(self) -> bool:
         """Whether the key of a message chooses its consumer (semantics 2.5)."""
         return self is SubscriptionType.KEY_SHARED

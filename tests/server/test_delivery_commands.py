@@ -17,6 +17,7 @@ from broker_core.wire.proto.pulsar_api_pb2 import (
     CommandSubscribe,
     MessageIdData,
     MessageMetadata,
+    ServerError,
 )
 
 NO_TEXT = b"\xff\xfe"
@@ -112,6 +113,22 @@ def test_messages_bear_no_epoch_where_it_means_nothing(
         subscribe(client, topic, kind, epoch)
         (message,) = messages(client, 1)
     assert not message.HasField("consumer_epoch")
+
+
+@pytest.mark.parametrize("kind", CommandSubscribe.SubType.values())
+def test_a_compacted_read_is_for_types_that_keep_order(
+    broker: RunningBroker, topic: str, kind: CommandSubscribe.SubType
+) -> None:
+    """7.4: it is refused on Shared and Key_Shared."""
+    command = BaseCommand(type=BaseCommand.SUBSCRIBE)
+    wish = command.subscribe
+    wish.topic, wish.subscription, wish.subType = topic, "s", kind
+    wish.consumer_id, wish.request_id, wish.read_compacted = 0, 1, True
+    with RawClient(broker.service_url) as client:
+        client.tell(command)
+        answer = next_of(client, BaseCommand.SUCCESS)
+    refused = kind in (CommandSubscribe.Shared, CommandSubscribe.Key_Shared)
+    assert (answer.error.error == ServerError.NotAllowedError) == refused
 
 
 def test_acks_that_arrive_together_count_each_for_its_consumer(broker: RunningBroker, topic: str) -> None:

@@ -42,7 +42,6 @@ from broker_core.wire.long_lists import LongList
 from broker_core.wire.proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandAck,
-    CommandSubscribe,
     KeySharedMeta,
     MessageIdData,
 )
@@ -72,11 +71,12 @@ def _subscribe_request(session: Session, command: BaseCommand) -> SubscribeReque
         )
     if wish.start_message_rollback_duration_sec and wish.durable:
         raise NotAllowedError("a start by duration is for readers only", hint="seek to a time after subscribing")
-    if wish.read_compacted and wish.subType not in (CommandSubscribe.Exclusive, CommandSubscribe.Failover):
+    kind = SubscriptionType(wish.subType)
+    if wish.read_compacted and not kind.allows_compacted_reads:
         raise NotAllowedError("a compacted read is possible on Exclusive and Failover subscriptions only")
     return SubscribeRequest(
         subscription=_subscription_name(wish.subscription),
-        kind=SubscriptionType(wish.subType),
+        kind=kind,
         consumer_name=_consumer_name(wish.consumer_name),
         priority=wish.priority_level,
         durable=wish.durable,
