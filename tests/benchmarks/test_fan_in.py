@@ -32,7 +32,7 @@ def test_a_rate_holds_if_nearly_all_is_delivered_and_the_backlog_stays() -> None
     assert "DOES NOT HOLD" in str(replace(GOOD, refused=1))
 
 
-@pytest.mark.parametrize("limit", [FIRST_RATE, 2500, 12_345, 100_000])
+@pytest.mark.parametrize("limit", [FIRST_RATE, 5000, 12_345, 100_000])
 def test_the_search_ends_right_below_the_limit(limit: int) -> None:
     """It grows by half until a rate does not hold, and then halves what is between."""
     search, tried = Search(), 0
