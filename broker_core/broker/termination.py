@@ -65,8 +65,9 @@ class Termination:
         self._tell(self.position)
 
     def _tell(self, result: Position | ServerError) -> None:
+        if not self._waiting:
+            return
         waiting, self._waiting = self._waiting, []
-        if waiting:
-            self._log.remove_listener(self._entries_came)
+        self._log.remove_listener(self._entries_came)
         for on_done in waiting:
             on_done(result)

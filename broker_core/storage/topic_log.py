@@ -247,10 +247,13 @@ class TopicLog(LedgerList):
             self._tell_waiting()
 
     def _tell_waiting(self) -> None:
+        if not self._waiting:
+            return  # no list for each of thousands that are unloaded together: Python would look at all of them at once
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then()
 
     def _undrained(self) -> list[LedgerWriter]:
-        self._writers = [writer for writer in self._writers if not writer.queue.drained]
+        if self._writers:
+            self._writers = [writer for writer in self._writers if not writer.queue.drained]
         return self._writers

@@ -147,6 +147,8 @@ class Producers:
             producer.disconnect()
 
     def _turn_away(self, why: ServerError) -> None:
+        if not self._waiting:
+            return
         waiting, self._waiting = self._waiting, deque()
         for producer in waiting:
             producer.turn_away(why)
