@@ -11,11 +11,11 @@ used where no address is given; ``use_this_python()`` saves one from the wrong i
 """
 
 from pulsarish_spark import progress
-from pulsarish_spark.connection import embedded_broker
-from pulsarish_spark.embedded import LocalBroker, local
-from pulsarish_spark.interpreter import use_this_python
-from pulsarish_spark.loss import DataLossError
+from pulsarish_spark.connecting.connection import embedded_broker
+from pulsarish_spark.connecting.embedded import LocalBroker, local
+from pulsarish_spark.losses.loss import DataLossError
 from pulsarish_spark.source import PulsarishSource, register
+from pulsarish_spark.workers.interpreter import use_this_python
 
 __all__ = [
     "DataLossError",

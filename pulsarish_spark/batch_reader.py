@@ -17,15 +17,15 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from broker_core.base.errors import ConfigError
-from pulsarish_spark.connection import connected
-from pulsarish_spark.loss import LossPolicy
+from pulsarish_spark.connecting.connection import connected
+from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions, Side, read_options
 from pulsarish_spark.plain_errors import plain_errors, with_plain_errors
-from pulsarish_spark.planning import EntryRange
-from pulsarish_spark.schema import check_user_schema
-from pulsarish_spark.spark_worker import SentToWorkers
+from pulsarish_spark.rows.schema import check_user_schema
 from pulsarish_spark.stream_reader import task_options
-from pulsarish_spark.task import ReadTask, make_tasks, read_task
+from pulsarish_spark.tasks.planning import EntryRange
+from pulsarish_spark.tasks.task import ReadTask, make_tasks, read_task
+from pulsarish_spark.workers.spark_worker import SentToWorkers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,10 +51,10 @@ class PulsarishBatchReader(SentToWorkers, DataSourceReader):
 
 def plan_batch(client: Client, options: ReadOptions) -> list[list[EntryRange]]:
     """The tasks of a batch read, each with its ranges."""
-    from pulsarish_spark.broker_view import BrokerView
-    from pulsarish_spark.cutting import plan_tasks
-    from pulsarish_spark.starting import resolve_end, resolve_start, start_point
-    from pulsarish_spark.topics import discover
+    from pulsarish_spark.places.topics import discover
+    from pulsarish_spark.positions.cutting import plan_tasks
+    from pulsarish_spark.positions.starting import resolve_end, resolve_start, start_point
+    from pulsarish_spark.viewing.broker_view import BrokerView
 
     view, policy = BrokerView(client), LossPolicy(options.fail_on_data_loss)
     layout = discover(options.selection, client)

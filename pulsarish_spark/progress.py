@@ -22,8 +22,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from pulsarish_spark.offsets import NO_TOPICS, Offset, SourceOffset
-from pulsarish_spark.topics import TopicPartition
+from pulsarish_spark.places.offsets import NO_TOPICS, Offset, SourceOffset
+from pulsarish_spark.places.topics import TopicPartition
 
 Lag = dict[TopicPartition, "PartitionLag"]
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pulsarish_spark.batch_reader import PulsarishBatchReader
+    from pulsarish_spark.sink.writer import PulsarishBatchWriter, PulsarishStreamWriter
     from pulsarish_spark.stream_reader import PulsarishStreamReader
-    from pulsarish_spark.writer import PulsarishBatchWriter, PulsarishStreamWriter
 
 FORMAT = "pulsarish"
 
@@ -36,7 +36,7 @@ class PulsarishSource(DataSource):
     @plain_errors
     def schema(self) -> StructType:
         from pulsarish_spark.options import Side, read_options
-        from pulsarish_spark.schema import spark_schema
+        from pulsarish_spark.rows.schema import spark_schema
 
         return spark_schema(read_options(dict(self.options), Side.READ, os.environ).columns)
 
@@ -55,8 +55,8 @@ class PulsarishSource(DataSource):
     @plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> PulsarishBatchWriter:
         from pulsarish_spark.options import Side, write_options
-        from pulsarish_spark.sink_columns import check_columns
-        from pulsarish_spark.writer import PulsarishBatchWriter
+        from pulsarish_spark.sink.columns import check_columns
+        from pulsarish_spark.sink.writer import PulsarishBatchWriter
 
         options = write_options(dict(self.options), Side.BATCH_WRITE, os.environ)
         if overwrite:
@@ -67,8 +67,8 @@ class PulsarishSource(DataSource):
     @plain_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> PulsarishStreamWriter:  # noqa: N802 - Spark's name
         from pulsarish_spark.options import Side, write_options
-        from pulsarish_spark.sink_columns import check_columns
-        from pulsarish_spark.writer import PulsarishStreamWriter
+        from pulsarish_spark.sink.columns import check_columns
+        from pulsarish_spark.sink.writer import PulsarishStreamWriter
 
         options = write_options(dict(self.options), Side.STREAM_WRITE, os.environ)
         if overwrite:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pulsarish_spark.offsets import SourceOffset
-from pulsarish_spark.task import ReadTask
+from pulsarish_spark.places.offsets import SourceOffset
+from pulsarish_spark.tasks.task import ReadTask
 
 
 class StreamDriver(Protocol):

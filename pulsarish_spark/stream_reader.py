@@ -23,14 +23,14 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from broker_core.base.errors import AlreadyClosedError
-from pulsarish_spark.connection import connected
-from pulsarish_spark.offsets import OffsetJson, SourceOffset
+from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import ReadOptions, Side, read_options
+from pulsarish_spark.places.offsets import OffsetJson, SourceOffset
 from pulsarish_spark.plain_errors import plain_errors, with_plain_errors
-from pulsarish_spark.planning import TaskOptions
-from pulsarish_spark.schema import check_user_schema
-from pulsarish_spark.spark_worker import SentToWorkers
-from pulsarish_spark.task import ReadTask, read_task
+from pulsarish_spark.rows.schema import check_user_schema
+from pulsarish_spark.tasks.planning import TaskOptions
+from pulsarish_spark.tasks.task import ReadTask, read_task
+from pulsarish_spark.workers.spark_worker import SentToWorkers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,7 +129,7 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
 
     def _driver(self) -> StreamDriver:
         if self._driver_state is None:
-            from pulsarish_spark.position_driver import PositionDriver
+            from pulsarish_spark.positions.position_driver import PositionDriver
 
             options = self._options()
             closing = contextlib.ExitStack()

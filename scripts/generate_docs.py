@@ -10,8 +10,8 @@ from broker_core.cli.commands_docs import commands_markdown
 from broker_core.cli.main import PROGRAM, cli
 from broker_core.cli.settings_docs import PROFILES, profile_toml, settings_markdown
 from pulsarish_spark.options import OPTIONS, Option, Side
-from pulsarish_spark.schema import COLUMNS
-from pulsarish_spark.sink_columns import SINK_COLUMNS
+from pulsarish_spark.rows.schema import COLUMNS
+from pulsarish_spark.sink.columns import SINK_COLUMNS
 from scripts.admin_docs import admin_markdown
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]

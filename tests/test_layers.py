@@ -70,7 +70,7 @@ ALLOWED_IO: Final[dict[str, tuple[set[str], str]]] = {
 }
 """Pure files that need one of IO_MODULES after all, with the reason."""
 
-ACYCLIC_ROOMS: Final = ("broker", "client")
+ACYCLIC_ROOMS: Final = ("broker", "client", "spark")
 """Packages whose rooms need each other in one direction only; ARCHITECTURE.md has a picture of them."""
 
 HEAVY: Final = frozenset({"numpy", "pyarrow", "numba", "llvmlite", "pandas", "pyspark"})
@@ -197,17 +197,17 @@ def _needs_of_rooms(package: str) -> dict[str, set[str]]:
     """Each room of ``package`` with the others that it imports from."""
     modules = {_module(name) for name, _, _ in _sources()}
     needs: defaultdict[str, set[str]] = defaultdict(set)
-    for name, layer, tree in _sources():
-        if layer == package and (room := _room(_module(name))):
+    door = "pulsarish_spark" if package == "spark" else f"broker_core.{package}"
+    for name, _, tree in _sources():
+        if room := _room(_module(name), door):
             imported = {_longest_known(each, modules) for each in _imports(tree, name)}
-            inside = {_room(each) for each in imported if each.startswith(f"broker_core.{package}.")}
-            needs[room] |= inside - {room}
+            needs[room] |= {_room(each, door) for each in imported} - {room, ""}
     return dict(needs)
 
 
-def _room(module: str) -> str:
-    """``dispatch`` for what is in that directory of its package, however deep; "" for the package's own door."""
-    return "".join(module.split(".")[2:3])
+def _room(module: str, door: str) -> str:
+    """``dispatch`` for what is in that directory of its package ``door``, however deep; "" for all outside of rooms."""
+    return module.removeprefix(f"{door}.").split(".")[0] if module.startswith(f"{door}.") else ""
 
 
 def _circles(needs: Mapping[str, set[str]]) -> dict[str, set[str]]:

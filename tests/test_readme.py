@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from pulsarish_spark import embedded
+from pulsarish_spark.connecting import embedded
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 README: Final = (REPOSITORY / "README.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from pyspark.sql.datasource import InputPartition
 
 from pulsarish_spark.batch_reader import PulsarishBatchReader
 from pulsarish_spark.options import Side, read_options
-from pulsarish_spark.schema import spark_schema
+from pulsarish_spark.rows.schema import spark_schema
 from tests.spark.brokers import Broker
 
 

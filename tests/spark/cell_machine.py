@@ -39,7 +39,7 @@ from broker_core.base.errors import TopicNotFoundError
 from broker_core.client import Client
 from broker_core.client.admin import AdminRefusedError
 from broker_core.testing.running_broker import RunningBroker
-from pulsarish_spark.loss import DataLossError
+from pulsarish_spark.losses.loss import DataLossError
 from tests.apache_pulsar.start import INDEXED, SHORT_LIVED, running
 from tests.spark.brokers import TIMEOUT_S, Broker, Kind
 from tests.spark.engine import Engine

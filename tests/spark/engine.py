@@ -10,7 +10,7 @@ from typing import Any, Final
 from pyspark.sql.datasource import InputPartition
 
 from pulsarish_spark.options import Side, read_options
-from pulsarish_spark.schema import spark_schema
+from pulsarish_spark.rows.schema import spark_schema
 from pulsarish_spark.stream_reader import PulsarishStreamReader
 
 _TRIGGERS_MAX: Final = 100

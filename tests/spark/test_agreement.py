@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from broker_core.base.positions import Position
-from pulsarish_spark.agreement import AGREED, Facts, follows, judge
-from pulsarish_spark.offsets import Offset
+from pulsarish_spark.losses.agreement import AGREED, Facts, follows, judge
+from pulsarish_spark.places.offsets import Offset
 
 
 def at(ledger: int, entry: int, index: int = -1) -> Offset:

@@ -20,7 +20,7 @@ from broker_core.client.columnar import durable_subscribing
 from broker_core.client.connecting.connection import Connection, ConsumerPort
 from broker_core.client.connecting.subscribing import Subscribing, register
 from pulsarish_spark.batch_reader import plan_batch
-from pulsarish_spark.loss import DataLossError
+from pulsarish_spark.losses.loss import DataLossError
 from pulsarish_spark.options import Side, read_options
 from tests.spark.brokers import TIMEOUT_S, Broker, numbers
 from tests.spark.conftest import Start

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from pulsarish_spark.loss import DataLossError
+from pulsarish_spark.losses.loss import DataLossError
 from tests.spark.brokers import Broker, numbers
 from tests.spark.conftest import Start
 

@@ -14,12 +14,12 @@ from broker_core.testing.raw_client import RawClient
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto import pulsar_api_pb2 as pb
-from pulsarish_spark.loss import DataLossError, LossPolicy
-from pulsarish_spark.offsets import Offset
-from pulsarish_spark.planning import EntryRange
-from pulsarish_spark.range_reader import read_range
-from pulsarish_spark.schema import TopicColumns
-from pulsarish_spark.topics import TopicPartition
+from pulsarish_spark.losses.loss import DataLossError, LossPolicy
+from pulsarish_spark.places.offsets import Offset
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.rows.schema import TopicColumns
+from pulsarish_spark.tasks.planning import EntryRange
+from pulsarish_spark.tasks.range_reader import read_range
 
 TOPIC = "persistent://public/default/t"
 VALUE = b"".join(b"%06d," % number for number in range(900))

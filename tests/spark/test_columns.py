@@ -17,10 +17,10 @@ from broker_core.base.positions import MessageId
 from broker_core.wire.batch import decode_entries, encode_entries
 from broker_core.wire.batch.compiled import uncompiled
 from broker_core.wire.entry import EntryRef
-from pulsarish_spark.columns import ColumnMaker
-from pulsarish_spark.id_text import ID_BYTES_MAX, id_texts, write_ids
-from pulsarish_spark.schema import TopicColumns, check_user_schema
-from pulsarish_spark.topics import TopicPartition
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.rows.columns import ColumnMaker
+from pulsarish_spark.rows.id_text import ID_BYTES_MAX, id_texts, write_ids
+from pulsarish_spark.rows.schema import TopicColumns, check_user_schema
 
 KEY = TopicPartition("persistent://public/default/t", 3)
 

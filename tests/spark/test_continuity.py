@@ -10,11 +10,11 @@ import pytest
 from broker_core.base.positions import Position
 from broker_core.wire.entry import EntryRef, seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
-from pulsarish_spark.continuity import Continuity
-from pulsarish_spark.loss import DataLossError, LossPolicy
-from pulsarish_spark.offsets import Offset
-from pulsarish_spark.planning import EntryRange
-from pulsarish_spark.topics import TopicPartition
+from pulsarish_spark.losses.loss import DataLossError, LossPolicy
+from pulsarish_spark.places.offsets import Offset
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.tasks.continuity import Continuity
+from pulsarish_spark.tasks.planning import EntryRange
 
 KEY = TopicPartition("persistent://public/default/t", 1)
 

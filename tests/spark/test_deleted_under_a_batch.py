@@ -11,8 +11,8 @@ from typing import Final, cast
 import pytest
 
 from pulsarish_spark import embedded_broker
-from pulsarish_spark.loss import DataLossError
-from pulsarish_spark.task import ReadTask
+from pulsarish_spark.losses.loss import DataLossError
+from pulsarish_spark.tasks.task import ReadTask
 from tests.spark.batches import batch_reader, count_rows
 from tests.spark.brokers import Broker, numbers
 from tests.spark.ending import end

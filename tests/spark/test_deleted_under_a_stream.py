@@ -14,7 +14,7 @@ import pytest
 
 from broker_core.base.errors import PulsarishError
 from broker_core.base.names import TopicName
-from pulsarish_spark.loss import DataLossError
+from pulsarish_spark.losses.loss import DataLossError
 from tests.spark.brokers import Broker, eventually, numbers
 from tests.spark.conftest import Start
 

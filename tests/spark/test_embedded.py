@@ -23,8 +23,9 @@ from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.client import Client
 from broker_core.testing.raw_client import RawClient
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
-from pulsarish_spark import embedded, embedded_broker, local
-from pulsarish_spark.connection import Address
+from pulsarish_spark import embedded_broker, local
+from pulsarish_spark.connecting import embedded
+from pulsarish_spark.connecting.connection import Address
 from tests.spark.ending import end
 from tests.spark.queries import eventually
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pulsarish_spark import embedded, embedded_broker
+from pulsarish_spark import embedded_broker
+from pulsarish_spark.connecting import embedded
 from tests.spark.brokers import Broker, numbers
 from tests.spark.queries import Collector, eventually, finish, follow
 

@@ -11,12 +11,12 @@ import pulsar
 from broker_core.base.positions import Position
 from broker_core.client import Client
 from broker_core.testing.running_broker import RunningBroker
-from pulsarish_spark.loss import LossPolicy
-from pulsarish_spark.offsets import Offset
-from pulsarish_spark.planning import EntryRange
-from pulsarish_spark.range_reader import read_range
-from pulsarish_spark.schema import TopicColumns
-from pulsarish_spark.topics import TopicPartition
+from pulsarish_spark.losses.loss import LossPolicy
+from pulsarish_spark.places.offsets import Offset
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.rows.schema import TopicColumns
+from pulsarish_spark.tasks.planning import EntryRange
+from pulsarish_spark.tasks.range_reader import read_range
 
 TOPIC: Final = "persistent://public/default/large"
 MIB: Final = 1024 * 1024

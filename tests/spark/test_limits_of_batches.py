@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 
 from broker_core.base.errors import ConfigError
-from pulsarish_spark import counting
 from pulsarish_spark.progress import PartitionLag, lag
+from pulsarish_spark.viewing import counting
 from tests.spark.batches import batch_reader, count_rows
 from tests.spark.brokers import Broker, numbers
 from tests.spark.conftest import Start

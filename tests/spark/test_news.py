@@ -15,9 +15,9 @@ import pytest
 
 from broker_core.base.clock import SystemClock
 from broker_core.client import Client, CursorHandle, CursorLook
-from pulsarish_spark.cursors import Cursors
-from pulsarish_spark.news import News
-from pulsarish_spark.offsets import Offset
+from pulsarish_spark.places.offsets import Offset
+from pulsarish_spark.positions.cursors import Cursors
+from pulsarish_spark.positions.news import News
 from tests.spark.brokers import Broker, eventually, numbers
 from tests.spark.conftest import Start
 from tests.spark.engine import Engine

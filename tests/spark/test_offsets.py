@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from broker_core.base.errors import UsageError
 from broker_core.base.positions import Position
-from pulsarish_spark.offsets import Offset, Points, SourceOffset
-from pulsarish_spark.topics import TopicPartition
+from pulsarish_spark.places.offsets import Offset, Points, SourceOffset
+from pulsarish_spark.places.topics import TopicPartition
 
 A, B = "persistent://public/default/a", "persistent://public/default/b"
 

@@ -11,10 +11,10 @@ import pytest
 
 from broker_core.base.errors import ConfigError, UsageError
 from broker_core.base.positions import Position
-from pulsarish_spark.connection import connected
-from pulsarish_spark.offsets import Offset
+from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import OPTIONS, ReadOptions, Side, WriteOptions, read_options, write_options
-from pulsarish_spark.topics import TopicPartition
+from pulsarish_spark.places.offsets import Offset
+from pulsarish_spark.places.topics import TopicPartition
 
 FLIGHTS = "persistent://public/default/flights"
 NO_ENVIRONMENT: Mapping[str, str] = {"HOME": "/home/somebody"}

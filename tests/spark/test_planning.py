@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.base.positions import Position
-from pulsarish_spark.offsets import Offset
-from pulsarish_spark.planning import PIECE_MESSAGES_MIN, EntryRange, TaskOptions, cut_indexes
-from pulsarish_spark.topics import TopicPartition
+from pulsarish_spark.places.offsets import Offset
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.tasks.planning import PIECE_MESSAGES_MIN, EntryRange, TaskOptions, cut_indexes
 
 TOPIC = "persistent://public/default/t"
 

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
+from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.progress import PartitionLag, lag
-from pulsarish_spark.topics import TopicPartition
 
 T = "persistent://public/default/t"
 

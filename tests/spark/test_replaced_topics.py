@@ -13,7 +13,7 @@ import pytest
 
 from broker_core.base.errors import ConfigError, ConsumerBusyError
 from pulsarish_spark import embedded_broker
-from pulsarish_spark.loss import DataLossError
+from pulsarish_spark.losses.loss import DataLossError
 from tests.spark.brokers import Broker, numbers
 from tests.spark.ending import end
 from tests.spark.engine import Engine

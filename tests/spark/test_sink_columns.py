@@ -24,8 +24,8 @@ from pyspark.sql.types import (
 )
 
 from broker_core.base.errors import ConfigError
-from pulsarish_spark.sink_columns import check_columns
-from pulsarish_spark.sink_rows import split_by_target
+from pulsarish_spark.sink.columns import check_columns
+from pulsarish_spark.sink.rows import split_by_target
 
 
 def columns(ddl: str) -> StructType:
@@ -146,7 +146,7 @@ def test_rows_go_to_the_topic_and_partition_that_they_name() -> None:
 WITHOUT_PANDAS = """
 import sys
 import pyarrow as pa
-from pulsarish_spark.sink_rows import message_rows, split_by_target
+from pulsarish_spark.sink.rows import message_rows, split_by_target
 
 for rows in pa.ipc.open_stream(sys.stdin.buffer.read()):
     for topic, partition, chosen in split_by_target(rows, ""):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from broker_core.base.errors import ConfigError
 from broker_core.wire.batch import columns, decode_entries, encode_entries
 from broker_core.wire.entry import EntryRef
-from pulsarish_spark.sink_rows import message_rows
+from pulsarish_spark.sink.rows import message_rows
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 PROPERTIES = pa.map_(pa.string(), pa.string())

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 import pytest
 
 from pulsarish_spark.batch_reader import PulsarishBatchReader
-from pulsarish_spark.spark_worker import SentToWorkers, acknowledge_received
+from pulsarish_spark.sink.writer import PulsarishBatchWriter, PulsarishStreamWriter
 from pulsarish_spark.stream_reader import PulsarishStreamReader
-from pulsarish_spark.writer import PulsarishBatchWriter, PulsarishStreamWriter
+from pulsarish_spark.workers.spark_worker import SentToWorkers, acknowledge_received
 
 _TCP_INFO_UNACKED = 24  # where struct tcp_info has tcpi_unacked
 _LOOKS = 200  # far fewer milliseconds than the kernel delays an acknowledgement
@@ -101,7 +101,8 @@ def test_everything_that_spark_sends_to_workers_does_it(kind: type) -> None:
 def test_imports_are_out_of_the_collector_s_sight_after_the_first_task() -> None:
     """Spark collects garbage after each task of a reused worker, which would walk through every import."""
     code = (
-        "import gc; import pulsarish_spark.range_reader as _; from pulsarish_spark.spark_worker import freeze_imports;"
+        "import gc; import pulsarish_spark.tasks.range_reader as _;"
+        "from pulsarish_spark.workers.spark_worker import freeze_imports;"
         "freeze_imports(); frozen = gc.get_freeze_count(); freeze_imports();"
         "print(frozen > 10_000, gc.get_freeze_count() == frozen, len(gc.get_objects()) < frozen / 10)"
     )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.progress import PartitionLag, lag
-from pulsarish_spark.topics import TopicPartition
 from tests.spark.brokers import Broker, numbers
 from tests.spark.conftest import Load, failure
 from tests.spark.queries import Collector, drain, eventually, finish, follow

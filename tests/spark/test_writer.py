@@ -12,7 +12,7 @@ import pytest
 from broker_core.base.errors import ConfigError, RowsUnconfirmedError
 from broker_core.client import Client
 from pulsarish_spark.options import Side, write_options
-from pulsarish_spark.writer import write_rows
+from pulsarish_spark.sink.writer import write_rows
 from tests.spark.brokers import Broker
 
 pytestmark = pytest.mark.spark

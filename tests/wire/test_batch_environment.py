@@ -14,7 +14,7 @@ from broker_core.testing.reference_codec import decode_reference, encode_referen
 from broker_core.wire import batch as compiled_batch
 from broker_core.wire.batch.compiled import Kernel
 from broker_core.wire.entry import EntryRef
-from pulsarish_spark.id_text import id_texts
+from pulsarish_spark.rows.id_text import id_texts
 
 
 def test_the_plain_modules_import_nothing_heavy() -> None:
@@ -62,9 +62,9 @@ import sys
 import numpy as np, pyarrow as pa
 from broker_core.wire.batch import decode_entries, encode_entries, route_rows
 from broker_core.wire.entry import EntryRef
-from pulsarish_spark.columns import ColumnMaker
-from pulsarish_spark.schema import TopicColumns
-from pulsarish_spark.topics import TopicPartition
+from pulsarish_spark.rows.columns import ColumnMaker
+from pulsarish_spark.rows.schema import TopicColumns
+from pulsarish_spark.places.topics import TopicPartition
 
 text = pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(np.array([0, 1, 2], np.int32)), pa.py_buffer(b"kl")])
 times = pa.Array.from_buffers(pa.int64(), 2, [pa.py_buffer(b"\\x01"), pa.py_buffer(np.array([7, 0]))])

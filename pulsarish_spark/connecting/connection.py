@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients of this process: one for each broker address, shared by all readers and writers, never across a fork.
+
+Spark reuses its Python workers, so a client made by one task serves the next ones. Workers are forked and may be killed
+at any time; the broker forgets a client when its connection ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from broker_core.base.limits import CONNECTION_TIMEOUT_S, OPERATION_TIMEOUT_S
+from broker_core.base.runtime import RuntimeInfo, default_data_dir
+from pulsarish_spark.connecting import embedded
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+_lock = threading.Lock()
+_clients: dict[tuple[int, str, float, float], Client] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the broker is: at ``service_url``, or, where that is empty, the embedded broker of ``data_dir``.
+
+    ``seen`` is where the driver found the embedded broker, on ``machine``; it serves executors that do not have its
+    directory. On another machine a directory of the same name would be another broker's.
+    """
+
+    service_url: str = ""
+    data_dir: str = ""
+    seen: str = ""
+    machine: str = ""
+    operation_timeout_s: float = OPERATION_TIMEOUT_S
+    connection_timeout_s: float = CONNECTION_TIMEOUT_S
+
+    @property
+    def embedded_here(self) -> Path | None:
+        """The data directory of the embedded broker that this process may find and start."""
+        if self.service_url:
+            return None
+        directory = Path(self.data_dir)
+        return None if self.seen and not directory.exists() else directory
+
+    def resolve(self) -> str:
+        """The service URL to connect to now; finds or starts the embedded broker."""
+        if self.machine and self.machine != this_machine():
+            raise embedded.EmbeddedBrokerError(
+                f"the embedded broker of {self.data_dir} serves only its own machine, the driver's, and this task runs "
+                "on another one",
+                hint='run a broker that all can reach: .option("service.url", "pulsar://host:6650")',
+            )
+        directory = self.embedded_here
+        return self.service_url or self.seen if directory is None else embedded.ensure(directory).service_url
+
+    def for_executors(self) -> Address:
+        """The same with what only the driver can find out."""
+        return self if self.service_url else replace(self, seen=self.resolve(), machine=this_machine())
+
+
+@functools.cache
+def this_machine() -> str:
+    """What tells this machine from others: the number of its last boot, or its name where the system has none."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return socket.gethostname()
+
+
+@contextlib.contextmanager
+def connected(address: Address) -> Iterator[Client]:
+    """A client for ``address`` for the length of the block, during which an embedded broker is kept running."""
+    client = client_at(address.resolve(), address.operation_timeout_s, address.connection_timeout_s)
+    directory = address.embedded_here
+    with contextlib.nullcontext() if directory is None else embedded.Guard(directory):
+        yield client
+
+
+def client_at(service_url: str, operation_timeout_s: float, connection_timeout_s: float) -> Client:
+    """This process's client for ``service_url`` with this patience; it stays open for later callers."""
+    from broker_core.client import Client
+
+    key = (os.getpid(), service_url, operation_timeout_s, connection_timeout_s)
+    with _lock:
+        if key not in _clients:
+            _clients[key] = Client(
+                service_url, operation_timeout_s=operation_timeout_s, connection_timeout_s=connection_timeout_s
+            )
+        return _clients[key]
+
+
+def embedded_broker(data_dir: str | os.PathLike[str] | None = None, env: Mapping[str, str] = os.environ) -> RuntimeInfo:
+    """Find or start the embedded broker of ``data_dir``, as the source and the sink do where no address is given.
+
+    Returns its ``service_url`` and ``http_url``. Without ``data_dir`` it is the default one of the environment.
+    """
+    return embedded.ensure(embedded.named_directory(default_data_dir(env) if data_dir is None else data_dir))

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The embedded broker: found or started for a data directory, a process that outlives the one that starts it.
+
+Theory of operation. A process that starts a broker holds the lock of ``embedded.lock`` meanwhile, so two starters on
+one directory end with one broker (the broker's own lock on its data would refuse the second anyway).
+``broker.json`` is only a hint: a broker is alive if the file was not copied from elsewhere, its process exists, and its
+port accepts. The ports of the last start are kept in ``embedded.json`` and asked for again, so that clients of a broker
+that was killed find its successor at the same address. It stops by itself when no client has been connected for
+``IDLE_STOP_S``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+from urllib.parse import urlsplit
+
+from broker_core.base.clock import SystemClock
+from broker_core.base.errors import ConfigError, OperationTimeoutError, PulsarishError
+from broker_core.base.private_files import DIRECTORY_MODE, private_opener
+from broker_core.base.runtime import DATA_LOCK_FILE, RUNTIME_FILE, RuntimeInfo, first_foreign
+from pulsarish_spark.connecting.passing_folders import passing_folder
+
+IDLE_STOP_S: Final = 300
+LOG_FILE: Final = "embedded.log"
+LOCK_FILE: Final = "embedded.lock"
+PORTS_FILE: Final = "embedded.json"
+LOCAL_IDLE_STOP_S: Final = 3600
+"""The same for a broker of ``local()``, in case its owner is killed: longer than anybody thinks in a notebook."""
+
+START_TIMEOUT_S: Final = 60.0
+_STOP_TIMEOUT_S: Final = 20.0
+_CONNECT_TIMEOUT_S: Final = 1.0
+_POLL_S: Final = 0.02
+_PID_BYTES_MAX: Final = 32
+_GUARD_INTERVAL_S: Final = 0.5
+_LOG_TAIL_BYTES: Final = 600
+
+_clock = SystemClock()
+_children: list[subprocess.Popen[bytes]] = []
+
+
+@atexit.register
+def _let_live() -> None:
+    """The brokers started here outlive this process on purpose; Popen would warn of every one."""
+    for child in _children:
+        child.returncode = child.poll() or 0
+
+
+class EmbeddedBrokerError(PulsarishError):
+    """The embedded broker could not be started."""
+
+
+class Ports(NamedTuple):
+    """Ports to ask for; 0 is any."""
+
+    service: int = 0
+    http: int = 0
+
+
+def find(data_dir: Path) -> RuntimeInfo | None:
+    """The broker that serves ``data_dir`` now, if there is one."""
+    try:
+        with open(data_dir / RUNTIME_FILE, "rb", opener=private_opener) as file:
+            info = RuntimeInfo.read(file)
+    except FileNotFoundError:
+        return None
+    return info if info is not None and _is_alive(info.pid) and _accepts(info.service_url) else None
+
+
+def ensure(data_dir: Path) -> RuntimeInfo:
+    """Find or start the broker of ``data_dir``; returns when it accepts connections.
+
+    Raises EmbeddedBrokerError if it cannot start or the directory holds other data, OperationTimeoutError if it is
+    not ready in ``START_TIMEOUT_S``.
+    """
+    with _usable(data_dir):
+        if (info := find(data_dir)) is not None:
+            return info
+        _prepare(data_dir)
+        with _only_starter(data_dir):
+            _await_predecessor(data_dir)
+            return find(data_dir) or _start(data_dir)
+
+
+def named_directory(data_dir: str | os.PathLike[str]) -> Path:
+    """The absolute path of a directory that the user named; ConfigError if the name is empty."""
+    if not os.fspath(data_dir):
+        raise ConfigError("the data directory is an empty text", hint="name one, or leave it out for the default")
+    return Path(os.path.expanduser(data_dir)).absolute()
+
+
+@contextlib.contextmanager
+def _usable(data_dir: Path) -> Iterator[None]:
+    """What the system has against ``data_dir`` becomes an EmbeddedBrokerError."""
+    try:
+        yield
+    except OSError as error:
+        raise EmbeddedBrokerError(
+            f"{data_dir} cannot be the data directory of the embedded broker: {error.strerror or error}",
+            hint='name another: .option("data.dir", "/var/lib/pulsarish")',
+        ) from error
+
+
+class LocalBroker(NamedTuple):
+    """A broker made by ``local()``."""
+
+    service_url: str
+    http_url: str
+    data_dir: Path
+    pid: int
+
+
+@contextlib.contextmanager
+def local(data_dir: str | os.PathLike[str] | None = None) -> Iterator[LocalBroker]:
+    """Run a broker of its own on free ports for the length of the block, for tests and notebooks.
+
+    It is stopped at the end, and its data is deleted unless it lies in a ``data_dir`` that was named; if owner and
+    broker are killed, the next call deletes it. Raises EmbeddedBrokerError if it cannot start, as where another broker
+    serves ``data_dir``.
+    """
+    with contextlib.ExitStack() as stack:
+        if data_dir is None:
+            directory, lock = stack.enter_context(passing_folder())
+        else:
+            directory, lock = named_directory(data_dir), None
+        with _usable(directory):
+            _prepare(directory)
+            process = _launch(
+                directory, Ports(), idle_stop_s=LOCAL_IDLE_STOP_S, kept_open=() if lock is None else (lock,)
+            )
+        stack.callback(_end, process)
+        info = _await_ready(directory, process, only=process.pid)
+        yield LocalBroker(info.service_url, info.http_url, directory, process.pid)
+
+
+class Guard:
+    """Starts the embedded broker again whenever it is found dead, as long as this context is open.
+
+    Those who use an embedded broker keep one open while they work, so a kill costs them a pause instead of a failure.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="pulsarish-embedded-guard", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_GUARD_INTERVAL_S):
+            with contextlib.suppress(PulsarishError, OSError):  # the user's own call reports what is wrong
+                ensure(self._data_dir)
+
+
+# -- processes and files
+
+
+def _prepare(data_dir: Path) -> None:
+    """Make the directory if there is none. EmbeddedBrokerError, with nothing written, if it holds other data."""
+    data_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+    names = os.listdir(data_dir)
+    has_been_ours = "FORMAT" in names or "meta.db" in names  # If they are damaged, the broker says how to mend them.
+    if not has_been_ours and (foreign := first_foreign(names)):
+        raise EmbeddedBrokerError(
+            f"{data_dir} is no data directory of a broker: it has {foreign} but no FORMAT file",
+            hint='name an empty or new directory: .option("data.dir", "/var/lib/pulsarish")',
+        )
+
+
+@contextlib.contextmanager
+def _only_starter(data_dir: Path) -> Iterator[None]:
+    """Wait until no other process is starting a broker of ``data_dir``. The lock ends with its process."""
+    with open(data_dir / LOCK_FILE, "ab", opener=private_opener) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _await_predecessor(data_dir: Path) -> None:
+    """Wait, though not for ever, while a broker has the directory that cannot be found: it is stopping, or starting."""
+    deadline = _clock.monotonic() + _STOP_TIMEOUT_S
+    with (
+        contextlib.suppress(FileNotFoundError),
+        open(data_dir / DATA_LOCK_FILE, "rb", opener=private_opener) as lock,
+    ):
+        owner = lock.read(_PID_BYTES_MAX).strip()
+        # Only a living owner's lock is tried: trying takes it for a moment, in which another starter would not get it.
+        if not owner.isdigit() or not _is_alive(int(owner)):
+            return
+        while find(data_dir) is None and _clock.monotonic() < deadline:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return
+            _clock.sleep(_POLL_S)
+
+
+def _start(data_dir: Path) -> RuntimeInfo:
+    ports = _last_ports(data_dir)
+    try:
+        info = _started(data_dir, ports)
+    except EmbeddedBrokerError:
+        if ports == Ports():
+            raise
+        info = _started(data_dir, Ports())  # another process has one of the ports now
+    _keep_ports(data_dir, info)
+    return info
+
+
+def _started(data_dir: Path, ports: Ports) -> RuntimeInfo:
+    process = _launch(data_dir, ports, idle_stop_s=IDLE_STOP_S)
+    _children[:] = [child for child in _children if child.poll() is None]  # leave no zombies behind
+    _children.append(process)
+    return _await_ready(data_dir, process)
+
+
+def _launch(
+    data_dir: Path, ports: Ports, *, idle_stop_s: int, kept_open: tuple[int, ...] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a broker in a session of its own: no signal meant for its starter reaches it. It shares ``kept_open``."""
+    command = [sys.executable, "-m", "broker_core", "serve", "--data-dir", str(data_dir.absolute())]
+    command += ["--port", str(ports.service), "--http-port", str(ports.http), "--idle-stop", str(idle_stop_s)]
+    command += ["--set", f"logFile={(data_dir / LOG_FILE).absolute()}"]  # so that the broker keeps it short
+    with open(data_dir / LOG_FILE, "ab", opener=private_opener) as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=kept_open
+        )
+
+
+def _await_ready(data_dir: Path, process: subprocess.Popen[bytes], *, only: int | None = None) -> RuntimeInfo:
+    """Wait until ``process``, or another one that was quicker, serves ``data_dir``; ``only``: that one and no other."""
+    deadline = _clock.monotonic() + START_TIMEOUT_S
+    while _clock.monotonic() < deadline:
+        ended = process.poll()
+        if (info := find(data_dir)) is not None and only in (None, info.pid):
+            return info
+        if ended is not None:
+            raise EmbeddedBrokerError(
+                f"the embedded broker of {data_dir} ended with code {ended} at its start: {_last_words(data_dir)}",
+                hint=f"see {data_dir / LOG_FILE}",
+            )
+        _clock.sleep(_POLL_S)
+    _end(process)
+    raise OperationTimeoutError(
+        f"the embedded broker of {data_dir} was not ready in {START_TIMEOUT_S:.0f} s", hint=f"see {data_dir / LOG_FILE}"
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether there is such a process; if not, another one may have its port by now."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # It is another user's.
+    return True
+
+
+def _accepts(service_url: str) -> bool:
+    parts = urlsplit(service_url)
+    try:
+        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=_CONNECT_TIMEOUT_S):
+            return True
+    except OSError:
+        return False
+
+
+def _last_ports(data_dir: Path) -> Ports:
+    try:
+        with open(data_dir / PORTS_FILE, "rb", opener=private_opener) as file:
+            kept = json.load(file)
+        return Ports(int(kept["service"]), int(kept["http"]))
+    except (FileNotFoundError, ValueError, OverflowError, KeyError, TypeError):
+        return Ports()
+
+
+def _keep_ports(data_dir: Path, info: RuntimeInfo) -> None:
+    ports = Ports(urlsplit(info.service_url).port or 0, urlsplit(info.http_url).port or 0)
+    draft = data_dir / f"{PORTS_FILE}.{os.getpid()}"
+    draft.unlink(missing_ok=True)
+    with open(draft, "x", opener=private_opener) as file:
+        json.dump(ports._asdict(), file)
+    draft.replace(data_dir / PORTS_FILE)
+
+
+def _last_words(data_dir: Path) -> str:
+    try:
+        with open(data_dir / LOG_FILE, "rb", opener=private_opener) as log:
+            lines = log.read()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip().splitlines()
+    except FileNotFoundError:
+        return "it left no log"
+    if not lines:
+        return "it said nothing"
+    starts = [number for number, line in enumerate(lines) if line.startswith("error:")]
+    return "; ".join(lines[starts[-1] :] if starts else lines[-1:])

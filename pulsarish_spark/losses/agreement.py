@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one rule about lost messages between two batches: do the checkpoint, the subscription and the broker agree?
+
+The checkpoint says where reading should go on, and which end was seen there. The broker says what is there now, and
+which entry it knows to be the last one before that place. The subscription, which keeps the broker from deleting what
+is not read, must be there and stand where this query, or the broker by itself, can have put it.
+
+Where entries, or the indexes of messages, follow each other without a gap, nothing is lost, whatever the subscription
+says. Only where the ledger of the checkpoint is gone the subscription decides: as long as it stands where the query has
+left it, the broker deletes nothing but what was read. Pulsar moves it by itself, to the beginning of the ledger
+that comes next, once all before was read and is deleted. Pure: ``resuming`` gathers the facts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker_core.base.positions import Position
+from pulsarish_spark.losses.loss import lost_before, lost_end, lost_gap, lost_topic
+from pulsarish_spark.places.offsets import Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known about the place of one partition where reading should go on."""
+
+    at: Offset
+    """The place: the next message to read."""
+    seen: Offset
+    """The end of the partition when the query last saw it; ``at`` if it had read everything."""
+    end: Offset
+    """The end of the partition now. Entry 0 of ledger -1: the broker has no message to show."""
+    before: Position
+    """The entry before ``at`` in the broker's log, though it may be deleted; entry -1: nothing before that ledger."""
+    next: Offset | None
+    """The first message of the first entry at or behind ``at``; None: there is none."""
+    subscription: str
+    is_subscribed: bool = True
+    """Whether the durable subscription was there; where it was made anew, it was not."""
+    mark_delete: Position | None = None
+    """How far it is acknowledged; None: the broker does not tell."""
+
+
+class Verdict(NamedTuple):
+    """``loss``: what is lost, in words; None if nothing is. ``anew``: it is another topic, to be read whole."""
+
+    loss: str | None = None
+    anew: bool = False
+
+
+AGREED = Verdict()
+
+
+def judge(partition: object, number: int, facts: Facts) -> Verdict:
+    """Whether reading can go on. ``number`` is that of ``partition``."""
+    at, found = facts.at, facts.next
+    wanted = at.text(number)
+    if facts.end.position.entry > 0 and not at.is_possible_before(facts.end):
+        return Verdict(lost_end(partition, wanted, facts.end.text(number)), anew=True)
+    if found is not None and min(found.message_index, at.message_index) >= 0:
+        first = at.message_index - at.batch
+        missing = found.message_index - first
+        if missing < 0 or (missing and found.position == at.position):
+            return Verdict(lost_topic(partition, wanted, found.text(number)), anew=True)
+        if missing:
+            return Verdict(lost_gap(partition, wanted, found.text(number), missing - at.batch))
+        if facts.is_subscribed or first > 0:
+            return AGREED
+        # Another topic begins at index 0, too.
+    if found is not None and found.position == at.position:
+        return AGREED
+    if found is not None and facts.is_subscribed and at.position.entry == 0 == found.message_index:
+        return AGREED  # It is the first message that the topic has ever had.
+    why = _disagreement(facts)
+    if why is None:
+        return AGREED
+    shown = None if found is None else found.text(number)
+    return Verdict(lost_before(partition, wanted, shown, why, _known_lost(facts)))
+
+
+def follows(at: Position, before: Position) -> bool:
+    """Whether the log goes on at ``at`` right behind ``before``, the entry that the broker knows before it."""
+    return before == Position(at.ledger, at.entry - 1) or (at.entry == 0 and before.ledger < at.ledger)
+
+
+def _disagreement(facts: Facts) -> str | None:
+    """Why something must be missing where the next message, if there is any, is not the one at the checkpoint."""
+    at, before, found = facts.at.position, facts.before, facts.next
+    if found is not None and (found.position.ledger == at.ledger or found.position.entry > 0):
+        return "the entries before it are gone"
+    if before >= at and (before.ledger == at.ledger or (found is None and before.entry >= 0)):
+        return f"the broker had messages up to {before}, which are deleted"
+    if _has_seen_more(facts):
+        return f"its end was {facts.seen.position} when this query saw it last"
+    if follows(at, before) and (at.ledger >= 0 or (found is None and facts.is_subscribed)):
+        return None
+    if not facts.is_subscribed:
+        return f'its subscription "{facts.subscription}", which kept the messages that were not read, was deleted'
+    if facts.mark_delete is None or _is_own(facts.mark_delete, facts):
+        return None
+    return (
+        f'its subscription "{facts.subscription}" stands behind {facts.mark_delete}, where this query has not put it: '
+        "somebody has skipped or reset it, or messages have expired"
+    )
+
+
+def _has_seen_more(facts: Facts) -> bool:
+    """Whether the query knows of messages between the place and what comes next."""
+    at, seen, found = facts.at, facts.seen, facts.next
+    known_gone = seen.position.ledger == at.position.ledger or found is None or found.key >= seen.key
+    return seen.key > at.key and known_gone
+
+
+def _is_own(mark_delete: Position, facts: Facts) -> bool:
+    """Whether the subscription stands where the query has left it, or where Pulsar has moved it from there."""
+    at = facts.at.position
+    if mark_delete == Position(at.ledger, at.entry - 1):
+        return True
+    next_ledger = mark_delete.ledger if facts.next is None else facts.next.position.ledger
+    return mark_delete.entry < 0 and at.ledger < mark_delete.ledger <= next_ledger
+
+
+def _known_lost(facts: Facts) -> int:
+    """How many entries are known to be lost; there may be more."""
+    at = facts.at.position
+    ends = [
+        facts.seen.position.entry if facts.seen.position.ledger == at.ledger else 0,
+        facts.before.entry + 1 if facts.before.ledger == at.ledger else 0,
+    ]
+    if facts.next is not None:
+        ends.append(facts.next.position.entry if facts.next.position.ledger == at.ledger else 0)
+    return max(0, max(ends) - at.entry)

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every option of the source and the sink, declared once, in a file for each kind of question that it answers.
+
+Kafka's and pulsar-spark's names are aliases where the meaning is the same. ``table`` finds an option by its name,
+``chosen`` makes one typed value of all that were given.
+"""
+
+from pulsarish_spark.options.chosen import ReadOptions, WriteOptions, read_options, write_options
+from pulsarish_spark.options.option import Option, Side
+from pulsarish_spark.options.sending import KeyForm
+from pulsarish_spark.options.table import OPTIONS
+
+__all__ = ["OPTIONS", "KeyForm", "Option", "ReadOptions", "Side", "WriteOptions", "read_options", "write_options"]

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one source or sink was asked for: the whole set of its options, checked together and typed.
+
+Knows nothing of brokers or of Spark's classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from broker_core.base.hashing import HASHING_SCHEME_DEFAULT, HashingScheme
+from pulsarish_spark.connecting.connection import Address
+from pulsarish_spark.options.bounds import check_batch_words, check_times
+from pulsarish_spark.options.connecting import address_of
+from pulsarish_spark.options.option import Side
+from pulsarish_spark.options.selecting import selection_of
+from pulsarish_spark.options.sending import KeyForm
+from pulsarish_spark.options.table import parse_all
+from pulsarish_spark.places.start_spec import OffsetSpec
+from pulsarish_spark.places.topics import Selection, TopicPartition
+from pulsarish_spark.rows.schema import ALL_COLUMNS, HEADERS_COLUMN
+
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
+"""Spark passes these of its own to a streaming sink."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a source was asked for. None: not given."""
+
+    address: Address
+    selection: Selection
+    columns: tuple[str, ...]
+    starting: OffsetSpec | None
+    ending: OffsetSpec | None
+    starting_ms: int | None
+    ending_ms: int | None
+    no_match: str
+    max_offsets_per_trigger: int | None
+    min_partitions: int | None
+    input_partitions: int | None
+    max_records_per_partition: int | None
+    fail_on_data_loss: bool
+    subscription: str  # empty: one of its own
+    skip_unread: bool
+
+    def says_start_of(self, key: TopicPartition) -> bool:
+        """Whether an option says where one partition begins."""
+        return self.starting_ms is not None or (self.starting is not None and self.starting.says(key))
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What a sink was asked for. Zero in a limit: the writer's own default."""
+
+    address: Address
+    topic: str
+    compression: str
+    hashing_scheme: HashingScheme
+    key_form: KeyForm
+    messages_max: int
+    bytes_max: int
+
+    def writing(self) -> dict[str, Any]:
+        """The arguments of the client's ``write_rows``."""
+        chosen = {"compression": self.compression, "hashing_scheme": self.hashing_scheme}
+        limits = {"batching_max_messages": self.messages_max, "batching_max_bytes": self.bytes_max}
+        return chosen | {name: limit for name, limit in limits.items() if limit}
+
+
+def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, str]) -> ReadOptions:
+    """Check ``raw`` for ``side`` (READ: not known yet which of both) and give it types; ConfigError if it is wrong."""
+    given = parse_all(raw, side)
+    columns: tuple[str, ...] = given.get("columns") or tuple(name for name in ALL_COLUMNS if name != HEADERS_COLUMN)
+    if given.get("includeHeaders") and HEADERS_COLUMN not in columns:
+        columns = (*columns, HEADERS_COLUMN)
+    starting, ending = given.get("startingOffsets"), given.get("endingOffsets")
+    if side is Side.BATCH_READ:
+        check_batch_words(starting, ending)
+    check_times(given.get("startingTimestamp"), given.get("endingTimestamp"))
+    return ReadOptions(
+        address=address_of(given, environment),
+        selection=selection_of(given),
+        columns=columns,
+        starting=starting,
+        ending=ending,
+        starting_ms=given.get("startingTimestamp"),
+        ending_ms=given.get("endingTimestamp"),
+        no_match=given.get("startingOffsetsByTimestampStrategy", "error"),
+        max_offsets_per_trigger=given.get("maxOffsetsPerTrigger"),
+        min_partitions=given.get("minPartitions"),
+        input_partitions=given.get("inputPartitions"),
+        max_records_per_partition=given.get("maxRecordsPerPartition"),
+        fail_on_data_loss=given.get("failOnDataLoss", True),
+        subscription=given.get("subscriptionName", ""),
+        skip_unread=given.get("skipUnread", False),
+    )
+
+
+def write_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, str]) -> WriteOptions:
+    """Check ``raw`` for ``side`` and give it types; ConfigError says what is wrong."""
+    sparks_own = _SPARKS_OWN if side is Side.STREAM_WRITE else frozenset()
+    given = parse_all({key: text for key, text in raw.items() if key.lower() not in sparks_own}, side)
+    return WriteOptions(
+        address=address_of(given, environment),
+        topic=given.get("topic", ""),
+        compression=given.get("compression", "none"),
+        hashing_scheme=given.get("hashingScheme", HASHING_SCHEME_DEFAULT),
+        key_form=given.get("keyForm", "auto"),
+        messages_max=given.get("batchingMaxMessages", 0),
+        bytes_max=given.get("batchingMaxBytes", 0),
+    )

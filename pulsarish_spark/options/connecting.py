@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of both sides that say which broker, and how long to try."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+from broker_core.base.errors import ConfigError
+from broker_core.base.limits import CONNECTION_TIMEOUT_S, OPERATION_TIMEOUT_S
+from broker_core.base.runtime import ENV_SERVICE_URL, default_data_dir
+from pulsarish_spark.connecting.connection import Address
+from pulsarish_spark.options.option import Option, Side
+from pulsarish_spark.options.parsing import milliseconds, text_of
+
+
+def service_url(text: str) -> str:
+    url = text_of(text)
+    if url.startswith("pulsar+ssl://"):
+        raise ValueError("TLS is not supported yet")
+    if not url.startswith("pulsar://") or url == "pulsar://":
+        raise ValueError("it takes the address of a broker that starts with pulsar://")
+    return url
+
+
+def _directory(text: str) -> str:
+    """Absolute, because executors have another working directory than the driver."""
+    return os.path.abspath(os.path.expanduser(text_of(text)))
+
+
+CONNECTING: Final = (
+    Option(
+        "service.url",
+        Side.ANY,
+        service_url,
+        "pulsar://host:6650",
+        "Address of the broker; where nobody answers it is an error after "
+        "operationTimeoutMs. Without it: $PULSARISH_SERVICE_URL, "
+        "else the embedded broker of data.dir.",
+        ("serviceUrl", "service_url"),
+    ),
+    Option(
+        "data.dir",
+        Side.ANY,
+        _directory,
+        "/var/lib/pulsarish",
+        "Directory of the embedded broker. Default $PULSARISH_DATA_DIR, else ~/.local/share/pulsarish.",
+        ("dataDir", "data_dir"),
+    ),
+    Option(
+        "operationTimeoutMs",
+        Side.ANY,
+        milliseconds,
+        "120000",
+        "How long to try again while brokers do not answer, or are not ready, before the query or the task fails. "
+        f"Default {OPERATION_TIMEOUT_S * 1000:.0f}: an Apache Pulsar cluster that loses a broker needs less.",
+        ("pulsar.client.operationTimeoutMs",),
+    ),
+    Option(
+        "connectionTimeoutMs",
+        Side.ANY,
+        milliseconds,
+        "5000",
+        f"How long one attempt to connect to a broker may take. Default {CONNECTION_TIMEOUT_S * 1000:.0f}.",
+        ("pulsar.client.connectionTimeoutMs",),
+    ),
+)
+
+
+def address_of(given: Mapping[str, Any], environment: Mapping[str, str]) -> Address:
+    url, directory = given.get("service.url", ""), given.get("data.dir", "")
+    if url and directory:
+        raise ConfigError(
+            "options service.url and data.dir were both given", hint="data.dir is for the embedded broker; give one"
+        )
+    patience = {
+        "operation_timeout_s": given.get("operationTimeoutMs", OPERATION_TIMEOUT_S),
+        "connection_timeout_s": given.get("connectionTimeoutMs", CONNECTION_TIMEOUT_S),
+    }
+    if url or directory:
+        return Address(url, directory, **patience)
+    if url := environment.get(ENV_SERVICE_URL, ""):
+        try:
+            return Address(service_url(url), **patience)
+        except ValueError as error:
+            raise ConfigError(f'{ENV_SERVICE_URL}="{url}" in the environment is not valid: {error}') from error
+    return Address("", _directory(str(default_data_dir(environment))), **patience)

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How texts of options are read: each function returns the value, or raises a ValueError that says what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+def flag(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in {"true", "false"}:
+        raise ValueError("it takes true or false")
+    return word == "true"
+
+
+def count(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ValueError("it takes a whole number from 1 up")
+    return int(text)
+
+
+def milliseconds(text: str) -> float:
+    return count(text) / 1000
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        word = text.strip().lower()
+        if word not in words:
+            raise ValueError(f"it takes one of {', '.join(words)}")
+        return word
+
+    return parse
+
+
+def text_of(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it is empty")
+    return text.strip()

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of other sources and of Spark itself that are refused, each with the reason and what to do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_NAME_THEM: Final = 'is not supported; name the topics: .option("topics", "a,b")'
+_NAME_IT: Final = 'is not supported; name the subscription: .option("subscriptionName", "my-query")'
+_NO_MINIMUM: Final = "is not supported: a batch takes what there is; a trigger interval makes fewer and larger batches"
+_BY_WORD_OR_ID: Final = "is not supported: startingTimestamp and endingTimestamp hold for all partitions alike"
+_NOT_NEEDED: Final = "is not needed here; remove it"
+_OF_A_TABLE: Final = (
+    "came from CREATE TABLE, which does not keep options; a view does: "
+    "CREATE TEMPORARY VIEW flights USING pulsarish OPTIONS (topic 'flights')"
+)
+_OF_A_QUERY: Final = "is Spark's own, of a query that is written as a stream; give it after writeStream"
+
+REFUSED: Final = {
+    "kafka.bootstrap.servers": "names a Kafka cluster and this format speaks Pulsar; "
+    'give .option("service.url", "pulsar://host:6650"), or no address at all to use the embedded broker',
+    "subscribePattern": _NAME_THEM,
+    "topicsPattern": _NAME_THEM,
+    "paths": 'was given by load([...]); name the topics: .option("topics", "a,b").load()',
+    "owner": _OF_A_TABLE,
+    "provider": _OF_A_TABLE,
+    "checkpointLocation": _OF_A_QUERY,
+    "queryName": _OF_A_QUERY,
+    "startingOffsetsByTimestamp": _BY_WORD_OR_ID,
+    "endingOffsetsByTimestamp": _BY_WORD_OR_ID,
+    "minOffsetsPerTrigger": _NO_MINIMUM,
+    "maxTriggerDelay": _NO_MINIMUM,
+    "maxBytesPerTrigger": 'is not supported; limit messages: .option("maxOffsetsPerTrigger", "500000")',
+    "groupIdPrefix": _NAME_IT,
+    "subscriptionPrefix": _NAME_IT,
+    "admin.url": "is not needed: limits work over the binary protocol; remove it",
+    "waitingForNonExistedTopic": "is not needed: a stream waits for its topic; remove it",
+    "allowDifferentTopicSchemas": "is not needed: values are read as bytes; remove it",
+    "pollTimeoutMs": _NOT_NEEDED,
+    "kafkaConsumer.pollTimeoutMs": _NOT_NEEDED,
+    "fetchOffset.numRetries": _NOT_NEEDED,
+    "fetchOffset.retryIntervalMs": _NOT_NEEDED,
+}
+"""Options of Spark's Kafka source and of pulsar-spark that mean nothing here, or something that cannot be had."""
+
+
+FOREIGN: Final = {"kafka.": "the Kafka client", "pulsar.": "the Java client of Pulsar"}
+"""Beginnings of the names of settings of other clients, and whose they are."""

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options that say which topics, and which of their partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from broker_core.base.errors import ConfigError
+from broker_core.base.names import TopicName
+from pulsarish_spark.options.option import Option, Side
+from pulsarish_spark.places.topics import Selection, parse_assign, parse_topic, parse_topics
+
+_SELECTORS: Final = ("topic", "topics", "assign")
+
+
+def _topic(text: str) -> str:
+    if "," in text:
+        raise ValueError('it takes one topic; read several with .option("topics", "a,b")')
+    return parse_topic(text)
+
+
+SELECTING: Final = (
+    Option(
+        "topic",
+        Side.ANY,
+        _topic,
+        "flights",
+        "The topic to read or write. load(...) and save(...) take it too.",
+        ("path",),
+    ),
+    Option("topics", Side.READ, parse_topics, "flights,airlines", "Topics to read, comma separated.", ("subscribe",)),
+    Option("assign", Side.READ, parse_assign, '{"flights":[0,2]}', "Topics with the partitions to read."),
+)
+
+
+def selection_of(given: Mapping[str, Any]) -> Selection:
+    chosen = [name for name in _SELECTORS if name in given]
+    if len(chosen) == 1:
+        selected = given[chosen[0]]
+        selection = selected if isinstance(selected, Selection) else Selection.of_topics([selected])
+        _check_stored(chosen[0], selection)
+        return selection
+    found = "none" if not chosen else " and ".join(chosen)
+    raise ConfigError(
+        f"exactly one of the options {', '.join(_SELECTORS)} says what to read, and {found} were given",
+        hint='example: .option("topic", "flights")',
+    )
+
+
+def _check_stored(option: str, selection: Selection) -> None:
+    for topic, _ in selection.topics:
+        if not TopicName.parse(topic).persistent:
+            raise ConfigError(
+                f"option {option} names {topic}, which stores nothing that Spark could read",
+                hint="read a persistent:// topic, or receive from this one with a client as messages come",
+            )

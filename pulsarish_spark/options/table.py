@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All options, found by their names: Spark hands keys over in lower case.
+
+Each is found by its lower-case name or alias and called by its proper name in errors. Unknown options, options of the
+wrong side and bad values are ConfigErrors of one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from broker_core.base.errors import ConfigError, PulsarishError
+from broker_core.base.suggest import closest
+from pulsarish_spark.options.amounts import AMOUNTS
+from pulsarish_spark.options.bounds import BOUNDS
+from pulsarish_spark.options.connecting import CONNECTING
+from pulsarish_spark.options.following import FOLLOWING
+from pulsarish_spark.options.option import Option, Side
+from pulsarish_spark.options.refused import FOREIGN, REFUSED
+from pulsarish_spark.options.selecting import SELECTING
+from pulsarish_spark.options.sending import SENDING
+from pulsarish_spark.options.shaping import SHAPING
+
+OPTIONS: Final[tuple[Option, ...]] = (*CONNECTING, *SELECTING, *SHAPING, *BOUNDS, *AMOUNTS, *FOLLOWING, *SENDING)
+
+
+_SIDE_NAMES: Final = {
+    Side.READ: "the source",
+    Side.WRITE: "the sink",
+    Side.BATCH_READ: "spark.read",
+    Side.STREAM_READ: "spark.readStream",
+}
+
+
+_SHOWN_MAX: Final = 200
+"""Characters of a wrong value that an error repeats."""
+
+_BY_KEY: Final = {key.lower(): option for option in OPTIONS for key in (option.name, *option.aliases)}
+_SPELLED: Final = {key.lower(): key for option in OPTIONS for key in (option.name, *option.aliases)}
+_LIKENESS_MIN: Final = 0.7
+_REFUSED_BY_KEY: Final = {name.lower(): (name, why) for name, why in REFUSED.items()}
+
+
+def parse_all(raw: Mapping[str, str], side: Side) -> dict[str, Any]:
+    """Values by proper name."""
+    given: dict[str, Any] = {}
+    spelled: dict[str, str] = {}
+    for key, text in raw.items():
+        option = _find(key, side)
+        _check_side(option, side)
+        if option.name in given:
+            raise ConfigError(
+                f'options "{spelled[option.name]}" and "{_SPELLED[key.lower()]}" mean the same',
+                hint=f"give only {option.name}",
+            )
+        try:
+            given[option.name] = option.parse(text)
+        except (ValueError, PulsarishError) as error:
+            raise ConfigError(
+                f'option {option.name}="{_shown(text)}" is not valid: {error}', hint=_example(option)
+            ) from error
+        spelled[option.name] = _SPELLED[key.lower()]
+    return given
+
+
+def _shown(text: str) -> str:
+    """``text`` as far as it fits into one line."""
+    cut = text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in cut)
+
+
+def _find(key: str, side: Side) -> Option:
+    option = _BY_KEY.get(key.lower())
+    if option is not None:
+        return option
+    if refused := _REFUSED_BY_KEY.get(key.lower()):
+        name, why = refused
+        raise ConfigError(f'option "{name}" {why}')
+    here = [name for name, option in _BY_KEY.items() if option.sides & side]
+    if near := _nearest(key, here) or _nearest(key, _BY_KEY):
+        option = _BY_KEY[near]
+        raise ConfigError(f'option "{key}" is unknown', hint=f"did you mean {option.name}? {_example(option)}")
+    for start, whose in FOREIGN.items():
+        if key.lower().startswith(start):
+            raise ConfigError(f'option "{key}" is a setting of {whose}, which is not used here', hint="remove it")
+    names = ", ".join(option.name for option in OPTIONS if option.sides & side)
+    raise ConfigError(f'option "{key}" is unknown', hint=f"the options are {names}")
+
+
+def _nearest(key: str, names: Iterable[str]) -> str | None:
+    return closest(key, names, likeness_min=_LIKENESS_MIN)
+
+
+def _check_side(option: Option, side: Side) -> None:
+    if option.sides & side:
+        return
+    if option.wrong_side and side in Side.READ:
+        where = "a stream" if side is Side.STREAM_READ else "a batch read"
+        raise ConfigError(f'option "{option.name}" does not work in {where}: {option.wrong_side}')
+    here = _SIDE_NAMES[Side.READ if side in Side.READ else Side.WRITE]
+    there = _SIDE_NAMES.get(option.sides, _SIDE_NAMES[Side.READ])
+    raise ConfigError(f'option "{option.name}" belongs to {there}, not to {here}', hint="remove it")
+
+
+def _example(option: Option) -> str:
+    quote = "'" if '"' in option.example else '"'
+    return f'example: .option("{option.name}", {quote}{option.example}{quote})'

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of places: topics, partitions, offsets, and how users write them. Pure."""

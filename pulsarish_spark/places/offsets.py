@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Offsets as Spark keeps them: for each topic partition the next entry to read.
+
+Spark compares offsets as text, so one set of positions has exactly one text: topics and partitions are sorted, and a
+position is ``ledger:entry@index`` (``@index`` is the message index of its first message, left out where the broker does
+not tell). A position inside an entry, which only a user can ask for, is ``ledger:entry:partition:batch@index``.
+
+An offset may say more of a partition than the next entry. Each such point has a map of its own beside the topics, under
+a word that is no full topic name, so that a reader who knows fewer words still finds the positions:
+
+- ``"start"``, in the first end offset of a query, is the start that was resolved. Spark asks a restarted query whose
+  first batch is not committed for its initial offset again; ``latest`` would then lie behind the end that Spark has
+  noted, and rows would be lost. So the plan of a batch takes the start carried in its end.
+- ``"seen"`` is the end of a partition whose batch stops before it: there are messages that must come.
+- ``"behind"``, in progress reports only, is how many entries were left, where the two offsets do not tell.
+
+``"subscription"`` is the name of the query's subscription, by which a restarted query finds it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, NamedTuple, TypeVar
+
+from broker_core.base.errors import UsageError
+from broker_core.base.names import TopicName
+from broker_core.base.positions import Position
+from pulsarish_spark.places.topics import TopicPartition
+
+_START: Final = "start"
+_SEEN: Final = "seen"
+_SUBSCRIPTION: Final = "subscription"
+_BEHIND: Final = "behind"
+NO_TOPICS: Final = frozenset({_START, _SEEN, _SUBSCRIPTION, _BEHIND})
+"""What an offset holds beside its topics. Full names of topics look different."""
+
+_TEXT: Final = re.compile(r"(-?\d+):(-?\d+)(?::-?\d+:(\d+))?(?:@(\d+))?")
+
+OffsetJson = dict[str, Any]
+
+T = TypeVar("T")
+
+
+class Offset(NamedTuple):
+    """The next message to read: the first of entry ``position``, or its member ``batch`` if that is above 0.
+
+    ``message_index`` is that message's index in the topic, -1 where unknown.
+    """
+
+    position: Position
+    message_index: int = -1
+    batch: int = 0
+
+    def text(self, partition: int) -> str:
+        """The one text of this offset."""
+        inside = f":{partition}:{self.batch}" if self.batch else ""
+        return f"{self.position}{inside}" + (f"@{self.message_index}" if self.message_index >= 0 else "")
+
+    @classmethod
+    def parse(cls, text: str) -> Offset:
+        """Read ``text()`` back; ValueError if it is anything else."""
+        found = _TEXT.fullmatch(text)
+        if found is None:
+            raise ValueError(f'"{text}" is not a position ledger:entry@index')
+        ledger, entry, batch, index = found.groups()
+        return cls(Position(int(ledger), int(entry)), -1 if index is None else int(index), int(batch or 0))
+
+    @property
+    def key(self) -> tuple[Position, int]:
+        """What orders offsets of one partition."""
+        return self.position, self.batch
+
+    def is_possible_before(self, later: Offset) -> bool:
+        """Whether ``later`` can be an end of the same topic: neither position nor index goes back."""
+        if later.key < self.key:
+            return False
+        if min(self.message_index, later.message_index) < 0:
+            return True
+        if later.key == self.key:
+            return later.message_index == self.message_index
+        return later.message_index >= self.message_index
+
+
+Offsets = Mapping[TopicPartition, Offset]
+
+
+class Points(NamedTuple):
+    """What an offset says of one partition: the next message to read, and what is known beside it.
+
+    ``start``: where the first batch of the query begins; only in its end. ``seen``: the end of the partition when the
+    offset was made, if it had more. ``behind``: entries between the end of the last batch and ``at``.
+    """
+
+    at: Offset
+    start: Offset | None = None
+    seen: Offset | None = None
+    behind: int | None = None
+
+
+@dataclass(frozen=True)
+class SourceOffset:
+    """What one Spark offset says. ``ends_first``: it is the end of a query's first batch, and carries its starts.
+
+    ``subscription``: empty in offsets that were made before queries had one of their own.
+    """
+
+    points: Mapping[TopicPartition, Points]
+    subscription: str = ""
+    ends_first: bool = False
+
+    @classmethod
+    def of(cls, offsets: Offsets, subscription: str = "") -> SourceOffset:
+        """One with nothing but the next message of each partition."""
+        return cls({key: Points(at) for key, at in offsets.items()}, subscription)
+
+    @cached_property
+    def offsets(self) -> dict[TopicPartition, Offset]:
+        """The next message of each partition."""
+        return {key: points.at for key, points in self.points.items()}
+
+    @property
+    def starts(self) -> dict[TopicPartition, Offset]:
+        """Where the first batch of the query begins, of partitions that say so."""
+        return {key: points.start for key, points in self.points.items() if points.start is not None}
+
+    def to_json(self) -> OffsetJson:
+        """Plain JSON types, in the one order."""
+        document = _to_map(self.offsets)
+        if self.ends_first:
+            document[_START] = _to_map(self.starts)
+        if seen := {key: points.seen for key, points in self.points.items() if points.seen is not None}:
+            document[_SEEN] = _to_map(seen)
+        if self.subscription:
+            document[_SUBSCRIPTION] = self.subscription
+        for key in sorted(self.points):
+            if (entries := self.points[key].behind) is not None:
+                document.setdefault(_BEHIND, {}).setdefault(key.topic, {})[str(key.partition)] = entries
+        return document
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> SourceOffset:
+        """Read ``to_json()`` back; UsageError for an offset that this version cannot read."""
+        try:
+            topics = {topic: found for topic, found in document.items() if topic not in NO_TOPICS}
+            points = {key: Points(Offset.parse(text)) for key, text in _items(topics)}
+            starts = _from_map(document.get(_START) or {})
+            seen = _from_map(document.get(_SEEN, {}))
+            behind = {key: int(entries) for key, entries in _items(document.get(_BEHIND, {}))}
+            subscription = document.get(_SUBSCRIPTION, "")
+            if not isinstance(subscription, str):
+                raise ValueError(f"{subscription!r} is no name of a subscription")
+        except (ValueError, AttributeError) as error:
+            raise UsageError(
+                f"the checkpoint holds an offset that cannot be read: {error}",
+                hint="it was made by another source or a newer version; use a new checkpoint folder",
+            ) from error
+        # Few partitions have more than their next message, and what is said of one that is not read means nothing.
+        for key in points.keys() & (starts.keys() | seen.keys() | behind.keys()):
+            points[key] = Points(points[key].at, starts.get(key), seen.get(key), behind.get(key))
+        return cls(points, subscription, ends_first=document.get(_START) is not None)
+
+
+def _to_map(offsets: Offsets) -> OffsetJson:
+    document: OffsetJson = {}
+    for key in sorted(offsets):
+        document.setdefault(key.topic, {})[str(key.partition)] = offsets[key].text(key.partition)
+    return document
+
+
+def _from_map(document: Mapping[str, Mapping[str, str]]) -> dict[TopicPartition, Offset]:
+    return {key: Offset.parse(text) for key, text in _items(document)}
+
+
+def _items(document: Mapping[str, Mapping[str, T]]) -> Iterator[tuple[TopicPartition, T]]:
+    """What a map of topics and partitions says of each partition."""
+    for topic, partitions in document.items():
+        name = str(TopicName.parse(topic))
+        for partition, found in partitions.items():
+            yield TopicPartition(name, int(partition)), found

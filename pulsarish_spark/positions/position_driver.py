@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stream that goes by positions: where it starts, how far the next batch goes, what its tasks are, what is done.
+
+Theory of operation. Spark asks ``initial`` (several times), then for each batch ``latest(start, limit)`` and
+``tasks(start, end)``, and ``commit(end)`` only when another batch follows. ``start`` of a later call is an end that
+Spark has committed, so ``latest`` acknowledges up to it as well: that is what brings the backlog to zero after the
+last batch. The end of the first batch is noted at once and names the subscription, which is made right before: what is
+given up earlier leaves nothing on the broker, and what is started again finds its own. Offsets are entry boundaries; a
+batch never tears an entry. Offset texts must not change unless a position does, or Spark would run empty batches for
+ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from broker_core.base.clock import BlockingClock, SystemClock
+from broker_core.base.errors import (
+    ConfigError,
+    NotAllowedError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
+)
+from broker_core.client import Client
+from pulsarish_spark.losses.loss import LossPolicy, left_partition, lost_beginning, lost_partition
+from pulsarish_spark.options import ReadOptions
+from pulsarish_spark.places.offsets import Offset, Offsets, Points, SourceOffset
+from pulsarish_spark.places.start_spec import OffsetSpec
+from pulsarish_spark.places.topics import TopicPartition, discover
+from pulsarish_spark.positions.admission import admit
+from pulsarish_spark.positions.cursors import Cursors
+from pulsarish_spark.positions.cutting import plan_tasks
+from pulsarish_spark.positions.first_start import FirstStart
+from pulsarish_spark.positions.news import News
+from pulsarish_spark.positions.resuming import Place, Resuming
+from pulsarish_spark.tasks.planning import EntryRange, TaskOptions
+from pulsarish_spark.tasks.task import ReadTask, make_tasks
+from pulsarish_spark.viewing.broker_view import BrokerView
+from pulsarish_spark.viewing.counting import NamedRange
+from pulsarish_spark.viewing.index_notice import IndexNotice
+
+DISCOVERY_S: Final = 5.0
+"""How often new partitions are looked for."""
+
+NEWS_WAIT_S: Final = 0.1
+"""How long ``latest`` waits for a first new message: Spark would ask again at once. No longer, for other sources of the
+same query wait meanwhile."""
+
+
+GENERATED_PREFIX: Final = "pulsarish-spark"
+"""The names of subscriptions that the user does not name begin so."""
+
+SHARED_NAME: Final = "pulsarish-spark"
+"""The subscription of all queries that did not name one, before each had its own. Their checkpoints do not name it."""
+
+DELETION_S: Final = 10.0
+"""How long a topic may be neither there nor gone: Apache Pulsar deletes it step by step."""
+
+T = TypeVar("T")
+
+
+logger = logging.getLogger(__name__)
+
+
+class PositionDriver:
+    """The ``StreamDriver`` of a query whose batches are ranges between two positions of each partition."""
+
+    def __init__(
+        self, options: ReadOptions, client: Client, wanted: TaskOptions, clock: BlockingClock | None = None
+    ) -> None:
+        self.options = options
+        self._client = client
+        self._task_options = wanted
+        self._clock = clock or SystemClock()
+        self._view = BrokerView(client)
+        self._policy = LossPolicy(options.fail_on_data_loss)
+        subscription = options.subscription or f"{GENERATED_PREFIX}-{uuid.uuid4().hex[:12]}"
+        self._cursors = Cursors(client, subscription, self._clock)
+        self._first_start = FirstStart(self._view, self._cursors, options, self._policy)
+        self._resuming = Resuming(client, self._view, self._cursors, self._policy)
+        self._news = News(self._cursors, self._clock)
+        self._notice = IndexNotice()
+        self._look_for_partitions()
+        for topic in self._layout.missing:
+            logger.warning("the stream waits for a topic that does not exist topic=%s", topic)
+        self._initial: SourceOffset | None = None
+        self._planned = False  # Then nothing is first any more, even if it lies where a replayed batch made us begin.
+        self._bounded = False
+        self._target: Offsets | None = None
+        self._newest: Offsets = {}
+        self._behind: dict[TopicPartition, int] = {}
+        self._told_missing: set[TopicPartition] = set()
+        self._checked_beginnings: set[TopicPartition] = set()
+        self._unread: dict[str, Offset | None] = {}
+        self._idle_at: SourceOffset | None = None  # where the last look has found nothing new
+
+    # -- what Spark asks, in its order
+
+    def bound_to_now(self) -> None:
+        """AvailableNow: read no further than what is there at the first ``latest``."""
+        self._bounded = True
+
+    def initial(self) -> SourceOffset:
+        """Where a query without a checkpoint starts; the same answer each time."""
+        if self._initial is None:
+            spec = self.options.starting or OffsetSpec()
+            spec.check_named("startingOffsets", self._layout.partitions, self._layout.missing)
+            found = {key: self._first_start.find(key, name) for key, name in self._layout.names.items()}
+            self._initial = SourceOffset.of(found, self._cursors.subscription)
+        return self._initial
+
+    def latest(self, start: SourceOffset, limit: int | None) -> SourceOffset:
+        """How far the next batch from ``start`` goes; ``start`` itself if there is nothing new."""
+        return self._beside_deletions(lambda: self._latest(start, limit))
+
+    def _beside_deletions(self, attempt: Callable[[], T]) -> T:
+        """The result of ``attempt``, made again where a topic or a subscription was deleted under it."""
+        deadline = self._clock.monotonic() + DELETION_S
+        while True:
+            try:
+                return attempt()
+            except SubscriptionNotFoundError:
+                if self._clock.monotonic() > deadline:
+                    raise
+            except (TopicNotFoundError, NotAllowedError):
+                # A partition went since the last look: it is not found, or, where its topic is not partitioned any
+                # more, may not be made. What that means is decided by those that there are now.
+                if self._target is not None or self._clock.monotonic() > deadline:
+                    raise  # What AvailableNow reads is fixed, its partitions too.
+                self._look_for_partitions()
+            self._cursors.drop_ended()
+
+    def _latest(self, start: SourceOffset, limit: int | None) -> SourceOffset:
+        if self._stays_idle(start):
+            return start
+        self._idle_at = None
+        self._refresh_layout()
+        if not self._planned and start == self._initial:
+            return self._first_end(start, limit)
+        self._adopt(start)
+        places = self._places(start)
+        self._start_acks(start.offsets)
+        ends = self._ends(places)
+        stop = self._stop(places, ends, limit)
+        self._note_lag(stop, ends)
+        if stop == start.offsets:
+            self._cursors.finish_acks()
+            self._idle_at = start
+            return start
+        # Its batch begins with the commit of ``start``, which waits for the acks.
+        return SourceOffset(_points(stop, ends), self._cursors.subscription)
+
+    def _stays_idle(self, start: SourceOffset) -> bool:
+        """Whether what was found of ``start`` last still holds: of many partitions it takes long to find it again."""
+        if start != self._idle_at or self._bounded or self._is_discovery_due():
+            return False
+        return self._news.stays_quiet(self._layout.names.values(), NEWS_WAIT_S)
+
+    def _first_end(self, start: SourceOffset, limit: int | None) -> SourceOffset:
+        """The end of the first batch, perhaps an empty one, which is noted with the start and the subscription."""
+        self._first_start.check()
+        places = {
+            key: Place(key, name, at, at)
+            for key, name in self._layout.names.items()
+            for at in (start.offsets.get(key) or self._view.earliest(name),)
+        }
+        found = self._view.latest_of(self._layout.names.values())
+        ends = {key: max(found[place.name], place.at, key=lambda end: end.key) for key, place in places.items()}
+        self._note_ends(ends)
+        stop = self._stop(places, ends, limit)
+        self._note_lag(stop, ends)
+        self._cursors.open_all(self._layout.names.values())
+        self._start_acks({key: place.at for key, place in places.items()})
+        self._cursors.finish_acks()
+        points = {key: points._replace(start=places[key].at) for key, points in _points(stop, ends).items()}
+        return SourceOffset(points, self._cursors.subscription, ends_first=True)
+
+    def _adopt(self, noted: SourceOffset) -> None:
+        """Go on with the subscription of an offset that Spark has noted, unless the user names another."""
+        name = self.options.subscription or noted.subscription or SHARED_NAME
+        self._resuming.former = noted.subscription if noted.subscription != name else ""
+        if name != self._cursors.subscription:
+            self._cursors.rename(name)
+
+    def newest(self) -> SourceOffset | None:
+        """The ends as last seen, for the progress report."""
+        if not self._newest:
+            return None
+        return SourceOffset({key: Points(end, behind=self._behind.get(key)) for key, end in self._newest.items()})
+
+    def tasks(self, start: SourceOffset, end: SourceOffset) -> list[ReadTask]:
+        """The tasks of the batch between two offsets."""
+        planned = self._beside_deletions(lambda: self._plan(start, end))
+        return make_tasks(planned, self.options)
+
+    def _plan(self, start: SourceOffset, end: SourceOffset) -> list[list[EntryRange]]:
+        self._planned = True
+        self._adopt(end)
+        begin = end.starts if end.ends_first else start.offsets
+        self._check_partitions(end.offsets)
+        ranges = [found for key, to in end.offsets.items() if (found := self._range(key, begin.get(key), to))]
+        return plan_tasks(self._view, ranges, self._task_options)
+
+    def commit(self, end: SourceOffset) -> None:
+        """Spark will never ask for anything before ``end`` again."""
+        self._adopt(end)
+        self._start_acks(end.offsets)
+        self._cursors.finish_acks()
+
+    def close(self) -> None:
+        """Leave the subscription."""
+        self._cursors.close()
+
+    # -- partitions that come and go
+
+    def _refresh_layout(self) -> None:
+        if self._bounded and self._target is not None:
+            return
+        if self._is_discovery_due():
+            self._look_for_partitions()
+
+    def _is_discovery_due(self) -> bool:
+        """A topic that was missing is found in the first call behind its creation, new partitions in a few seconds."""
+        if self._clock.monotonic() - self._layout_at >= DISCOVERY_S:
+            return True
+        return any(self._client.existing_partitions(topic) is not None for topic in self._layout.missing)
+
+    def _look_for_partitions(self) -> None:
+        self._layout = discover(self.options.selection, self._client, missing_ok=True)
+        self._layout_at = self._clock.monotonic()
+
+    def _places(self, start: SourceOffset) -> dict[TopicPartition, Place]:
+        """Where the partitions that exist now are read on; those that are new begin at their first message."""
+        self._check_partitions(start.offsets)
+        places: dict[TopicPartition, Place] = {}
+        for key, name in self._layout.names.items():
+            if (points := start.points.get(key)) is None:
+                at = self._new_partition(name)
+                self._check_beginning(key, at, start.offsets)
+                places[key] = Place(key, name, at, at)
+            else:
+                places[key] = Place(key, name, points.at, points.seen or points.at)
+                self._resuming.hold(places[key])
+        return places
+
+    def _new_partition(self, name: str) -> Offset:
+        """Where a partition is read from that came after the checkpoint: all of it, or what is not acknowledged."""
+        if not self._cursors.is_open(name):
+            self._unread[name] = self._first_start.position(name)
+            self._cursors.open(name)
+        return self._unread.get(name) or self._view.earliest(name)
+
+    def _check_beginning(self, key: TopicPartition, at: Offset, offsets: Offsets) -> None:
+        """A partition that was added to a topic of the checkpoint has only messages that this query has to read: those
+        before ``at`` that are gone are lost. Apache Pulsar deletes what comes before there is a subscription."""
+        was_added = any(known.topic == key.topic for known in offsets) and self.options.selection.reads_all_of(
+            key.topic
+        )
+        if not was_added or key in self._checked_beginnings:
+            return
+        name = self._layout.names[key]
+        found = self._view.with_index(name, at)
+        if found.message_index > 0 and found.key == self._view.earliest(name).key:
+            self._policy.report(lost_beginning(key, found.text(key.partition), found.message_index))
+        self._checked_beginnings.add(key)
+
+    def _check_partitions(self, offsets: Offsets) -> None:
+        for key, offset in offsets.items():
+            if key in self._layout.names:
+                continue
+            if self._policy.fail and not self.options.selection.wants(key):
+                what = key.topic if key.topic not in self.options.selection.names else key
+                raise ConfigError(
+                    f"the checkpoint was made for topic {what}, which is not read now",
+                    hint="read the same topics, use a new checkpoint folder, or leave it from now on: "
+                    '.option("failOnDataLoss", "false")',
+                )
+            if key not in self._told_missing:
+                at = offset.text(key.partition)
+                gone = self.options.selection.wants(key)
+                self._policy.report(
+                    lost_partition(key, at) if gone else left_partition(key, at, self._cursors.subscription)
+                )
+                self._told_missing.add(key)
+
+    def _start_acks(self, offsets: Offsets) -> None:
+        names = self._layout.names
+        self._cursors.start_acks({names[key]: offset for key, offset in offsets.items() if key in names})
+
+    # -- how far
+
+    def _ends(self, places: Mapping[TopicPartition, Place]) -> Offsets:
+        """The ends of all partitions, after waiting a moment for news if there are none; never past the target."""
+        if self._target is not None:
+            return {key: self._target[key] for key in places}
+        names = self._layout.names
+        if not self._bounded and self._cursors.is_settled:
+            expected = {place.name: self._resuming.expected_end(place.name, place.at) for place in places.values()}
+            ends = self._news.ends_after(expected, NEWS_WAIT_S)
+        else:
+            ends = self._news.ends(names.values())
+        self._note_ends({key: self._known_end(places[key], ends[name]) for key, name in names.items()})
+        return self._newest
+
+    def _note_ends(self, ends: Offsets) -> None:
+        self._notice.see({self._layout.names[key]: end for key, end in ends.items()})
+        self._newest = ends
+        if self._bounded:
+            self._target = ends
+
+    def _note_lag(self, stop: Offsets, ends: Offsets) -> None:
+        """How many entries the next batch leaves, where ``progress`` cannot see it: over the end of a ledger, without
+        indexes. Admission has asked for the length of these ledgers already."""
+        left = {
+            key: NamedRange(self._layout.names[key], at.position, ends[key].position)
+            for key, at in stop.items()
+            if 0 <= at.position.ledger < ends[key].position.ledger
+            and min(at.message_index, ends[key].message_index) < 0
+        }
+        self._behind = {key: self._view.counts.entries(range_).entries for key, range_ in left.items()}
+
+    def _known_end(self, place: Place, end: Offset) -> Offset:
+        """``end``, or the place itself where the broker shows nothing, or nothing new, behind it."""
+        if end.position.ledger == place.at.position.ledger and place.at.is_possible_before(end):
+            # The same position keeps its text, whether or not its index is known by now.
+            return end if end.key != place.at.key else place.at
+        found = self._resuming.find(place, end)
+        return end if found.anew or (found.at is not None and found.at.key < end.key) else place.at
+
+    def _stop(self, places: Mapping[TopicPartition, Place], ends: Offsets, limit: int | None) -> Offsets:
+        """Where the batch stops: at ``ends``, or before if that would be more than ``limit`` messages."""
+        if limit is None:
+            return dict(ends)
+        begin = {key: self._resuming.start(place) for key, place in places.items()}
+        return admit(self._view, self._layout.names, begin, ends, limit)
+
+    def _range(self, key: TopicPartition, begin: Offset | None, end: Offset) -> EntryRange | None:
+        """What to read of one partition; None if nothing."""
+        name = self._layout.names.get(key)
+        if name is None:
+            return None
+        if begin is None:
+            start: Offset | None = self._new_partition(name)
+            exact = False
+        else:
+            self._resuming.hold(Place(key, name, begin, end))
+            start, exact = self._start(Place(key, name, begin, end), end)
+        return EntryRange(key, name, name != key.topic, start, end, exact) if start and start.key < end.key else None
+
+    def _start(self, place: Place, end: Offset) -> tuple[Offset | None, bool]:
+        """The first message to read before ``end``, and whether just that one must be there."""
+        if end.position.ledger != place.at.position.ledger or not place.at.is_possible_before(end):
+            found = self._resuming.find(place, end)
+            if found.anew:
+                return self._view.earliest(place.name), False
+            if found.at is None or found.at.position != place.at.position:
+                return found.at, True
+        if place.at.key == end.key:
+            return None, True
+        return place.at if end.message_index < 0 else self._view.with_index(place.name, place.at), True
+
+
+def _points(stop: Offsets, ends: Offsets) -> dict[TopicPartition, Points]:
+    """Of a batch that stops at ``stop`` in partitions that end at ``ends``."""
+    return {key: Points(at, seen=ends[key] if ends[key].key > at.key else None) for key, at in stop.items()}

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a stream reads on: gathers what the broker knows of that place, asks the rule, and tells of what is lost.
+
+Two moments: when the cursor of a partition is opened, at a start of the query or after the subscription was deleted
+under it; and when the end of a partition lies in another ledger than the place where reading should go on. Within one
+ledger entry numbers are dense, and the tasks find what is missing. A loss is told once for each place.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from broker_core.base.errors import SubscriptionNotFoundError
+from broker_core.base.positions import POSITION_LATEST
+from broker_core.client import Client
+from pulsarish_spark.losses.agreement import Facts, judge
+from pulsarish_spark.losses.loss import DataLossError, LossPolicy, moved_ahead, subscription_gone, subscription_renamed
+from pulsarish_spark.places.entries import offset_of
+from pulsarish_spark.places.offsets import Offset
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.positions.cursors import Cursors
+from pulsarish_spark.viewing.broker_view import BrokerView
+
+logger = logging.getLogger(__name__)
+
+
+class Place(NamedTuple):
+    """Where one partition should be read on. ``name`` is what the broker calls it, ``seen`` its end as last seen."""
+
+    key: TopicPartition
+    name: str
+    at: Offset
+    seen: Offset
+
+
+class Next(NamedTuple):
+    """What comes there: the message ``at``, None if there is none yet; ``anew``: the topic is another, so read all."""
+
+    at: Offset | None
+    anew: bool = False
+
+
+class Resuming:
+    """Used by one thread."""
+
+    def __init__(self, client: Client, view: BrokerView, cursors: Cursors, policy: LossPolicy) -> None:
+        self._client = client
+        self._view = view
+        self._cursors = cursors
+        self._policy = policy
+        self.former = ""
+        """The subscription that the checkpoint was made with, if that is another."""
+        self._told: dict[str, Offset] = {}
+        self._known: dict[str, tuple[Offset, Offset, Next]] = {}
+
+    def hold(self, place: Place) -> None:
+        """Make sure that the subscription holds what comes at ``place``; DataLossError if something of it is lost.
+
+        Where that is an error the subscription is not made: the next attempt must not find it and go on.
+        """
+        name = place.name
+        if self._cursors.is_open(name):
+            return
+        self._known.pop(name, None)
+        try:
+            self._cursors.open(name, must_exist=True, needed_from=place.at.position)
+        except SubscriptionNotFoundError:
+            self._find(place, self._view.latest(name), is_subscribed=bool(self.former))
+            wanted, subscription = place.at.text(place.key.partition), self._cursors.subscription
+            if self.former:
+                what = subscription_renamed(place.key, self.former, subscription, wanted)
+                logger.warning("subscription renamed what=%s", what)
+            else:
+                what = subscription_gone(place.key, subscription, wanted)
+                logger.warning("subscription made anew what=%s", what)
+            self._make(place)
+            return
+        mark_delete = self._cursors.handle(name).mark_delete()
+        if mark_delete is not None and mark_delete.entry >= 0 and mark_delete >= place.at.position:
+            self._find(place, self._view.latest(name))
+            wanted = place.at.text(place.key.partition)
+            what = moved_ahead(place.key, self._cursors.subscription, str(mark_delete), wanted)
+            logger.warning("subscription moved ahead what=%s", what)
+
+    def _make(self, place: Place) -> None:
+        """Make the subscription anew. What was deleted while it was being made, it has not kept."""
+        self._cursors.open(place.name, needed_from=place.at.position)
+        if self.former:
+            return  # That one has kept it.
+        try:
+            self._find(place, self._view.latest(place.name), is_subscribed=False)
+        except DataLossError:
+            self._cursors.unsubscribe(place.name)
+            raise
+
+    def find(self, place: Place, end: Offset) -> Next:
+        """What comes at ``place`` of a partition that ends at ``end`` now."""
+        known = self._known.get(place.name)
+        if known is not None and known[:2] == (place.at, end):
+            return known[2]
+        found = self._find(place, end)
+        self._known[place.name] = (place.at, end, found)
+        return found
+
+    def start(self, place: Place) -> Offset:
+        """Where reading begins, as far as that is known: at the place, or at what was found to come next."""
+        known = self._known.get(place.name)
+        found = known[2] if known is not None and known[0] == place.at else Next(None)
+        moves = found.at is not None and not found.anew and found.at.position != place.at.position
+        return found.at if found.at is not None and moves else place.at
+
+    def expected_end(self, name: str, at: Offset) -> Offset:
+        """What the broker says of the end as long as nothing has come behind ``at``."""
+        known = self._known.get(name)
+        return known[1] if known is not None and known[0] == at and known[2].at is None else at
+
+    def _find(self, place: Place, end: Offset, *, is_subscribed: bool = True) -> Next:
+        bounds = self._client.bounds_at(place.name, place.at.position)
+        if bounds.first is None:
+            # Behind its last message a broker knows which one that was until the topic is loaded anew, though it may
+            # be deleted.
+            bounds = self._client.bounds_at(place.name, POSITION_LATEST)
+        found = None if bounds.first is None else offset_of(bounds.first)
+        facts = Facts(
+            at=place.at,
+            seen=place.seen,
+            end=end,
+            before=bounds.before,
+            next=found,
+            subscription=self._cursors.subscription,
+            is_subscribed=is_subscribed,
+            mark_delete=self._cursors.handle(place.name).mark_delete() if self._cursors.is_open(place.name) else None,
+        )
+        verdict = judge(place.key, place.key.partition, facts)
+        if verdict.loss is not None and self._told.get(place.name) != place.at:
+            self._policy.report(verdict.loss)
+            self._told[place.name] = place.at
+        return Next(found, verdict.anew)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From decoded messages to the columns of the source, a whole column at a time. Knows no ranges and no clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from broker_core.wire.batch.columns import booleans, numbers, values_of
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.rows.id_text import id_texts
+from pulsarish_spark.rows.schema import TopicColumns
+
+_MS: Final = pa.timestamp("ms", tz="UTC")
+_US: Final = pa.timestamp("us", tz="UTC")
+
+
+class ColumnMaker:
+    """Makes batches for one topic partition. What is the same in every row is made once and sliced."""
+
+    def __init__(self, key: TopicPartition, columns: TopicColumns, *, partitioned: bool) -> None:
+        self._key = key
+        self._schema = columns.arrow_schema()
+        self._id_partition = key.partition if partitioned else -1
+        self._constant_rows = 0
+        self._constants: dict[str, pa.Array] = {}
+        makers: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
+            "key": lambda rows: rows.column("key"),
+            "value": lambda rows: rows.column("value"),
+            "topic": lambda rows: self._constant("topic", rows.num_rows),
+            "partition": lambda rows: self._constant("partition", rows.num_rows),
+            "offset": lambda rows: rows.column("index"),
+            "timestamp": lambda rows: _microseconds(rows.column("publish_time")),
+            "timestampType": lambda rows: self._constant("timestampType", rows.num_rows),
+            "message_id": self._message_ids,
+            "publish_time": lambda rows: _microseconds(rows.column("publish_time")),
+            "event_time": lambda rows: _microseconds(rows.column("event_time")),
+            "properties": self._properties,
+            "ordering_key": lambda rows: rows.column("ordering_key"),
+            "key_is_bytes": lambda rows: rows.column("key_is_bytes"),
+            "headers": self._headers,
+        }
+        self._makers = [makers[name] for name in columns.names]
+
+    def make(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The source's columns for decoded ``rows``."""
+        return pa.RecordBatch.from_arrays([maker(rows) for maker in self._makers], schema=self._schema)
+
+    def _constant(self, name: str, rows: int) -> pa.Array:
+        if rows > self._constant_rows:
+            self._constants = {
+                "topic": _repeated(self._key.topic.encode(), rows),
+                "partition": numbers(np.full(rows, self._key.partition, np.int32)),
+                "timestampType": numbers(np.zeros(rows, np.int32)),
+            }
+            self._constant_rows = rows
+        return self._constants[name].slice(0, rows)
+
+    def _message_ids(self, rows: pa.RecordBatch) -> pa.Array:
+        ledger, entry, batch_index = (rows.column(name) for name in ("ledger", "entry", "batch_index"))
+        return id_texts(ledger, entry, batch_index, self._id_partition)
+
+    def _properties(self, rows: pa.RecordBatch) -> pa.Array:
+        column = rows.column("properties")
+        wanted = self._schema.field("properties").type
+        return column if column.type == wanted else column.cast(wanted)
+
+    def _headers(self, rows: pa.RecordBatch) -> pa.Array:
+        """Kafka's form of the properties: null where there are none."""
+        pairs: pa.ListArray = rows.column("property_pairs")
+        offsets = pairs.offsets
+        wanted = self._schema.field("headers").type
+        mask = booleans(np.diff(values_of(offsets)) == 0)
+        return pa.ListArray.from_arrays(offsets, pairs.values, type=wanted, mask=mask)
+
+
+def _microseconds(milliseconds: pa.Array) -> pa.Array:
+    return milliseconds.cast(_MS).cast(_US)
+
+
+def _repeated(text: bytes, rows: int) -> pa.Array:
+    offsets = np.arange(rows + 1, dtype=np.int32) * len(text)
+    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(text * rows))

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sink: from Spark's rows to entries on the broker."""

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From ranges to Spark tasks: into how many pieces a range is cut, and which task reads which piece.
+
+Pure: cuts are message indexes here, ``broker_view`` finds the entries that hold them. The rules of ``minPartitions``
+and ``maxRecordsPerPartition`` are those of Spark's Kafka source. Without them the work decides: short ranges share a
+task by the failover assignment, long ones are cut until every core has a piece.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pulsarish_spark.places.offsets import Offset
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.tasks.assignment import assign
+
+PIECE_MESSAGES_MIN: Final = 50_000
+"""Fewer messages than this are not worth a task of their own: a task costs about 10 ms, and these are read in that."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRange:
+    """The messages of one partition from ``start`` up to ``end`` (exclusive). It travels to the executors.
+
+    ``name`` is what the broker calls the partition. ``end`` None: up to the last message when it is read.
+    ``exact``: the message at ``start`` must be there, else data is lost; not where the start is whatever is first when
+    it is read. ``about``: how many messages it holds, as far as the driver could find out; -1 where it did not try.
+    """
+
+    key: TopicPartition
+    name: str
+    partitioned: bool
+    start: Offset
+    end: Offset | None
+    exact: bool = True
+    about: int = -1
+
+    @property
+    def messages(self) -> int:
+        """How many messages lie in the range; -1 where the indexes are not known."""
+        if self.end is None or self.end.message_index < 0 or self.start.message_index < 0:
+            return -1
+        return max(self.end.message_index - self.start.message_index, 0)
+
+    @property
+    def size(self) -> int:
+        """How many messages lie in the range, known or estimated; -1 where it is not known."""
+        return self.messages if self.messages >= 0 else self.about
+
+    def cut(self, at: Sequence[Offset]) -> list[EntryRange]:
+        """The same messages as consecutive ranges; ``at`` is sorted. Empty ranges are left out.
+
+        The messages at the cuts were there a moment ago, whatever may be missing before the first of them: so their
+        ranges are exact.
+        """
+        inside = [
+            offset for offset in at if self.start.key < offset.key and (self.end is None or offset.key < self.end.key)
+        ]
+        starts, ends = [self.start, *inside], [*inside, self.end]
+        about = -1 if inside else self.about
+        pieces = [
+            replace(self, start=start, end=end, exact=self.exact or start is not self.start, about=about)
+            for start, end in zip(starts, ends, strict=True)
+        ]
+        return [piece for piece in pieces if piece.end is None or piece.start.key < piece.end.key]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """What the options say of tasks. ``cores``: how many tasks run at a time, as far as the driver knows."""
+
+    cores: int
+    min_partitions: int | None = None
+    input_partitions: int | None = None
+    max_records: int | None = None
+
+    def pieces(self, messages: Sequence[int]) -> list[int]:
+        """Into how many pieces to cut ranges of so many messages (-1: not known, not cut)."""
+        counts = [max(1, math.ceil(m / self.max_records)) if self.max_records and m > 0 else 1 for m in messages]
+        total = sum(m for m in messages if m > 0)
+        if self.min_partitions is not None:
+            wanted, piece_min = self.min_partitions, 1
+        elif self.input_partitions is None:
+            wanted, piece_min = self.cores, PIECE_MESSAGES_MIN
+        else:
+            return counts
+        if sum(counts) >= wanted or total == 0:
+            return counts
+        return [
+            max(count, min(round(wanted * m / total), m // piece_min)) if m > 0 else count
+            for count, m in zip(counts, messages, strict=True)
+        ]
+
+    def tasks(self, ranges: Sequence[EntryRange], pieces: Sequence[EntryRange]) -> list[list[EntryRange]]:
+        """Give each of ``pieces`` (``ranges`` after cutting) to a task."""
+        if not pieces:
+            return []
+        if len(pieces) > len(ranges) or self.min_partitions is not None or self.max_records is not None:
+            return [[piece] for piece in pieces]
+        if self.input_partitions is not None:
+            return assign(pieces, lambda piece: piece.key.partition, self.input_partitions)
+        if any(piece.size < 0 for piece in pieces):
+            return [[piece] for piece in pieces]
+        worth = math.ceil(sum(piece.size for piece in pieces) / PIECE_MESSAGES_MIN)
+        return assign(pieces, lambda piece: piece.key.partition, max(1, min(worth, len(pieces))))
+
+
+def cut_indexes(start: int, messages: int, pieces: int) -> list[int]:
+    """The message indexes at which ``messages`` from ``start`` are cut into ``pieces`` of nearly equal size."""
+    return [start + messages * piece // pieces for piece in range(1, pieces)]

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading one range of entries on an executor: entries in, Arrow batches of the source's columns out.
+
+The client fetches ahead on its own thread while entries are decoded here, several at once. Batches are bounded in rows
+and in bytes, because Spark holds a whole one on both sides of the pipe to Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.base.positions import Position
+from broker_core.client.chunks.chunk_split import CHUNKED_BYTES_MAX
+from broker_core.client.chunks.chunked_entries import ChunkedEntries
+from broker_core.client.consuming.unpack import UNCOMPRESSED_BYTES_MAX
+from broker_core.wire.batch import ChunkEntryError, decode_in_parts
+from broker_core.wire.entry import EntryRef
+from pulsarish_spark.losses.loss import LossPolicy, lost_chunks, lost_end
+from pulsarish_spark.places.offsets import Offset
+from pulsarish_spark.rows.columns import ColumnMaker
+from pulsarish_spark.rows.schema import TopicColumns
+from pulsarish_spark.tasks.continuity import Continuity
+from pulsarish_spark.tasks.planning import EntryRange
+from pulsarish_spark.viewing.broker_view import BrokerView
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
+
+FETCH_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What the client may hold that is not decoded yet."""
+
+DECODE_BYTES: Final = 2 * 1024 * 1024
+"""Entries are decoded together up to about this size: enough rows to make the cost of a batch small."""
+
+BATCH_ROWS_MAX: Final = 16_384
+"""Rows of one Arrow batch at most; with more, Spark's side gets slower."""
+
+
+def read_range(
+    client: Client, wanted: EntryRange, columns: TopicColumns, policy: LossPolicy
+) -> Iterator[pa.RecordBatch]:
+    """The messages of ``wanted`` in their order; DataLossError if some are gone and ``policy`` fails on that."""
+    if wanted.end is None:
+        wanted = replace(wanted, end=BrokerView(client).latest(wanted.name))
+    start, end = wanted.start, wanted.end
+    assert end is not None
+    if start.key >= end.key:
+        if wanted.exact and end.key < start.key:
+            number = wanted.key.partition
+            policy.report(lost_end(wanted.key, start.text(number), end.text(number)))
+        return
+    needed = columns.decoded()
+    if start.batch or end.batch:
+        needed |= {"ledger", "entry", "batch_index"}
+    maker = ColumnMaker(wanted.key, columns, partitioned=wanted.partitioned)
+    continuity = Continuity(wanted, end, policy, lambda at: client.bounds_at(wanted.name, at).before)
+    with client.read_entries(
+        wanted.name,
+        start.position,
+        _behind(end),
+        buffer_bytes_max=FETCH_BYTES_MAX,
+        messages_expected=_messages_of(wanted),
+    ) as fetched:
+        decoder = _Decoder(client, wanted, start, policy, needed)
+        for entries in _grouped(fetched):
+            continuity.check(entries)
+            for decoded in decoder.decode(entries):
+                inside = _inside(decoded, start, end)
+                if not inside.num_rows:  # Chunks before the last one are no rows.
+                    continue
+                rows = maker.make(inside)
+                for at in range(0, rows.num_rows, BATCH_ROWS_MAX):
+                    yield rows.slice(at, BATCH_ROWS_MAX)
+    continuity.finish()
+
+
+class _Decoder:
+    """Entries to rows. Most topics have no message in chunks, so none is looked for before the first shows up."""
+
+    def __init__(
+        self, client: Client, wanted: EntryRange, start: Offset, policy: LossPolicy, needed: Collection[str]
+    ) -> None:
+        def read(begin: Position, end: Position) -> Iterator[Sequence[EntryRef]]:
+            with client.read_entries(wanted.name, begin, end, buffer_bytes_max=FETCH_BYTES_MAX) as fetched:
+                yield from fetched
+
+        self._needed = needed
+        self._has_chunks = False
+        self._chunks = ChunkedEntries(
+            start.position, read, lambda what: policy.report(lost_chunks(wanted.name, what))
+        )  # fmt: skip
+
+    def decode(self, entries: list[EntryRef]) -> Iterator[pa.RecordBatch]:
+        if not self._has_chunks:
+            try:
+                yield from decode_in_parts(entries, self._needed, UNCOMPRESSED_BYTES_MAX)
+                return
+            except ChunkEntryError:  # It is raised before any rows are made.
+                self._has_chunks = True
+        yield from decode_in_parts(self._chunks.joined(entries), self._needed, CHUNKED_BYTES_MAX)
+
+
+def _messages_of(wanted: EntryRange) -> int:
+    """How many messages the entries of ``wanted`` hold, 0 where that is not known. A broker that is not told sends some
+    MiB beyond the end before it learns that they are not wanted: a tenth of a micro-batch of half a GiB."""
+    return wanted.messages + wanted.start.batch if wanted.messages > 0 else 0
+
+
+def _behind(end: Offset) -> Position:
+    """The position before which to stop reading: behind the entry that ``end`` lies in, if it lies in one."""
+    return Position(end.position.ledger, end.position.entry + 1) if end.batch else end.position
+
+
+def _grouped(fetched: Iterable[Sequence[EntryRef]]) -> Iterator[list[EntryRef]]:
+    """What arrives, in groups worth decoding together."""
+    group: list[EntryRef] = []
+    size = 0
+    for entries in fetched:
+        for entry in entries:
+            group.append(entry)
+            size += len(entry.body)
+            if size >= DECODE_BYTES:
+                yield group
+                group, size = [], 0
+    if group:
+        yield group
+
+
+def _inside(rows: pa.RecordBatch, start: Offset, end: Offset) -> pa.RecordBatch:
+    """Without the members of the first and the last entry that lie outside the range."""
+    if start.batch:
+        rows = rows.filter(
+            pc.invert(pc.and_(_in_entry(rows, start.position), pc.less(rows["batch_index"], start.batch)))
+        )
+    if end.batch:
+        behind = pc.greater_equal(rows["batch_index"], end.batch)
+        rows = rows.filter(pc.invert(pc.and_(_in_entry(rows, end.position), behind)))
+    return rows
+
+
+def _in_entry(rows: pa.RecordBatch, position: Position) -> pa.Array:
+    return pc.and_(pc.equal(rows["ledger"], position.ledger), pc.equal(rows["entry"], position.entry))

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the driver asks a broker about positions: the ends of a partition, and where an index, an id or a time lies.
+
+Everything goes over the client, so it works on any Pulsar broker. Where a broker does not expose message indexes,
+offsets have none and counts are unknown; callers must live with that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+from broker_core.base.errors import ConfigError
+from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, POSITION_LATEST, Position
+from broker_core.client import Client
+from broker_core.client.columnar.index_search import IndexedEntry, IndexSearch
+from broker_core.wire.entry import messages_of
+from pulsarish_spark.losses.loss import LossPolicy, lost_start
+from pulsarish_spark.places.entries import behind, behind_last, offset_of
+from pulsarish_spark.places.offsets import Offset
+from pulsarish_spark.places.start_spec import AtIndex, Point
+from pulsarish_spark.viewing.counting import EntryCounts
+from pulsarish_spark.viewing.index_notice import HOW_TO_GET_INDEXES
+
+_SHOWN_MAX: Final = 256
+_NO_FURTHER: Final = "give one up to the end; one that was good before is of a topic that was made anew"
+
+
+class _Shown(NamedTuple):
+    """What matters of an entry that the broker has shown."""
+
+    at: Offset
+    behind: Offset
+    messages: int
+
+
+class BrokerView:
+    """Questions about one partition, ``name`` being what the broker calls it.
+
+    Remembers the entries it was shown last: a search for the next stop begins where the last one ended.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.counts = EntryCounts(client)
+        """How many messages lie where, for those ranges that have no indexes."""
+        self._client = client
+        self._shown: dict[tuple[str, Position], _Shown] = {}
+
+    def _first_at(self, name: str, position: Position) -> _Shown | None:
+        """The first entry at or behind ``position``; None if there is none."""
+        key = (name, position)
+        if (known := self._shown.get(key)) is not None:
+            return known
+        entry = self._client.first_entry_at(name, position)
+        if entry is None:
+            return None
+        shown = _Shown(offset_of(entry), behind(entry), messages_of(entry.body))
+        if len(self._shown) >= _SHOWN_MAX:
+            del self._shown[next(iter(self._shown))]
+        self._shown[key] = shown
+        return shown
+
+    def latest(self, name: str) -> Offset:
+        """Behind the last message that is durable now."""
+        end = self.latest_of([name])[name]
+        if end.position.entry > 0:
+            return end
+        # Apache Pulsar shows no last message where all are deleted, but knows which it was until it loads the topic.
+        before = self._client.bounds_at(name, POSITION_LATEST).before
+        return Offset(Position(before.ledger, before.entry + 1))
+
+    def latest_of(self, names: Collection[str]) -> dict[str, Offset]:
+        """The same for several partitions, which are asked all at once; ledger -1 where no message is shown."""
+        asked = list(names)
+        return {name: behind_last(last) for name, last in zip(asked, self._client.last_entries(asked), strict=True)}
+
+    def earliest(self, name: str) -> Offset:
+        """The first message that is still there; of an empty partition its end."""
+        # In this order: a message that comes in between is then behind the offset, not before it. And never from
+        # memory: what was first may have been deleted.
+        end = self.latest(name)
+        first = self._client.first_entry_at(name, POSITION_EARLIEST)
+        return end if first is None else offset_of(first)
+
+    def with_index(self, name: str, offset: Offset) -> Offset:
+        """``offset`` with its message index, if there is a message at it and the broker tells."""
+        if offset.message_index >= 0:
+            return offset
+        found = self._first_at(name, offset.position)
+        if found is None or found.at.position != offset.position or found.at.message_index < 0:
+            return offset
+        return offset._replace(message_index=found.at.message_index + offset.batch)
+
+    def offset_at(self, name: str, position: Position) -> Offset | None:
+        """The first entry at or behind ``position``; None if there is none."""
+        found = self._first_at(name, position)
+        return None if found is None else found.at
+
+    def behind_entry(self, name: str, position: Position) -> Offset | None:
+        """Behind the first entry at or behind ``position``; None if there is none."""
+        found = self._first_at(name, position)
+        return None if found is None else found.behind
+
+    def find(self, name: str, point: Point, what: str, policy: LossPolicy) -> Offset:
+        """The offset of what a user said. ``what`` names option and partition in errors."""
+        if point == "latest":
+            return self.latest(name)
+        if point == "earliest":
+            return self.earliest(name)
+        if isinstance(point, AtIndex):
+            return self.at_index(name, point.message_index, what, policy)
+        assert isinstance(point, Offset)
+        return self.at_id(name, point, what, policy)
+
+    def at_index(self, name: str, index: int, what: str, policy: LossPolicy) -> Offset:
+        """The message with this index, or the end if it is the next to come."""
+        first, end = self.earliest(name), self.latest(name)
+        if first != end and min(first.message_index, end.message_index) < 0:
+            which = (
+                "message indexes"
+                if end.message_index < 0
+                else f"that of the first message still there, {first.text(0)}"
+            )
+            raise ConfigError(
+                f"{what} is message index {index}, but the broker does not tell {which}",
+                hint=f"give an id ledger:entry; {HOW_TO_GET_INDEXES}",
+            )
+        if index > max(end.message_index, 0):
+            raise ConfigError(
+                f"{what} is message index {index}, behind the end {max(end.message_index, 0)}", hint=_NO_FURTHER
+            )
+        if index >= end.message_index:
+            return end
+        if index < first.message_index:
+            policy.report(lost_start(what, str(index), str(first.message_index), first.message_index - index))
+            return first
+        return self._inside(name, index, first, end)
+
+    def _inside(self, name: str, index: int, first: Offset, end: Offset) -> Offset:
+        at = self.entry_of_index(name, index, first, end)
+        return at._replace(message_index=index, batch=index - at.message_index)
+
+    def entry_of_index(self, name: str, index: int, first: Offset, end: Offset) -> Offset:
+        """The first message of the entry with message ``index``, which lies in [first, end); both have indexes."""
+        low = self._indexed(name, first.position)
+        if low is None or index <= low.last:
+            return end if low is None else Offset(low.position, low.first)
+        search = IndexSearch(index, low, IndexedEntry(end.position, end.message_index, end.message_index))
+        while (guess := search.guess()) is not None:
+            search.found(guess, self._indexed(name, guess))
+        if search.answer >= end.position:
+            return end
+        return self.offset_at(name, search.answer) or end
+
+    def _indexed(self, name: str, position: Position) -> IndexedEntry | None:
+        found = self._first_at(name, position)
+        if found is None:
+            return None
+        return IndexedEntry(found.at.position, found.at.message_index, found.behind.message_index - 1)
+
+    def at_id(self, name: str, wanted: Offset, what: str, policy: LossPolicy) -> Offset:
+        """The message that an id names; an id behind the end is an error, a deleted one is lost data."""
+        at = self.offset_at(name, wanted.position)
+        if at is None:
+            end = self.latest(name)
+            if wanted.key > end.key:
+                raise ConfigError(f"{what} is {wanted.text(0)}, behind the end {end.text(0)}", hint=_NO_FURTHER)
+            if wanted.key < end.key:
+                policy.report(lost_start(what, wanted.text(0), "none", -1))
+            return end
+        if at.position == wanted.position:
+            known = at.message_index >= 0
+            return wanted._replace(message_index=at.message_index + wanted.batch if known else -1)
+        if not self._ends_a_ledger(name, wanted.position):
+            count = at.message_index - wanted.message_index if min(at.message_index, wanted.message_index) >= 0 else -1
+            policy.report(lost_start(what, wanted.text(0), at.text(0), count))
+        return at
+
+    def _ends_a_ledger(self, name: str, position: Position) -> bool:
+        """Whether ``position`` lies directly behind an existing entry: nothing was ever there."""
+        if position.entry <= 0:
+            return False
+        before = Position(position.ledger, position.entry - 1)
+        found = self.offset_at(name, before)
+        return found is not None and found.position == before
+
+    def at_time(self, name: str, publish_time_ms: int) -> Offset | None:
+        """The first message published at or after this time; None if there is none."""
+        with self._client.create_reader(name, MESSAGE_ID_EARLIEST, receiver_queue_size=0) as reader:
+            reader.seek(publish_time_ms)
+            if not reader.has_message_available():
+                return None
+            found = reader.read_next(self._client.config.operation_timeout_s).message_id
+        return self.offset_at(name, found.position)

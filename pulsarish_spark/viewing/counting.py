@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many messages lie where, on a broker that tells no indexes.
+
+How many entries a range has is known exactly: within a ledger they are numbered, and a broker tells where one ended.
+How many messages these hold only the entries say. So they are read, and dropped: all of them up to a budget, so that a
+limit is kept to within one entry; of what lies beyond it, samples. What was counted of a batch is kept for cutting it.
+Must not know partitions' shares or tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from broker_core.base.positions import POSITION_LATEST, Position
+from broker_core.client import Client, Counted, Span
+from pulsarish_spark.viewing.entry_profile import Profile, Stretch, part_bounds
+
+COUNT_BYTES_MAX: Final = 64 * 1024 * 1024
+COUNT_ENTRIES_MAX: Final = 20_000
+"""What is read at most to count for one trigger, over all partitions: about as much as is read in half a second."""
+
+SAMPLES: Final = 8
+SAMPLE_ENTRIES: Final = 16
+SAMPLE_BYTES_MAX: Final = 1024 * 1024
+"""A range is judged by so many places, spread evenly, with so many entries each; by fewer where ranges are many."""
+
+SAMPLES_MAX: Final = 256
+"""Places at a time, over all ranges; at least one of each."""
+
+SHORT_ENTRIES: Final = 100
+"""A range of fewer entries is not sampled: it is read in the time that this takes."""
+
+_MESSAGES_MAX: Final = 2**62
+_LEDGER_END: Final = 2**62
+"""No ledger has so many entries."""
+
+
+class NamedRange(NamedTuple):
+    """A range of one partition, by what the broker calls it."""
+
+    name: str
+    start: Position
+    end: Position
+
+    def behind(self, profile: Profile) -> NamedRange:
+        """What is left of it behind its first entries."""
+        if not profile.stretches:
+            return self
+        last = profile.stretches[-1]
+        return self._replace(start=Position(last.first.ledger, last.first.entry + last.entries))
+
+
+class _ClosedLedger(NamedTuple):
+    """A ledger that is not written any more: how many entries it has, and the first one behind it."""
+
+    entries: int
+    behind: Position
+
+
+class EntryCounts:
+    """What is known of the entries of all partitions of one query."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._closed: dict[tuple[str, int], _ClosedLedger] = {}
+        self._known: dict[NamedRange, Profile] = {}
+        self._per_entry: dict[str, float] = {}
+
+    # -- entries
+
+    def entries(self, range_: NamedRange) -> Profile:
+        """All entries of a range, as if each had one message."""
+        found: list[Stretch] = []
+        at = range_.start
+        while at.ledger < range_.end.ledger:
+            ledger = self._closed_ledger(range_.name, at.ledger)
+            if at.entry < ledger.entries:
+                found.append(Stretch(at, ledger.entries - at.entry))
+            at = ledger.behind
+        if at < range_.end:
+            found.append(Stretch(at, range_.end.entry - at.entry))
+        return Profile(tuple(found))
+
+    def _closed_ledger(self, name: str, ledger: int) -> _ClosedLedger:
+        known = self._closed.get((name, ledger))
+        if known is None:
+            before, first = self._client.bounds_at(name, Position(ledger, _LEDGER_END))
+            if first is None:  # The end of the range was deleted meanwhile. The task that reads it reports that.
+                return _ClosedLedger(0, POSITION_LATEST)
+            entries = before.entry + 1 if before.ledger == ledger else 0
+            known = self._closed[name, ledger] = _ClosedLedger(entries, Position(first.ledger, first.entry))
+        return known
+
+    # -- messages
+
+    def per_entry(self, ranges: Sequence[NamedRange]) -> list[float]:
+        """How many messages an entry of each range is likely to have: as those that were counted last, or a sample."""
+        new = [range_ for range_ in ranges if range_.name not in self._per_entry]
+        spans = [Span(*range_, _MESSAGES_MAX, SAMPLE_ENTRIES, SAMPLE_BYTES_MAX) for range_ in new]
+        for range_, counted in zip(new, self._client.count_entries(spans), strict=True):
+            self._learn(range_.name, counted)
+        return [self._per_entry.get(range_.name, 1.0) for range_ in ranges]
+
+    def count(self, ranges: Sequence[tuple[NamedRange, int]]) -> list[Profile]:
+        """The first entries of each range, up to the one that reaches so many messages, or the budget."""
+        spans = [
+            Span(*range_, most, max(COUNT_ENTRIES_MAX // len(ranges), 1), max(COUNT_BYTES_MAX // len(ranges), 1))
+            for range_, most in ranges
+        ]
+        found = self._client.count_entries(spans)
+        for (range_, _), counted in zip(ranges, found, strict=True):
+            self._learn(range_.name, counted)
+        return [Profile.counted(counted.positions, counted.sums) for counted in found]
+
+    def fitting(self, range_: NamedRange, largest: float, messages: int) -> Profile:
+        """The first entries of a range that have no more than so many messages if none has more than ``largest``, or
+        than the largest of a sample."""
+        entries = self.entries(range_)
+        fitting = entries.first_entries(min(entries.entries, int(messages / largest)))
+        if not fitting.entries:
+            return fitting
+        samples = self._client.count_entries(_sample_spans(range_, fitting, SAMPLES))
+        seen = [largest, *(size for counted in samples for size in _sizes(counted))]
+        fitting = fitting.first_entries(min(fitting.entries, int(messages / max(seen))))
+        return fitting.sampled([sum(seen) / len(seen)])
+
+    def profiles(self, ranges: Sequence[NamedRange], *, exact: bool) -> list[Profile]:
+        """Where the messages of whole ranges lie. ``exact``: by counting as far as the budget goes, else by samples."""
+        unknown = [range_ for range_ in ranges if range_ not in self._known]
+        counted = self.count([(range_, _MESSAGES_MAX) for range_ in unknown]) if exact else [Profile(())] * len(unknown)
+        rests = [range_.behind(profile) for range_, profile in zip(unknown, counted, strict=True)]
+        sampled = self._sampled(rests)
+        found = {range_: first + rest for range_, first, rest in zip(unknown, counted, sampled, strict=True)}
+        return [self._known.get(range_) or found[range_] for range_ in ranges]
+
+    def keep(self, known: Mapping[NamedRange, Profile]) -> None:
+        """Remember what was counted of the next batch, and of nothing else: its tasks are planned next."""
+        self._known = dict(known)
+
+    def _sampled(self, ranges: Sequence[NamedRange]) -> list[Profile]:
+        entries = [self.entries(range_) for range_ in ranges]
+        places = max(min(SAMPLES, SAMPLES_MAX // max(len(ranges), 1)), 1)
+        spans = [_sample_spans(range_, profile, places) for range_, profile in zip(ranges, entries, strict=True)]
+        samples = iter(self._client.count_entries([span for each in spans for span in each]))
+        found = []
+        for range_, profile, asked in zip(ranges, entries, spans, strict=True):
+            sizes = [_average(next(samples)) for _ in asked]
+            if sizes:
+                self._per_entry[range_.name] = sum(sizes) / len(sizes)
+            found.append(profile.sampled(sizes or [self._per_entry.get(range_.name, 1.0)]))
+        return found
+
+    def _learn(self, name: str, counted: Counted) -> None:
+        if counted.sums:
+            self._per_entry[name] = _average(counted)
+
+
+def _sample_spans(range_: NamedRange, entries: Profile, count: int) -> list[Span]:
+    """Places in a range, spread evenly; none in a short one."""
+    if entries.entries < SHORT_ENTRIES:
+        return []
+    places = [entries.entry(at) for at in part_bounds(entries.entries, count)[:-1]]
+    return [Span(range_.name, at, range_.end, _MESSAGES_MAX, SAMPLE_ENTRIES, SAMPLE_BYTES_MAX) for at in places]
+
+
+def _sizes(counted: Counted) -> list[int]:
+    return [total - before for before, total in pairwise([0, *counted.sums])]
+
+
+def _average(counted: Counted) -> float:
+    return counted.messages / len(counted.sums) if counted.sums else 1.0
