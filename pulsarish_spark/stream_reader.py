@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -26,26 +26,16 @@ from broker_core.base.errors import AlreadyClosedError
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import ReadOptions, Side, read_options
 from pulsarish_spark.places.offsets import OffsetJson, SourceOffset
-from pulsarish_spark.plain_errors import plain_errors, with_plain_errors
+from pulsarish_spark.plain_errors import plain_errors
 from pulsarish_spark.rows.schema import check_user_schema
-from pulsarish_spark.tasks.planning import TaskOptions
-from pulsarish_spark.tasks.task import ReadTask, read_task
+from pulsarish_spark.tasks.task import task_options
 from pulsarish_spark.workers.spark_worker import SentToWorkers
+from pulsarish_spark.workers.task_partition import input_partitions, read_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pulsarish_spark.stream_driver import StreamDriver
-
-
-def task_options(options: ReadOptions) -> TaskOptions:
-    """What the options and this machine say of tasks. Spark tells a source nothing of its cluster's size."""
-    return TaskOptions(
-        cores=os.cpu_count() or 1,
-        min_partitions=options.min_partitions,
-        input_partitions=options.input_partitions,
-        max_records=options.max_records_per_partition,
-    )
 
 
 class _LastDocument:
@@ -108,7 +98,7 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
 
     @plain_errors
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
-        return [*self._driver().tasks(SourceOffset.from_json(start), SourceOffset.from_json(end))]
+        return input_partitions(self._driver().tasks(SourceOffset.from_json(start), SourceOffset.from_json(end)))
 
     @plain_errors
     def commit(self, end: Mapping[str, Any]) -> None:
@@ -146,4 +136,4 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
     # -- on an executor
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return with_plain_errors(read_task(cast("ReadTask", partition)))
+        return read_partition(partition)

@@ -52,7 +52,7 @@ def options_markdown() -> str:
             "",
             "| column | Spark type | meaning |",
             "|---|---|---|",
-            *(f"| `{c.name}` | {c.spark_type.simpleString()} | {_cell(c.meaning)} |" for c in COLUMNS),
+            *(f"| `{c.name}` | {c.type.spark().simpleString()} | {_cell(c.meaning)} |" for c in COLUMNS),
             "",
             "## Columns of the sink",
             "",

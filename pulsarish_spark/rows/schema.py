@@ -12,69 +12,53 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
-
 from broker_core.base.errors import ConfigError
+from pulsarish_spark.rows.types import BINARY, BOOLEAN, INTEGER, LONG, STRING, TIMESTAMP, ColumnType, Headers, TextMap
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 HEADERS_COLUMN: Final = "headers"
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: Spark's type, the decoder's columns that it is made from, and its meaning."""
+    """One column: its type, the decoder's columns that it is made from, and its meaning."""
 
     name: str
-    spark_type: DataType
+    type: ColumnType
     decoded: tuple[str, ...]
     meaning: str
 
 
-_HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-
 COLUMNS: Final = (
-    Column("key", BinaryType(), ("key",), "key as bytes; null where the message has none"),
-    Column("value", BinaryType(), ("value",), "payload; null where the producer sent an explicit null"),
-    Column("topic", StringType(), (), "full name of the topic, without the partition"),
-    Column("partition", IntegerType(), (), "partition number; 0 where the topic has no partitions"),
-    Column(
-        "offset", LongType(), ("index",), "index of the message in its partition; null where the broker does not tell"
-    ),
-    Column("timestamp", TimestampType(), ("publish_time",), "publish time"),
-    Column("timestampType", IntegerType(), (), "0: the producer's clock made the timestamp"),
-    Column("message_id", StringType(), ("ledger", "entry", "batch_index"), "ledger:entry:partition[:batch]"),
-    Column("publish_time", TimestampType(), ("publish_time",), "publish time, by Pulsar's name"),
-    Column("event_time", TimestampType(), ("event_time",), "event time; null where the producer gave none"),
+    Column("key", BINARY, ("key",), "key as bytes; null where the message has none"),
+    Column("value", BINARY, ("value",), "payload; null where the producer sent an explicit null"),
+    Column("topic", STRING, (), "full name of the topic, without the partition"),
+    Column("partition", INTEGER, (), "partition number; 0 where the topic has no partitions"),
+    Column("offset", LONG, ("index",), "index of the message in its partition; null where the broker does not tell"),
+    Column("timestamp", TIMESTAMP, ("publish_time",), "publish time"),
+    Column("timestampType", INTEGER, (), "0: the producer's clock made the timestamp"),
+    Column("message_id", STRING, ("ledger", "entry", "batch_index"), "ledger:entry:partition[:batch]"),
+    Column("publish_time", TIMESTAMP, ("publish_time",), "publish time, by Pulsar's name"),
+    Column("event_time", TIMESTAMP, ("event_time",), "event time; null where the producer gave none"),
     Column(
         "properties",
-        MapType(StringType(), StringType()),
+        TextMap(),
         ("properties",),
         "properties; empty where there are none; of several with one name the last",
     ),
-    Column("ordering_key", BinaryType(), ("ordering_key",), "ordering key; null where the message has none"),
+    Column("ordering_key", BINARY, ("ordering_key",), "ordering key; null where the message has none"),
     Column(
         "key_is_bytes",
-        BooleanType(),
+        BOOLEAN,
         ("key_is_bytes",),
         "true where the producer gave the key as bytes, false where as text; null where the message has no key",
     ),
     Column(
         HEADERS_COLUMN,
-        _HEADERS,
+        Headers(),
         ("property_pairs",),
         "properties in the form of Kafka's headers: all of them in their order; null where there are none",
     ),
@@ -92,13 +76,15 @@ class TopicColumns:
 
     def spark_schema(self) -> StructType:
         """The schema of a source with these columns."""
-        return StructType([StructField(name, _BY_NAME[name].spark_type) for name in self.names])
+        from pyspark.sql.types import StructField, StructType
+
+        return StructType([StructField(name, _BY_NAME[name].type.spark()) for name in self.names])
 
     def arrow_schema(self) -> pa.Schema:
         """The Arrow schema that Spark expects of each batch with these columns."""
-        from pyspark.sql.pandas.types import to_arrow_schema
+        import pyarrow as pa
 
-        return to_arrow_schema(self.spark_schema(), timezone="UTC")
+        return pa.schema([(name, _BY_NAME[name].type.arrow()) for name in self.names])
 
     def decoded(self) -> set[str]:
         """The columns that the decoder must give for these."""

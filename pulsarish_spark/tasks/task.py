@@ -7,18 +7,16 @@ A task has several readings, each of messages of one partition; what names these
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
-
-from pyspark.sql.datasource import InputPartition
 
 from pulsarish_spark.connecting.connection import Address, connected
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.rows.schema import TopicColumns
-from pulsarish_spark.tasks.planning import EntryRange
-from pulsarish_spark.workers.spark_worker import freeze_imports
+from pulsarish_spark.tasks.planning import EntryRange, TaskOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,17 +53,24 @@ class RangeReading:
         return read_range(client, self.range, columns, policy)
 
 
-class ReadTask(InputPartition):
+@dataclass(frozen=True, slots=True)
+class ReadTask:
     """What one task reads, one reading after the other, and how. ``columns``: of each topic."""
 
-    def __init__(
-        self, readings: Sequence[Reading], address: Address, columns: Mapping[str, TopicColumns], policy: LossPolicy
-    ) -> None:
-        super().__init__(None)
-        self.readings = tuple(readings)
-        self.address = address
-        self.columns = columns
-        self.policy = policy
+    readings: tuple[Reading, ...]
+    address: Address
+    columns: Mapping[str, TopicColumns]
+    policy: LossPolicy
+
+
+def task_options(options: ReadOptions) -> TaskOptions:
+    """What the options and this machine say of tasks. Spark tells a source nothing of its cluster's size."""
+    return TaskOptions(
+        cores=os.cpu_count() or 1,
+        min_partitions=options.min_partitions,
+        input_partitions=options.input_partitions,
+        max_records=options.max_records_per_partition,
+    )
 
 
 def make_tasks(planned: Sequence[Sequence[EntryRange]], options: ReadOptions) -> list[ReadTask]:
@@ -75,7 +80,7 @@ def make_tasks(planned: Sequence[Sequence[EntryRange]], options: ReadOptions) ->
     columns = TopicColumns(options.columns)
     tasks: list[ReadTask] = []
     for ranges in planned:
-        readings = [RangeReading(range_) for range_ in ranges]
+        readings = tuple(RangeReading(range_) for range_ in ranges)
         tasks.append(ReadTask(readings, address, {each.topic: columns for each in readings}, policy))
     return tasks
 
@@ -85,4 +90,3 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
     with connected(task.address) as client:
         for reading in task.readings:
             yield from reading.rows(client, task.columns[reading.topic], task.policy)
-    freeze_imports()

@@ -19,9 +19,9 @@ from broker_core.client import Client
 from broker_core.client.columnar import durable_subscribing
 from broker_core.client.connecting.connection import Connection, ConsumerPort
 from broker_core.client.connecting.subscribing import Subscribing, register
-from pulsarish_spark.batch_reader import plan_batch
 from pulsarish_spark.losses.loss import DataLossError
 from pulsarish_spark.options import Side, read_options
+from pulsarish_spark.positions.batch_plan import plan_batch
 from tests.spark.brokers import TIMEOUT_S, Broker, numbers
 from tests.spark.conftest import Start
 from tests.spark.engine import Engine

@@ -10,8 +10,8 @@ import pytest
 
 from broker_core.base.errors import TopicNotFoundError
 from broker_core.client import Client
-from pulsarish_spark.batch_reader import plan_batch
 from pulsarish_spark.options import Side, read_options, write_options
+from pulsarish_spark.positions.batch_plan import plan_batch
 from pulsarish_spark.sink.writer import write_rows
 from tests.spark.brokers import Broker
 

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of a batch read: the ranges of all partitions, cut into tasks, their outer ends bound late.
+
+Spark keeps the plan of a DataFrame for life. So ``latest`` stays open in the last piece of each partition and is
+looked up when it is read, and an ``earliest`` start takes whatever is first then; only the cuts between pieces are
+fixed. A second action on the same DataFrame therefore sees newer messages, as with Spark's Kafka source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from broker_core.base.errors import ConfigError
+from pulsarish_spark.losses.loss import LossPolicy
+from pulsarish_spark.options import ReadOptions
+from pulsarish_spark.places.topics import discover
+from pulsarish_spark.positions.cutting import plan_tasks
+from pulsarish_spark.positions.starting import resolve_end, resolve_start, start_point
+from pulsarish_spark.tasks.planning import EntryRange
+from pulsarish_spark.tasks.task import ReadTask, make_tasks, task_options
+from pulsarish_spark.viewing.broker_view import BrokerView
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
+
+
+def batch_tasks(client: Client, options: ReadOptions) -> list[ReadTask]:
+    """The tasks of a batch read."""
+    return make_tasks(plan_batch(client, options), options)
+
+
+def plan_batch(client: Client, options: ReadOptions) -> list[list[EntryRange]]:
+    """The tasks of a batch read, each with its ranges."""
+    view, policy = BrokerView(client), LossPolicy(options.fail_on_data_loss)
+    layout = discover(options.selection, client)
+    for option, spec in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
+        if spec is not None:
+            spec.check_named(option, layout.partitions)
+    ranges, is_open = [], {}
+    for key, name in layout.names.items():
+        end = resolve_end(view, name, key, options, policy)
+        start = resolve_start(view, name, key, options, "earliest", policy)
+        exact = options.starting_ms is not None or start_point(key, options, "earliest") != "earliest"
+        is_open[key] = end is None
+        if end is not None and start.key > end.key:
+            raise ConfigError(
+                f"{key} would be read from {start.text(key.partition)} back to {end.text(key.partition)}",
+                hint="swap the starting and the ending option",
+            )
+        ranges.append(EntryRange(key, name, name != key.topic, start, end or view.latest(name), exact))
+    tasks = plan_tasks(view, ranges, task_options(options))
+    ends = {whole.key: whole.end for whole in ranges if is_open[whole.key]}
+    return [
+        [replace(piece, end=None) if piece.end == ends.get(piece.key) else piece for piece in task] for task in tasks
+    ]
