@@ -13,54 +13,30 @@ A name is imported when it is first used: what does not need Spark works without
 what they call.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-import importlib
-from typing import TYPE_CHECKING, Any, Final
+import lazy_loader
 
 if TYPE_CHECKING:
-    from pulsarish_spark import progress
-    from pulsarish_spark.arrow import read_arrow
-    from pulsarish_spark.connecting.connection import embedded_broker
-    from pulsarish_spark.connecting.embedded import LocalBroker, local
-    from pulsarish_spark.losses.loss import DataLossError
-    from pulsarish_spark.source import PulsarishSource, register
-    from pulsarish_spark.workers.interpreter import use_this_python
+    from pulsarish_spark import progress as progress
+    from pulsarish_spark.arrow import read_arrow as read_arrow
+    from pulsarish_spark.connecting.connection import embedded_broker as embedded_broker
+    from pulsarish_spark.connecting.embedded import LocalBroker as LocalBroker
+    from pulsarish_spark.connecting.embedded import local as local
+    from pulsarish_spark.losses.loss import DataLossError as DataLossError
+    from pulsarish_spark.source import PulsarishSource as PulsarishSource
+    from pulsarish_spark.source import register as register
+    from pulsarish_spark.workers.interpreter import use_this_python as use_this_python
 
-_HOMES: Final = {
-    "DataLossError": "losses.loss",
-    "LocalBroker": "connecting.embedded",
-    "PulsarishSource": "source",
-    "embedded_broker": "connecting.connection",
-    "local": "connecting.embedded",
-    "read_arrow": "arrow",
-    "register": "source",
-    "use_this_python": "workers.interpreter",
-}
-"""Where each public name is defined; ``progress`` is a module."""
-
-__all__ = [
-    "DataLossError",
-    "LocalBroker",
-    "PulsarishSource",
-    "embedded_broker",
-    "local",
-    "progress",
-    "read_arrow",
-    "register",
-    "use_this_python",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "progress":
-        return importlib.import_module("pulsarish_spark.progress")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"pulsarish_spark.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submodules={"progress"},
+    submod_attrs={
+        "arrow": ["read_arrow"],
+        "connecting.connection": ["embedded_broker"],
+        "connecting.embedded": ["LocalBroker", "local"],
+        "losses.loss": ["DataLossError"],
+        "source": ["PulsarishSource", "register"],
+        "workers.interpreter": ["use_this_python"],
+    },
+)

@@ -51,7 +51,8 @@ def _code_files() -> list[Path]:
 def _text_files() -> Iterator[Path]:
     for folder in (*CODE_FOLDERS, "docs", "conf", ".ci"):
         yield from (path for path in (REPOSITORY / folder).rglob("*") if path.is_file())
-    yield from (path for path in REPOSITORY.iterdir() if path.is_file())
+    # In a work tree of git, .git is a file and names where the repository is.
+    yield from (path for path in REPOSITORY.iterdir() if path.is_file() and path.name != ".git")
 
 
 def _named(path: Path) -> str:
@@ -93,6 +94,10 @@ def _is_re_export(node: ast.stmt) -> bool:
         case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom():
             return True
         case ast.Assign(targets=[ast.Name(id="__all__" | "__version__")]):
+            return True
+        case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=body, orelse=[]):
+            return all(_is_re_export(each) for each in body)
+        case ast.Assign(value=ast.Call(func=ast.Attribute(value=ast.Name(id="lazy_loader"), attr="attach"))):
             return True
     return False
 

@@ -113,6 +113,9 @@ def test_what_is_gone_is_told_while_it_is_read(broker: Broker, topic: str) -> No
 
 def test_only_public_names_are_listed() -> None:
     """And what is not there is an AttributeError as of any module."""
-    assert "read_arrow" in dir(pulsarish_spark)
-    with pytest.raises(AttributeError, match="no attribute 'read_arow'"):
+    assert dir(pulsarish_spark) == sorted(pulsarish_spark.__all__)
+    assert {getattr(pulsarish_spark, name).__name__.rpartition(".")[2] for name in dir(pulsarish_spark)} == set(
+        pulsarish_spark.__all__
+    )
+    with pytest.raises(AttributeError, match="read_arow"):
         pulsarish_spark.__getattr__("read_arow")
