@@ -6,17 +6,19 @@
             producer.send("hello", key="en")
 
 Messages one by one through producers, consumers and readers; whole entries and Arrow record batches through
-``read_entries`` and ``write_rows``. Errors are those of ``broker_core.base.errors``.
+``read_entries``, ``subscribe_entries`` and ``write_rows``. Errors are those of ``broker_core.base.errors``.
 """
 
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
 from broker_core.client.async_client import AsyncClient
 from broker_core.client.blocking.blocking_client import Client
-from broker_core.client.blocking.entry_handles import CursorHandle, EntryReader, EntryWriter
+from broker_core.client.blocking.entry_handles import CursorHandle, EntryConsumer, EntryReader, EntryWriter
 from broker_core.client.blocking.handles import Consumer, Producer, Reader, TableView
 from broker_core.client.client_stats import ConsumerStats, ProducerStats
 from broker_core.client.columnar.cursor_handle import CursorLook, CursorNews
+from broker_core.client.columnar.entry_consumer import Given
 from broker_core.client.columnar.entry_counting import Counted, Span
+from broker_core.client.columnar.given_entry import GivenEntry
 from broker_core.client.columnar.probes import Bounds, LastEntry
 from broker_core.client.messages.message import Message
 from broker_core.client.settings.callbacks import ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor
@@ -24,6 +26,7 @@ from broker_core.client.settings.config import (
     ClientConfig,
     ConsumerConfig,
     CursorConfig,
+    EntryConsumerConfig,
     EntryReaderConfig,
     ProducerConfig,
     ReaderConfig,
@@ -41,6 +44,7 @@ __all__ = [
     "ConsumerConfig",
     "ReaderConfig",
     "EntryReaderConfig",
+    "EntryConsumerConfig",
     "WriterConfig",
     "CursorConfig",
     "DeadLetterPolicy",
@@ -61,6 +65,9 @@ __all__ = [
     "MESSAGE_ID_LATEST",
     "EntryReader",
     "EntryWriter",
+    "EntryConsumer",
+    "Given",
+    "GivenEntry",
     "CursorHandle",
     "CursorLook",
     "CursorNews",

@@ -15,11 +15,13 @@ from broker_core.base.errors import PulsarishError, TopicNotFoundError, UsageErr
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, MessageId, Position
 from broker_core.client.columnar.cursor_handle import AsyncCursor
+from broker_core.client.columnar.entry_consumer import AsyncEntryConsumer
 from broker_core.client.columnar.entry_counting import COUNTS_AT_ONCE, Counted, EntryCount, Span
 from broker_core.client.columnar.entry_reader import AsyncEntryReader
 from broker_core.client.columnar.probes import Bounds, LastEntry, Probes
 from broker_core.client.connecting.network import Closable, Network
 from broker_core.client.connecting.retrying import retrying
+from broker_core.client.connecting.subscription_check import is_subscription_there
 from broker_core.client.consuming.consumer import AsyncConsumer
 from broker_core.client.consuming.reader import AsyncReader
 from broker_core.client.consuming.table_view import AsyncTableView
@@ -31,6 +33,8 @@ from broker_core.client.settings.config import (
     ConsumerOptions,
     CursorConfig,
     CursorOptions,
+    EntryConsumerConfig,
+    EntryConsumerOptions,
     EntryReaderConfig,
     EntryReaderOptions,
     InitialPosition,
@@ -185,6 +189,28 @@ class AsyncClient:
         reader = AsyncEntryReader(self._network, TopicName.parse(topic), start, end, config)
         await reader.open()
         return self._keep(reader)
+
+    async def subscribe_entries(
+        self, topic: str, subscription: str, **options: Unpack[EntryConsumerOptions]
+    ) -> AsyncEntryConsumer:
+        """A consumer of a Shared or Key_Shared subscription of a plain topic or one partition, which takes entries.
+
+        ``options`` are the fields of ``EntryConsumerConfig``.
+        """
+        config = EntryConsumerConfig.of(options)
+        consumer = AsyncEntryConsumer(self._network, self._probes, TopicName.parse(topic), subscription, config)
+        await consumer.open()
+        return self._keep(consumer)
+
+    async def has_subscription(self, topic: str, subscription: str) -> bool:
+        """Whether a plain topic or one partition has a durable subscription. Makes none."""
+        name, network = TopicName.parse(topic), self._network
+
+        async def ask() -> bool:
+            connection = await network.lookup.connect(await network.lookup.broker_of(name))
+            return await is_subscription_there(connection, network.next_consumer_id(), name, subscription)
+
+        return await self._retried(ask, f"whether {name} has subscription {subscription!r}")
 
     async def write_rows(self, topic: str, **options: Unpack[WriterOptions]) -> AsyncEntryWriter:
         """A writer of Arrow record batches to ``topic``; ``options`` are the fields of ``WriterConfig``."""

@@ -2,7 +2,8 @@
 """The few fields of an entry's metadata that decide its way through a broker, read with as little work as possible.
 
 A broker passes entries on as bytes; these are the exceptions. Bodies are those of stored entries: they begin with magic
-and checksum and were verified, so nothing is checked here again. Source: Pulsar docs, "Binary protocol - Message".
+and checksum and were verified, so nothing is checked here again. A client that peeks makes such a one with
+``head_without_payload``. Source: Pulsar docs, "Binary protocol - Message".
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from broker_core.wire.entry import text_of
+from broker_core.wire.entry import MAGIC_BROKER_ENTRY, MAGIC_CHECKSUM, messages_of, split_entry, text_of
+from broker_core.wire.fields import read_varint
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from broker_core.wire.varint import SHORT
 
+_INT32_MAX: Final = 2**31 - 1
 _SIZE_AT: Final = 6
 _METADATA_AT: Final = 10
 _DELIVER_AT_TAG: Final = b"\x98\x01"
@@ -44,8 +47,38 @@ _up_to_key = re.compile(rb"\x10%b\x18%b\x32[\x00-\x7f]" % (VARINT, VARINT)).matc
 _numbers_only = re.compile(rb"(?:(?:[\x40\x48\x58\x60]|\xc0\x01)%b)*" % VARINT).fullmatch
 """Compression, uncompressed size, number of messages, event time, highest sequence id: what usually comes after it."""
 
+_up_to_messages = re.compile(rb"\x10%b\x18%b(?:[\x40\x48]%b)*\x58" % (VARINT, VARINT, VARINT)).match
+"""Sequence id, publish time, compression, uncompressed size, tag of the number of messages: a batch without a key."""
+
+_NO_CHECKSUM: Final = MAGIC_CHECKSUM + b"\x00\x00\x00\x00"
+
 _u32_from = struct.Struct(">I").unpack_from
 _parse = MessageMetadata.FromString
+
+
+def head_without_payload(delivered: bytes) -> bytes:
+    """Of an entry as a broker delivers it: a body for the functions below, without broker metadata and payload.
+
+    Raises RemoteProtocolError if sizes do not fit. The checksum of the result means nothing.
+    """
+    start = 0
+    if delivered[:2] == MAGIC_BROKER_ENTRY and len(delivered) >= _SIZE_AT:
+        start = _SIZE_AT + int(_u32_from(delivered, 2)[0])
+    if delivered[start : start + 2] == MAGIC_CHECKSUM and len(delivered) >= start + _METADATA_AT:
+        end = start + _METADATA_AT + int(_u32_from(delivered, start + _SIZE_AT)[0])
+        if end <= len(delivered):
+            return delivered[start:end]
+    metadata, _ = split_entry(delivered[start:])  # An old form, or a wrong size, which this raises.
+    return _NO_CHECKSUM + len(metadata).to_bytes(4, "big") + bytes(metadata)
+
+
+def messages_in(body: bytes) -> int:
+    """How many messages an entry says that it holds, at least one; RemoteProtocolError if its metadata is garbage."""
+    end = _METADATA_AT + _u32_from(body, _SIZE_AT)[0]
+    at = behind_producer_name(body, end)
+    found = _up_to_messages(body, at, end) if at >= 0 else None
+    count = read_varint(body, found.end())[0] if found is not None else -1
+    return count if 0 < count <= _INT32_MAX else messages_of(body)
 
 
 def may_be_delayed(bodies: Sequence[bytes]) -> bool:

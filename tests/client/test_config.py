@@ -17,6 +17,8 @@ from broker_core.client.settings.config import (
     ConsumerOptions,
     CursorConfig,
     CursorOptions,
+    EntryConsumerConfig,
+    EntryConsumerOptions,
     EntryReaderConfig,
     EntryReaderOptions,
     ProducerConfig,
@@ -36,6 +38,7 @@ from broker_core.client.settings.dead_letter_policy import DeadLetterPolicy
         (ConsumerConfig, ConsumerOptions),
         (ReaderConfig, ReaderOptions),
         (EntryReaderConfig, EntryReaderOptions),
+        (EntryConsumerConfig, EntryConsumerOptions),
         (WriterConfig, WriterOptions),
         (CursorConfig, CursorOptions),
         (ClientConfig, ClientOptions),
@@ -50,7 +53,8 @@ def test_keyword_arguments_are_the_fields_of_the_config(config: type, options: A
 
 def test_every_setting_says_what_it_means() -> None:
     """The declaration is the only place that does."""
-    for config in (ProducerConfig, ConsumerConfig, ReaderConfig, EntryReaderConfig, WriterConfig, CursorConfig):
+    entries = (EntryReaderConfig, EntryConsumerConfig, WriterConfig, CursorConfig)
+    for config in (ProducerConfig, ConsumerConfig, ReaderConfig, *entries):
         for name, kind in get_type_hints(config, include_extras=True).items():
             assert kind.__metadata__[-1].description, f"{config.__name__}.{name}"
 

@@ -8,8 +8,17 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.wire.entry import seal_entry
-from broker_core.wire.entry_peek import chunk_place, deliver_at_ms, may_be_chunks, may_be_delayed, sticky_key
+from broker_core.base.errors import RemoteProtocolError
+from broker_core.wire.entry import broker_entry_prefix, messages_of, seal_entry, split_entry
+from broker_core.wire.entry_peek import (
+    chunk_place,
+    deliver_at_ms,
+    head_without_payload,
+    may_be_chunks,
+    may_be_delayed,
+    messages_in,
+    sticky_key,
+)
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 
 METADATA = st.builds(
@@ -116,3 +125,39 @@ def test_keys_of_bytes_travel_as_base64() -> None:
     metadata.partition_key = "A"
     assert sticky_key(seal_entry(metadata.SerializeToString(), b"")) == b"A"
     assert sticky_key(seal_entry(b"\xff\xff\xff", b"")) == b""
+
+
+BATCHES = st.builds(
+    MessageMetadata,
+    producer_name=st.text(max_size=5),
+    sequence_id=st.integers(0, 2**64 - 1),
+    publish_time=st.integers(0, 2**64 - 1),
+    partition_key=st.one_of(st.none(), st.just("X\x05X")),
+    compression=st.one_of(st.none(), st.integers(0, 4)),
+    uncompressed_size=st.one_of(st.none(), st.integers(0, 2**32 - 1)),
+    num_messages_in_batch=st.one_of(st.none(), st.integers(-1, 2**31 - 1)),
+    event_time=st.one_of(st.none(), st.just(0x58)),
+)
+
+
+@given(BATCHES, st.booleans(), st.booleans(), st.binary(max_size=20))
+def test_a_delivered_entry_tells_its_messages_without_its_payload(
+    metadata: MessageMetadata, has_checksum: bool, has_broker_part: bool, payload: bytes
+) -> None:
+    """With and without broker metadata and checksum in front; as protobuf reads it."""
+    entry = seal_entry(metadata.SerializeToString(), payload)
+    delivered = entry if has_checksum else entry[6:]
+    delivered = broker_entry_prefix(5, 7) + delivered if has_broker_part else delivered
+    head = head_without_payload(delivered)
+    assert split_entry(head)[0] == split_entry(entry)[0]
+    assert split_entry(head)[1] == b""
+    assert messages_in(head) == messages_of(entry)
+
+
+@given(BATCHES, st.integers(0, 40))
+def test_an_entry_that_is_cut_off_is_said_to_be(metadata: MessageMetadata, kept: int) -> None:
+    """By the one error of whatever is no entry."""
+    entry = broker_entry_prefix(5, 7) + seal_entry(metadata.SerializeToString(), b"")
+    if kept < len(entry):
+        with pytest.raises(RemoteProtocolError):
+            head_without_payload(entry[:kept])

@@ -16,7 +16,7 @@ from typing import Self, Unpack
 from broker_core.base.errors import AlreadyClosedError
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MessageId, Position
 from broker_core.client.async_client import AsyncClient
-from broker_core.client.blocking.entry_handles import CursorHandle, EntryReader, EntryWriter
+from broker_core.client.blocking.entry_handles import CursorHandle, EntryConsumer, EntryReader, EntryWriter
 from broker_core.client.blocking.handles import Consumer, Producer, Reader, TableView
 from broker_core.client.blocking.loop_thread import LoopThread, shared_loop_thread
 from broker_core.client.columnar.entry_counting import Counted, Span
@@ -27,6 +27,7 @@ from broker_core.client.settings.config import (
     ClientOptions,
     ConsumerOptions,
     CursorOptions,
+    EntryConsumerOptions,
     EntryReaderOptions,
     InitialPosition,
     ProducerOptions,
@@ -123,6 +124,20 @@ class Client:
         ``options`` are the fields of ``EntryReaderConfig``.
         """
         return EntryReader.of(self._thread, self._client.read_entries(topic, start, end, **options))
+
+    def subscribe_entries(
+        self, topic: str, subscription: str, **options: Unpack[EntryConsumerOptions]
+    ) -> EntryConsumer:
+        """A consumer of a Shared or Key_Shared subscription of a plain topic or one partition, which takes entries.
+
+        It learns where entries are and how many messages they hold, and acknowledges them; ``read_entries`` has what is
+        in them. ``options`` are the fields of ``EntryConsumerConfig``.
+        """
+        return EntryConsumer.of(self._thread, self._client.subscribe_entries(topic, subscription, **options))
+
+    def has_subscription(self, topic: str, subscription: str) -> bool:
+        """Whether a plain topic or one partition has a durable subscription. Makes none; TopicNotFoundError."""
+        return self._thread.run(self._client.has_subscription(topic, subscription))
 
     def write_rows(self, topic: str, **options: Unpack[WriterOptions]) -> EntryWriter:
         """A writer of Arrow record batches to ``topic``; ``options`` are the fields of ``WriterConfig``."""

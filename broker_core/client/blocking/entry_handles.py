@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The blocking faces of what moves whole entries: entry reader, entry writer, and the cursor that follows them.
+"""The blocking faces of what moves whole entries: entry reader, writer and consumer, and the cursor that follows them.
 
 As those in ``handles``: only the crossing between threads. Importing this must not load pyarrow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import Position
 from broker_core.client.blocking.handles import Handle, take_room
 from broker_core.client.columnar.cursor_handle import AsyncCursor, CursorLook, OnNews
+from broker_core.client.columnar.entry_consumer import AsyncEntryConsumer, Given, OnGiven
 from broker_core.client.columnar.entry_reader import AsyncEntryReader
 from broker_core.wire.entry import EntryRef
 
@@ -84,6 +85,49 @@ class EntryWriter(Handle["AsyncEntryWriter"]):
     def flush(self) -> None:
         """Return when every row is stored; RowsUnconfirmedError says which may not be."""
         self._thread.run(self._inner.flush())
+
+
+class EntryConsumer(Handle[AsyncEntryConsumer]):
+    """Takes entries of a subscription that others may share. For one thread."""
+
+    @property
+    def failure(self) -> PulsarishError | None:
+        """Why this consumer has ended, None while it is in use."""
+        return self._inner.failure
+
+    @property
+    def session(self) -> int:
+        """Changes when the consumer is attached anew, which gives all that it was given to anybody."""
+        return self._inner.session
+
+    @property
+    def has_permits(self) -> bool:
+        """Whether it is attached and the broker may give it something."""
+        return self._inner.has_permits
+
+    def listen(self, on_given: OnGiven) -> None:
+        """Call ``on_given``, on the client's thread, when something was given where nothing was, and at the end."""
+        self._thread.post(self._inner.listen, on_given)
+
+    def resize(self, queue_size: int) -> None:
+        """Let the broker give so many messages before some are released."""
+        self._thread.post(self._inner.resize, queue_size)
+
+    def release(self, session: int, messages: int) -> None:
+        """So many messages of ``session`` are done with, so that the broker may give others."""
+        self._thread.post(self._inner.release, session, messages)
+
+    def take(self) -> Given:
+        """All that was given and not taken, in the order in which it came; raises why the consumer has ended."""
+        return self._thread.run(self._inner.hand_out())
+
+    def start_ack(self, positions: Sequence[Position]) -> Future[None]:
+        """Acknowledge whole entries, whoever was given them; the future is done when the broker has confirmed each."""
+        return self._thread.start(self._inner.ack(positions))
+
+    def mark_delete(self) -> Position | None:
+        """How far the subscription is acknowledged without a gap, None if the broker does not tell."""
+        return self._thread.run(self._inner.mark_delete())
 
 
 class CursorHandle(Handle[AsyncCursor]):

@@ -15,17 +15,16 @@ cursor: ``durable_subscribing`` sees to that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from broker_core.base.errors import (
-    ConnectionLostError,
     ConsumerBusyError,
-    ConsumerNotFoundError,
     PulsarishError,
 )
 from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import Position
+from broker_core.client.columnar.detachment import Detachment
 from broker_core.client.columnar.durable_subscribing import DurableSubscribing
 from broker_core.client.columnar.probes import LastEntry, Probes, last_of
 from broker_core.client.connecting.attachment import Attachment
@@ -94,7 +93,7 @@ class AsyncCursor:
         self._permits = 0  # That the broker has; below 0 after a batch.
         self._expecting: OnNews | None = None
         self._telling: asyncio.Task[None] | None = None
-        self._detached: asyncio.Future[None] = network.loop.create_future()
+        self._detachment = Detachment(network.loop, str(topic))
         self._attachment = Attachment(network, topic, self, f"subscription {subscription!r} of {topic}")
 
     async def open(self) -> None:
@@ -164,7 +163,7 @@ class AsyncCursor:
     async def _last_message_id(self) -> pb.CommandGetLastMessageIdResponse:
         async def attempt() -> pb.CommandGetLastMessageIdResponse:
             connection = await self._attachment.attached(self._network.config.operation_timeout_s)
-            return await self._answer(last_message_id(connection, self._id))
+            return await self._detachment.answer(last_message_id(connection, self._id))
 
         timeout_s = self._network.config.operation_timeout_s
         what = f"position of subscription {self.subscription!r} of {self.topic}"
@@ -186,7 +185,7 @@ class AsyncCursor:
     async def _ack_once(self, position: Position) -> None:
         connection = await self._attachment.attached(self._network.config.operation_timeout_s)
         request_id = connection.next_request_id()
-        await self._answer(connection.request(self._ack(position, request_id), request_id))
+        await self._detachment.answer(connection.request(self._ack(position, request_id), request_id))
 
     def _ack(self, position: Position, request_id: int | None = None) -> BaseCommand:
         ack = pb.CommandAck(
@@ -197,27 +196,11 @@ class AsyncCursor:
         )
         return BaseCommand(type=BaseCommand.ACK, ack=ack)
 
-    async def _answer(self, request: Coroutine[Any, Any, T]) -> T:
-        """The broker's answer; ConnectionLostError as soon as the cursor is detached.
-
-        A request that crosses the broker's goodbye is answered with an error, or by Apache Pulsar not at all.
-        """
-        asking = self._network.loop.create_task(request)
-        try:
-            await asyncio.wait((asking, self._detached), return_when=asyncio.FIRST_COMPLETED)
-            if asking.done():
-                return asking.result()
-        except ConsumerNotFoundError as crossed:
-            raise ConnectionLostError(f"{self.topic} was closed: {crossed.message}") from crossed
-        finally:
-            asking.cancel()
-        raise ConnectionLostError(f"subscription {self.subscription!r} of {self.topic} was detached")
-
     # -- the broker's side
 
     async def attach(self, connection: Connection) -> None:
         self._permits = 0
-        self._detached = self._network.loop.create_future()
+        self._detachment.begin()
         try:
             await self._subscribing.register(connection, self._id, self)
         except ConsumerBusyError as busy:
@@ -250,8 +233,7 @@ class AsyncCursor:
         """Says nothing about acknowledging."""
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
-        if not self._detached.done():
-            self._detached.set_result(None)
+        self._detachment.end()
         self._attachment.detached(connection, reason, address)
         self._tell_lost()
 

@@ -433,6 +433,35 @@ class EntryReaderOptions(TypedDict, total=False):
     timeout_s: float | None
 
 
+class EntryConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
+    """How entries of a subscription are taken that others may share."""
+
+    type: Annotated[
+        Literal["shared", "key_shared"], _Meta(description="How the subscription's consumers share its messages.")
+    ] = "shared"
+    initial_position: Annotated[InitialPosition, _Meta(description="Where a new subscription begins.")] = "latest"
+    consumer_name: Annotated[str | None, _Meta(description="Shown in the statistics; None: the broker makes one.")] = (
+        None
+    )
+    priority_level: Annotated[
+        int, _Meta(ge=0, le=_INT32_MAX, description="Consumers of a lower level are served first.")
+    ] = 0
+    queue_size: Annotated[
+        int,
+        _Meta(ge=0, le=_INT32_MAX, description="Messages that the broker may give before they are released; 0: none."),
+    ] = 0
+
+
+class EntryConsumerOptions(TypedDict, total=False):
+    """The fields of ``EntryConsumerConfig`` as keyword arguments."""
+
+    type: Literal["shared", "key_shared"]
+    initial_position: InitialPosition
+    consumer_name: str | None
+    priority_level: int
+    queue_size: int
+
+
 class WriterConfig(CheckedSettings, frozen=True, kw_only=True):
     """How a columnar writer sends."""
 

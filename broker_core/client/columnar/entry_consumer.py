@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One consumer of a Shared or Key_Shared subscription that takes entries: where they are, not what is in them.
+
+It holds what the broker gave it, as ``GivenEntry``, until its owner takes that, and acknowledges positions, whoever was
+given them. Permits are the owner's business: the broker may give ``queue_size`` messages, and again as many as the
+owner releases. Chunks before the last one of their message take no permit, as it would never be complete otherwise.
+Entries belong to one attachment: with its end the broker gives them to anybody, so those that were not taken are
+forgotten, and ``session`` changes. Invariants: an ack is confirmed or its failure is raised; a subscription that is
+deleted under the consumer ends it and is not made anew in silence (``durable_subscribing``); no topic is created.
+Source: semantics 4.1, 2.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from broker_core.base.errors import PulsarishError
+from broker_core.base.names import TopicName, check_subscription_name
+from broker_core.base.positions import Position
+from broker_core.client.columnar.detachment import Detachment
+from broker_core.client.columnar.durable_subscribing import DurableSubscribing
+from broker_core.client.columnar.given_entry import GivenEntry, given_entry
+from broker_core.client.columnar.probes import Probes
+from broker_core.client.connecting.attachment import Attachment
+from broker_core.client.connecting.connection import Connection
+from broker_core.client.connecting.network import Network
+from broker_core.client.connecting.retrying import retrying
+from broker_core.client.connecting.subscribing import Subscribing, flow, last_message_id, leave, mark_delete_of
+from broker_core.client.messages.permits import Permits
+from broker_core.client.settings.config import CursorConfig, EntryConsumerConfig
+from broker_core.wire.commands import message_id
+from broker_core.wire.heads import MessageHead
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+ACKS_AT_ONCE: Final = 20_000
+"""Positions of one ACK: some 200 KB, far below what brokers take as a frame."""
+
+OnGiven = Callable[[], None]
+"""Is called on the client's thread when something was given where nothing was, and when the consumer has ended."""
+
+
+class Given(NamedTuple):
+    """What ``take`` hands out: entries in the order in which they came, and the session that they belong to."""
+
+    session: int
+    entries: list[GivenEntry]
+
+
+class AsyncEntryConsumer:
+    """Of one plain topic or one partition. Made by ``AsyncClient.subscribe_entries``."""
+
+    def __init__(
+        self, network: Network, probes: Probes, topic: TopicName, subscription: str, config: EntryConsumerConfig
+    ) -> None:
+        self.topic = topic
+        self.subscription = check_subscription_name(subscription)
+        self.session = 0
+        """Counts attachments. May be asked on any thread."""
+        self._network = network
+        self._id = network.next_consumer_id()
+        self._with_key = config.type == "key_shared"
+        request = Subscribing(
+            topic=topic,
+            subscription=subscription,
+            type=config.type,
+            initial_position=config.initial_position,
+            consumer_name=config.consumer_name,
+            priority_level=config.priority_level,
+            create_topic=False,
+        )
+        self._subscribing = DurableSubscribing(network, probes, request, CursorConfig())
+        self._permits = Permits(config.queue_size)
+        self._given: list[GivenEntry] = []
+        self._on_given: OnGiven = _nobody
+        self._detachment = Detachment(network.loop, str(topic))
+        self._attachment = Attachment(network, topic, self, f"subscription {subscription!r} of {topic}")
+
+    async def open(self) -> None:
+        """Subscribe; raises why that is impossible."""
+        await self._attachment.open(self._network.config.operation_timeout_s)
+
+    @property
+    def failure(self) -> PulsarishError | None:
+        """Why this consumer has ended, None while it is in use. May be asked on any thread."""
+        return self._attachment.end
+
+    @property
+    def has_permits(self) -> bool:
+        """Whether it is attached and the broker may give it something. May be asked on any thread."""
+        return self._attachment.connection is not None and self._permits.at_broker > 0
+
+    def listen(self, on_given: OnGiven) -> None:
+        """Call ``on_given`` from now on."""
+        self._on_given = on_given
+
+    def resize(self, queue_size: int) -> None:
+        """Let the broker give so many messages before some are released."""
+        self._send_permits(self._permits.resize(queue_size))
+
+    def release(self, session: int, messages: int) -> None:
+        """So many messages of ``session`` are done with; the broker may give others. Nothing if it is over."""
+        if session == self.session:
+            self._send_permits(self._permits.returned(messages))
+
+    def take(self) -> Given:
+        """All that was given and not taken; the failure of a consumer that has ended."""
+        if self.failure is not None:
+            raise self.failure
+        entries, self._given = self._given, []
+        return Given(self.session, entries)
+
+    async def hand_out(self) -> Given:
+        """``take`` for another thread."""
+        return self.take()
+
+    async def ack(self, positions: Sequence[Position]) -> None:
+        """Acknowledge whole entries, whoever was given them; returns when the broker has confirmed each."""
+        timeout_s = self._network.config.operation_timeout_s
+        for at in range(0, len(positions), ACKS_AT_ONCE):
+            part = positions[at : at + ACKS_AT_ONCE]
+            what = f"acknowledging {len(part)} entries on subscription {self.subscription!r} of {self.topic}"
+            await retrying(lambda part=part: self._ack_once(part), what, timeout_s, self._network.new_backoff())  # type: ignore[misc]
+
+    async def mark_delete(self) -> Position | None:
+        """How far the subscription is acknowledged without a gap, None if the broker does not tell."""
+
+        async def attempt() -> Position | None:
+            connection = await self._attachment.attached(self._network.config.operation_timeout_s)
+            return mark_delete_of(await self._detachment.answer(last_message_id(connection, self._id)))
+
+        timeout_s = self._network.config.operation_timeout_s
+        what = f"position of subscription {self.subscription!r} of {self.topic}"
+        return await retrying(attempt, what, timeout_s, self._network.new_backoff())
+
+    async def close(self) -> None:
+        """Leave the subscription, which stays; what was not acknowledged goes to others. Harmless if closed."""
+        await self._network.to_the_end(self._leave())
+
+    async def _leave(self) -> None:
+        self._network.open.discard(self)
+        self._given = []
+        connection = self._attachment.connection
+        if connection is not None:
+            await leave(connection, self._id)
+        await self._attachment.close()
+
+    async def _ack_once(self, positions: Sequence[Position]) -> None:
+        connection = await self._attachment.attached(self._network.config.operation_timeout_s)
+        request_id = connection.next_request_id()
+        partition = self.topic.partition_index
+        ack = pb.CommandAck(
+            consumer_id=self._id,
+            ack_type=pb.CommandAck.Individual,
+            message_id=[message_id(each, partition) for each in positions],
+            request_id=request_id,
+        )
+        command = BaseCommand(type=BaseCommand.ACK, ack=ack)
+        await self._detachment.answer(connection.request(command, request_id))
+
+    def _send_permits(self, messages: int) -> None:
+        connection = self._attachment.connection
+        if messages and connection is not None:
+            connection.send(flow(self._id, messages))
+
+    # -- the broker's side
+
+    async def attach(self, connection: Connection) -> None:
+        self._begin_session()
+        self._detachment.begin()
+        await self._subscribing.register(connection, self._id, self)
+        if permits := self._permits.attached():
+            connection.send(flow(self._id, permits))
+
+    def message(self, head: MessageHead, body: bytes) -> None:
+        entry = given_entry(head, body, with_key=self._with_key)
+        self._permits.delivered(max(entry.messages, 1))
+        if not entry.messages:
+            self._send_permits(self._permits.returned(1))
+        self._given.append(entry)
+        if len(self._given) == 1:
+            self._on_given()
+
+    def end_of_topic(self) -> None:
+        """Nothing more comes; what was given is acknowledged as always."""
+
+    def active_changed(self, active: bool) -> None:
+        """All consumers of a shared subscription are active."""
+
+    def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
+        self._begin_session()
+        self._detachment.end()
+        self._attachment.detached(connection, reason, address)
+
+    def given_up(self, failure: PulsarishError) -> None:
+        """The next call raises ``failure``."""
+        self._begin_session()
+        self._on_given()
+
+    def _begin_session(self) -> None:
+        self.session += 1
+        self._given = []
+
+
+def _nobody() -> None:
+    """Nobody listens yet."""
