@@ -7,7 +7,8 @@
 for batch writes in threads other than the one that made the session;
 ``local()`` runs a broker of its own for a test or a notebook; ``embedded_broker()`` finds or starts the one that is
 used where no address is given; ``use_this_python()`` saves one from the wrong interpreter in Spark's workers;
-``progress`` tells how far a query is behind; ``read_arrow()`` is the batch source without Spark.
+``progress`` tells how far a query is behind; ``read_arrow()`` is the batch source without Spark;
+``lint(path)`` says what to change in a job of Spark's Kafka format.
 
 A name is imported when it is first used: what does not need Spark works without it, and Spark's own processes load only
 what they call.
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pulsarish_spark.connecting.embedded import LocalBroker as LocalBroker
     from pulsarish_spark.connecting.embedded import local as local
     from pulsarish_spark.losses.loss import DataLossError as DataLossError
+    from pulsarish_spark.moving.lint import lint as lint
     from pulsarish_spark.source import PulsarishSource as PulsarishSource
     from pulsarish_spark.source import register as register
     from pulsarish_spark.workers.interpreter import use_this_python as use_this_python
@@ -36,6 +38,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "connecting.connection": ["embedded_broker"],
         "connecting.embedded": ["LocalBroker", "local"],
         "losses.loss": ["DataLossError"],
+        "moving.lint": ["lint"],
         "source": ["PulsarishSource", "register"],
         "workers.interpreter": ["use_this_python"],
     },

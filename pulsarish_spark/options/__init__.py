@@ -8,6 +8,16 @@ Kafka's and pulsar-spark's names are aliases where the meaning is the same. ``ta
 from pulsarish_spark.options.chosen import ReadOptions, WriteOptions, read_options, write_options
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.sending import KeyForm
-from pulsarish_spark.options.table import OPTIONS
+from pulsarish_spark.options.table import OPTIONS, check_option
 
-__all__ = ["OPTIONS", "KeyForm", "Option", "ReadOptions", "Side", "WriteOptions", "read_options", "write_options"]
+__all__ = [
+    "OPTIONS",
+    "KeyForm",
+    "Option",
+    "ReadOptions",
+    "Side",
+    "WriteOptions",
+    "check_option",
+    "read_options",
+    "write_options",
+]

@@ -54,14 +54,26 @@ def parse_all(raw: Mapping[str, str], side: Side) -> dict[str, Any]:
                 f'options "{spelled[option.name]}" and "{_SPELLED[key.lower()]}" mean the same',
                 hint=f"give only {option.name}",
             )
-        try:
-            given[option.name] = option.parse(text)
-        except (ValueError, PulsarishError) as error:
-            raise ConfigError(
-                f'option {option.name}="{_shown(text)}" is not valid: {error}', hint=_example(option)
-            ) from error
+        given[option.name] = _parsed(option, text)
         spelled[option.name] = _SPELLED[key.lower()]
     return given
+
+
+def check_option(key: str, text: str | None, side: Side) -> None:
+    """ConfigError unless ``side`` has this option and can read ``text``; None: only the name is known."""
+    option = _find(key, side)
+    _check_side(option, side)
+    if text is not None:
+        _parsed(option, text)
+
+
+def _parsed(option: Option, text: str) -> Any:
+    try:
+        return option.parse(text)
+    except (ValueError, PulsarishError) as error:
+        raise ConfigError(
+            f'option {option.name}="{_shown(text)}" is not valid: {error}', hint=_example(option)
+        ) from error
 
 
 def _shown(text: str) -> str:

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has to change in a job that reads or writes Spark's Kafka format, so that it runs on ``pulsarish``.
+
+Every answer on an option is the one that the source or the sink itself gives for it. What a program computes cannot be
+judged; then the option is judged by its name. Nothing is changed or run.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from broker_core.base.errors import ConfigError
+from pulsarish_spark.moving.chains import Use, uses
+from pulsarish_spark.moving.programs import Program, programs
+from pulsarish_spark.options import Side, check_option
+
+KAFKA: Final = "kafka"
+_PACKAGE: Final = "spark-sql-kafka"
+
+Severity = Literal["change", "check"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to do. ``change``: the job fails, or does something else, without it; ``check``: it may."""
+
+    place: str
+    severity: Severity
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.severity}: {self.text}"
+
+
+def lint(path: str | os.PathLike[str]) -> list[Finding]:
+    """What to change in a Python file or a notebook that uses Spark's Kafka format, in the order of its lines.
+
+    Empty where it does not use it. UsageError where ``path`` cannot be read, or is no Python.
+    """
+    return [
+        Finding(program.place(line), severity, text)
+        for program in programs(path)
+        for line, severity, text in sorted(_of_program(program))
+    ]
+
+
+_Found = Iterator[tuple[int, Severity, str]]
+
+
+def _of_program(program: Program) -> _Found:
+    of_kafka = [use for use in uses(program.tree) if use.format == KAFKA]
+    for use in of_kafka:
+        yield use.line_of("format"), "change", 'format("kafka") becomes format("pulsarish")'
+        yield from _options(use)
+        yield from _way_of_writing(use)
+        yield from _triggers(use)
+    yield from _packages(program.tree)
+    if any(use.side in Side.READ for use in of_kafka):
+        yield from _names_of_topics(program.tree)
+
+
+def _options(use: Use) -> _Found:
+    for name, value in use.options.items():
+        try:
+            check_option(name, value, use.side)
+        except ConfigError as error:
+            yield use.line_of(name), "change", str(error)
+    if use.side in Side.READ and _counts(use.options.get("startingOffsets")):
+        yield (
+            use.line_of("startingOffsets"),
+            "check",
+            "offsets by number are those of the Kafka topic; give ids, times or words of the Pulsar topic",
+        )
+
+
+def _counts(offsets: str | None) -> bool:
+    """Whether Kafka's JSON of offsets has a number that is not -1, latest, or -2, earliest."""
+    try:
+        topics = json.loads(offsets or "")
+    except ValueError:
+        return False
+    partitions = topics.values() if isinstance(topics, dict) else ()
+    return any(isinstance(n, int) and n >= 0 for each in partitions if isinstance(each, dict) for n in each.values())
+
+
+def _way_of_writing(use: Use) -> _Found:
+    if use.side is Side.BATCH_WRITE and use.is_ended and not use.has_mode:
+        yield use.line, "change", 'add .mode("append"): Spark refuses its default mode for Python sources'
+    if use.side is Side.BATCH_WRITE and use.has_mode and use.mode not in (None, "append"):
+        why = f'mode("{use.mode}") becomes mode("append"): a topic can only be appended to'
+        yield use.line_of("mode"), "change", why
+    if use.side is Side.STREAM_WRITE and use.output_mode in ("update", "complete"):
+        instead = "use append with a watermark, or write what changed from foreachBatch"
+        why = f'outputMode("{use.output_mode}") is refused for Python sinks; {instead}'
+        yield use.line_of("outputMode"), "change", why
+
+
+def _triggers(use: Use) -> _Found:
+    for name in use.triggers:
+        if name in ("continuous", "realTime"):
+            yield (
+                use.line_of("trigger"),
+                "change",
+                f"trigger({name}=...) does not exist for Python sources: leave it out, or use processingTime",
+            )
+
+
+def _packages(tree: ast.Module) -> _Found:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _PACKAGE in node.value:
+            yield node.lineno, "change", f"remove the package {_PACKAGE}: there is no JAR to install"
+
+
+def _names_of_topics(tree: ast.Module) -> _Found:
+    """Comparisons of the column ``topic`` with a short name, which would match nothing."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and _is_topic(node.left) and len(node.comparators) == 1:
+            other = node.comparators[0]
+            if isinstance(other, ast.Constant) and isinstance(other.value, str) and "://" not in other.value:
+                yield (
+                    node.lineno,
+                    "change",
+                    f'the column topic holds full names: "persistent://public/default/{other.value}"',
+                )
+
+
+def _is_topic(node: ast.expr) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id="col") | ast.Attribute(attr="col"), args=[ast.Constant(value="topic")]):
+            return True
+        case ast.Subscript(slice=ast.Constant(value="topic")) | ast.Attribute(attr="topic"):
+            return True
+    return False

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said of a job of Spark's Kafka format before it moves over."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker_core.base.errors import UsageError
+from pulsarish_spark import lint
+
+STREAM = """
+spark = SparkSession.builder.config("spark.jars.packages", "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0")
+settings = {"kafka.bootstrap.servers": "k:9092", "subscribe": TOPIC}
+rows = (
+    spark.readStream.format("kafka")
+    .options(**settings)
+    .option("maxOffsetPerTrigger", 100)
+    .load()
+)
+orders = rows.filter(F.col("topic") == "orders")
+counts = orders.groupBy("key").count()
+query = counts.writeStream.format("kafka").outputMode("update").trigger(continuous="1 second").start()
+"""
+
+
+def said(tmp_path: Path, program: str, name: str = "job.py") -> list[str]:
+    """The findings without the folder."""
+    path = tmp_path / name
+    path.write_text(program, encoding="utf-8")
+    return [str(finding).removeprefix(f"{tmp_path}/") for finding in lint(path)]
+
+
+def test_a_streaming_job_is_read_whole(tmp_path: Path) -> None:
+    """Each thing to change with its line, in the words of the source itself, once."""
+    found = said(tmp_path, STREAM)
+    assert [line.partition(": ")[0] for line in found] == [f"job.py:{n}" for n in (2, 5, 6, 7, 10, 12, 12, 12)]
+    assert found[0] == "job.py:2: change: remove the package spark-sql-kafka: there is no JAR to install"
+    assert found[1] == 'job.py:5: change: format("kafka") becomes format("pulsarish")'
+    assert '"kafka.bootstrap.servers" names a Kafka cluster' in found[2]
+    assert "did you mean maxOffsetsPerTrigger" in found[3]
+    assert '"persistent://public/default/orders"' in found[4]
+    assert any('outputMode("update") is refused' in line for line in found)
+    assert any("trigger(continuous=...) does not exist" in line for line in found)
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        ('df.write.format("kafka").option("topic", "t").save()', 'add .mode("append")'),
+        ('df.write.format("kafka").mode("overwrite").save()', 'mode("overwrite") becomes mode("append")'),
+        ('df.write.save(format="kafka", mode="ignore", topic="t")', 'mode("ignore") becomes mode("append")'),
+        ('df.write.format("kafka").mode("append").option("kafka.acks", "all").save()', "a setting of the Kafka client"),
+        ('spark.read.format("kafka").load(startingOffsets="latest", subscribe="t", columns="no")', "no column no"),
+        ('spark.read.format("kafka").option("endingTimestamp", "soon")', "endingTimestamp"),
+        ('spark.readStream.format("kafka").option("startingOffsets", \'{"t":{"0":23}}\')', "those of the Kafka topic"),
+    ],
+)
+def test_what_fails_after_the_move_is_found(tmp_path: Path, write: str, words: str) -> None:
+    """However the format, the mode and the options are given."""
+    assert any(words in line for line in said(tmp_path, write))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        'spark.read.parquet("x")',
+        'df.write.format("parquet").save("x")',
+        'spark.read.format(chosen).option("kafka.bootstrap.servers", "k").load()',
+        "print('kafka')",
+    ],
+)
+def test_a_job_without_kafka_is_left_alone(tmp_path: Path, program: str) -> None:
+    """What is computed is not guessed."""
+    assert said(tmp_path, program) == []
+
+
+def test_only_the_format_changes_where_everything_else_is_the_same(tmp_path: Path) -> None:
+    """Kafka's names of options are ours too, and -1 and -2 mean the same; computed values are taken as they are."""
+    program = """
+reader = spark.readStream.format("kafka").option("subscribe", sys.argv[1])
+rows = reader.option("startingOffsets", '{"t":{"0":-1,"1":-2}}').option("failOnDataLoss", False).load()
+rows.write.format("kafka").mode("append").option("topic", name).save()
+"""
+    assert said(tmp_path, program) == [
+        'job.py:2: change: format("kafka") becomes format("pulsarish")',
+        'job.py:4: change: format("kafka") becomes format("pulsarish")',
+    ]
+
+
+def test_a_notebook_is_told_by_its_cells(tmp_path: Path) -> None:
+    """Lines for the notebook itself are passed over."""
+    cells = [
+        {"cell_type": "markdown", "source": "# Orders"},
+        {"cell_type": "code", "source": ["%pip install x\n", 'spark.read.format("kafka").load()']},
+    ]
+    found = said(tmp_path, json.dumps({"cells": cells, "nbformat": 4}), "job.ipynb")
+    assert found == ['job.ipynb: cell 2, line 2: change: format("kafka") becomes format("pulsarish")']
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [("job.py", "print 'x'", "job.py:1 is no Python of version 3"), ("job.ipynb", "[]", "is no notebook of format 4")],
+)
+def test_what_cannot_be_read_is_said(tmp_path: Path, name: str, text: str, words: str) -> None:
+    """With the file, and what to give instead."""
+    with pytest.raises(UsageError, match=words):
+        said(tmp_path, text, name)
+    with pytest.raises(UsageError, match="cannot be read"):
+        lint(tmp_path / "none.py")
+
+
+def test_the_command_prints_the_findings_and_ends_with_1(tmp_path: Path) -> None:
+    """0 where nothing is to do, 2 where a file cannot be read."""
+    (tmp_path / "job.py").write_text('spark.read.format("kafka").load()', encoding="utf-8")
+    (tmp_path / "other.py").write_text("", encoding="utf-8")
+    codes = {}
+    for name in ("job.py", "other.py", "none.py"):
+        command = [sys.executable, "-m", "pulsarish_spark", "lint", str(tmp_path / name)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        codes[name] = (done.returncode, done.stdout.count("\n"))
+    assert codes == {"job.py": (1, 1), "other.py": (0, 0), "none.py": (2, 0)}
