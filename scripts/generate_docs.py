@@ -10,7 +10,7 @@ from broker_core.cli.commands_docs import commands_markdown
 from broker_core.cli.main import PROGRAM, cli
 from broker_core.cli.settings_docs import PROFILES, profile_toml, settings_markdown
 from pulsarish_spark.options import OPTIONS, Option, Side
-from pulsarish_spark.rows.schema import COLUMNS
+from pulsarish_spark.rows.schema import COLUMNS, Column
 from pulsarish_spark.sink.columns import SINK_COLUMNS
 from scripts.admin_docs import admin_markdown
 
@@ -50,9 +50,11 @@ def options_markdown() -> str:
             "",
             "## Columns of the source",
             "",
+            'A source has those that are not marked "by name", unless an option names others.',
+            "",
             "| column | Spark type | meaning |",
             "|---|---|---|",
-            *(f"| `{c.name}` | {c.type.spark().simpleString()} | {_cell(c.meaning)} |" for c in COLUMNS),
+            *(_column_row(column) for column in COLUMNS),
             "",
             "## Columns of the sink",
             "",
@@ -71,6 +73,11 @@ def _option_row(option: Option) -> str:
     names = "`, `".join((option.name, *option.aliases))
     sides = "all" if option.sides == Side.ANY else ", ".join(name for side, name in _SIDES if side & option.sides)
     return f"| `{names}` | {sides} | `{_cell(option.example)}` | {_cell(option.meaning)} |"
+
+
+def _column_row(column: Column) -> str:
+    name = f"`{column.name}`, by name" if column.by_name_only else f"`{column.name}`"
+    return f"| {name} | {column.type.spark().simpleString()} | {_cell(column.meaning)} |"
 
 
 def _cell(text: str) -> str:

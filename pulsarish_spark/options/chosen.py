@@ -15,12 +15,13 @@ from pulsarish_spark.connecting.connection import Address
 from pulsarish_spark.options.bounds import check_batch_words, check_times
 from pulsarish_spark.options.connecting import address_of
 from pulsarish_spark.options.option import Side
-from pulsarish_spark.options.selecting import selection_of
+from pulsarish_spark.options.selecting import given_names, selection_of
 from pulsarish_spark.options.sending import KeyForm
-from pulsarish_spark.options.table import parse_all
+from pulsarish_spark.options.shaping import TopicNames, columns_of
+from pulsarish_spark.options.table import parse_all, texts_of
 from pulsarish_spark.places.start_spec import OffsetSpec
-from pulsarish_spark.places.topics import Selection, TopicPartition
-from pulsarish_spark.rows.schema import ALL_COLUMNS, HEADERS_COLUMN
+from pulsarish_spark.places.topics import Selection, TopicPartition, short_name
+from pulsarish_spark.rows.schema import TopicColumns
 
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """Spark passes these of its own to a streaming sink."""
@@ -33,6 +34,8 @@ class ReadOptions:
     address: Address
     selection: Selection
     columns: tuple[str, ...]
+    topic_names: TopicNames
+    given_names: Mapping[str, str]  # as the user called topics, by their full names
     starting: OffsetSpec | None
     ending: OffsetSpec | None
     starting_ms: int | None
@@ -45,6 +48,13 @@ class ReadOptions:
     fail_on_data_loss: bool
     subscription: str  # empty: one of its own
     skip_unread: bool
+
+    def columns_of(self, topic: str) -> TopicColumns:
+        """The columns of a topic's rows, by its full name."""
+        if self.topic_names == "full":
+            return TopicColumns(self.columns)
+        given = self.given_names.get(topic) if self.topic_names == "as-given" else None
+        return TopicColumns(self.columns, given or short_name(topic))
 
     def says_start_of(self, key: TopicPartition) -> bool:
         """Whether an option says where one partition begins."""
@@ -73,9 +83,6 @@ class WriteOptions:
 def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, str]) -> ReadOptions:
     """Check ``raw`` for ``side`` (READ: not known yet which of both) and give it types; ConfigError if it is wrong."""
     given = parse_all(raw, side)
-    columns: tuple[str, ...] = given.get("columns") or tuple(name for name in ALL_COLUMNS if name != HEADERS_COLUMN)
-    if given.get("includeHeaders") and HEADERS_COLUMN not in columns:
-        columns = (*columns, HEADERS_COLUMN)
     starting, ending = given.get("startingOffsets"), given.get("endingOffsets")
     if side is Side.BATCH_READ:
         check_batch_words(starting, ending)
@@ -83,7 +90,9 @@ def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, s
     return ReadOptions(
         address=address_of(given, environment),
         selection=selection_of(given),
-        columns=columns,
+        columns=columns_of(given),
+        topic_names=given.get("topicNames", "full"),
+        given_names=given_names(texts_of(raw)),
         starting=starting,
         ending=ending,
         starting_ms=given.get("startingTimestamp"),

@@ -9,7 +9,7 @@ from typing import Any, Final
 from broker_core.base.errors import ConfigError
 from broker_core.base.names import TopicName
 from pulsarish_spark.options.option import Option, Side
-from pulsarish_spark.places.topics import Selection, parse_assign, parse_topic, parse_topics
+from pulsarish_spark.places.topics import Selection, parse_assign, parse_json, parse_topic, parse_topics
 
 _SELECTORS: Final = ("topic", "topics", "assign")
 
@@ -46,6 +46,13 @@ def selection_of(given: Mapping[str, Any]) -> Selection:
         f"exactly one of the options {', '.join(_SELECTORS)} says what to read, and {found} were given",
         hint='example: .option("topic", "flights")',
     )
+
+
+def given_names(texts: Mapping[str, str]) -> dict[str, str]:
+    """How the user calls the topics, by their full names; ``texts`` are valid options by proper name."""
+    parts = [text for name in ("topic", "topics") for text in texts.get(name, "").split(",")]
+    names = [*parts, *parse_json(texts.get("assign", "{}"))]
+    return {parse_topic(name): name.strip() for name in names if name.strip()}
 
 
 def _check_stored(option: str, selection: Selection) -> None:

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that say which columns there are."""
+"""The options that say which columns there are, and how topics are called in them."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
 from pulsarish_spark.options.option import Option, Side
-from pulsarish_spark.options.parsing import flag
-from pulsarish_spark.rows.schema import ALL_COLUMNS
+from pulsarish_spark.options.parsing import flag, one_of
+from pulsarish_spark.rows.schema import ALL_COLUMNS, DEFAULT_COLUMNS, HEADERS_COLUMN, PULSAR_SPARK_COLUMNS
+
+TopicNames = Literal["full", "short", "as-given"]
+TOPIC_NAMES: Final[tuple[TopicNames, ...]] = ("full", "short", "as-given")
+COLUMN_NAMES: Final = ("pulsarish", "pulsar-spark")
 
 
 def _columns(text: str) -> tuple[str, ...]:
@@ -28,5 +33,37 @@ SHAPING: Final = (
         "true",
         "Source: add the column headers. Sink: as in Kafka's; changes nothing.",
     ),
-    Option("columns", Side.READ, _columns, "key,value,timestamp", "Read only these columns, in this order."),
+    Option(
+        "columns",
+        Side.READ,
+        _columns,
+        "key,value,timestamp",
+        'Read only these columns, in this order. Those marked "by name" below are read only if they are named here.',
+    ),
+    Option(
+        "columnNames",
+        Side.READ,
+        one_of(*COLUMN_NAMES),
+        "pulsar-spark",
+        "Whose names the columns have. pulsar-spark: value, __key, __topic, __messageId, __publishTime, __eventTime "
+        "and __messageProperties, unless columns says otherwise. Default pulsarish.",
+    ),
+    Option(
+        "topicNames",
+        Side.READ,
+        one_of(*TOPIC_NAMES),
+        "as-given",
+        "What the column topic says: full (default), persistent://tenant/namespace/topic; short, the topic alone in "
+        "public/default, else tenant/namespace/topic; as-given, what the option that named it says, as filters of "
+        "Kafka jobs expect, else short.",
+    ),
 )
+
+
+def columns_of(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The columns of the source."""
+    default = PULSAR_SPARK_COLUMNS if given.get("columnNames") == "pulsar-spark" else DEFAULT_COLUMNS
+    columns: tuple[str, ...] = given.get("columns") or default
+    if given.get("includeHeaders") and HEADERS_COLUMN not in columns:
+        columns = (*columns, HEADERS_COLUMN)
+    return columns

@@ -76,6 +76,11 @@ def _parsed(option: Option, text: str) -> Any:
         ) from error
 
 
+def texts_of(raw: Mapping[str, str]) -> dict[str, str]:
+    """What was given of ``raw``, which ``parse_all`` has accepted, as it was written, by proper name."""
+    return {_BY_KEY[key.lower()].name: text for key, text in raw.items()}
+
+
 def _shown(text: str) -> str:
     """``text`` as far as it fits into one line."""
     cut = text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."

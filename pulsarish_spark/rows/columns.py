@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from broker_core.base.names import TopicName
 from broker_core.wire.batch.columns import booleans, numbers, values_of
 from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.rows.id_bytes import id_bytes
 from pulsarish_spark.rows.id_text import id_texts
 from pulsarish_spark.rows.schema import TopicColumns
 
@@ -24,12 +27,11 @@ class ColumnMaker:
     def __init__(self, key: TopicPartition, columns: TopicColumns, *, partitioned: bool) -> None:
         self._key = key
         self._schema = columns.arrow_schema()
+        self._shown_topic = columns.shown_topic or key.topic
         self._id_partition = key.partition if partitioned else -1
         self._constant_rows = 0
         self._constants: dict[str, pa.Array] = {}
         makers: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
-            "key": lambda rows: rows.column("key"),
-            "value": lambda rows: rows.column("value"),
             "topic": lambda rows: self._constant("topic", rows.num_rows),
             "partition": lambda rows: self._constant("partition", rows.num_rows),
             "offset": lambda rows: rows.column("index"),
@@ -38,12 +40,16 @@ class ColumnMaker:
             "message_id": self._message_ids,
             "publish_time": lambda rows: _microseconds(rows.column("publish_time")),
             "event_time": lambda rows: _microseconds(rows.column("event_time")),
-            "properties": self._properties,
-            "ordering_key": lambda rows: rows.column("ordering_key"),
-            "key_is_bytes": lambda rows: rows.column("key_is_bytes"),
+            "properties": partial(self._properties, "properties"),
             "headers": self._headers,
+            "__key": lambda rows: rows.column("key"),
+            "__topic": lambda rows: self._constant("__topic", rows.num_rows),
+            "__messageId": lambda rows: id_bytes(rows, self._id_partition),
+            "__publishTime": lambda rows: _microseconds(rows.column("publish_time")),
+            "__eventTime": lambda rows: _microseconds(rows.column("event_time")),
+            "__messageProperties": partial(self._properties, "__messageProperties"),
         }
-        self._makers = [makers[name] for name in columns.names]
+        self._makers = [makers.get(name) or partial(pa.RecordBatch.column, i=name) for name in columns.names]
 
     def make(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The source's columns for decoded ``rows``."""
@@ -52,7 +58,8 @@ class ColumnMaker:
     def _constant(self, name: str, rows: int) -> pa.Array:
         if rows > self._constant_rows:
             self._constants = {
-                "topic": _repeated(self._key.topic.encode(), rows),
+                "topic": _repeated(self._shown_topic.encode(), rows),
+                "__topic": _repeated(self._full_name().encode(), rows),
                 "partition": numbers(np.full(rows, self._key.partition, np.int32)),
                 "timestampType": numbers(np.zeros(rows, np.int32)),
             }
@@ -63,10 +70,15 @@ class ColumnMaker:
         ledger, entry, batch_index = (rows.column(name) for name in ("ledger", "entry", "batch_index"))
         return id_texts(ledger, entry, batch_index, self._id_partition)
 
-    def _properties(self, rows: pa.RecordBatch) -> pa.Array:
+    def _properties(self, name: str, rows: pa.RecordBatch) -> pa.Array:
         column = rows.column("properties")
-        wanted = self._schema.field("properties").type
+        wanted = self._schema.field(name).type
         return column if column.type == wanted else column.cast(wanted)
+
+    def _full_name(self) -> str:
+        """The name by which the partition is reached."""
+        topic = self._key.topic
+        return topic if self._id_partition < 0 else str(TopicName.parse(topic).partition(self._id_partition))
 
     def _headers(self, rows: pa.RecordBatch) -> pa.Array:
         """Kafka's form of the properties: null where there are none."""

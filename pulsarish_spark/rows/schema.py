@@ -2,8 +2,9 @@
 """The columns of the source: Spark's type, the Arrow type that Spark checks each batch against, and what they mean.
 
 A topic has a declaration of its columns, ``TopicColumns``; all of one source have the same names and Spark types, as a
-DataFrame has one schema. The first seven are those of Spark's Kafka source. How a column gets its values is in
-``columns``.
+DataFrame has one schema. The first seven are those of Spark's Kafka source. Those that a source has unless it is asked
+for others, ``DEFAULT_COLUMNS``, never change: they are the schema of what users have written. How a column gets its
+values is in ``columns``.
 """
 
 from __future__ import annotations
@@ -24,12 +25,16 @@ HEADERS_COLUMN: Final = "headers"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its type, the decoder's columns that it is made from, and its meaning."""
+    """One column: its type, the decoder's columns that it is made from, and its meaning.
+
+    ``by_name_only``: a source has it only where an option names it.
+    """
 
     name: str
     type: ColumnType
     decoded: tuple[str, ...]
     meaning: str
+    by_name_only: bool = False
 
 
 COLUMNS: Final = (
@@ -61,18 +66,72 @@ COLUMNS: Final = (
         Headers(),
         ("property_pairs",),
         "properties in the form of Kafka's headers: all of them in their order; null where there are none",
+        by_name_only=True,
+    ),
+    Column("producer_name", STRING, ("producer_name",), "name of the producer", by_name_only=True),
+    Column(
+        "sequence_id",
+        LONG,
+        ("sequence_id",),
+        "number that the producer gave the message; they rise within a producer's messages to one partition",
+        by_name_only=True,
+    ),
+    Column(
+        "schema_version",
+        LONG,
+        ("schema_version",),
+        "version of the topic's schema that the producer wrote with; null where it had none",
+        by_name_only=True,
+    ),
+    Column(
+        "replicated_from",
+        STRING,
+        ("replicated_from",),
+        "cluster that the message was sent to, where geo-replication brought it here; else null",
+        by_name_only=True,
+    ),
+    *(
+        Column(name, kind, decoded, meaning, by_name_only=True)
+        for name, kind, decoded, meaning in (
+            ("__key", BINARY, ("key",), "as key"),
+            ("__topic", STRING, (), "full name of the topic, with -partition-N where it has partitions"),
+            (
+                "__messageId",
+                BINARY,
+                ("ledger", "entry", "batch_index", "batch_size"),
+                "id in the binary form of the official clients: MessageId.fromByteArray and its like read it",
+            ),
+            ("__publishTime", TIMESTAMP, ("publish_time",), "as publish_time"),
+            ("__eventTime", TIMESTAMP, ("event_time",), "as event_time"),
+            ("__messageProperties", TextMap(), ("properties",), "as properties"),
+        )
     ),
 )
 
 _BY_NAME: Final = {column.name: column for column in COLUMNS}
 ALL_COLUMNS: Final = tuple(_BY_NAME)
+DEFAULT_COLUMNS: Final = tuple(column.name for column in COLUMNS if not column.by_name_only)
+PULSAR_SPARK_COLUMNS: Final = (
+    "value",
+    "__key",
+    "__topic",
+    "__messageId",
+    "__publishTime",
+    "__eventTime",
+    "__messageProperties",
+)
+"""What a source has instead where it is asked for pulsar-spark's names."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicColumns:
-    """The columns that the rows of one topic have. It travels to the executors."""
+    """The columns that the rows of one topic have. It travels to the executors.
+
+    ``shown_topic``: what the column topic says, "" for the full name.
+    """
 
     names: tuple[str, ...] = ALL_COLUMNS
+    shown_topic: str = ""
 
     def spark_schema(self) -> StructType:
         """The schema of a source with these columns."""

@@ -60,7 +60,18 @@ SINK_COLUMNS: Final = {
     "ordering_key": SinkColumn(_TEXT_OR_BYTES, "decides the consumer of a Key_Shared subscription, instead of the key"),
 }
 
-_LEFT_OUT: Final = frozenset({"offset", "timestamp", "timestampType", "message_id", "publish_time"})
+_LEFT_OUT: Final = frozenset(
+    {
+        "offset",
+        "timestamp",
+        "timestampType",
+        "message_id",
+        "publish_time",
+        "producer_name",
+        "schema_version",
+        "replicated_from",
+    }
+)
 
 MESSAGE_COLUMNS: Final = ("key", "key_is_bytes", "value", "ordering_key", "properties", "event_time", "deliver_at")
 """What an entry is made from; ``headers`` come as ``properties``."""

@@ -77,11 +77,11 @@ def make_tasks(planned: Sequence[Sequence[EntryRange]], options: ReadOptions) ->
     """The tasks for ranges that were planned."""
     policy = LossPolicy(options.fail_on_data_loss)
     address = options.address.for_executors()
-    columns = TopicColumns(options.columns)
     tasks: list[ReadTask] = []
     for ranges in planned:
         readings = tuple(RangeReading(range_) for range_ in ranges)
-        tasks.append(ReadTask(readings, address, {each.topic: columns for each in readings}, policy))
+        columns = {each.topic: options.columns_of(each.topic) for each in readings}
+        tasks.append(ReadTask(readings, address, columns, policy))
     return tasks
 
 

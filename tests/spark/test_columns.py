@@ -17,12 +17,18 @@ from broker_core.base.positions import MessageId
 from broker_core.wire.batch import decode_entries, encode_entries
 from broker_core.wire.batch.compiled import uncompiled
 from broker_core.wire.entry import EntryRef
+from broker_core.wire.proto.pulsar_api_pb2 import MessageIdData
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.rows.columns import ColumnMaker
+from pulsarish_spark.rows.id_bytes import ID_BYTES_MAX as ID_PROTOBUF_BYTES_MAX
+from pulsarish_spark.rows.id_bytes import id_bytes, write_id_bytes
 from pulsarish_spark.rows.id_text import ID_BYTES_MAX, id_texts, write_ids
-from pulsarish_spark.rows.schema import TopicColumns, check_user_schema
+from pulsarish_spark.rows.schema import ALL_COLUMNS, PULSAR_SPARK_COLUMNS, TopicColumns, check_user_schema
 
 KEY = TopicPartition("persistent://public/default/t", 3)
+
+
+OF_MESSAGES = TopicColumns(tuple(name for name in ALL_COLUMNS if not name.startswith("__")))
 
 
 def decoded(rows: pa.RecordBatch, *, index: int = -1, messages_max: int = 1000) -> pa.RecordBatch:
@@ -38,7 +44,7 @@ def decoded(rows: pa.RecordBatch, *, index: int = -1, messages_max: int = 1000) 
 
 
 def made(rows: pa.RecordBatch, *, partitioned: bool = True, index: int = 100) -> pa.RecordBatch:
-    return ColumnMaker(KEY, TopicColumns(), partitioned=partitioned).make(decoded(rows, index=index))
+    return ColumnMaker(KEY, OF_MESSAGES, partitioned=partitioned).make(decoded(rows, index=index))
 
 
 def test_every_column_has_the_type_and_the_value_that_users_expect() -> None:
@@ -53,7 +59,7 @@ def test_every_column_has_the_type_and_the_value_that_users_expect() -> None:
         }
     )
     batch = made(rows)
-    assert batch.schema == TopicColumns().arrow_schema()
+    assert batch.schema == OF_MESSAGES.arrow_schema()
     batch.validate(full=True)
     published = datetime.fromtimestamp(1_700_000_000.123, UTC)
     happened = datetime.fromtimestamp(1_600_000_000.001, UTC)
@@ -73,6 +79,10 @@ def test_every_column_has_the_type_and_the_value_that_users_expect() -> None:
             "ordering_key": b"o",
             "key_is_bytes": False,
             "headers": [{"key": "a", "value": b"1"}, {"key": "b", "value": b"2"}],
+            "producer_name": "p",
+            "sequence_id": 0,
+            "schema_version": None,
+            "replicated_from": None,
         }
     ]
     second = batch.slice(1, 1).to_pylist()[0]
@@ -126,6 +136,66 @@ def test_the_text_of_an_id_is_that_of_message_id(found: list[tuple[int, int, int
     ledger, entry, batch = (column.to_numpy() for column in (ledgers, entries, batches))
     used = uncompiled(write_ids)(ledger, entry, batch, np.int64(partition), offsets, data)
     assert bytes(data[:used]).decode() == "".join(expected)
+
+
+sized_ids = st.tuples(numbers, numbers, st.integers(-1, 2**31 - 2))
+
+
+@given(st.lists(sized_ids, max_size=8), st.one_of(st.just(-1), st.integers(0, 2**31 - 1)))
+def test_the_bytes_of_an_id_are_those_of_its_protobuf_message(
+    found: list[tuple[int, int, int]], partition: int
+) -> None:
+    """Fields that an id does not have are left out; compiled or not."""
+    ledgers, entries = (np.array([f[i] for f in found], np.int64) for i in (0, 1))
+    batches, sizes = (np.array([f[2] + more for f in found], np.int32) for more in (0, 1))
+    expected = []
+    for ledger, entry, batch in found:
+        message = MessageIdData(ledgerId=ledger, entryId=entry)
+        if partition >= 0:
+            message.partition = partition
+        if batch >= 0:
+            message.batch_index, message.batch_size = batch, batch + 1
+        expected.append(message.SerializeToString())
+    columns = {"ledger": ledgers, "entry": entries, "batch_index": batches, "batch_size": sizes}
+    ids = id_bytes(pa.record_batch({name: pa.array(column) for name, column in columns.items()}), partition)
+    ids.validate(full=True)
+    assert ids.to_pylist() == expected
+    offsets, data = np.zeros(len(found) + 1, np.int32), np.zeros(len(found) * ID_PROTOBUF_BYTES_MAX, np.uint8)
+    used = uncompiled(write_id_bytes)(ledgers, entries, batches, sizes, np.int64(partition), offsets, data)
+    assert bytes(data[:used]) == b"".join(expected)
+
+
+def test_pulsar_sparks_columns_are_the_same_messages_under_its_names() -> None:
+    """The topic with its partition there, as it is called on the broker."""
+    rows = decoded(
+        pa.record_batch(
+            {
+                "key": pa.array([b"k"]),
+                "value": pa.array([b"v"]),
+                "event_time": pa.array([1_600_000_000_001]),
+                "properties": pa.array([[("a", "1")]], pa.map_(pa.string(), pa.string())),
+            }
+        )
+    )
+    columns = TopicColumns(PULSAR_SPARK_COLUMNS)
+    batch = ColumnMaker(KEY, columns, partitioned=True).make(rows)
+    assert batch.schema == columns.arrow_schema()
+    batch.validate(full=True)
+    assert batch.to_pylist() == [
+        {
+            "value": b"v",
+            "__key": b"k",
+            "__topic": f"{KEY.topic}-partition-3",
+            "__messageId": MessageIdData(
+                ledgerId=5, entryId=0, partition=3, batch_index=0, batch_size=1
+            ).SerializeToString(),
+            "__publishTime": datetime.fromtimestamp(1_700_000_000.123, UTC),
+            "__eventTime": datetime.fromtimestamp(1_600_000_000.001, UTC),
+            "__messageProperties": [("a", "1")],
+        }
+    ]
+    plain = ColumnMaker(KEY._replace(partition=0), TopicColumns(("__topic",)), partitioned=False).make(rows)
+    assert plain.column("__topic").to_pylist() == [KEY.topic]
 
 
 @pytest.mark.parametrize("rows", [1, 3, 20_000])

@@ -82,6 +82,43 @@ def test_include_headers_adds_a_column_and_columns_chooses() -> None:
     assert reading(topic="t", columns="value, key").columns == ("value", "key")
 
 
+def test_the_columns_without_any_option_never_change() -> None:
+    """They are the schema of what users have written; a column that is added later is read where it is named."""
+    assert reading(topic="t").columns == (
+        *("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "message_id"),
+        *("publish_time", "event_time", "properties", "ordering_key", "key_is_bytes"),
+    )
+    assert reading(topic="t", columns="sequence_id,producer_name").columns == ("sequence_id", "producer_name")
+
+
+def test_columns_can_have_the_names_of_pulsar_spark() -> None:
+    """One option for all; columns beats it, headers may be added."""
+    names = ("value", "__key", "__topic", "__messageId", "__publishTime", "__eventTime", "__messageProperties")
+    assert reading(topic="t", columnNames="pulsar-spark").columns == names
+    assert reading(topic="t", columnNames="pulsar-spark", includeHeaders="true").columns == (*names, "headers")
+    assert reading(topic="t", columnNames="pulsar-spark", columns="value,__key").columns == ("value", "__key")
+    assert "__key" not in reading(topic="t", columnNames="pulsarish").columns
+
+
+@pytest.mark.parametrize(
+    ("given", "topic", "shown"),
+    [
+        ({"topic": "flights"}, FLIGHTS, ("", "flights", "flights")),
+        ({"topic": FLIGHTS}, FLIGHTS, ("", "flights", FLIGHTS)),
+        ({"subscribe": "a, t/n/b,"}, "persistent://t/n/b", ("", "t/n/b", "t/n/b")),
+        ({"subscribe": "public/default/a,b"}, "persistent://public/default/a", ("", "a", "public/default/a")),
+        ({"assign": '{"flights":[0]}'}, FLIGHTS, ("", "flights", "flights")),
+        ({"topic": "flights"}, "persistent://t/n/found", ("", "t/n/found", "t/n/found")),
+    ],
+)
+def test_the_column_topic_can_say_what_the_user_says(
+    given: dict[str, str], topic: str, shown: tuple[str, str, str]
+) -> None:
+    """In full ("": nothing else was asked for), short, and as it is called in the option that names it."""
+    names = ("full", "short", "as-given")
+    assert tuple(reading(**given, topicNames=each).columns_of(topic).shown_topic for each in names) == shown
+
+
 def test_positions_are_understood_in_every_form() -> None:
     """Words in any case, Kafka's -1 and -2, ids, indexes; a word for a whole topic."""
     spec = reading(topic="flights", startingOffsets="EARLIEST").starting
@@ -210,7 +247,8 @@ READ_ERRORS = [
         (
             'option columns="key,vlaue" is not valid: there is no column vlaue; there are key, value, topic, '
             "partition, offset, timestamp, timestampType, message_id, publish_time, event_time, properties, "
-            "ordering_key, key_is_bytes, headers; "
+            "ordering_key, key_is_bytes, headers, producer_name, sequence_id, schema_version, replicated_from, __key, "
+            "__topic, __messageId, __publishTime, __eventTime, __messageProperties; "
             'example: .option("columns", "key,value,timestamp")'
         ),
     ),

@@ -31,6 +31,8 @@ from broker_core.wire.entry import BytesLike, EntryRef, read_metadata
 _JOINED_BYTES_MAX: Final = 2**31 - 1
 """Arrow's binary offsets have 32 bits."""
 
+_VERSION_BYTES: Final = 8
+
 _COMPARED_PROPERTIES_MAX: Final = 64
 """A message with more properties is checked for repeated keys by hashing, in Python, instead of pair by pair."""
 
@@ -358,12 +360,40 @@ def _indexes(joined: _Joined, rows: _Rows) -> pa.Array:
     return cols.numbers(firsts + np.maximum(rows.batch_index, 0), (joined.indexes >= 0)[rows.entry])
 
 
-def _producer_names(joined: _Joined, rows: _Rows) -> pa.Array:
+def _head_bytes(joined: _Joined, start: int, valid: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Bytes of the heads, one value for each entry, that lie between the positions ``start`` and ``start + 1``."""
     entries = len(joined.source)
     spans = np.zeros(2 * entries + 1, np.int32)
-    spans[1::2] = joined.heads[walk.HEAD_PRODUCER_START]
-    spans[2::2] = joined.heads[walk.HEAD_PRODUCER_END]
-    return cols.text(cols.gather(joined.arrow, spans, entries)).take(cols.numbers(rows.entry))
+    spans[1::2] = joined.heads[start]
+    spans[2::2] = joined.heads[start + 1]
+    return cols.gather(joined.arrow, spans, entries, valid)
+
+
+def _producer_names(joined: _Joined, rows: _Rows) -> pa.Array:
+    return cols.text(_head_bytes(joined, walk.HEAD_PRODUCER_START)).take(cols.numbers(rows.entry))
+
+
+def _replicated_from(joined: _Joined, rows: _Rows) -> pa.Array:
+    start, end = joined.heads[walk.HEAD_REPLICATED_START], joined.heads[walk.HEAD_REPLICATED_END]
+    if not (start < end).any():
+        return pa.nulls(rows.count, pa.string())
+    names = cols.text(_head_bytes(joined, walk.HEAD_REPLICATED_START, start < end))
+    return names.take(cols.numbers(rows.entry))
+
+
+def _schema_versions(joined: _Joined, rows: _Rows) -> pa.Array:
+    """A version is a number of eight bytes; old clients sent more, of which these come first. Fewer name no schema."""
+    start, end = joined.heads[walk.HEAD_SCHEMA_START], joined.heads[walk.HEAD_SCHEMA_END]
+    whole = end - start >= _VERSION_BYTES
+    versions = np.zeros(len(start), np.int64)
+    places = start[whole, np.newaxis] + np.arange(_VERSION_BYTES)
+    versions[whole] = np.frombuffer(joined.data, np.uint8)[places].view(">i8")[:, 0]
+    return cols.numbers(versions[rows.entry], whole[rows.entry])
+
+
+def _batch_sizes(joined: _Joined, rows: _Rows) -> pa.Array:
+    messages = joined.heads[walk.HEAD_MESSAGES].astype(np.int32)
+    return cols.numbers(np.where(rows.batch_index < 0, np.int32(0), messages[rows.entry]))
 
 
 _BUILDERS: Final[dict[str, Callable[[_Joined, _Rows], pa.Array]]] = {
@@ -381,4 +411,7 @@ _BUILDERS: Final[dict[str, Callable[[_Joined, _Rows], pa.Array]]] = {
     "publish_time": lambda joined, rows: cols.numbers(joined.heads[walk.HEAD_PUBLISH_TIME][rows.entry]),
     "sequence_id": lambda _, rows: cols.numbers(rows.sequence_ids),
     "producer_name": _producer_names,
+    "batch_size": _batch_sizes,
+    "schema_version": _schema_versions,
+    "replicated_from": _replicated_from,
 }

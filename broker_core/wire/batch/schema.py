@@ -36,18 +36,23 @@ DECODED_SCHEMA: Final = pa.schema(
 PROPERTY_PAIRS: Final = pa.field(
     "property_pairs", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])), nullable=False
 )
-"""The properties as they were sent: a map keeps the last of those with one name, this keeps them all, in their order.
-Given only where it is asked for by name."""
+"""The properties as they were sent, in their order; of those with one name a map keeps only the last."""
 
-KEY_IS_BYTES: Final = pa.field("key_is_bytes", pa.bool_())
-"""Whether the producer gave the key as bytes or as text, null where there is none; only where it is asked for too."""
+_BY_NAME_ONLY: Final = (
+    PROPERTY_PAIRS,
+    pa.field("key_is_bytes", pa.bool_()),  # whether the producer gave the key as bytes; null where there is none
+    pa.field("batch_size", pa.int32(), nullable=False),  # messages of the entry, removed ones too; 0: a single message
+    pa.field("schema_version", pa.int64()),  # null where the message has none that names a schema
+    pa.field("replicated_from", pa.string()),  # the cluster that it was sent to; null if that is this one
+)
+"""Given only where they are asked for."""
 
 
 def select_columns(columns: Collection[str] | None) -> pa.Schema:
     """The columns that were asked for, None: DECODED_SCHEMA, in its order; UsageError for one that there is not."""
     if columns is None:
         return DECODED_SCHEMA
-    fields = [*DECODED_SCHEMA, PROPERTY_PAIRS, KEY_IS_BYTES]
+    fields = [*DECODED_SCHEMA, *_BY_NAME_ONLY]
     names = [field.name for field in fields]
     unknown = sorted(set(columns) - set(names))
     if unknown:

@@ -47,7 +47,9 @@ _MARKER: Final = 19
 _CHUNKS: Final = 20
 _ENCRYPTION: Final = 21
 _HOLES: Final = 23
-SLOTS: Final = 25
+_REPLICATED: Final = 25
+_SCHEMA: Final = 27
+SLOTS: Final = 29
 
 _VARINT: Final = 0
 _FIXED64: Final = 1
@@ -69,12 +71,14 @@ METADATA_TABLE: Final = _table(
         (2, _VARINT): _SEQUENCE_ID,
         (3, _VARINT): _PUBLISH_TIME,
         (4, _LENGTH): _PROPERTY,
+        (5, _LENGTH): _REPLICATED,
         (6, _LENGTH): _KEY,
         (8, _VARINT): _COMPRESSION,
         (9, _VARINT): _UNCOMPRESSED_SIZE,
         (11, _VARINT): _MESSAGES,
         (12, _VARINT): _EVENT_TIME,
         (13, _LENGTH): _ENCRYPTION,
+        (16, _LENGTH): _SCHEMA,
         (17, _VARINT): _KEY_IS_BASE64,
         (18, _LENGTH): _ORDERING_KEY,
         (20, _VARINT): _MARKER,
@@ -107,16 +111,20 @@ HEAD_PAYLOAD_START: Final = 2
 HEAD_PAYLOAD_END: Final = 3
 HEAD_PRODUCER_START: Final = 4
 HEAD_PRODUCER_END: Final = 5
-HEAD_KIND: Final = 6
-HEAD_MESSAGES: Final = 7
-HEAD_COMPRESSION: Final = 8
-HEAD_UNCOMPRESSED_SIZE: Final = 9
-HEAD_SEQUENCE_ID: Final = 10
-HEAD_PUBLISH_TIME: Final = 11
-HEAD_HAS_HOLES: Final = 12
-HEADS: Final = 13
-HEAD_POSITIONS: Final = 6
-"""The first of these rows are positions in the joined buffer."""
+HEAD_REPLICATED_START: Final = 6
+HEAD_REPLICATED_END: Final = 7
+HEAD_SCHEMA_START: Final = 8
+HEAD_SCHEMA_END: Final = 9
+HEAD_KIND: Final = 10
+HEAD_MESSAGES: Final = 11
+HEAD_COMPRESSION: Final = 12
+HEAD_UNCOMPRESSED_SIZE: Final = 13
+HEAD_SEQUENCE_ID: Final = 14
+HEAD_PUBLISH_TIME: Final = 15
+HEAD_HAS_HOLES: Final = 16
+HEADS: Final = 17
+HEAD_POSITIONS: Final = 10
+"""The first of these rows are positions in the joined buffer. Of what an entry does not have both are the same."""
 
 KIND_SINGLE: Final = 0
 KIND_BATCH: Final = 1
@@ -296,6 +304,14 @@ def _u32(buf: Bytes, at: int) -> Any:
 
 
 @helper
+def _note_bytes(heads: Int64s, which: int, entry: int, fields: Int64s, slot: int, seen: int, at: int) -> None:
+    """Start and end of a field of bytes, or twice ``at``."""
+    is_there = seen >> slot & 1 != 0
+    heads[which, entry] = fields[slot] if is_there else at
+    heads[which + 1, entry] = fields[slot + 1] if is_there else at
+
+
+@helper
 def _walk_head(
     buf: Bytes,
     at: int,
@@ -332,6 +348,8 @@ def _walk_head(
     heads[HEAD_PAYLOAD_END, entry] = end
     heads[HEAD_PRODUCER_START, entry] = fields[_PRODUCER]
     heads[HEAD_PRODUCER_END, entry] = fields[_PRODUCER + 1]
+    _note_bytes(heads, HEAD_REPLICATED_START, entry, fields, _REPLICATED, seen, at)
+    _note_bytes(heads, HEAD_SCHEMA_START, entry, fields, _SCHEMA, seen, at)
     heads[HEAD_COMPRESSION, entry] = _int32(fields[_COMPRESSION]) if seen >> _COMPRESSION & 1 else 0
     heads[HEAD_UNCOMPRESSED_SIZE, entry] = (
         fields[_UNCOMPRESSED_SIZE] & 0xFFFFFFFF if seen >> _UNCOMPRESSED_SIZE & 1 else 0
