@@ -14,6 +14,7 @@ from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import Side, read_options
 from pulsarish_spark.plain_errors import plain_errors
 from pulsarish_spark.rows.schema import check_user_schema
+from pulsarish_spark.tasks.task import make_tasks
 from pulsarish_spark.workers.spark_worker import SentToWorkers
 from pulsarish_spark.workers.task_partition import input_partitions, read_partition
 
@@ -33,7 +34,8 @@ class PulsarishBatchReader(SentToWorkers, DataSourceReader):
         from pulsarish_spark.positions.batch_plan import batch_tasks
 
         with connected(self._options.address) as client:
-            return input_partitions(batch_tasks(client, self._options))
+            # Where there are no tasks, Spark makes one of its own, which says nothing.
+            return input_partitions(batch_tasks(client, self._options) or make_tasks([[]], self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition)

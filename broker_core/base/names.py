@@ -20,6 +20,10 @@ DEFAULT_TENANT: Final = "public"
 DEFAULT_NAMESPACE: Final = "default"
 PARTITION_MARK: Final = "-partition-"
 
+_PENDING_ACKS: Final = "__transaction_pending_ack"
+_SYSTEM_NAMESPACE: Final = ("pulsar", "system")
+_HEALTH_CHECK: Final = ("pulsar", "healthcheck")
+"""Tenant and topic; each broker has a namespace for it."""
 _RESERVED_SUBSCRIPTIONS: Final = ("pulsar.", "__compaction")
 _DOMAINS: Final = ("persistent", "non-persistent")
 _PART = re.compile(r"[-=:.\w]+", re.ASCII)
@@ -115,6 +119,16 @@ class TopicName:
     def is_system(self) -> bool:
         """Reserved names that users do not see (semantics 1.1.6)."""
         return self.local.startswith("__")
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it may be a topic that a broker, ours or an Apache Pulsar, keeps for itself: no pattern means it."""
+        return (
+            self.is_system
+            or (self.tenant, self.namespace) == _SYSTEM_NAMESPACE
+            or (self.tenant, self.base.local) == _HEALTH_CHECK
+            or self.base.local.endswith(_PENDING_ACKS)
+        )
 
     def partition(self, index: int) -> TopicName:
         """The topic of partition ``index``."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, Self, TypeVar, Unpack
 
 from broker_core.base.errors import PulsarishError, TopicNotFoundError, UsageError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, MessageId, Position
+from broker_core.base.topics_pattern import TopicsPattern
 from broker_core.client.columnar.cursor_handle import AsyncCursor
 from broker_core.client.columnar.entry_consumer import AsyncEntryConsumer
 from broker_core.client.columnar.entry_counting import COUNTS_AT_ONCE, Counted, EntryCount, Span
@@ -25,7 +26,6 @@ from broker_core.client.connecting.subscription_check import is_subscription_the
 from broker_core.client.consuming.consumer import AsyncConsumer
 from broker_core.client.consuming.reader import AsyncReader
 from broker_core.client.consuming.table_view import AsyncTableView
-from broker_core.client.consuming.topics_pattern import TopicsPattern
 from broker_core.client.producing.producer import AsyncProducer
 from broker_core.client.settings.config import (
     ClientConfig,
@@ -49,6 +49,9 @@ from broker_core.wire.entry import EntryRef
 
 if TYPE_CHECKING:
     from broker_core.client.columnar.entry_writer import AsyncEntryWriter
+
+LOOKUPS_AT_ONCE: Final = 200
+"""Questions about topics that wait for their answers; a broker has room for thousands, of all its clients."""
 
 T = TypeVar("T")
 
@@ -91,6 +94,16 @@ class AsyncClient:
             return await self._known_partitions(TopicName.parse(topic))
         except TopicNotFoundError:
             return None
+
+    async def existing_partitions_of(self, topics: Sequence[str]) -> list[int | None]:
+        """The same for several, asked at once."""
+        room = asyncio.Semaphore(LOOKUPS_AT_ONCE)
+
+        async def ask(topic: str) -> int | None:
+            async with room:
+                return await self.existing_partitions(topic)
+
+        return list(await asyncio.gather(*map(ask, topics)))
 
     async def required_partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has, 0 if it is not partitioned. Creates nothing.

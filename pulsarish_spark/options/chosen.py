@@ -15,7 +15,7 @@ from pulsarish_spark.connecting.connection import Address
 from pulsarish_spark.options.bounds import check_batch_words, check_times
 from pulsarish_spark.options.connecting import address_of
 from pulsarish_spark.options.option import Side
-from pulsarish_spark.options.selecting import given_names, selection_of
+from pulsarish_spark.options.selecting import DISCOVERY_S, given_names, selection_of
 from pulsarish_spark.options.sending import KeyForm
 from pulsarish_spark.options.shaping import TopicNames, columns_of
 from pulsarish_spark.options.table import parse_all, texts_of
@@ -48,6 +48,7 @@ class ReadOptions:
     fail_on_data_loss: bool
     subscription: str  # empty: one of its own
     skip_unread: bool
+    discovery_s: float
 
     def columns_of(self, topic: str) -> TopicColumns:
         """The columns of a topic's rows, by its full name."""
@@ -105,6 +106,7 @@ def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, s
         fail_on_data_loss=given.get("failOnDataLoss", True),
         subscription=given.get("subscriptionName", ""),
         skip_unread=given.get("skipUnread", False),
+        discovery_s=given.get("partitionDiscoveryIntervalMs", DISCOVERY_S),
     )
 
 

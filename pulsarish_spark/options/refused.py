@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Final
 
-_NAME_THEM: Final = 'is not supported; name the topics: .option("topics", "a,b")'
 _NAME_IT: Final = 'is not supported; name the subscription: .option("subscriptionName", "my-query")'
 _NO_MINIMUM: Final = "is not supported: a batch takes what there is; a trigger interval makes fewer and larger batches"
 _BY_WORD_OR_ID: Final = "is not supported: startingTimestamp and endingTimestamp hold for all partitions alike"
@@ -19,8 +18,6 @@ _OF_A_QUERY: Final = "is Spark's own, of a query that is written as a stream; gi
 REFUSED: Final = {
     "kafka.bootstrap.servers": "names a Kafka cluster and this format speaks Pulsar; "
     'give .option("service.url", "pulsar://host:6650"), or no address at all to use the embedded broker',
-    "subscribePattern": _NAME_THEM,
-    "topicsPattern": _NAME_THEM,
     "paths": 'was given by load([...]); name the topics: .option("topics", "a,b").load()',
     "owner": _OF_A_TABLE,
     "provider": _OF_A_TABLE,

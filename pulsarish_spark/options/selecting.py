@@ -9,9 +9,13 @@ from typing import Any, Final
 from broker_core.base.errors import ConfigError
 from broker_core.base.names import TopicName
 from pulsarish_spark.options.option import Option, Side
-from pulsarish_spark.places.topics import Selection, parse_assign, parse_json, parse_topic, parse_topics
+from pulsarish_spark.options.parsing import milliseconds
+from pulsarish_spark.places.topics import Selection, parse_assign, parse_json, parse_pattern, parse_topic, parse_topics
 
-_SELECTORS: Final = ("topic", "topics", "assign")
+_SELECTORS: Final = ("topic", "topics", "assign", "topicsPattern")
+
+DISCOVERY_S: Final = 5.0
+"""How often a stream looks for new partitions and topics, if no option says so."""
 
 
 def _topic(text: str) -> str:
@@ -31,6 +35,25 @@ SELECTING: Final = (
     ),
     Option("topics", Side.READ, parse_topics, "flights,airlines", "Topics to read, comma separated.", ("subscribe",)),
     Option("assign", Side.READ, parse_assign, '{"flights":[0,2]}', "Topics with the partitions to read."),
+    Option(
+        "topicsPattern",
+        Side.READ,
+        parse_pattern,
+        "persistent://public/(eu|us)/flights-.*",
+        "All topics whose whole names match a regular expression, those that brokers keep for themselves left out. "
+        "Tenant and namespace are public/default if not given; alternatives in them are spelled out, as the protocol "
+        "cannot list namespaces. A stream reads topics that come later from their first message on, and waits where "
+        "nothing matches; a batch read is empty then.",
+        ("subscribePattern",),
+    ),
+    Option(
+        "partitionDiscoveryIntervalMs",
+        Side.STREAM_READ,
+        milliseconds,
+        "1000",
+        f"How often a stream looks for new partitions, and for topics that match. Default {DISCOVERY_S * 1000:.0f}.",
+        wrong_side="a batch read looks once; remove it",
+    ),
 )
 
 

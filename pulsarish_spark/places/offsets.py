@@ -14,7 +14,8 @@ a word that is no full topic name, so that a reader who knows fewer words still 
 - ``"seen"`` is the end of a partition whose batch stops before it: there are messages that must come.
 - ``"behind"``, in progress reports only, is how many entries were left, where the two offsets do not tell.
 
-``"subscription"`` is the name of the query's subscription, by which a restarted query finds it.
+``"subscription"`` is the name of the query's subscription, by which a restarted query finds it. ``"pattern"`` is the
+pattern of topics that the query reads, if it reads one: topics that match and are not in the offset are new then.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from pulsarish_spark.places.topics import TopicPartition
 _START: Final = "start"
 _SEEN: Final = "seen"
 _SUBSCRIPTION: Final = "subscription"
+_PATTERN: Final = "pattern"
 _BEHIND: Final = "behind"
-NO_TOPICS: Final = frozenset({_START, _SEEN, _SUBSCRIPTION, _BEHIND})
+NO_TOPICS: Final = frozenset({_START, _SEEN, _SUBSCRIPTION, _PATTERN, _BEHIND})
 """What an offset holds beside its topics. Full names of topics look different."""
 
 _TEXT: Final = re.compile(r"(-?\d+):(-?\d+)(?::-?\d+:(\d+))?(?:@(\d+))?")
@@ -104,11 +106,13 @@ class Points(NamedTuple):
 class SourceOffset:
     """What one Spark offset says. ``ends_first``: it is the end of a query's first batch, and carries its starts.
 
-    ``subscription``: empty in offsets that were made before queries had one of their own.
+    ``subscription``: empty in offsets that were made before queries had one of their own. ``pattern``: empty where
+    topics are named.
     """
 
     points: Mapping[TopicPartition, Points]
     subscription: str = ""
+    pattern: str = ""
     ends_first: bool = False
 
     @classmethod
@@ -120,6 +124,11 @@ class SourceOffset:
     def offsets(self) -> dict[TopicPartition, Offset]:
         """The next message of each partition."""
         return {key: points.at for key, points in self.points.items()}
+
+    @cached_property
+    def topics(self) -> frozenset[str]:
+        """The topics of which it says anything."""
+        return frozenset(key.topic for key in self.points)
 
     @property
     def starts(self) -> dict[TopicPartition, Offset]:
@@ -135,6 +144,8 @@ class SourceOffset:
             document[_SEEN] = _to_map(seen)
         if self.subscription:
             document[_SUBSCRIPTION] = self.subscription
+        if self.pattern:
+            document[_PATTERN] = self.pattern
         for key in sorted(self.points):
             if (entries := self.points[key].behind) is not None:
                 document.setdefault(_BEHIND, {}).setdefault(key.topic, {})[str(key.partition)] = entries
@@ -149,9 +160,9 @@ class SourceOffset:
             starts = _from_map(document.get(_START) or {})
             seen = _from_map(document.get(_SEEN, {}))
             behind = {key: int(entries) for key, entries in _items(document.get(_BEHIND, {}))}
-            subscription = document.get(_SUBSCRIPTION, "")
-            if not isinstance(subscription, str):
-                raise ValueError(f"{subscription!r} is no name of a subscription")
+            subscription, pattern = document.get(_SUBSCRIPTION, ""), document.get(_PATTERN, "")
+            if not isinstance(subscription, str) or not isinstance(pattern, str):
+                raise ValueError(f"{subscription!r} or {pattern!r} is no text")
         except (ValueError, AttributeError) as error:
             raise UsageError(
                 f"the checkpoint holds an offset that cannot be read: {error}",
@@ -160,7 +171,7 @@ class SourceOffset:
         # Few partitions have more than their next message, and what is said of one that is not read means nothing.
         for key in points.keys() & (starts.keys() | seen.keys() | behind.keys()):
             points[key] = Points(points[key].at, starts.get(key), seen.get(key), behind.get(key))
-        return cls(points, subscription, ends_first=document.get(_START) is not None)
+        return cls(points, subscription, pattern, ends_first=document.get(_START) is not None)
 
 
 def _to_map(offsets: Offsets) -> OffsetJson:

@@ -37,6 +37,9 @@ LONG_MAX: Final = 2**63 - 1
 BATCH_MAX: Final = 2**31 - 1
 """The place in a batch is a 32-bit number."""
 
+_SHOWN_MAX: Final = 5
+"""Topics that an error names."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _FORMS: Final = (
@@ -56,6 +59,11 @@ class OffsetSpec:
         """Whether ``word`` is used anywhere."""
         return word in (self.everywhere, *self.topics.values(), *self.partitions.values())
 
+    @property
+    def named_topics(self) -> set[str]:
+        """The topics of which anything is said."""
+        return {*self.topics, *(key.topic for key in self.partitions)}
+
     def says(self, key: TopicPartition) -> bool:
         """Whether anything is said of one partition."""
         return bool(self.partitions.get(key) or self.topics.get(key.topic) or self.everywhere)
@@ -70,12 +78,13 @@ class OffsetSpec:
         ``missing``: topics that it will read, and that do not exist yet; they have no ids.
         """
         topics = {key.topic for key in partitions} | set(missing)
-        for topic in (*self.topics, *(key.topic for key in self.partitions)):
-            if topic not in topics:
-                raise ConfigError(
-                    f"option {option} names topic {topic}, which this query does not read",
-                    hint=f"it reads {', '.join(sorted(topics))}",
-                )
+        for topic in sorted(self.named_topics - topics):
+            shown = ", ".join(sorted(topics)[:_SHOWN_MAX])
+            more = f" and {len(topics) - _SHOWN_MAX} more" if len(topics) > _SHOWN_MAX else ""
+            raise ConfigError(
+                f"option {option} names topic {topic}, which this query does not read",
+                hint=f"it reads {shown}{more}" if topics else "it reads none, as none matches",
+            )
         for key, point in self.partitions.items():
             if key.topic in missing:
                 if not isinstance(point, str):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to read: the topics and partitions that the options name, and the partitions that there are.
+"""What to read: the topics and partitions that the options name, or a pattern of topics.
 
-A topic without partitions is read as partition 0. Knows the client only as far as asking it for partition counts.
+A topic without partitions is read as partition 0. What of it there is, ``layout`` asks.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import contextlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from broker_core.base.errors import ConfigError, InvalidTopicNameError
+from broker_core.base.errors import InvalidTopicNameError
 from broker_core.base.names import TopicName
+from broker_core.base.topics_pattern import TopicsPattern
 
 K = TypeVar("K")
 
@@ -28,23 +29,13 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}[{self.partition}]"
 
 
-class PartitionLookup(Protocol):
-    """The one question to a client that this module has."""
-
-    def existing_partitions(self, topic: str) -> int | None:
-        """How many partitions ``topic`` has; 0: it is not partitioned; None: it does not exist."""
-        ...
-
-    def required_partitions(self, topic: str) -> int:
-        """The same; TopicNotFoundError says what does not exist."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Topics by full name, each with the partitions wanted; None: all, also those that come later."""
+    """Topics by full name, each with the partitions wanted (None: all, also those that come later); or, instead of
+    them, all topics that match one of ``patterns``, also those that come later."""
 
     topics: tuple[tuple[str, tuple[int, ...] | None], ...]
+    patterns: tuple[TopicsPattern, ...] = ()
 
     @classmethod
     def of_topics(cls, names: Iterable[str]) -> Selection:
@@ -53,54 +44,27 @@ class Selection:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The topics that are named."""
         return tuple(name for name, _ in self.topics)
+
+    @property
+    def pattern(self) -> str:
+        """The pattern as the user wrote it; empty: topics are named."""
+        return self.patterns[0].text if self.patterns else ""
 
     def wants(self, key: TopicPartition) -> bool:
         """Whether a partition is to be read, if it exists."""
+        if self.patterns:
+            return self.wants_some_of(key.topic)
         return any(name == key.topic and (only is None or key.partition in only) for name, only in self.topics)
+
+    def wants_some_of(self, topic: str) -> bool:
+        """Whether partitions of a topic are to be read, if it exists."""
+        return topic in self.names or any(each.matches(TopicName.parse(topic)) for each in self.patterns)
 
     def reads_all_of(self, topic: str) -> bool:
         """Whether all partitions of a topic are to be read, also those that come later."""
-        return (topic, None) in self.topics
-
-
-class Layout(NamedTuple):
-    """The partitions of a selection at one moment, sorted, and the name that each is reached by on the broker.
-
-    ``missing``: topics of the selection that do not exist.
-    """
-
-    names: dict[TopicPartition, str]
-    missing: tuple[str, ...] = ()
-
-    @property
-    def partitions(self) -> list[TopicPartition]:
-        return list(self.names)
-
-
-def discover(selection: Selection, client: PartitionLookup, *, missing_ok: bool = False) -> Layout:
-    """Ask for the partitions of every topic of ``selection``; ConfigError if it names one that does not exist.
-
-    ``missing_ok``: a topic that does not exist has no partitions, for a stream waits for it; else it is a
-    TopicNotFoundError.
-    """
-    names: dict[TopicPartition, str] = {}
-    missing: list[str] = []
-    for topic, wanted in sorted(selection.topics):
-        count = client.existing_partitions(topic) if missing_ok else client.required_partitions(topic)
-        if count is None:
-            missing.append(topic)
-            continue
-        existing = range(max(count, 1))
-        if wanted is not None and (beyond := sorted(set(wanted) - set(existing))):
-            raise ConfigError(
-                f"option assign names partition {beyond[0]} of {topic}, which has {len(existing)}",
-                hint="partitions are counted from 0",
-            )
-        parsed = TopicName.parse(topic)
-        for partition in existing if wanted is None else wanted:
-            names[TopicPartition(topic, partition)] = str(parsed.partition(partition)) if count else topic
-    return Layout(names, tuple(missing))
+        return bool(self.patterns) or (topic, None) in self.topics
 
 
 # -- reading of options
@@ -129,6 +93,14 @@ def parse_topics(text: str) -> Selection:
     if not names:
         raise ValueError("it names no topic")
     return Selection.of_topics(sorted(set(names)))
+
+
+def parse_pattern(text: str) -> Selection:
+    """A regular expression over the topics of one namespace, or of several that it names."""
+    pattern = text.strip()
+    if pattern.startswith("non-persistent://"):
+        raise ValueError("such topics store nothing that Spark could read")
+    return Selection((), TopicsPattern.spanning(pattern))
 
 
 def parse_assign(text: str) -> Selection:

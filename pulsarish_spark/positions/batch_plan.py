@@ -8,21 +8,26 @@ fixed. A second action on the same DataFrame therefore sees newer messages, as w
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker_core.base.errors import ConfigError
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
-from pulsarish_spark.places.topics import discover
+from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.cutting import plan_tasks
 from pulsarish_spark.positions.starting import resolve_end, resolve_start, start_point
 from pulsarish_spark.tasks.planning import EntryRange
 from pulsarish_spark.tasks.task import ReadTask, make_tasks, task_options
 from pulsarish_spark.viewing.broker_view import BrokerView
+from pulsarish_spark.viewing.layout import LEFT_OUT, Layout, discover
+from pulsarish_spark.viewing.side_by_side import side_by_side
 
 if TYPE_CHECKING:
     from broker_core.client import Client
+
+logger = logging.getLogger(__name__)
 
 
 def batch_tasks(client: Client, options: ReadOptions) -> list[ReadTask]:
@@ -37,20 +42,32 @@ def plan_batch(client: Client, options: ReadOptions) -> list[list[EntryRange]]:
     for option, spec in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
         if spec is not None:
             spec.check_named(option, layout.partitions)
-    ranges, is_open = [], {}
-    for key, name in layout.names.items():
-        end = resolve_end(view, name, key, options, policy)
-        start = resolve_start(view, name, key, options, "earliest", policy)
-        exact = options.starting_ms is not None or start_point(key, options, "earliest") != "earliest"
-        is_open[key] = end is None
-        if end is not None and start.key > end.key:
-            raise ConfigError(
-                f"{key} would be read from {start.text(key.partition)} back to {end.text(key.partition)}",
-                hint="swap the starting and the ending option",
-            )
-        ranges.append(EntryRange(key, name, name != key.topic, start, end or view.latest(name), exact))
-    tasks = plan_tasks(view, ranges, task_options(options))
-    ends = {whole.key: whole.end for whole in ranges if is_open[whole.key]}
+    _tell(layout, options.selection.pattern)
+    found = side_by_side(lambda key: _range_of(view, key, layout.names[key], options, policy), layout.partitions)
+    tasks = plan_tasks(view, [whole for whole, _ in found], task_options(options))
+    ends = {whole.key: whole.end for whole, is_open in found if is_open}
     return [
         [replace(piece, end=None) if piece.end == ends.get(piece.key) else piece for piece in task] for task in tasks
     ]
+
+
+def _range_of(
+    view: BrokerView, key: TopicPartition, name: str, options: ReadOptions, policy: LossPolicy
+) -> tuple[EntryRange, bool]:
+    """What to read of one partition, and whether its end is whatever that is when it is read."""
+    end = resolve_end(view, name, key, options, policy)
+    start = resolve_start(view, name, key, options, "earliest", policy)
+    exact = options.starting_ms is not None or start_point(key, options, "earliest") != "earliest"
+    if end is not None and start.key > end.key:
+        raise ConfigError(
+            f"{key} would be read from {start.text(key.partition)} back to {end.text(key.partition)}",
+            hint="swap the starting and the ending option",
+        )
+    return EntryRange(key, name, name != key.topic, start, end or view.latest(name), exact), end is None
+
+
+def _tell(layout: Layout, pattern: str) -> None:
+    if not layout.names:
+        logger.warning("nothing is read as no topic matches pattern=%s", pattern)
+    for name in layout.left_out:
+        logger.warning("partition left out topic=%s reason=%s", name, LEFT_OUT)

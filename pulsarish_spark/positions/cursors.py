@@ -25,6 +25,7 @@ from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client, CursorHandle
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.start_spec import Word
+from pulsarish_spark.viewing.side_by_side import side_by_side
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,10 @@ _RETRY_S: Final = 0.1
 
 
 class Cursors:
-    """Opens cursors when partitions are first seen and acknowledges what Spark has committed."""
+    """Opens cursors when partitions are first seen and acknowledges what Spark has committed.
+
+    Used by one thread, or by several of which each opens others.
+    """
 
     def __init__(self, client: Client, subscription: str, clock: BlockingClock) -> None:
         self.subscription = subscription
@@ -130,14 +134,11 @@ class Cursors:
 
     def open_all(self, names: Iterable[str]) -> None:
         """Open those that are not open, from the beginning of what is there; all of them, or nothing new stays."""
-        made: list[str] = []
+        new = [name for name in names if not self.is_open(name)]
         try:
-            for name in names:
-                if not self.is_open(name):
-                    self.open(name)
-                    made.append(name)
+            side_by_side(self.open, new)
         except PulsarishError:
-            for name in made:
+            for name in filter(self.is_open, new):
                 self.unsubscribe(name)
             raise
 

@@ -21,7 +21,7 @@ from pulsarish_spark.viewing.broker_view import BrokerView
 
 
 class FirstStart:
-    """Used by one thread."""
+    """Used by one thread, or by several of which each has partitions of its own."""
 
     def __init__(self, view: BrokerView, cursors: Cursors, options: ReadOptions, policy: LossPolicy) -> None:
         self._view = view
@@ -43,7 +43,7 @@ class FirstStart:
     def check(self) -> None:
         """ConfigError if a start that was found would skip messages that are not acknowledged."""
         if self._skips:
-            raise self._skips[0]
+            raise min(self._skips, key=str)
 
     def position(self, name: str) -> Offset | None:
         """The first message that the subscription has not acknowledged, or its end; None if it is not there."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from broker_core.base.clock import BlockingClock, SystemClock
@@ -29,11 +29,12 @@ from pulsarish_spark.losses.loss import LossPolicy, left_partition, lost_beginni
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset, Offsets, Points, SourceOffset
 from pulsarish_spark.places.start_spec import OffsetSpec
-from pulsarish_spark.places.topics import TopicPartition, discover
+from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.admission import admit
 from pulsarish_spark.positions.cursors import Cursors
 from pulsarish_spark.positions.cutting import plan_tasks
 from pulsarish_spark.positions.first_start import FirstStart
+from pulsarish_spark.positions.followed_layout import FollowedLayout
 from pulsarish_spark.positions.news import News
 from pulsarish_spark.positions.resuming import Place, Resuming
 from pulsarish_spark.tasks.planning import EntryRange, TaskOptions
@@ -41,9 +42,7 @@ from pulsarish_spark.tasks.task import ReadTask, make_tasks
 from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.counting import NamedRange
 from pulsarish_spark.viewing.index_notice import IndexNotice
-
-DISCOVERY_S: Final = 5.0
-"""How often new partitions are looked for."""
+from pulsarish_spark.viewing.side_by_side import side_by_side
 
 NEWS_WAIT_S: Final = 0.1
 """How long ``latest`` waits for a first new message: Spark would ask again at once. No longer, for other sources of the
@@ -83,9 +82,7 @@ class PositionDriver:
         self._resuming = Resuming(client, self._view, self._cursors, self._policy)
         self._news = News(self._cursors, self._clock)
         self._notice = IndexNotice()
-        self._look_for_partitions()
-        for topic in self._layout.missing:
-            logger.warning("the stream waits for a topic that does not exist topic=%s", topic)
+        self._layout = FollowedLayout(options.selection, client, self._clock, options.discovery_s)
         self._initial: SourceOffset | None = None
         self._planned = False  # Then nothing is first any more, even if it lies where a replayed batch made us begin.
         self._bounded = False
@@ -107,9 +104,10 @@ class PositionDriver:
         """Where a query without a checkpoint starts; the same answer each time."""
         if self._initial is None:
             spec = self.options.starting or OffsetSpec()
-            spec.check_named("startingOffsets", self._layout.partitions, self._layout.missing)
-            found = {key: self._first_start.find(key, name) for key, name in self._layout.names.items()}
-            self._initial = SourceOffset.of(found, self._cursors.subscription)
+            spec.check_named("startingOffsets", self._layout.partitions, self._layout.awaited(spec.named_topics))
+            names = self._layout.names
+            found = self._asked(lambda key: self._first_start.find(key, names[key]), [*names])
+            self._initial = self._offset({key: Points(at) for key, at in found.items()})
         return self._initial
 
     def latest(self, start: SourceOffset, limit: int | None) -> SourceOffset:
@@ -130,7 +128,7 @@ class PositionDriver:
                 # more, may not be made. What that means is decided by those that there are now.
                 if self._target is not None or self._clock.monotonic() > deadline:
                     raise  # What AvailableNow reads is fixed, its partitions too.
-                self._look_for_partitions()
+                self._layout.look()
             self._cursors.drop_ended()
 
     def _latest(self, start: SourceOffset, limit: int | None) -> SourceOffset:
@@ -151,32 +149,34 @@ class PositionDriver:
             self._idle_at = start
             return start
         # Its batch begins with the commit of ``start``, which waits for the acks.
-        return SourceOffset(_points(stop, ends), self._cursors.subscription)
+        return self._offset(_points(stop, ends))
+
+    def _offset(self, points: Mapping[TopicPartition, Points], *, ends_first: bool = False) -> SourceOffset:
+        return SourceOffset(points, self._cursors.subscription, self.options.selection.pattern, ends_first)
 
     def _stays_idle(self, start: SourceOffset) -> bool:
         """Whether what was found of ``start`` last still holds: of many partitions it takes long to find it again."""
-        if start != self._idle_at or self._bounded or self._is_discovery_due():
+        if start != self._idle_at or self._bounded or self._layout.is_due():
             return False
         return self._news.stays_quiet(self._layout.names.values(), NEWS_WAIT_S)
 
     def _first_end(self, start: SourceOffset, limit: int | None) -> SourceOffset:
         """The end of the first batch, perhaps an empty one, which is noted with the start and the subscription."""
         self._first_start.check()
-        places = {
-            key: Place(key, name, at, at)
-            for key, name in self._layout.names.items()
-            for at in (start.offsets.get(key) or self._view.earliest(name),)
-        }
-        found = self._view.latest_of(self._layout.names.values())
+        names = self._layout.names
+        new = [key for key in names if key not in start.points]
+        begin = start.offsets | self._asked(lambda key: self._view.earliest(names[key]), new)
+        places = {key: Place(key, name, begin[key], begin[key]) for key, name in names.items()}
+        found = self._view.latest_of(names.values())
         ends = {key: max(found[place.name], place.at, key=lambda end: end.key) for key, place in places.items()}
         self._note_ends(ends)
         stop = self._stop(places, ends, limit)
         self._note_lag(stop, ends)
-        self._cursors.open_all(self._layout.names.values())
+        self._cursors.open_all(names.values())
         self._start_acks({key: place.at for key, place in places.items()})
         self._cursors.finish_acks()
         points = {key: points._replace(start=places[key].at) for key, points in _points(stop, ends).items()}
-        return SourceOffset(points, self._cursors.subscription, ends_first=True)
+        return self._offset(points, ends_first=True)
 
     def _adopt(self, noted: SourceOffset) -> None:
         """Go on with the subscription of an offset that Spark has noted, unless the user names another."""
@@ -201,8 +201,8 @@ class PositionDriver:
         self._adopt(end)
         begin = end.starts if end.ends_first else start.offsets
         self._check_partitions(end.offsets)
-        ranges = [found for key, to in end.offsets.items() if (found := self._range(key, begin.get(key), to))]
-        return plan_tasks(self._view, ranges, self._task_options)
+        ranges = side_by_side(lambda key: self._range(key, begin.get(key), end.offsets[key]), [*end.offsets])
+        return plan_tasks(self._view, [each for each in ranges if each is not None], self._task_options)
 
     def commit(self, end: SourceOffset) -> None:
         """Spark will never ask for anything before ``end`` again."""
@@ -219,31 +219,22 @@ class PositionDriver:
     def _refresh_layout(self) -> None:
         if self._bounded and self._target is not None:
             return
-        if self._is_discovery_due():
-            self._look_for_partitions()
-
-    def _is_discovery_due(self) -> bool:
-        """A topic that was missing is found in the first call behind its creation, new partitions in a few seconds."""
-        if self._clock.monotonic() - self._layout_at >= DISCOVERY_S:
-            return True
-        return any(self._client.existing_partitions(topic) is not None for topic in self._layout.missing)
-
-    def _look_for_partitions(self) -> None:
-        self._layout = discover(self.options.selection, self._client, missing_ok=True)
-        self._layout_at = self._clock.monotonic()
+        if self._layout.is_due():
+            self._layout.look()
 
     def _places(self, start: SourceOffset) -> dict[TopicPartition, Place]:
         """Where the partitions that exist now are read on; those that are new begin at their first message."""
         self._check_partitions(start.offsets)
+        names = self._layout.names
+        added = [key for key in names if key not in start.points]
+        new = self._asked(lambda key: self._new_partition(names[key]), added)
+        side_by_side(lambda key: self._check_beginning(key, new[key], start), added)
         places: dict[TopicPartition, Place] = {}
-        for key, name in self._layout.names.items():
-            if (points := start.points.get(key)) is None:
-                at = self._new_partition(name)
-                self._check_beginning(key, at, start.offsets)
-                places[key] = Place(key, name, at, at)
-            else:
-                places[key] = Place(key, name, points.at, points.seen or points.at)
-                self._resuming.hold(places[key])
+        for key, name in names.items():
+            points = start.points.get(key) or Points(new[key])
+            places[key] = Place(key, name, points.at, points.seen or points.at)
+        unheld = [place for key, place in places.items() if key not in new and not self._cursors.is_open(place.name)]
+        side_by_side(self._resuming.hold, unheld)
         return places
 
     def _new_partition(self, name: str) -> Offset:
@@ -253,12 +244,13 @@ class PositionDriver:
             self._cursors.open(name)
         return self._unread.get(name) or self._view.earliest(name)
 
-    def _check_beginning(self, key: TopicPartition, at: Offset, offsets: Offsets) -> None:
-        """A partition that was added to a topic of the checkpoint has only messages that this query has to read: those
-        before ``at`` that are gone are lost. Apache Pulsar deletes what comes before there is a subscription."""
-        was_added = any(known.topic == key.topic for known in offsets) and self.options.selection.reads_all_of(
-            key.topic
-        )
+    def _check_beginning(self, key: TopicPartition, at: Offset, start: SourceOffset) -> None:
+        """A partition that came after the checkpoint, to one of its topics or to the same pattern, has only messages
+        that this query has to read: those before ``at`` that are gone are lost. Apache Pulsar deletes what comes before
+        there is a subscription. Where the user reads more topics than before, they may be as old as they like."""
+        selection = self.options.selection
+        is_of_topic = key.topic in start.topics and selection.reads_all_of(key.topic)
+        was_added = is_of_topic or (bool(selection.patterns) and start.pattern == selection.pattern)
         if not was_added or key in self._checked_beginnings:
             return
         name = self._layout.names[key]
@@ -272,7 +264,7 @@ class PositionDriver:
             if key in self._layout.names:
                 continue
             if self._policy.fail and not self.options.selection.wants(key):
-                what = key.topic if key.topic not in self.options.selection.names else key
+                what = key if self.options.selection.wants_some_of(key.topic) else key.topic
                 raise ConfigError(
                     f"the checkpoint was made for topic {what}, which is not read now",
                     hint="read the same topics, use a new checkpoint folder, or leave it from now on: "
@@ -285,6 +277,11 @@ class PositionDriver:
                     lost_partition(key, at) if gone else left_partition(key, at, self._cursors.subscription)
                 )
                 self._told_missing.add(key)
+
+    def _asked(
+        self, answer: Callable[[TopicPartition], Offset], keys: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, Offset]:
+        return dict(zip(keys, side_by_side(answer, keys), strict=True))
 
     def _start_acks(self, offsets: Offsets) -> None:
         names = self._layout.names
@@ -302,6 +299,8 @@ class PositionDriver:
             ends = self._news.ends_after(expected, NEWS_WAIT_S)
         else:
             ends = self._news.ends(names.values())
+        unknown = [key for key, name in names.items() if not self._resuming.knows(places[key], ends[name])]
+        side_by_side(lambda key: self._known_end(places[key], ends[names[key]]), unknown)
         self._note_ends({key: self._known_end(places[key], ends[name]) for key, name in names.items()})
         return self._newest
 

@@ -42,7 +42,7 @@ class Next(NamedTuple):
 
 
 class Resuming:
-    """Used by one thread."""
+    """Used by one thread, or by several of which each has partitions of its own."""
 
     def __init__(self, client: Client, view: BrokerView, cursors: Cursors, policy: LossPolicy) -> None:
         self._client = client
@@ -93,6 +93,13 @@ class Resuming:
         except DataLossError:
             self._cursors.unsubscribe(place.name)
             raise
+
+    def knows(self, place: Place, end: Offset) -> bool:
+        """Whether ``find`` need not ask, or nobody needs to ask it: both are in one ledger, in order."""
+        known = self._known.get(place.name)
+        if known is not None and known[:2] == (place.at, end):
+            return True
+        return end.position.ledger == place.at.position.ledger and place.at.is_possible_before(end)
 
     def find(self, place: Place, end: Offset) -> Next:
         """What comes at ``place`` of a partition that ends at ``end`` now."""

@@ -3,7 +3,7 @@
 
 Pure: cuts are message indexes here, ``broker_view`` finds the entries that hold them. The rules of ``minPartitions``
 and ``maxRecordsPerPartition`` are those of Spark's Kafka source. Without them the work decides: short ranges share a
-task by the failover assignment, long ones are cut until every core has a piece.
+task, long ones are cut until every core has a piece.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from pulsarish_spark.tasks.assignment import assign
 
 PIECE_MESSAGES_MIN: Final = 50_000
 """Fewer messages than this are not worth a task of their own: a task costs about 10 ms, and these are read in that."""
+
+RANGE_MESSAGES: Final = 7_000
+"""Opening a range takes as long as reading so many messages: thousands of short ones are worth a task for each core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +107,18 @@ class TaskOptions:
             return assign(pieces, lambda piece: piece.key.partition, self.input_partitions)
         if any(piece.size < 0 for piece in pieces):
             return [[piece] for piece in pieces]
-        worth = math.ceil(sum(piece.size for piece in pieces) / PIECE_MESSAGES_MIN)
-        return assign(pieces, lambda piece: piece.key.partition, max(1, min(worth, len(pieces))))
+        return _in_turns(pieces, max(1, min(self._worth(pieces), len(pieces))))
+
+    def _worth(self, pieces: Sequence[EntryRange]) -> int:
+        """How many tasks pay for themselves."""
+        messages = sum(piece.size for piece in pieces)
+        opening = math.ceil((messages + RANGE_MESSAGES * len(pieces)) / PIECE_MESSAGES_MIN)
+        return max(math.ceil(messages / PIECE_MESSAGES_MIN), min(opening, self.cores))
+
+
+def _in_turns(pieces: Sequence[EntryRange], tasks: int) -> list[list[EntryRange]]:
+    """Give pieces to tasks in turns: topics without partitions are all partition 0."""
+    return [[*pieces[task::tasks]] for task in range(tasks)]
 
 
 def cut_indexes(start: int, messages: int, pieces: int) -> list[int]:

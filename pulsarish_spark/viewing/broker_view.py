@@ -7,6 +7,7 @@ offsets have none and counts are unknown; callers must live with that.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
@@ -22,7 +23,8 @@ from pulsarish_spark.places.start_spec import AtIndex, Point
 from pulsarish_spark.viewing.counting import EntryCounts
 from pulsarish_spark.viewing.index_notice import HOW_TO_GET_INDEXES
 
-_SHOWN_MAX: Final = 256
+_SHOWN_MAX: Final = 10_000
+"""Entries that are remembered: some of each partition where there are thousands, in a few MiB."""
 _NO_FURTHER: Final = "give one up to the end; one that was good before is of a topic that was made anew"
 
 
@@ -37,7 +39,8 @@ class _Shown(NamedTuple):
 class BrokerView:
     """Questions about one partition, ``name`` being what the broker calls it.
 
-    Remembers the entries it was shown last: a search for the next stop begins where the last one ended.
+    Remembers the entries it was shown last: a search for the next stop begins where the last one ended. Used by one
+    thread, or by several of which each has partitions of its own.
     """
 
     def __init__(self, client: Client) -> None:
@@ -45,6 +48,7 @@ class BrokerView:
         """How many messages lie where, for those ranges that have no indexes."""
         self._client = client
         self._shown: dict[tuple[str, Position], _Shown] = {}
+        self._remembering = threading.Lock()
 
     def _first_at(self, name: str, position: Position) -> _Shown | None:
         """The first entry at or behind ``position``; None if there is none."""
@@ -55,9 +59,10 @@ class BrokerView:
         if entry is None:
             return None
         shown = _Shown(offset_of(entry), behind(entry), messages_of(entry.body))
-        if len(self._shown) >= _SHOWN_MAX:
-            del self._shown[next(iter(self._shown))]
-        self._shown[key] = shown
+        with self._remembering:
+            if len(self._shown) >= _SHOWN_MAX:
+                del self._shown[next(iter(self._shown))]
+            self._shown[key] = shown
         return shown
 
     def latest(self, name: str) -> Offset:

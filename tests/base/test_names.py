@@ -66,6 +66,28 @@ def test_system_names_are_known() -> None:
     assert not TopicName.parse("_mine").is_system
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__change_events-partition-1",
+        "__transaction_buffer_snapshot",
+        "orders-billing__transaction_pending_ack",
+        "orders-billing__transaction_pending_ack-partition-0",
+        "persistent://pulsar/system/transaction_coordinator_assign-partition-3",
+        "persistent://pulsar/localhost:8080/healthcheck",
+    ],
+)
+def test_topics_that_brokers_keep_for_themselves_are_known(text: str) -> None:
+    """1.1.6: change events, transactions, health checks, by the names that Apache Pulsar gives them."""
+    assert TopicName.parse(text).is_internal
+
+
+@pytest.mark.parametrize("text", ["healthcheck", "pulsar/mine/orders", "t/system/orders", "_mine", "transaction_log"])
+def test_topics_of_users_are_not_taken_for_internal_ones(text: str) -> None:
+    """1.1.6: names that are like those of brokers."""
+    assert not TopicName.parse(text).is_internal
+
+
 @given(st.text(min_size=1, max_size=40))
 def test_parsing_is_idempotent_or_refuses(text: str) -> None:
     """I1.4: parse(str(parse(x))) = parse(x), and nothing but InvalidTopicNameError comes out otherwise."""

@@ -12,8 +12,8 @@ import pytest
 from broker_core.base.errors import AlreadyClosedError, ConsumerBusyError, MetadataServerError, UsageError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
+from broker_core.base.topics_pattern import TopicsPattern
 from broker_core.client import Client, Consumer, DeadLetterPolicy
-from broker_core.client.consuming.topics_pattern import TopicsPattern
 from tests.client.conftest import Service, admin_path
 from tests.client.helpers import assert_nothing_comes, eventually, numbered, send, take, values
 
@@ -165,6 +165,20 @@ def test_a_pattern_is_an_expression_in_one_namespace() -> None:
     for wrong in ("", "a/b", "a/b/c/d", "(", "public/default/("):
         with pytest.raises(UsageError, match="topics pattern"):
             TopicsPattern.parse(wrong)
+
+
+def test_a_pattern_may_span_namespaces_that_it_names() -> None:
+    """7.16 one pattern for each, of which each knows its own topics, whether they exist or not."""
+    spanning = TopicsPattern.spanning("persistent://(acme|public)/shop-(a|b)/x.*")
+    namespaces = ["acme/shop-a", "acme/shop-b", "public/shop-a", "public/shop-b"]
+    assert [str(each.namespace) for each in spanning] == namespaces
+    one, other = (TopicName.parse(f"acme/shop-{each}/x1") for each in "ab")
+    assert [each.matches(one) for each in spanning] == [True, False, False, False]
+    assert [each.matches(other.partition(3)) for each in spanning] == [False, True, False, False]
+    assert not spanning[0].matches(TopicName.parse("acme/shop-a/y"))
+    assert TopicsPattern.spanning("x+") == (TopicsPattern.parse("x+"),)
+    with pytest.raises(UsageError, match=r'does not name its namespaces: "\*" at character 9 .* name them, as in'):
+        TopicsPattern.spanning("public/.*/x")
 
 
 def test_several_topics_seek_together_or_one_by_one(client: Client, new_topic: Callable[[], str]) -> None:

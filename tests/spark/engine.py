@@ -33,6 +33,10 @@ class Engine:
         self._options |= options
         self._reader = self._new_reader()
 
+    def bound_to_now(self) -> None:
+        """Be an AvailableNow query from now on, until a restart."""
+        self._reader.prepareForTriggerAvailableNow()
+
     def trigger(self) -> list[int] | None:
         """Run one batch if there is something new, or the one that was begun and not committed; returns its values."""
         values = self.attempt()

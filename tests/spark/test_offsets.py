@@ -39,12 +39,16 @@ def test_the_text_is_readable_and_sorted() -> None:
     assert text == json.dumps(SourceOffset.of(dict(reversed(found.items()))).to_json())
 
 
-@given(st.dictionaries(keys, points, max_size=5), st.sampled_from(["", "q"]), st.booleans())
-def test_what_was_written_is_read_back(found: dict[TopicPartition, Points], subscription: str, first: bool) -> None:
+@given(
+    st.dictionaries(keys, points, max_size=5), st.sampled_from(["", "q"]), st.sampled_from(["", "a.*"]), st.booleans()
+)
+def test_what_was_written_is_read_back(
+    found: dict[TopicPartition, Points], subscription: str, pattern: str, first: bool
+) -> None:
     """Also through JSON text, with all that an offset may say of a partition; starts in the end of the first batch."""
     if not first:
         found = {key: each._replace(start=None) for key, each in found.items()}
-    offset = SourceOffset(found, subscription, ends_first=first)
+    offset = SourceOffset(found, subscription, pattern, ends_first=first)
     assert SourceOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
@@ -55,6 +59,7 @@ def test_the_same_place_reads_back_to_the_same_text() -> None:
         {A: {"0": "5:3@42", "1": "5:4"}, "start": {A: {"0": "5:0@0"}}, "seen": {A: {"1": "5:9"}}, "subscription": "q"},
         {A: {"0": "5:3"}, "behind": {A: {"0": 0}}},
         {"start": {}, "subscription": "q"},
+        {A: {"0": "5:3"}, "subscription": "q", "pattern": "public/(a|b)/.*"},
     ]
     for document in documents:
         assert json.dumps(SourceOffset.from_json(document).to_json()) == json.dumps(document)

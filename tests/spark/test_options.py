@@ -200,7 +200,7 @@ READ_ERRORS = [
         Side.READ,
         {},
         (
-            "exactly one of the options topic, topics, assign says what to read, and none were given; "
+            "exactly one of the options topic, topics, assign, topicsPattern says what to read, and none were given; "
             'example: .option("topic", "flights")'
         ),
     ),
@@ -208,8 +208,8 @@ READ_ERRORS = [
         Side.READ,
         {"topic": "t", "assign": '{"t":[0]}'},
         (
-            "exactly one of the options topic, topics, assign says what to read, and topic and assign were given; "
-            'example: .option("topic", "flights")'
+            "exactly one of the options topic, topics, assign, topicsPattern says what to read, and topic and assign "
+            'were given; example: .option("topic", "flights")'
         ),
     ),
     (
@@ -225,7 +225,33 @@ READ_ERRORS = [
     (
         Side.READ,
         {"topic": "t", "subscribePattern": "t.*"},
-        'option "subscribePattern" is not supported; name the topics: .option("topics", "a,b")',
+        (
+            "exactly one of the options topic, topics, assign, topicsPattern says what to read, and topic and "
+            'topicsPattern were given; example: .option("topic", "flights")'
+        ),
+    ),
+    (
+        Side.READ,
+        {"topicsPattern": "public/.*/x"},
+        (
+            "option topicsPattern=\"public/.*/x\" is not valid: topics pattern 'public/.*/x' does not name its "
+            'namespaces: "*" at character 9 stands for more than some names; name them, as in public/(a|b)/.*; brokers '
+            "list the topics of a namespace, and no namespaces; example: "
+            '.option("topicsPattern", "persistent://public/(eu|us)/flights-.*")'
+        ),
+    ),
+    (
+        Side.READ,
+        {"topicsPattern": "non-persistent://public/default/x.*"},
+        (
+            'option topicsPattern="non-persistent://public/default/x.*" is not valid: such topics store nothing that '
+            'Spark could read; example: .option("topicsPattern", "persistent://public/(eu|us)/flights-.*")'
+        ),
+    ),
+    (
+        Side.BATCH_READ,
+        {"topic": "t", "partitionDiscoveryIntervalMs": "1000"},
+        ('option "partitionDiscoveryIntervalMs" does not work in a batch read: a batch read looks once; remove it'),
     ),
     (
         Side.READ,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +48,14 @@ def test_a_long_range_is_cut_until_every_core_has_a_piece() -> None:
 def test_short_ranges_share_a_task() -> None:
     """A trickle over many partitions is one task, not one for each partition."""
     assert tasks_of(TaskOptions(cores=4), [span(p, 0, 10) for p in range(3)]) == [[(0, 0, 10), (1, 0, 10), (2, 0, 10)]]
+
+
+def test_many_short_ranges_are_a_task_for_each_core_and_no_more() -> None:
+    """Topics without partitions are all partition 0, and opening each takes longer than reading a few messages."""
+    topics = [replace(span(0, 0, 10), name=f"{TOPIC}-{number}") for number in range(101)]
+    planned = TaskOptions(cores=4).tasks(topics, topics)
+    assert [len(task) for task in planned] == [26, 25, 25, 25]
+    assert sorted(piece.name for task in planned for piece in task) == sorted(each.name for each in topics)
 
 
 def test_input_partitions_assigns_as_a_failover_subscription_does() -> None:

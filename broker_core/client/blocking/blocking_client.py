@@ -67,6 +67,10 @@ class Client:
         """How many partitions ``topic`` has, 0 if it is not partitioned; None if it does not exist. Creates nothing."""
         return self._thread.run(self._client.existing_partitions(topic))
 
+    def existing_partitions_of(self, topics: Sequence[str]) -> list[int | None]:
+        """The same for several, asked at once."""
+        return self._thread.run(self._client.existing_partitions_of(topics))
+
     def required_partitions(self, topic: str) -> int:
         """The same; TopicNotFoundError says whether the topic is missing or its namespace too."""
         return self._thread.run(self._client.required_partitions(topic))

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from broker_core.base.errors import AlreadyClosedError, OperationTimeoutError, UsageError
 from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
+from broker_core.base.topics_pattern import TopicsPattern
 from broker_core.client.acks.ack_sender import Receipt
 from broker_core.client.client_stats import ConsumerStats
 from broker_core.client.connecting.network import Network
@@ -29,7 +30,6 @@ from broker_core.client.consuming.context import ConsumerContext
 from broker_core.client.consuming.mixed_keys import MixedKeys
 from broker_core.client.consuming.receiver_queue import ReceiverQueue
 from broker_core.client.consuming.topic_consumer import TopicConsumer
-from broker_core.client.consuming.topics_pattern import TopicsPattern
 from broker_core.client.dead_letters.letter_routing import LetterRouting
 from broker_core.client.messages.message import Message
 from broker_core.client.messages.start_point import LastMessage, StartPoint

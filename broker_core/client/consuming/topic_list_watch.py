@@ -14,10 +14,10 @@ import re
 from collections.abc import Callable
 
 from broker_core.base.errors import PulsarishError
+from broker_core.base.topics_pattern import TopicsPattern
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.retrying import worth_retrying
-from broker_core.client.consuming.topics_pattern import TopicsPattern
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 

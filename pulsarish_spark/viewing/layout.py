@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which partitions of a selection there are at one moment, and what the broker calls them.
+
+Everything is asked at once: a pattern may match thousands of topics. A pattern leaves out topics that are named like a
+partition of a topic that has none: Apache Pulsar deletes a partitioned topic step by step, and for that moment its
+partitions must not be taken for other topics, whose messages would be read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+from broker_core.base.errors import ConfigError
+from broker_core.base.names import TopicName
+from broker_core.base.topics_pattern import TopicsPattern
+from pulsarish_spark.places.topics import Selection, TopicPartition
+
+LEFT_OUT: Final = "it is named like a partition, and there is no partitioned topic that it belongs to"
+
+
+class TopicLookup(Protocol):
+    """The questions to a client that this module has."""
+
+    def existing_partitions_of(self, topics: Sequence[str]) -> list[int | None]:
+        """How many partitions each of ``topics`` has; 0: it is not partitioned; None: it does not exist."""
+        ...
+
+    def required_partitions(self, topic: str) -> int:
+        """The same of one; TopicNotFoundError says what does not exist."""
+        ...
+
+    def topics_of(self, namespace: str) -> list[str]:
+        """Full names of the topics of a namespace, each partition on its own; none if it does not exist."""
+        ...
+
+
+class Layout(NamedTuple):
+    """The partitions of a selection at one moment, sorted, and the name that each is reached by on the broker.
+
+    ``missing``: topics that the selection names and that do not exist. ``left_out``: what a pattern matches and that
+    looks like partitions without their topic.
+    """
+
+    names: dict[TopicPartition, str]
+    missing: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        return list(self.names)
+
+
+def discover(selection: Selection, client: TopicLookup, *, missing_ok: bool = False) -> Layout:
+    """Ask for the partitions of every topic of ``selection``; ConfigError if it names one that does not exist.
+
+    ``missing_ok``: a topic that does not exist has no partitions, for a stream waits for it; else it is a
+    TopicNotFoundError. A pattern may match nothing.
+    """
+    if selection.patterns:
+        return _matching(selection.patterns, client)
+    names: dict[TopicPartition, str] = {}
+    missing: list[str] = []
+    topics = sorted(selection.topics)
+    for (topic, wanted), known in zip(topics, client.existing_partitions_of([name for name, _ in topics]), strict=True):
+        count = client.required_partitions(topic) if known is None and not missing_ok else known
+        if count is None:
+            missing.append(topic)
+            continue
+        existing = range(max(count, 1))
+        if wanted is not None and (beyond := sorted(set(wanted) - set(existing))):
+            raise ConfigError(
+                f"option assign names partition {beyond[0]} of {topic}, which has {len(existing)}",
+                hint="partitions are counted from 0",
+            )
+        names |= _names(TopicName.parse(topic), count, existing if wanted is None else wanted)
+    return Layout(names, tuple(missing))
+
+
+def _matching(patterns: Sequence[TopicsPattern], client: TopicLookup) -> Layout:
+    """All partitions of the topics that match."""
+    listed = {name for each in patterns for name in each.select(client.topics_of(str(each.namespace)))}
+    counts = {name: 0 for name in listed if name.partition_index < 0}
+    bases = sorted({name.base for name in listed if name.partition_index >= 0})
+    partitioned = client.existing_partitions_of([str(base) for base in bases])
+    counts |= {base: count for base, count in zip(bases, partitioned, strict=True) if count}
+    names: dict[TopicPartition, str] = {}
+    for topic in sorted(counts):
+        names |= _names(topic, counts[topic], range(max(counts[topic], 1)))
+    left_out = (name for name in listed if name.partition_index >= 0 and not counts.get(name.base))
+    return Layout(names, left_out=tuple(sorted(map(str, left_out))))
+
+
+def _names(topic: TopicName, count: int, partitions: Sequence[int]) -> dict[TopicPartition, str]:
+    """What the broker calls ``partitions`` of a topic that has ``count`` of them."""
+    return {
+        TopicPartition(str(topic), number): str(topic.partition(number)) if count else str(topic)
+        for number in partitions
+    }
