@@ -3,7 +3,8 @@
 
     PulsarishError
     |- UsageError                  the caller's own mistake, found before anything was sent
-    |  '- ConfigError              a setting or option is unknown or has a bad value
+    |  |- ConfigError              a setting or option is unknown or has a bad value
+    |  '- RowError                 a row of a columnar write cannot be sent; says which
     |- ProtocolError
     |  |- LocalProtocolError       we would have sent something invalid
     |  '- RemoteProtocolError      the peer did
@@ -55,6 +56,25 @@ class UsageError(PulsarishError):
 
 class ConfigError(UsageError):
     """A setting or option is unknown or has a bad value."""
+
+
+class RowError(UsageError):
+    """A row of a columnar write cannot be sent. ``row``: its number from 0 in the batch that was given to the writer.
+
+    ``flaw`` is what follows the row in a sentence: ``has a value of 9 bytes, ...``.
+    """
+
+    def __init__(self, row: int, flaw: str, *, hint: str = "") -> None:
+        super().__init__(f"row {row} {flaw}", hint=hint)
+        self.row = row
+        self.flaw = flaw
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_row, (self.row, self.flaw, self.hint)
+
+
+def _rebuild_row(row: int, flaw: str, hint: str) -> RowError:
+    return RowError(row, flaw, hint=hint)
 
 
 class ProtocolError(PulsarishError):

@@ -21,7 +21,10 @@ from broker_core.wire.entry import EntryRef
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from broker_core.client.columnar.entry_writer import AsyncEntryWriter  # noqa: F401 - named by a string below
+    from broker_core.client.columnar.entry_writer import (
+        AsyncEntryWriter,  # noqa: F401 - named by a string below
+        EncodedRows,
+    )
 
 
 class EntryReader(Handle[AsyncEntryReader]):
@@ -69,15 +72,24 @@ class EntryWriter(Handle["AsyncEntryWriter"]):
         return self._inner.rows_confirmed
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Send ``rows`` (key, value, ordering_key, properties, event_time); returns when they fit in the window.
+        """Send ``rows``, with the columns of ``wire.batch.encode_entries``; returns when they fit in the window.
 
-        Raises UsageError for what cannot be sent (nothing of ``rows`` is sent then), RowsUnconfirmedError after a
-        failure.
+        Raises UsageError, or RowError for a row, for what cannot be sent (nothing of ``rows`` is sent then), and
+        RowsUnconfirmedError after a failure.
         """
+        self.send(self.encode(rows))
+
+    def encode(self, rows: pa.RecordBatch) -> list[EncodedRows]:
+        """The first half of ``write``, in which all that is wrong with ``rows`` is found. ``send`` must follow."""
+        self._thread.check_caller()
+        return self._inner.encode(rows)
+
+    def send(self, encoded: list[EncodedRows]) -> None:
+        """The second half of ``write``."""
         self._thread.check_caller()
         inner = self._inner
-        for each in inner.encode(rows):
-            size = len(each.entry.body)
+        for each in encoded:
+            size = each.size_bytes
             if not inner.window.try_take(size):
                 take_room(inner.window, size, inner.timeout_s, inner.no_room)
             self._thread.post(inner.submit, each)

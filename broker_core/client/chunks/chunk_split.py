@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from broker_core.base.errors import UsageError
+from broker_core.base.errors import ConfigError, UsageError
 from broker_core.base.limits import METADATA_BYTES_MAX
+from broker_core.base.names import TopicName
 from broker_core.wire.entry import BytesLike, entry_head
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 
@@ -25,6 +26,14 @@ class ChunkEntry(NamedTuple):
 
     head: bytes
     part: memoryview
+
+
+def check_can_be_chunked(topic: TopicName) -> None:
+    """ConfigError for a topic that stores nothing: its brokers would lose single chunks."""
+    if not topic.persistent:
+        raise ConfigError(
+            f"chunking_enabled is not possible on {topic}: its messages are not stored", hint="use a persistent topic"
+        )
 
 
 def chunk_count(size_bytes: int, limit_bytes: int) -> int:

@@ -9,23 +9,35 @@ also over reconnects; in-flight bytes stay within the window; after the first fa
 from __future__ import annotations
 
 import asyncio
+import random
+import sys
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from broker_core.base.errors import AlreadyClosedError, OperationTimeoutError, PulsarishError, RowsUnconfirmedError
+from broker_core.base.errors import (
+    AlreadyClosedError,
+    OperationTimeoutError,
+    PulsarishError,
+    RowError,
+    RowsUnconfirmedError,
+)
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
+from broker_core.client.chunks.chunk_split import check_can_be_chunked, chunk_entries, part_bytes_max
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.opening import open_all
 from broker_core.client.connecting.retrying import retrying
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
 from broker_core.client.producing.send_window import SendWindow
 from broker_core.client.settings.config import ProducerConfig, WriterConfig
-from broker_core.wire.batch import EncodedEntry, columns, encode_entries, route_rows
+from broker_core.wire.batch import EncodedEntry, columns, encode_entries, key_groups, route_rows
 from broker_core.wire.compression import codec_of_name
+from broker_core.wire.entry import BytesLike
+from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 
 RowNumbers = NDArray[np.int64]
 
@@ -36,6 +48,10 @@ class EncodedRows(NamedTuple):
     lane: int
     entry: EncodedEntry
     rows: RowNumbers
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.entry.body) + len(self.entry.tail)
 
 
 class AsyncEntryWriter:
@@ -57,13 +73,16 @@ class AsyncEntryWriter:
         names = [topic.partition(index) for index in range(partitions)] or [topic]
         self._lanes = [SendLane(network, each, of_lanes) for each in names]
         self._next_sequence_ids = [0] * len(names)
-        self._keyless_turn = 0
+        self._keyless_turn = random.randrange(len(names))
+        self._torn: set[tuple[int, int]] = set()  # lane and sequence id of messages of which a chunk has failed
         self._failure: PulsarishError | None = None
         self._unknown_rows: list[RowNumbers] = []
 
     @classmethod
     async def create(cls, network: Network, topic: TopicName, config: WriterConfig) -> AsyncEntryWriter:
         """Find the partitions and register at every broker concerned."""
+        if config.chunking_enabled:
+            check_can_be_chunked(topic)
         partitions = await retrying(
             lambda: network.lookup.partitions(topic, create=True),
             f"writer of {topic}",
@@ -76,53 +95,57 @@ class AsyncEntryWriter:
         return writer
 
     def encode(self, rows: pa.RecordBatch) -> list[EncodedRows]:
-        """The entries that carry ``rows``. UsageError for what cannot be sent; nothing of ``rows`` is sent then.
+        """The entries that carry ``rows``, those of each partition in their order. All of them are to be submitted.
 
-        Columns: key, key_is_bytes, value, ordering_key, properties, event_time, deliver_at; see
-        ``wire.batch.encode_entries``.
+        Columns: ``wire.batch.encode_entries`` has them. UsageError for what cannot be sent, RowError for a row that
+        cannot, by its number in ``rows``; nothing of ``rows`` counts as written then.
         """
         self.check()
-        first_row = self.rows_written
         encoded: list[EncodedRows] = []
         sequence_ids = list(self._next_sequence_ids)
         for lane, numbers in enumerate(self._route(rows)):
             if not len(numbers):
                 continue
-            part = rows if len(numbers) == rows.num_rows else rows.take(columns.numbers(numbers))
-            at = 0
-            for entry in self._encode_part(part, lane, sequence_ids[lane]):
-                taken = numbers[at : at + entry.messages]
-                encoded.append(EncodedRows(lane, entry, taken + first_row))
-                at += entry.messages
-            sequence_ids[lane] += len(numbers)
+            try:
+                mine = self._encode_part(rows, numbers, lane)
+            except RowError as error:
+                raise RowError(int(numbers[error.row]), error.flaw, hint=error.hint) from error
+            sequence_ids[lane] = mine[-1].entry.highest_sequence_id + 1
+            encoded += mine
         self._next_sequence_ids = sequence_ids
         self.rows_written += rows.num_rows
-        self._keyless_turn += 1
+        if self.config.message_routing_mode == "round_robin":
+            self._keyless_turn += 1
         return encoded
 
     def submit(self, encoded: EncodedRows) -> None:
         """Send an entry for which room was taken in the window; after a failure it is dropped instead."""
-        size = len(encoded.entry.body)
+        size, entry = encoded.size_bytes, encoded.entry
         if self._failure is not None:
             self.window.give_back(1, size)
             return
 
         def done(position: Position | None, failure: PulsarishError | None) -> None:
             self.window.give_back(1, size)
-            if failure is None:
-                self.rows_confirmed += len(encoded.rows)
-            else:
+            message = (encoded.lane, entry.sequence_id)
+            if failure is not None:
                 self._failure = self._failure or failure
                 self._unknown_rows.append(encoded.rows)
+                if entry.chunks_behind >= 0:
+                    self._torn.add(message)
+            elif entry.chunks_behind <= 0 and message not in self._torn:
+                self.rows_confirmed += len(encoded.rows)
 
-        entry = encoded.entry
         highest = entry.highest_sequence_id if entry.messages > 1 else -1
-        self._lanes[encoded.lane].submit(OutgoingEntry(entry.body, entry.messages, entry.sequence_id, highest, done))
+        is_chunk = entry.chunks_behind >= 0
+        self._lanes[encoded.lane].submit(
+            OutgoingEntry(entry.body, entry.messages, entry.sequence_id, highest, done, entry.tail, is_chunk)
+        )
 
     async def write(self, rows: pa.RecordBatch) -> None:
         """Send ``rows``; returns as soon as they fit in the window. Raises RowsUnconfirmedError after a failure."""
         for each in await asyncio.to_thread(self.encode, rows):
-            await self._reserve(len(each.entry.body))
+            await self._reserve(each.size_bytes)
             self.submit(each)
 
     async def flush(self) -> None:
@@ -145,7 +168,7 @@ class AsyncEntryWriter:
         if isinstance(self._failure, AlreadyClosedError):
             raise self._failure
         if self._failure is not None:
-            unknown = np.sort(np.concatenate(self._unknown_rows)) if self._unknown_rows else np.empty(0, np.int64)
+            unknown = np.unique(np.concatenate(self._unknown_rows)) if self._unknown_rows else np.empty(0, np.int64)
             raise RowsUnconfirmedError(
                 f"writing to {self.topic} failed: {self._failure.message}; of {self.rows_written} rows "
                 f"{self.rows_confirmed} are stored, {len(unknown)} may or may not be, the others are not",
@@ -168,19 +191,53 @@ class AsyncEntryWriter:
         count = rows.num_rows
         if len(self._lanes) == 1:
             return [np.arange(count)]
-        routed = route_rows(rows, len(self._lanes), keyless_first=self._keyless_turn, scheme=self.config.hashing_scheme)
+        routed = route_rows(
+            rows,
+            len(self._lanes),
+            keyless_first=self._keyless_turn,
+            keyless_spread=self.config.message_routing_mode == "round_robin",
+            scheme=self.config.hashing_scheme,
+        )
         return [columns.values_of(part) for part in routed]
 
-    def _encode_part(self, rows: pa.RecordBatch, lane: int, first_sequence_id: int) -> list[EncodedEntry]:
+    def _encode_part(self, rows: pa.RecordBatch, numbers: RowNumbers, lane: int) -> list[EncodedRows]:
+        """The entries of one partition, which gets the rows ``numbers``; RowError counts among these."""
+        part = rows if len(numbers) == rows.num_rows else rows.take(columns.numbers(numbers))
+        order, borders = key_groups(part) if self.config.batching_type == "key_based" else (None, None)
+        if order is not None:
+            part = part.take(columns.numbers(order))
+        try:
+            entries = self._encode_in_order(part, lane, borders)
+        except RowError as error:
+            row = error.row if order is None else int(order[error.row])
+            raise RowError(row, error.flaw, hint=error.hint) from error
+        placed = (numbers if order is None else numbers[order]) + self.rows_written
+        found, at = [], 0
+        for entry in entries:
+            found.append(EncodedRows(lane, entry, placed[at : at + entry.messages]))
+            if entry.chunks_behind <= 0:
+                at += entry.messages
+        return found
+
+    def _encode_in_order(self, rows: pa.RecordBatch, lane: int, borders: RowNumbers | None) -> list[EncodedEntry]:
+        config, of_broker = self.config, self._lanes[lane]
+        chunk_bytes_max = config.chunk_max_message_size if config.chunking_enabled else 0
+
+        def cut(metadata: MessageMetadata, payload: BytesLike) -> Sequence[tuple[bytes, BytesLike]]:
+            limit = part_bytes_max(metadata, len(payload), of_broker.max_message_size, chunk_bytes_max)
+            return chunk_entries(metadata, payload, limit) if len(payload) > limit else ()
+
         return encode_entries(
             rows,
-            producer_name=self._lanes[lane].name,
-            first_sequence_id=first_sequence_id,
+            producer_name=of_broker.name,
+            first_sequence_id=self._next_sequence_ids[lane],
             publish_time_ms=self._network.clock.now_ms(),
             compression=self._codec,
-            messages_max=self.config.batching_max_messages,
-            bytes_max=self.config.batching_max_bytes,
-            message_bytes_max=self._lanes[lane].max_message_size,
+            messages_max=config.batching_max_messages,
+            bytes_max=min(config.batching_max_bytes, chunk_bytes_max if chunk_bytes_max > 0 else sys.maxsize),
+            message_bytes_max=of_broker.max_message_size,
+            borders=borders,
+            cut=cut if config.chunking_enabled else None,
         )
 
     async def _leave(self) -> None:

@@ -18,7 +18,6 @@ from typing import Final, Unpack, cast
 
 from broker_core.base.errors import (
     AlreadyClosedError,
-    ConfigError,
     OperationTimeoutError,
     PulsarishError,
     QueueFullError,
@@ -28,6 +27,7 @@ from broker_core.base.invariants import invariant
 from broker_core.base.limits import FRAME_SLACK_BYTES, METADATA_BYTES_MAX
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
+from broker_core.client.chunks.chunk_split import check_can_be_chunked
 from broker_core.client.client_stats import Latency, ProducerStats
 from broker_core.client.connecting.discovery import Discovery
 from broker_core.client.connecting.network import Network
@@ -254,11 +254,8 @@ class AsyncProducer:
     @classmethod
     async def create(cls, network: Network, topic: TopicName, config: ProducerConfig) -> AsyncProducer:
         """Find the partitions and register at every broker concerned."""
-        if config.chunking_enabled and not topic.persistent:
-            raise ConfigError(
-                f"chunking_enabled is not possible on {topic}: its messages are not stored",
-                hint="use a persistent topic",
-            )
+        if config.chunking_enabled:
+            check_can_be_chunked(topic)
         partitions = await _partitions(network, topic, create=True)
         producer = cls(network, topic, config, partitions)
         await (open_all if config.access_mode == "shared" else open_first_alone)(producer._parts)

@@ -469,10 +469,23 @@ class WriterConfig(CheckedSettings, frozen=True, kw_only=True):
     hashing_scheme: Annotated[HashingScheme, _Meta(description="How a key chooses its partition.")] = (
         HASHING_SCHEME_DEFAULT
     )
+    message_routing_mode: Annotated[RoutingMode, _Meta(description="The partitions of rows without a key.")] = (
+        "round_robin"
+    )
+    batching_type: Annotated[
+        BatchingType, _Meta(description="key_based: no entry holds rows of several keys, as Key_Shared needs it.")
+    ] = "default"
     batching_max_messages: Annotated[
         int, _Meta(ge=1, description="Messages of one entry: more than a producer's, as no single row is waited for.")
     ] = 4096
     batching_max_bytes: Annotated[int, _Meta(ge=1, description="Bytes of one entry, before compression.")] = 512 * 1024
+    chunking_enabled: Annotated[
+        bool, _Meta(description="Send a row that is larger than the broker takes at once in parts.")
+    ] = False
+    chunk_max_message_size: Annotated[
+        int,
+        _Meta(ge=-1, le=_INT32_MAX, description="The size of such parts, bytes; 0 or less: what the broker takes."),
+    ] = -1
     window_bytes_max: Annotated[
         int,
         _Meta(
@@ -492,8 +505,12 @@ class WriterOptions(TypedDict, total=False):
 
     compression: CompressionName
     hashing_scheme: HashingScheme
+    message_routing_mode: RoutingMode
+    batching_type: BatchingType
     batching_max_messages: int
     batching_max_bytes: int
+    chunking_enabled: bool
+    chunk_max_message_size: int
     window_bytes_max: int
     send_timeout_s: float | None
     name: str | None

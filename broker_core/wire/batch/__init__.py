@@ -7,6 +7,7 @@ The only part of ``wire`` that imports numpy, numba and pyarrow; brokers and pla
 from broker_core.wire.batch.compiled import COMPILED
 from broker_core.wire.batch.decode import ChunkEntryError, decode_entries, decode_in_parts
 from broker_core.wire.batch.encode import EncodedEntry, encode_entries
+from broker_core.wire.batch.key_groups import KeyGroups, key_groups
 from broker_core.wire.batch.route import route_rows
 from broker_core.wire.batch.rows import ENCODED_COLUMNS
 from broker_core.wire.batch.schema import DECODED_SCHEMA
@@ -17,10 +18,12 @@ __all__ = [
     "DECODED_SCHEMA",
     "ENCODED_COLUMNS",
     "EncodedEntry",
+    "KeyGroups",
     "decode_entries",
     "decode_in_parts",
     "ChunkEntryError",
     "encode_entries",
+    "key_groups",
     "route_rows",
     "warm_up",
 ]

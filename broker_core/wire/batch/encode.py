@@ -9,19 +9,20 @@ entries of their own: those too large for a batch, delayed ones, and all if ``me
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 
 import google_crc32c
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from broker_core.base.errors import UsageError
-from broker_core.base.limits import FRAME_SLACK_BYTES, MESSAGE_BYTES_MAX_DEFAULT, METADATA_BYTES_MAX
+from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT
 from broker_core.base.positions import to_unsigned64
+from broker_core.wire.batch.plan import Plan, check_sizes, plan_entries
 from broker_core.wire.batch.rows import Rows
-from broker_core.wire.batch.write import SIZE_BYTES, size_rows, split_rows, write_rows
+from broker_core.wire.batch.write import write_rows
 from broker_core.wire.compression import NONE, compress
 from broker_core.wire.entry import CHECKSUM_HEAD_BYTES, MAGIC_CHECKSUM, BytesLike, seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import CompressionType, MessageMetadata
@@ -30,21 +31,23 @@ MESSAGES_MAX_DEFAULT: Final = 1000
 BATCH_BYTES_MAX_DEFAULT: Final = 128 * 1024
 """Messages and bytes of one batch, as in the official clients."""
 
-_ROW_METADATA_BYTES_MAX: Final = METADATA_BYTES_MAX - 4096
-"""Keys and properties of one row; the rest is for the entry's own fields."""
-_BESIDE_PAYLOAD_BYTES_MAX: Final = FRAME_SLACK_BYTES - 1024
-"""What an entry of the largest payload may hold beside it; the kibibyte is for the command."""
-
 _HEAD = struct.Struct(">2sII")
 
 
 class EncodedEntry(NamedTuple):
-    """An entry ready to be sent. ``body`` may be a view into memory that all entries of one call share."""
+    """An entry ready to be sent. ``body`` may be a view into memory that all entries of one call share; ``tail``
+    follows it. ``chunks_behind``: how many chunks of the same message follow, -1 if the entry is no chunk."""
 
     body: BytesLike
     messages: int
     sequence_id: int
     highest_sequence_id: int
+    tail: BytesLike = b""
+    chunks_behind: int = -1
+
+
+Cut: TypeAlias = Callable[[MessageMetadata, BytesLike], Sequence[tuple[bytes, BytesLike]]]
+"""Head and part of each chunk of a message that is too large for an entry; nothing if it is not. ``client.chunks``."""
 
 
 def encode_entries(
@@ -57,97 +60,39 @@ def encode_entries(
     messages_max: int = MESSAGES_MAX_DEFAULT,
     bytes_max: int = BATCH_BYTES_MAX_DEFAULT,
     message_bytes_max: int = MESSAGE_BYTES_MAX_DEFAULT,
+    borders: NDArray[np.int64] | None = None,
+    cut: Cut | None = None,
 ) -> list[EncodedEntry]:
-    """The entries that carry ``rows``, in order; row i has sequence id ``first_sequence_id + i``.
+    """The entries that carry ``rows``, in order; row i has sequence id ``first_sequence_id + i`` unless it has one.
 
     Columns, each optional: key (string, or binary), key_is_bytes (boolean, see ``sent_keys``), value (binary, or
     string), ordering_key (the same), properties (map or list of pairs of strings), event_time (timestamp, or integer
-    milliseconds; 0 means none), deliver_at (the same: when the broker may deliver it; such a row is never in a batch).
+    milliseconds; 0 means none), deliver_at (the same: when the broker may deliver it; such a row is never in a batch),
+    sequence_id (integer: they rise from row to row, and are not below ``first_sequence_id``).
     ``compression`` is a codec of ``wire.compression``;
     a payload that it would not shrink travels plain. ``message_bytes_max``: what the broker accepts as the payload of
-    an entry.
+    an entry. ``borders``: rows that begin an entry, ascending. ``cut`` makes chunks of what is too large; without it
+    such a row is an error.
 
-    Raises UsageError for a column or type that cannot be sent, and for a row that is too large, by its number.
+    Raises UsageError for a column or type that cannot be sent, and RowError for a row, by its number.
     """
     if rows.num_rows == 0:
         return []
-    plan = _plan(Rows.of(rows), first_sequence_id, messages_max, min(bytes_max, message_bytes_max))
-    _check_sizes(plan, message_bytes_max)
-    author = _Author(plan, producer_name, publish_time_ms, compression)
+    plan = plan_entries(Rows.of(rows), first_sequence_id, messages_max, min(bytes_max, message_bytes_max), borders)
+    check_sizes(plan, message_bytes_max, in_chunks=cut is not None)
+    author = _Author(plan, producer_name, publish_time_ms, compression, cut or _never)
     return author.compressed_entries() if compression != NONE else author.plain_entries()
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """Rows, the sizes of their messages, and how they are cut into entries (``split_rows`` has the shapes)."""
-
-    rows: Rows
-    first_sequence_id: int
-    metadata_sizes: NDArray[np.int64]
-    payload_sizes: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    single: NDArray[np.bool_]
-    """Entries that are one message without a batch around it."""
-
-
-def _plan(rows: Rows, first_sequence_id: int, messages_max: int, bytes_max: int) -> _Plan:
-    metadata_sizes, payload_sizes, key_sizes = (np.empty(rows.count, np.int64) for _ in range(3))
-    size_rows(
-        rows.keys.offsets,
-        rows.keys.present,
-        rows.keys_are_base64,
-        rows.values.offsets,
-        rows.values.present,
-        rows.ordering_keys.offsets,
-        rows.ordering_keys.present,
-        rows.property_rows,
-        rows.property_names.offsets,
-        rows.property_values.offsets,
-        rows.event_times,
-        first_sequence_id,
-        metadata_sizes,
-        payload_sizes,
-        key_sizes,
-    )
-    starts, sizes = np.empty(rows.count + 1, np.int64), np.empty(rows.count, np.int64)
-    count = split_rows(metadata_sizes, payload_sizes, key_sizes, messages_max, bytes_max, starts, sizes)
-    starts, sizes = starts[: count + 1], sizes[:count]
-    delayed = rows.delivery_times != 0
-    if delayed.any():
-        at = np.flatnonzero(delayed)
-        starts = np.unique(np.concatenate((starts, at, at + 1)))
-        sizes = np.add.reduceat(SIZE_BYTES + metadata_sizes + payload_sizes, starts[:-1])
-    alone = np.diff(starts) == 1
-    too_large = sizes + key_sizes[starts[:-1]] > bytes_max
-    single = alone & (too_large | delayed[starts[:-1]] | (messages_max == 1))
-    return _Plan(rows, first_sequence_id, metadata_sizes, payload_sizes, starts, sizes, single)
-
-
-def _check_sizes(plan: _Plan, message_bytes_max: int) -> None:
-    payloads, metadata = plan.payload_sizes, plan.metadata_sizes
-    for what, sizes, most in (
-        ("a value", payloads, message_bytes_max),
-        ("keys and properties", metadata, _ROW_METADATA_BYTES_MAX),
-        ("a value, keys and properties", payloads + metadata, message_bytes_max + _BESIDE_PAYLOAD_BYTES_MAX),
-    ):
-        too_large = np.flatnonzero(sizes > most)
-        if too_large.size:
-            row = int(too_large[0])
-            raise UsageError(
-                f"row {row} has {what} of {int(sizes[row])} bytes, more than the {most} that a message may hold",
-                hint="make it smaller, or raise maxMessageSize of the broker",
-            )
 
 
 @dataclass(frozen=True, slots=True)
 class _Author:
     """Writes the entries of one plan."""
 
-    plan: _Plan
+    plan: Plan
     producer_name: str
     publish_time_ms: int
     compression: int
+    cut: Cut
 
     def plain_entries(self) -> list[EncodedEntry]:
         """Heads are made first, so that each entry can be written where it will stay."""
@@ -160,7 +105,7 @@ class _Author:
         entries = []
         for e, (head, end, alone) in enumerate(zip(heads, ends.tolist(), plan.single.tolist(), strict=True)):
             if alone:
-                entries.append(self._single(e))
+                entries += self._single(e)
                 continue
             size = len(head)
             start = end - int(plan.sizes[e]) - size - _HEAD.size
@@ -179,7 +124,7 @@ class _Author:
         entries = []
         for e, (end, alone) in enumerate(zip(ends.tolist(), plan.single.tolist(), strict=True)):
             if alone:
-                entries.append(self._single(e))
+                entries += self._single(e)
                 continue
             plain = view[end - int(plan.sizes[e]) : end]
             packed = self._compressed(plain)
@@ -202,7 +147,7 @@ class _Author:
             *rows.property_names.arrays[:2],
             *rows.property_values.arrays[:2],
             rows.event_times,
-            plan.first_sequence_id,
+            plan.sequence_ids,
             plan.metadata_sizes,
             plan.payload_sizes,
             out,
@@ -211,8 +156,8 @@ class _Author:
 
     def _entry(self, e: int, body: BytesLike) -> EncodedEntry:
         first, last = int(self.plan.starts[e]), int(self.plan.starts[e + 1]) - 1
-        sequence_id = self.plan.first_sequence_id
-        return EncodedEntry(body, last - first + 1, sequence_id + first, sequence_id + last)
+        sequence_ids = self.plan.sequence_ids
+        return EncodedEntry(body, last - first + 1, int(sequence_ids[first]), int(sequence_ids[last]))
 
     def _compressed(self, plain: BytesLike) -> BytesLike | None:
         """``plain`` compressed, or None if that does not make it smaller."""
@@ -224,7 +169,7 @@ class _Author:
         rows = self.plan.rows
         metadata = MessageMetadata(
             producer_name=self.producer_name,
-            sequence_id=to_unsigned64(self.plan.first_sequence_id + row),
+            sequence_id=to_unsigned64(int(self.plan.sequence_ids[row])),
             publish_time=self.publish_time_ms,
         )
         key, ordering_key = rows.keys.get(row), rows.ordering_keys.get(row)
@@ -243,10 +188,11 @@ class _Author:
         first, last = int(self.plan.starts[e]), int(self.plan.starts[e + 1]) - 1
         metadata = self._metadata(first, uncompressed_size)
         metadata.num_messages_in_batch = last - first + 1
-        metadata.highest_sequence_id = to_unsigned64(self.plan.first_sequence_id + last)
+        metadata.highest_sequence_id = to_unsigned64(int(self.plan.sequence_ids[last]))
         return metadata.SerializeToString()
 
-    def _single(self, e: int) -> EncodedEntry:
+    def _single(self, e: int) -> list[EncodedEntry]:
+        """An entry, or the chunks of one."""
         row, rows = int(self.plan.starts[e]), self.plan.rows
         payload: BytesLike | None = rows.values.get(row)
         packed = self._compressed(payload) if self.compression != NONE and payload else None
@@ -260,4 +206,15 @@ class _Author:
             metadata.deliver_at_time = int(rows.delivery_times[row])
         if payload is None:
             metadata.null_value = True
-        return self._entry(e, seal_entry(metadata.SerializeToString(), packed or payload or b""))
+        sent = packed or payload or b""
+        chunks = self.cut(metadata, sent)
+        if not chunks:
+            return [self._entry(e, seal_entry(metadata.SerializeToString(), sent))]
+        return [
+            self._entry(e, head)._replace(tail=part, chunks_behind=behind)
+            for behind, (head, part) in zip(reversed(range(len(chunks))), chunks, strict=True)
+        ]
+
+
+def _never(_metadata: MessageMetadata, _payload: BytesLike) -> Sequence[tuple[bytes, BytesLike]]:
+    return ()

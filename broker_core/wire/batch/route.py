@@ -65,20 +65,24 @@ def route_rows(
     partitions: int,
     *,
     keyless_first: int = 0,
+    keyless_spread: bool = True,
     scheme: HashingScheme = HASHING_SCHEME_DEFAULT,
 ) -> list[pa.Array]:
     """For each partition the numbers of its rows, ascending, as an int64 array to ``take`` with.
 
     ``rows`` are as ``encode_entries`` takes them. Those without a key are dealt out in long runs, so that batches stay
-    large, the first run to ``keyless_first``.
+    large, the first run to ``keyless_first``; or all go there, without ``keyless_spread``.
     """
     count = rows.num_rows
     partition_of_row = np.empty(count, np.int32)
     counts = np.zeros(partitions, np.int64)
     hashes = hash_keys(sent_keys(rows).text, scheme)
     keyless = partitions_of_hashes(hashes, partitions, partition_of_row, counts)
-    if keyless:
+    if keyless and keyless_spread:
         deal_keyless(partition_of_row, keyless, keyless_first % partitions, partitions, counts)
+    elif keyless:
+        partition_of_row[partition_of_row < 0] = keyless_first % partitions
+        counts[keyless_first % partitions] += keyless
     sorted_rows = np.empty(count, np.int64)
     ends = np.cumsum(counts)
     sort_rows(partition_of_row, ends - counts, sorted_rows)

@@ -10,13 +10,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from broker_core.base.errors import UsageError
+from broker_core.base.errors import RowError, UsageError
+from broker_core.base.limits import SENT_NUMBER_MAX
 from broker_core.wire.batch.arrays import ByteColumn, presence, readonly
 from broker_core.wire.batch.columns import values_of
 from broker_core.wire.batch.sent_keys import sent_keys
 from broker_core.wire.batch.typed import bad_type, byte_column, is_text_type, narrow, plain_column
 
-ENCODED_COLUMNS: Final = ("key", "key_is_bytes", "value", "ordering_key", "properties", "event_time", "deliver_at")
+ENCODED_COLUMNS: Final = (
+    *("key", "key_is_bytes", "value", "ordering_key", "properties", "event_time", "deliver_at", "sequence_id"),
+)
 """What ``encode_entries`` takes; every column may be missing."""
 
 
@@ -37,6 +40,8 @@ class Rows:
     property_values: ByteColumn
     event_times: NDArray[np.int64]
     delivery_times: NDArray[np.int64]
+    sequence_ids: NDArray[np.int64] | None
+    """None: the caller did not choose them."""
 
     @classmethod
     def of(cls, batch: pa.RecordBatch) -> Rows:
@@ -56,6 +61,7 @@ class Rows:
             *_properties(plain_column(batch, "properties"), batch.num_rows),
             _times(batch, "event_time"),
             _times(batch, "deliver_at"),
+            _sequence_ids(batch),
         )
 
 
@@ -81,7 +87,7 @@ def _properties(array: pa.Array | None, rows: int) -> tuple[NDArray[np.int32], B
     for part, what in ((names, "name"), (values, "value")):
         if part.slice(first, last - first).null_count:
             row = _first_null_row(part, offsets)
-            raise UsageError(f"row {row} has a property without a {what}", hint="leave such properties out")
+            raise RowError(row, f"has a property without a {what}", hint="leave such properties out")
     return (
         readonly(offsets),
         ByteColumn.of(narrow(names, "properties", pa.string())),
@@ -97,6 +103,23 @@ def _first_null_row(part: pa.Array, offsets: NDArray[np.int32]) -> int:
     nulls: NDArray[Any] = np.flatnonzero(part.is_null().to_numpy(zero_copy_only=False))
     at = nulls[np.searchsorted(nulls, offsets[0])]
     return int(np.searchsorted(offsets, at, side="right")) - 1
+
+
+def _sequence_ids(batch: pa.RecordBatch) -> NDArray[np.int64] | None:
+    array = plain_column(batch, "sequence_id")
+    if array is None or array.null_count == len(array):
+        return None
+    if not pa.types.is_integer(array.type):
+        raise bad_type("sequence_id", array.type, "integer")
+    if array.null_count:
+        row = int(np.flatnonzero(presence(array) == 0)[0])
+        raise RowError(row, "has no sequence id, and others have one", hint="give one to every row, or to none")
+    ids = values_of(array.cast(pa.int64()))
+    wrong = np.flatnonzero((ids < 0) | (ids > SENT_NUMBER_MAX))
+    if wrong.size:
+        row = int(wrong[0])
+        raise RowError(row, f"has the sequence id {ids[row]}", hint=f"they are numbers from 0 to {SENT_NUMBER_MAX}")
+    return readonly(ids)
 
 
 def _times(batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:

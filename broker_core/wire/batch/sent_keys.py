@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from broker_core.base.errors import UsageError
+from broker_core.base.errors import RowError
 from broker_core.wire.batch.arrays import ByteColumn, presence, readonly
 from broker_core.wire.batch.columns import flags_of
 from broker_core.wire.batch.keys import encode_base64, is_text
@@ -30,7 +30,7 @@ class SentKeys(NamedTuple):
 def sent_keys(batch: pa.RecordBatch) -> SentKeys:
     """The column key of ``batch``, string or binary; key_is_bytes is boolean, null where the type of key says it.
 
-    UsageError names the first row whose key is to travel as text and is not UTF-8.
+    RowError names the first row whose key is to travel as text and is not UTF-8.
     """
     rows = batch.num_rows
     keys, key_is_bytes = plain_column(batch, "key"), plain_column(batch, "key_is_bytes")
@@ -54,10 +54,8 @@ def _check_texts(keys: pa.Array, column: ByteColumn, sent_as_text: NDArray[np.bo
     wrong = np.flatnonzero(sent_as_text & ~is_text(column))
     if wrong.size:
         row = int(wrong[0])
-        raise UsageError(
-            f"row {row} has the key {column.get(row)!r}, which is to be sent as text and is not UTF-8",
-            hint="send it as bytes",
-        )
+        flaw = f"has the key {column.get(row)!r}, which is to be sent as text and is not UTF-8"
+        raise RowError(row, flaw, hint="send it as bytes")
 
 
 def _is_valid(keys: pa.Array) -> bool:

@@ -65,7 +65,7 @@ def size_rows(
     name_offsets: Int32s,
     text_offsets: Int32s,
     event_times: Int64s,
-    first_sequence_id: int,
+    sequence_ids: Int64s,
     metadata_sizes: Int64s,
     payload_sizes: Int64s,
     key_sizes: Int64s,
@@ -73,7 +73,7 @@ def size_rows(
     """For each row: bytes of its SingleMessageMetadata, of its payload, and of both its keys alone."""
     for row in range(payload_sizes.size):
         payload = _length(value_offsets, value_present, row)
-        size = 1 + _varint_size(payload) + 1 + _varint_size(first_sequence_id + row)
+        size = 1 + _varint_size(payload) + 1 + _varint_size(sequence_ids[row])
         for i in range(property_rows[row], property_rows[row + 1]):
             name = int64(name_offsets[i + 1]) - int64(name_offsets[i])
             text = int64(text_offsets[i + 1]) - int64(text_offsets[i])
@@ -185,7 +185,7 @@ def write_rows(
     text_data: Bytes,
     text_offsets: Int32s,
     event_times: Int64s,
-    first_sequence_id: int,
+    sequence_ids: Int64s,
     metadata_sizes: Int64s,
     payload_sizes: Int64s,
     out: Bytes,
@@ -226,7 +226,7 @@ def write_rows(
             start, end = int64(ordering_offsets[row]), int64(ordering_offsets[row + 1])
             at = _put_field(out, at, _TAG_ORDERING_KEY, ordering_data, start, end)
         out[at] = _TAG_SEQUENCE_ID
-        at = _put_varint(out, at + 1, first_sequence_id + row)
+        at = _put_varint(out, at + 1, sequence_ids[row])
         if not value_present[row]:
             out[at] = _TAG_NULL_VALUE
             out[at + 1] = 1
