@@ -25,7 +25,6 @@ from pyspark.sql.types import StructType
 from broker_core.base.errors import AlreadyClosedError
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import ReadOptions, Side, read_options
-from pulsarish_spark.places.offsets import OffsetJson, SourceOffset
 from pulsarish_spark.plain_errors import plain_errors
 from pulsarish_spark.rows.schema import check_user_schema
 from pulsarish_spark.tasks.task import task_options
@@ -35,22 +34,33 @@ from pulsarish_spark.workers.task_partition import input_partitions, read_partit
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pulsarish_spark.stream_driver import StreamDriver
+    from broker_core.client import Client
+    from pulsarish_spark.stream_driver import StreamDriver, StreamOffset
+
+
+def _new_driver(options: ReadOptions, client: Client) -> StreamDriver[Any]:
+    if options.queue is not None:
+        from pulsarish_spark.queue.opening import open_queue
+
+        return open_queue(options, options.queue, client)
+    from pulsarish_spark.positions.position_driver import PositionDriver
+
+    return PositionDriver(options, client, task_options(options))
 
 
 class _LastDocument:
     """The last offset that was read or made, and its JSON: ten times a second an idle query is asked the same."""
 
     def __init__(self) -> None:
-        self._offset: SourceOffset | None = None
-        self._document: OffsetJson = {}
+        self._offset: StreamOffset | None = None
+        self._document: dict[str, Any] = {}
 
-    def read(self, document: Mapping[str, Any]) -> SourceOffset:
+    def read(self, document: Mapping[str, Any], driver: StreamDriver[Any]) -> StreamOffset:
         if self._offset is None or document != self._document:
-            self._offset, self._document = SourceOffset.from_json(document), dict(document)
+            self._offset, self._document = driver.offset(document), dict(document)
         return self._offset
 
-    def made(self, offset: SourceOffset) -> OffsetJson:
+    def made(self, offset: StreamOffset) -> dict[str, Any]:
         if offset != self._offset:
             self._offset, self._document = offset, offset.to_json()
         return self._document
@@ -65,7 +75,7 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
         self._bounded = False
         self._checked_options: ReadOptions | None = None
         self._closing: contextlib.ExitStack | None = None
-        self._driver_state: StreamDriver | None = None
+        self._driver_state: StreamDriver[Any] | None = None
         self._last = _LastDocument()
         self._last_report = _LastDocument()
 
@@ -83,26 +93,30 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     @plain_errors
-    def initialOffset(self) -> OffsetJson:  # noqa: N802 - Spark's name
-        return self._driver().initial().to_json()
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        initial: dict[str, Any] = self._driver().initial().to_json()
+        return initial
 
     @plain_errors
-    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> OffsetJson:  # noqa: N802 - Spark's name
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._last.made(self._driver().latest(self._last.read(start), most))
+        driver = self._driver()
+        return self._last.made(driver.latest(self._last.read(start, driver), most))
 
     @plain_errors
-    def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802 - Spark's name
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         newest = self._driver().newest()
         return None if newest is None else self._last_report.made(newest)
 
     @plain_errors
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
-        return input_partitions(self._driver().tasks(SourceOffset.from_json(start), SourceOffset.from_json(end)))
+        driver = self._driver()
+        return input_partitions(driver.tasks(driver.offset(start), driver.offset(end)))
 
     @plain_errors
     def commit(self, end: Mapping[str, Any]) -> None:
-        self._driver().commit(SourceOffset.from_json(end))
+        driver = self._driver()
+        driver.commit(driver.offset(end))
 
     def stop(self) -> None:
         """Not called when a query is stopped in the usual way: Spark kills the process, the broker sees it go."""
@@ -117,14 +131,12 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
             self._checked_options = options
         return self._checked_options
 
-    def _driver(self) -> StreamDriver:
+    def _driver(self) -> StreamDriver[Any]:
         if self._driver_state is None:
-            from pulsarish_spark.positions.position_driver import PositionDriver
-
             options = self._options()
             closing = contextlib.ExitStack()
             client = closing.enter_context(connected(options.address))
-            self._driver_state = PositionDriver(options, client, task_options(options))
+            self._driver_state = _new_driver(options, client)
             closing.callback(self._driver_state.close)
             self._closing = closing
             if self._bounded:

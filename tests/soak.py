@@ -24,6 +24,7 @@ Everything                                all of Delays, Chunks, Policies and Re
 BrokerLimit                               the limit of the whole broker (2.4.12) and all of WholeBroker
 Queue, Redelivery                         I4.1 to I4.5 at the client
 Place                                     seeks, rewinds and reconnects (1.4.6, 1.9.2, 4.4) at the client
+SharedQuery, ClaimingQuery                a Spark query in queue mode under kills: docs/queues.md
 ========================================  ==========================================================================
 
 What needs no history is a property of one function, in the tests of its file: I1.3, I1.4, I1.6, I2.8, I2.9, I3.5, I3.6,

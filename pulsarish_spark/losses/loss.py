@@ -8,6 +8,7 @@ is the business of those who read (``range_reader``, ``position_driver``); all t
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +20,9 @@ _HINT: Final = (
     "retention or somebody deleted them; restore them, start a new checkpoint, "
     'or go on without them: .option("failOnDataLoss", "false")'
 )
+
+_NAMED_MAX: Final = 200
+"""Characters of a list of entries that an error repeats."""
 
 
 class DataLossError(PulsarishError):
@@ -120,3 +124,26 @@ def moved_ahead(partition: object, subscription: str, mark_delete: str, wanted: 
         "reading goes on: somebody has skipped or reset it, or messages have expired; what is there is read, "
         "but the broker may delete it any moment"
     )
+
+
+def lost_entries(partition: object, gone: Mapping[int, str]) -> str:
+    """Entries of a batch, by ledger, that are not there any more."""
+    named = "; ".join(f"{ledger}:{entries}" for ledger, entries in gone.items())
+    shown = named if len(named) <= _NAMED_MAX else named[:_NAMED_MAX] + "..."
+    return (
+        f"partition {partition} does not have the entries {shown} any more, which the checkpoint has in this batch; "
+        "they were acknowledged by another consumer, or deleted: an unknown number of messages lost"
+    )
+
+
+def lost_subscription(partition: object, subscription: str) -> str:
+    """A subscription that a query shares was deleted."""
+    return (
+        f'subscription "{subscription}" of partition {partition} was deleted, and with it which messages were not '
+        "processed yet; a new one begins with the first message that is there"
+    )
+
+
+def lost_queue(partition: object, subscription: str) -> str:
+    """A partition whose messages a query shares was deleted."""
+    return f'partition {partition} does not exist any more, nor what subscription "{subscription}" had not processed'

@@ -7,6 +7,7 @@ Kafka's and pulsar-spark's names are aliases where the meaning is the same. ``ta
 
 from pulsarish_spark.options.chosen import ReadOptions, WriteOptions, read_options, write_options
 from pulsarish_spark.options.option import Option, Side
+from pulsarish_spark.options.queueing import QueueOptions
 from pulsarish_spark.options.sending import KeyForm
 from pulsarish_spark.options.table import OPTIONS, check_option
 
@@ -14,6 +15,7 @@ __all__ = [
     "OPTIONS",
     "KeyForm",
     "Option",
+    "QueueOptions",
     "ReadOptions",
     "Side",
     "WriteOptions",

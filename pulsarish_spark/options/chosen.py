@@ -15,6 +15,7 @@ from pulsarish_spark.connecting.connection import Address
 from pulsarish_spark.options.bounds import check_batch_words, check_times
 from pulsarish_spark.options.connecting import address_of
 from pulsarish_spark.options.option import Side
+from pulsarish_spark.options.queueing import QueueOptions, queue_of
 from pulsarish_spark.options.selecting import DISCOVERY_S, given_names, selection_of
 from pulsarish_spark.options.sending import KeyForm
 from pulsarish_spark.options.shaping import TopicNames, columns_of
@@ -49,6 +50,7 @@ class ReadOptions:
     subscription: str  # empty: one of its own
     skip_unread: bool
     discovery_s: float
+    queue: QueueOptions | None = None  # None: the query reads alone, by positions
 
     def columns_of(self, topic: str) -> TopicColumns:
         """The columns of a topic's rows, by its full name."""
@@ -107,6 +109,7 @@ def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, s
         subscription=given.get("subscriptionName", ""),
         skip_unread=given.get("skipUnread", False),
         discovery_s=given.get("partitionDiscoveryIntervalMs", DISCOVERY_S),
+        queue=queue_of(given),
     )
 
 

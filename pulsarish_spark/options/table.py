@@ -17,12 +17,22 @@ from pulsarish_spark.options.bounds import BOUNDS
 from pulsarish_spark.options.connecting import CONNECTING
 from pulsarish_spark.options.following import FOLLOWING
 from pulsarish_spark.options.option import Option, Side
+from pulsarish_spark.options.queueing import QUEUEING
 from pulsarish_spark.options.refused import FOREIGN, REFUSED
 from pulsarish_spark.options.selecting import SELECTING
 from pulsarish_spark.options.sending import SENDING
 from pulsarish_spark.options.shaping import SHAPING
 
-OPTIONS: Final[tuple[Option, ...]] = (*CONNECTING, *SELECTING, *SHAPING, *BOUNDS, *AMOUNTS, *FOLLOWING, *SENDING)
+OPTIONS: Final[tuple[Option, ...]] = (
+    *CONNECTING,
+    *SELECTING,
+    *SHAPING,
+    *BOUNDS,
+    *AMOUNTS,
+    *FOLLOWING,
+    *QUEUEING,
+    *SENDING,
+)
 
 
 _SIDE_NAMES: Final = {

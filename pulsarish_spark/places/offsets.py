@@ -154,6 +154,11 @@ class SourceOffset:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> SourceOffset:
         """Read ``to_json()`` back; UsageError for an offset that this version cannot read."""
+        if "queue" in document:
+            raise UsageError(
+                "the checkpoint was made by a query with a subscriptionType, and this one has none",
+                hint="give the same subscriptionType, or use a new checkpoint folder",
+            )
         try:
             topics = {topic: found for topic, found in document.items() if topic not in NO_TOPICS}
             points = {key: Points(Offset.parse(text)) for key, text in _items(topics)}

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from broker_core.base.clock import BlockingClock, SystemClock
 from broker_core.base.errors import (
@@ -34,13 +34,13 @@ from pulsarish_spark.positions.admission import admit
 from pulsarish_spark.positions.cursors import Cursors
 from pulsarish_spark.positions.cutting import plan_tasks
 from pulsarish_spark.positions.first_start import FirstStart
-from pulsarish_spark.positions.followed_layout import FollowedLayout
 from pulsarish_spark.positions.news import News
 from pulsarish_spark.positions.resuming import Place, Resuming
 from pulsarish_spark.tasks.planning import EntryRange, TaskOptions
 from pulsarish_spark.tasks.task import ReadTask, make_tasks
 from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.counting import NamedRange
+from pulsarish_spark.viewing.followed_layout import FollowedLayout
 from pulsarish_spark.viewing.index_notice import IndexNotice
 from pulsarish_spark.viewing.side_by_side import side_by_side
 
@@ -95,6 +95,10 @@ class PositionDriver:
         self._idle_at: SourceOffset | None = None  # where the last look has found nothing new
 
     # -- what Spark asks, in its order
+
+    def offset(self, document: Mapping[str, Any]) -> SourceOffset:
+        """What Spark has kept of an offset."""
+        return SourceOffset.from_json(document)
 
     def bound_to_now(self) -> None:
         """AvailableNow: read no further than what is there at the first ``latest``."""

@@ -15,7 +15,7 @@ from broker_core.wire.batch.columns import booleans, numbers, values_of
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.rows.id_bytes import id_bytes
 from pulsarish_spark.rows.id_text import id_texts
-from pulsarish_spark.rows.schema import TopicColumns
+from pulsarish_spark.rows.schema import REDELIVERY_COLUMN, TopicColumns
 
 _MS: Final = pa.timestamp("ms", tz="UTC")
 _US: Final = pa.timestamp("us", tz="UTC")
@@ -41,6 +41,7 @@ class ColumnMaker:
             "publish_time": lambda rows: _microseconds(rows.column("publish_time")),
             "event_time": lambda rows: _microseconds(rows.column("event_time")),
             "properties": partial(self._properties, "properties"),
+            REDELIVERY_COLUMN: _redelivery_counts,
             "headers": self._headers,
             "__key": lambda rows: rows.column("key"),
             "__topic": lambda rows: self._constant("__topic", rows.num_rows),
@@ -87,6 +88,12 @@ class ColumnMaker:
         wanted = self._schema.field("headers").type
         mask = booleans(np.diff(values_of(offsets)) == 0)
         return pa.ListArray.from_arrays(offsets, pairs.values, type=wanted, mask=mask)
+
+
+def _redelivery_counts(rows: pa.RecordBatch) -> pa.Array:
+    """They are no part of an entry: whoever reads what a broker has given adds them to the decoded rows."""
+    at = rows.schema.get_field_index(REDELIVERY_COLUMN)
+    return rows.column(at) if at >= 0 else pa.nulls(rows.num_rows, pa.int32())
 
 
 def _microseconds(milliseconds: pa.Array) -> pa.Array:

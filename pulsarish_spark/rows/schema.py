@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 HEADERS_COLUMN: Final = "headers"
+REDELIVERY_COLUMN: Final = "redelivery_count"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,13 @@ COLUMNS: Final = (
         STRING,
         ("replicated_from",),
         "cluster that the message was sent to, where geo-replication brought it here; else null",
+        by_name_only=True,
+    ),
+    Column(
+        REDELIVERY_COLUMN,
+        INTEGER,
+        (),
+        "how often the broker has given out the message before, in a query with a subscriptionType; else null",
         by_name_only=True,
     ),
     *(

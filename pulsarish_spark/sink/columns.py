@@ -70,6 +70,7 @@ _LEFT_OUT: Final = frozenset(
         "producer_name",
         "schema_version",
         "replicated_from",
+        "redelivery_count",
     }
 )
 

@@ -1,44 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading one range of entries on an executor: entries in, Arrow batches of the source's columns out.
 
-The client fetches ahead on its own thread while entries are decoded here, several at once. Batches are bounded in rows
-and in bytes, because Spark holds a whole one on both sides of the pipe to Python.
+The client fetches ahead on its own thread while entries are decoded here. Batches are bounded in rows and in bytes,
+because Spark holds a whole one on both sides of the pipe to Python.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.base.positions import Position
-from broker_core.client.chunks.chunk_split import CHUNKED_BYTES_MAX
-from broker_core.client.chunks.chunked_entries import ChunkedEntries
-from broker_core.client.consuming.unpack import UNCOMPRESSED_BYTES_MAX
-from broker_core.wire.batch import ChunkEntryError, decode_in_parts
-from broker_core.wire.entry import EntryRef
-from pulsarish_spark.losses.loss import LossPolicy, lost_chunks, lost_end
+from pulsarish_spark.losses.loss import LossPolicy, lost_end
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.rows.columns import ColumnMaker
 from pulsarish_spark.rows.schema import TopicColumns
 from pulsarish_spark.tasks.continuity import Continuity
+from pulsarish_spark.tasks.decoding import FETCH_BYTES_MAX, EntryDecoder, grouped, in_slices
 from pulsarish_spark.tasks.planning import EntryRange
 from pulsarish_spark.viewing.broker_view import BrokerView
 
 if TYPE_CHECKING:
     from broker_core.client import Client
-
-FETCH_BYTES_MAX: Final = 16 * 1024 * 1024
-"""What the client may hold that is not decoded yet."""
-
-DECODE_BYTES: Final = 2 * 1024 * 1024
-"""Entries are decoded together up to about this size: enough rows to make the cost of a batch small."""
-
-BATCH_ROWS_MAX: Final = 16_384
-"""Rows of one Arrow batch at most; with more, Spark's side gets slower."""
 
 
 def read_range(
@@ -66,43 +53,15 @@ def read_range(
         buffer_bytes_max=FETCH_BYTES_MAX,
         messages_expected=_messages_of(wanted),
     ) as fetched:
-        decoder = _Decoder(client, wanted, start, policy, needed)
-        for entries in _grouped(fetched):
+        decoder = EntryDecoder(client, wanted.name, start.position, policy, needed)
+        for entries in grouped(fetched):
             continuity.check(entries)
             for decoded in decoder.decode(entries):
                 inside = _inside(decoded, start, end)
                 if not inside.num_rows:  # Chunks before the last one are no rows.
                     continue
-                rows = maker.make(inside)
-                for at in range(0, rows.num_rows, BATCH_ROWS_MAX):
-                    yield rows.slice(at, BATCH_ROWS_MAX)
+                yield from in_slices(maker.make(inside))
     continuity.finish()
-
-
-class _Decoder:
-    """Entries to rows. Most topics have no message in chunks, so none is looked for before the first shows up."""
-
-    def __init__(
-        self, client: Client, wanted: EntryRange, start: Offset, policy: LossPolicy, needed: Collection[str]
-    ) -> None:
-        def read(begin: Position, end: Position) -> Iterator[Sequence[EntryRef]]:
-            with client.read_entries(wanted.name, begin, end, buffer_bytes_max=FETCH_BYTES_MAX) as fetched:
-                yield from fetched
-
-        self._needed = needed
-        self._has_chunks = False
-        self._chunks = ChunkedEntries(
-            start.position, read, lambda what: policy.report(lost_chunks(wanted.name, what))
-        )  # fmt: skip
-
-    def decode(self, entries: list[EntryRef]) -> Iterator[pa.RecordBatch]:
-        if not self._has_chunks:
-            try:
-                yield from decode_in_parts(entries, self._needed, UNCOMPRESSED_BYTES_MAX)
-                return
-            except ChunkEntryError:  # It is raised before any rows are made.
-                self._has_chunks = True
-        yield from decode_in_parts(self._chunks.joined(entries), self._needed, CHUNKED_BYTES_MAX)
 
 
 def _messages_of(wanted: EntryRange) -> int:
@@ -114,21 +73,6 @@ def _messages_of(wanted: EntryRange) -> int:
 def _behind(end: Offset) -> Position:
     """The position before which to stop reading: behind the entry that ``end`` lies in, if it lies in one."""
     return Position(end.position.ledger, end.position.entry + 1) if end.batch else end.position
-
-
-def _grouped(fetched: Iterable[Sequence[EntryRef]]) -> Iterator[list[EntryRef]]:
-    """What arrives, in groups worth decoding together."""
-    group: list[EntryRef] = []
-    size = 0
-    for entries in fetched:
-        for entry in entries:
-            group.append(entry)
-            size += len(entry.body)
-            if size >= DECODE_BYTES:
-                yield group
-                group, size = [], 0
-    if group:
-        yield group
 
 
 def _inside(rows: pa.RecordBatch, start: Offset, end: Offset) -> pa.RecordBatch:

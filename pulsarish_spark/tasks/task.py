@@ -8,7 +8,7 @@ A task has several readings, each of messages of one partition; what names these
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -73,16 +73,19 @@ def task_options(options: ReadOptions) -> TaskOptions:
     )
 
 
-def make_tasks(planned: Sequence[Sequence[EntryRange]], options: ReadOptions) -> list[ReadTask]:
-    """The tasks for ranges that were planned."""
+def reading_tasks(planned: Iterable[Sequence[Reading]], options: ReadOptions) -> list[ReadTask]:
+    """The tasks for what was planned, one for each sequence of readings."""
     policy = LossPolicy(options.fail_on_data_loss)
     address = options.address.for_executors()
-    tasks: list[ReadTask] = []
-    for ranges in planned:
-        readings = tuple(RangeReading(range_) for range_ in ranges)
-        columns = {each.topic: options.columns_of(each.topic) for each in readings}
-        tasks.append(ReadTask(readings, address, columns, policy))
-    return tasks
+    return [
+        ReadTask(tuple(readings), address, {each.topic: options.columns_of(each.topic) for each in readings}, policy)
+        for readings in planned
+    ]
+
+
+def make_tasks(planned: Iterable[Sequence[EntryRange]], options: ReadOptions) -> list[ReadTask]:
+    """The tasks for ranges that were planned."""
+    return reading_tasks(([RangeReading(range_) for range_ in ranges] for ranges in planned), options)
 
 
 def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:

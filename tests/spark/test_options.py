@@ -273,8 +273,8 @@ READ_ERRORS = [
         (
             'option columns="key,vlaue" is not valid: there is no column vlaue; there are key, value, topic, '
             "partition, offset, timestamp, timestampType, message_id, publish_time, event_time, properties, "
-            "ordering_key, key_is_bytes, headers, producer_name, sequence_id, schema_version, replicated_from, __key, "
-            "__topic, __messageId, __publishTime, __eventTime, __messageProperties; "
+            "ordering_key, key_is_bytes, headers, producer_name, sequence_id, schema_version, replicated_from, "
+            "redelivery_count, __key, __topic, __messageId, __publishTime, __eventTime, __messageProperties; "
             'example: .option("columns", "key,value,timestamp")'
         ),
     ),

@@ -113,6 +113,16 @@ class EntryConsumer(Handle[AsyncEntryConsumer]):
         return self._inner.session
 
     @property
+    def has_given(self) -> bool:
+        """Whether something waits to be taken."""
+        return self._inner.has_given
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it is a consumer at a broker now; if not, it is on its way back to one."""
+        return self._inner.is_attached
+
+    @property
     def has_permits(self) -> bool:
         """Whether it is attached and the broker may give it something."""
         return self._inner.has_permits

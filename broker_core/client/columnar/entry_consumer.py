@@ -87,6 +87,16 @@ class AsyncEntryConsumer:
         return self._attachment.end
 
     @property
+    def has_given(self) -> bool:
+        """Whether something waits to be taken. May be asked on any thread."""
+        return bool(self._given)
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it is a consumer at a broker now. May be asked on any thread."""
+        return self._attachment.connection is not None
+
+    @property
     def has_permits(self) -> bool:
         """Whether it is attached and the broker may give it something. May be asked on any thread."""
         return self._attachment.connection is not None and self._permits.at_broker > 0
@@ -175,9 +185,10 @@ class AsyncEntryConsumer:
 
     def message(self, head: MessageHead, body: bytes) -> None:
         entry = given_entry(head, body, with_key=self._with_key)
-        self._permits.delivered(max(entry.messages, 1))
-        if not entry.messages:
-            self._send_permits(self._permits.returned(1))
+        if entry.chunk is None or entry.messages:
+            self._permits.delivered(max(entry.messages, 1))
+        else:
+            self._send_permits(1)
         self._given.append(entry)
         if len(self._given) == 1:
             self._on_given()

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of queue mode: a query as one consumer among others of a Shared or Key_Shared subscription."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from broker_core.base.errors import ConfigError
+from pulsarish_spark.options.option import Option, Side
+from pulsarish_spark.options.parsing import count, flag, milliseconds, text_of
+from pulsarish_spark.places.start_spec import OffsetSpec
+
+QueueType = Literal["shared", "key_shared"]
+Guarantee = Literal["commit", "claim"]
+
+QUIET_S_DEFAULT: Final = 1.0
+
+_NO_QUEUE: Final = "only a stream shares a subscription; read with spark.readStream, or remove it"
+
+_REFUSED: Final = {
+    "minPartitions": "the driver divides a batch by its size over the cores",
+    "inputPartitions": "which task reads what follows from what the broker gives",
+    "maxRecordsPerPartition": "maxOffsetsPerTrigger bounds a batch, which is divided over the cores",
+    "skipUnread": "a query takes what the subscription has not acknowledged",
+    "startingTimestamp": "a subscription that is there says where it begins, and a new one begins earliest or latest",
+    "startingOffsetsByTimestampStrategy": "there is no startingTimestamp",
+}
+"""Options of a stream by positions, and why they mean nothing here."""
+
+
+def _subscription_type(text: str) -> QueueType:
+    word = text.strip().lower()
+    if word == "shared":
+        return "shared"
+    if word == "key_shared":
+        return "key_shared"
+    if word in ("exclusive", "failover"):
+        raise ValueError(
+            "a query that reads alone needs no type: without this option it goes by positions, which is exactly-once "
+            "and faster"
+        )
+    raise ValueError("it takes Shared or Key_Shared")
+
+
+def _guarantee(text: str) -> Guarantee:
+    word = text.strip().lower()
+    if word == "commit":
+        return "commit"
+    if word == "claim":
+        return "claim"
+    if word == "lock":
+        raise ValueError("lock needs transactions, which this client does not have yet; it takes commit or claim")
+    raise ValueError("it takes commit or claim")
+
+
+def _priority(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) > 2**31 - 1:
+        raise ValueError("it takes a whole number from 0 up")
+    return int(text)
+
+
+QUEUEING: Final = (
+    Option(
+        "subscriptionType",
+        Side.STREAM_READ,
+        _subscription_type,
+        "Shared",
+        "Shared or Key_Shared: the query is one consumer among others of subscriptionName (docs/queues.md). Without it "
+        "a query reads alone, by positions.",
+        wrong_side=_NO_QUEUE,
+    ),
+    Option(
+        "queueGuarantee",
+        Side.STREAM_READ,
+        _guarantee,
+        "claim",
+        "When a query with a subscriptionType acknowledges: commit (default), behind the batch; or claim, when Spark "
+        "has noted what is in it, so that nobody else gets it while a killed query is away.",
+        wrong_side=_NO_QUEUE,
+    ),
+    Option(
+        "queueConsumers",
+        Side.STREAM_READ,
+        count,
+        "4",
+        "Consumers of such a query for each partition. A broker gives each so many messages that are not acknowledged "
+        "(50000 by default), and by turns as much as any other consumer. Default: as many as maxOffsetsPerTrigger "
+        "needs, at most 3; 1 without it.",
+        wrong_side=_NO_QUEUE,
+    ),
+    Option(
+        "consumerName",
+        Side.STREAM_READ,
+        text_of,
+        "spark",
+        "Name of such a query's consumers in the broker's statistics; with claim also of its hold subscription, so "
+        "that several queries on one subscription need several.",
+        wrong_side=_NO_QUEUE,
+    ),
+    Option(
+        "priorityLevel",
+        Side.STREAM_READ,
+        _priority,
+        "1",
+        "Priority of such a query's consumers: the broker serves lower levels first. Default 0.",
+        wrong_side=_NO_QUEUE,
+    ),
+    Option(
+        "availableNowQuietMs",
+        Side.STREAM_READ,
+        milliseconds,
+        "1000",
+        "Such a query ends under AvailableNow when the broker has given nothing for so long. Default "
+        f"{QUIET_S_DEFAULT * 1000:.0f}. What is delayed and not due is not waited for.",
+        wrong_side=_NO_QUEUE,
+    ),
+    Option(
+        "retryEnabled",
+        Side.STREAM_READ,
+        flag,
+        "true",
+        "Such a query also takes what is in the retry topic, TOPIC-SUBSCRIPTION-RETRY, and makes it if it is not "
+        "there; as clients do that enable retries. Default false.",
+        wrong_side=_NO_QUEUE,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOptions:
+    """How a query shares its subscription. ``consumers``: for each partition; None: as many as the limit needs."""
+
+    type: QueueType
+    guarantee: Guarantee = "commit"
+    consumers: int | None = None
+    consumer_name: str = ""
+    priority_level: int = 0
+    quiet_s: float = QUIET_S_DEFAULT
+    retry: bool = False
+
+
+def queue_of(given: Mapping[str, Any]) -> QueueOptions | None:
+    """None for a stream by positions; ConfigError for options that do not go together."""
+    if "subscriptionType" not in given:
+        only = [option.name for option in QUEUEING if option.name in given]
+        if only:
+            raise ConfigError(
+                f"option {only[0]} is for a query that shares its subscription",
+                hint='give .option("subscriptionType", "Shared"), or remove it',
+            )
+        return None
+    for name, why in _REFUSED.items():
+        if name in given:
+            raise ConfigError(f"option {name} does not work with subscriptionType: {why}", hint="remove it")
+    if not given.get("subscriptionName"):
+        raise ConfigError(
+            "subscriptionType needs the name of the subscription that is shared",
+            hint='example: .option("subscriptionName", "work")',
+        )
+    starting: OffsetSpec | None = given.get("startingOffsets")
+    if starting is not None and (starting.topics or starting.partitions):
+        raise ConfigError(
+            "startingOffsets with places does not work with subscriptionType: a new subscription begins earliest or "
+            "latest",
+            hint="make the subscription where you want it (pulsarish sub create), and remove startingOffsets",
+        )
+    if given.get("retryEnabled") and "topicsPattern" in given:
+        raise ConfigError(
+            "retryEnabled does not work with topicsPattern: a retry topic is named after the first topic",
+            hint="name the topics, and the retry topic as one of them",
+        )
+    return QueueOptions(
+        type=given["subscriptionType"],
+        guarantee=given.get("queueGuarantee", "commit"),
+        consumers=given.get("queueConsumers"),
+        consumer_name=given.get("consumerName", ""),
+        priority_level=given.get("priorityLevel", 0),
+        quiet_s=given.get("availableNowQuietMs", QUIET_S_DEFAULT),
+        retry=given.get("retryEnabled", False),
+    )

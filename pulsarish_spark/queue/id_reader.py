@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading exactly the entries that a batch names, on an executor, with a check that each of them came.
+
+Readers of ranges read through gaps of up to ``GAP_ENTRIES`` and pass over what is not wanted: that is cheaper than
+another reader. A broker does not say that an entry was deleted, it goes on with the next one; so what did not come is
+looked for once more, for a broker that has just started may not show all it has, and is lost then. Of an entry of which
+others had acknowledged some messages only the rest are rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from broker_core.base.errors import TopicNotFoundError
+from broker_core.base.hashing import murmur3_31
+from broker_core.base.positions import Position
+from broker_core.wire.batch.columns import booleans, numbers, values_of
+from broker_core.wire.entry import EntryRef
+from broker_core.wire.entry_peek import head_without_payload, sticky_key
+from pulsarish_spark.losses.loss import LossPolicy, lost_entries
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.queue.id_texts import Entries, entries_to_text
+from pulsarish_spark.queue.queue_offset import PartitionBatch
+from pulsarish_spark.rows.columns import ColumnMaker
+from pulsarish_spark.rows.schema import REDELIVERY_COLUMN, TopicColumns
+from pulsarish_spark.tasks.decoding import FETCH_BYTES_MAX, EntryDecoder, grouped, in_slices
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
+
+GAP_ENTRIES: Final = 256
+"""A reader goes on through a gap of so many entries; for a longer one there is another reader."""
+
+OnMissing: TypeAlias = Callable[[Mapping[int, str]], None]
+"""Hears of entries by ledger, as texts."""
+
+LOOKS: Final = 2
+"""How often an entry is looked for before it is lost."""
+
+
+SPARE: Final = 1.25
+MESSAGES_SPARE: Final = 1000
+"""A reader that was told too small a number of messages stops for a quarter of a second, one that was told too large a
+one gets some that it does not want."""
+
+
+class KeyRange(NamedTuple):
+    """The keys with hashes in [low, high)."""
+
+    low: int
+    high: int
+
+
+class Span(NamedTuple):
+    """Entries of one ledger that one reader reads."""
+
+    ledger: int
+    entries: Entries
+
+    @property
+    def start(self) -> Position:
+        return Position(self.ledger, int(self.entries[0]))
+
+    @property
+    def end(self) -> Position:
+        return Position(self.ledger, int(self.entries[-1]) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class IdReading:
+    """Entries of one partition, and only those of ``keys`` if it is given. It travels to an executor.
+
+    ``entry_messages``: how many messages an entry holds, about; by that the broker is asked for hardly more.
+    """
+
+    key: TopicPartition
+    name: str
+    batch: PartitionBatch
+    entry_messages: float
+    keys: KeyRange | None = None
+
+    @property
+    def topic(self) -> str:
+        return self.key.topic
+
+    def rows(self, client: Client, columns: TopicColumns, policy: LossPolicy) -> Iterator[pa.RecordBatch]:
+        """The messages in the order of their positions; DataLossError if some are gone and ``policy`` fails on that."""
+        maker = ColumnMaker(self.key, columns, partitioned=self.name != self.key.topic)
+        entries = self.batch.entries()
+        if not entries:
+            return
+        first = Span(*next(iter(entries.items()))).start
+        needed = columns.decoded()
+        if self.batch.parts or self.batch.again:
+            needed |= {"ledger", "entry", "batch_index"}
+        decoder = EntryDecoder(client, self.name, first, policy, needed)
+        for group in grouped(self._wanted(client, entries, policy)):
+            for decoded in decoder.decode(group):
+                rows = with_redelivery_counts(without_acknowledged(decoded, self.batch.parts), self.batch)
+                if rows.num_rows:
+                    yield from in_slices(maker.make(rows))
+
+    def _wanted(self, client: Client, entries: Mapping[int, Entries], policy: LossPolicy) -> Iterator[list[EntryRef]]:
+        def on_missing(gone: Mapping[int, str]) -> None:
+            policy.report(lost_entries(self.key, gone))
+
+        for fetched in read_ids(client, self.name, entries, self.entry_messages, on_missing):
+            yield fetched if self.keys is None else [each for each in fetched if _key_hash(each) in range(*self.keys)]
+
+
+def _key_hash(entry: EntryRef) -> int:
+    return murmur3_31(sticky_key(head_without_payload(bytes(entry.body))))
+
+
+# -- reading by id
+
+
+def spans_of(entries: Mapping[int, Entries]) -> list[Span]:
+    """What each reader reads, in order."""
+    spans = []
+    for ledger, found in sorted(entries.items()):
+        breaks = np.flatnonzero(np.diff(found) > GAP_ENTRIES + 1) + 1
+        spans += [Span(ledger, part) for part in np.split(found, breaks) if len(part)]
+    return spans
+
+
+def read_ids(
+    client: Client, name: str, entries: Mapping[int, Entries], entry_messages: float, on_missing: OnMissing
+) -> Iterator[list[EntryRef]]:
+    """Exactly these entries of the topic or partition ``name``, in order; ``on_missing`` hears of those that are gone.
+
+    It is called where they should have come, and may raise.
+    """
+    for span in spans_of(entries):
+        wanted = set(span.entries.tolist())
+        for _ in range(LOOKS):
+            for fetched in _range(client, name, span, entry_messages):
+                found = [each for each in fetched if each.entry in wanted]
+                wanted.difference_update(each.entry for each in found)
+                if found:
+                    yield found
+            if not wanted:
+                break
+            span = Span(span.ledger, np.array(sorted(wanted), np.int64))
+        if wanted:
+            on_missing({span.ledger: entries_to_text(span.entries)})
+
+
+def _range(client: Client, name: str, span: Span, entry_messages: float) -> Iterator[Sequence[EntryRef]]:
+    expected = MESSAGES_SPARE + int(SPARE * entry_messages * (span.end.entry - span.start.entry))
+    try:
+        with client.read_entries(
+            name, span.start, span.end, buffer_bytes_max=FETCH_BYTES_MAX, messages_expected=expected
+        ) as fetched:
+            for entries in fetched:
+                yield [each for each in entries if each.ledger == span.ledger]
+    except TopicNotFoundError:
+        return  # All of it is gone.
+
+
+# -- rows
+
+
+def without_acknowledged(rows: pa.RecordBatch, parts: Mapping[Position, int]) -> pa.RecordBatch:
+    """``rows`` without those that others had acknowledged: of ``parts``, the messages whose bit is 0."""
+    if not parts or not rows.num_rows:
+        return rows
+    batch_index = values_of(rows.column("batch_index"))
+    keep = np.ones(rows.num_rows, np.bool_)
+    for position, first, end in _runs(rows):
+        if (bits := parts.get(position)) is not None:
+            size = (bits.bit_length() + 7) // 8
+            flags = np.unpackbits(np.frombuffer(bits.to_bytes(size, "little"), np.uint8), bitorder="little")
+            at = batch_index[first:end]
+            known = (at >= 0) & (at < len(flags))
+            keep[first:end] = known & (flags[np.where(known, at, 0)] == 1) if len(flags) else False
+    return rows.filter(booleans(keep))
+
+
+def _runs(rows: pa.RecordBatch) -> Iterator[tuple[Position, int, int]]:
+    """The entries of ``rows``, each with the rows [first, end) that came out of it."""
+    ledgers, entries = values_of(rows.column("ledger")), values_of(rows.column("entry"))
+    breaks = np.flatnonzero((np.diff(ledgers) != 0) | (np.diff(entries) != 0)) + 1
+    firsts, ends = [0, *breaks.tolist()], [*breaks.tolist(), rows.num_rows]
+    for first, end in zip(firsts, ends, strict=True):
+        yield Position(int(ledgers[first]), int(entries[first])), first, end
+
+
+def with_redelivery_counts(rows: pa.RecordBatch, batch: PartitionBatch) -> pa.RecordBatch:
+    """``rows`` and the column of how often each was given out before."""
+    counts = np.zeros(rows.num_rows, np.int32)
+    if batch.again:
+        ledgers, entries = values_of(rows.column("ledger")), values_of(rows.column("entry"))
+        for count, ledger, found in batch.redelivered():
+            counts[(ledgers == ledger) & np.isin(entries, found)] = count
+    return rows.append_column(REDELIVERY_COLUMN, numbers(counts))

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The consumers of a query in queue mode: several for each partition, what they were given, and acknowledging.
+
+Consumers begin without permits, so a query that was restarted acknowledges its last batch before it is given any more.
+Partitions that are added, and topics that a query waits for, are looked for every few seconds, and read from their
+first message. A subscription or a topic that is deleted under the query is lost data: told, or the end of the query.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+from broker_core.base.clock import BlockingClock
+from broker_core.base.errors import (
+    ConsumerBusyError,
+    NotAllowedError,
+    OperationTimeoutError,
+    PulsarishError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
+)
+from broker_core.base.positions import Position
+from broker_core.client import Client, EntryConsumer
+from pulsarish_spark.losses.loss import LossPolicy, lost_queue, lost_subscription
+from pulsarish_spark.options import QueueOptions
+from pulsarish_spark.places.start_spec import Word
+from pulsarish_spark.places.topics import Selection, TopicPartition
+from pulsarish_spark.queue.beginning import Beginning
+from pulsarish_spark.queue.pile import Pile, Source
+from pulsarish_spark.queue.queue_offset import QueueOffset
+from pulsarish_spark.viewing.followed_layout import FollowedLayout
+
+logger = logging.getLogger(__name__)
+
+CONSUMER_UNACKED: Final = 40_000
+"""Messages that one consumer is counted on to have: brokers stop at 50,000, and entries are not cut."""
+
+CONSUMERS_MAX: Final = 3
+"""Consumers of one partition unless the user says otherwise: brokers stop a whole subscription, other applications'
+consumers too, at 200,000 unacknowledged messages of a partition."""
+
+
+class Consumers:
+    """The ``Intake`` of a query. For one thread; the client tells of news on its own."""
+
+    def __init__(
+        self,
+        client: Client,
+        selection: Selection,
+        subscription: str,
+        queue: QueueOptions,
+        *,
+        limit: int | None,
+        start: Word | None,
+        discovery_s: float,
+        policy: LossPolicy,
+        clock: BlockingClock,
+    ) -> None:
+        """``start``: where a new subscription begins; ``limit``: messages of a batch; None: the user does not say."""
+        self.pile = Pile()
+        self.subscription = subscription
+        self._client = client
+        self._selection = selection
+        self._queue = queue
+        self._limit = limit
+        self._policy = policy
+        self._clock = clock
+        self._beginning = Beginning(client, subscription, start, policy)
+        self._discovery_s = discovery_s
+        self._layout: FollowedLayout | None = None  # None: nothing was asked yet
+        self._consumers: dict[Source, EntryConsumer] = {}
+        self._permitted = 0
+        self._news = threading.Event()
+        self._attached_at = clock.monotonic()
+
+    # -- consumers come and go
+
+    def attach(self, known: QueueOffset) -> None:
+        """See to it that all partitions have consumers. ``known``: the last offset that was noted."""
+        has_ended = self._look_after_ended()
+        if self._layout is None:
+            self._layout = FollowedLayout(self._selection, self._client, self._clock, self._discovery_s)
+        elif has_ended or self._layout.is_due():
+            self._layout.look()
+        elif self._beginning.is_over:
+            return
+        new = {key: name for key, name in self.names().items() if Source(key, 0) not in self._consumers}
+        starts = self._beginning.starts(new, known)
+        for key, name in new.items():
+            self._open(key, name, starts[key])
+        self._beginning.is_over = True
+
+    def _open(self, key: TopicPartition, name: str, start: Word) -> None:
+        for number in range(self._consumers_of_partition()):
+            consumer = self._new_consumer(name, start)
+            self._consumers[Source(key, number)] = consumer
+            consumer.listen(self._news.set)
+        self._beginning.check(name, self._consumers[Source(key, 0)])
+        self._spread_permits()
+
+    def _new_consumer(self, name: str, start: Word) -> EntryConsumer:
+        try:
+            return self._client.subscribe_entries(
+                name,
+                self.subscription,
+                type=self._queue.type,
+                initial_position=start,
+                consumer_name=self._queue.consumer_name or None,
+                priority_level=self._queue.priority_level,
+            )
+        except (ConsumerBusyError, NotAllowedError) as error:
+            raise type(error)(
+                f'subscription "{self.subscription}" of {name} cannot be shared as {self._queue.type}: {error.message}',
+                hint="give subscriptionType the type of its other consumers, or stop those",
+            ) from error
+
+    def _consumers_of_partition(self) -> int:
+        if self._queue.consumers is not None:
+            return self._queue.consumers
+        needed = math.ceil(2 * (self._limit or 0) / CONSUMER_UNACKED / max(len(self.names()), 1))
+        return max(1, min(needed, CONSUMERS_MAX))
+
+    def _look_after_ended(self) -> bool:
+        """Report what was deleted under a consumer; whether there was any."""
+        before = len(self._consumers)
+        for source, consumer in list(self._consumers.items()):
+            if consumer.failure is None:
+                continue
+            del self._consumers[source]
+            self.pile.forget(source)
+            consumer.close()
+            if source.number == 0:
+                self._report(source.key, consumer.failure)
+        return len(self._consumers) < before
+
+    def _report(self, key: TopicPartition, failure: PulsarishError) -> None:
+        if isinstance(failure, SubscriptionNotFoundError):
+            self._policy.report(lost_subscription(key, self.subscription))
+        elif isinstance(failure, TopicNotFoundError):
+            self._policy.report(lost_queue(key, self.subscription))
+        else:
+            raise failure
+
+    # -- what the driver asks
+
+    def names(self) -> dict[TopicPartition, str]:
+        """The partitions that there are."""
+        return self._layout.names if self._layout is not None else {}
+
+    @property
+    def consumers(self) -> int:
+        """How many there are."""
+        return len(self._consumers)
+
+    def permit(self, messages: int) -> None:
+        """How many messages all of them may hold together."""
+        if messages != self._permitted:
+            self._permitted = messages
+            self._spread_permits()
+
+    def _spread_permits(self) -> None:
+        for consumer in self._consumers.values() if self._permitted else ():
+            consumer.resize(math.ceil(self._permitted / len(self._consumers)))
+
+    def collect(self) -> bool:
+        """Put what was given on the pile; whether some of it may have been given before."""
+        self._news.clear()
+        begins = False
+        known = self.pile.sessions
+        for source, consumer in self._consumers.items():
+            if consumer.failure is None and (consumer.has_given or consumer.session != known.get(source)):
+                begins = self.pile.add(source, consumer.take()) or begins
+        return begins
+
+    def wait(self, seconds: float) -> bool:
+        """Whether something was given, or happened, within that time; OperationTimeoutError without a broker."""
+        now = self._clock.monotonic()
+        if all(consumer.is_attached for consumer in self._consumers.values()):
+            self._attached_at = now
+        elif now - self._attached_at > self._client.config.operation_timeout_s:
+            raise OperationTimeoutError(
+                f'a consumer of subscription "{self.subscription}" has had no broker for '
+                f"{self._client.config.operation_timeout_s:g} s",
+                hint="is the broker running and reachable?",
+            )
+        return self._news.wait(seconds)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the broker may give something to each of them."""
+        return all(consumer.has_permits for consumer in self._consumers.values())
+
+    def ack(self, positions: Mapping[TopicPartition, list[Position]]) -> None:
+        """Acknowledge entries; return when each is confirmed. What was deleted needs no acknowledgement."""
+        asked = []
+        for key, found in positions.items():
+            consumer = self._consumers.get(Source(key, 0))
+            if consumer is None:
+                logger.warning("nothing to acknowledge for a partition that is gone partition=%s", key)
+            else:
+                asked.append((key, consumer.start_ack(found)))
+        for key, confirmed in asked:
+            try:
+                confirmed.result()
+            except (SubscriptionNotFoundError, TopicNotFoundError) as error:
+                logger.warning("ack refused partition=%s error=%s", key, error)
+
+    def release(self, taken: Mapping[Source, int], sessions: Mapping[Source, int]) -> None:
+        """So many messages are done with."""
+        for source, messages in taken.items():
+            if source in self._consumers:
+                self._consumers[source].release(sessions[source], messages)
+
+    def mark_deletes(self) -> dict[TopicPartition, Position]:
+        """How far each partition is acknowledged without a gap, where the broker tells."""
+        found = {source.key: each.mark_delete() for source, each in self._consumers.items() if source.number == 0}
+        return {key: at for key, at in found.items() if at is not None}
+
+    def close(self) -> None:
+        """Leave the subscription."""
+        for consumer in self._consumers.values():
+            consumer.close()
+        self._consumers.clear()

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Putting a query in queue mode together: its topics, its consumers, what it holds, its driver."""
+
+from __future__ import annotations
+
+from broker_core.base.clock import SystemClock
+from broker_core.base.names import TopicName
+from broker_core.client import Client, DeadLetterPolicy
+from broker_core.client.settings.dead_letter_policy import MAX_REDELIVER_COUNT_DEFAULT, letter_topics
+from pulsarish_spark.losses.loss import LossPolicy
+from pulsarish_spark.options import QueueOptions, ReadOptions
+from pulsarish_spark.places.topics import Selection
+from pulsarish_spark.queue.hold_cursors import HoldCursors, hold_name
+from pulsarish_spark.queue.intake import Consumers
+from pulsarish_spark.queue.queue_driver import QueueDriver
+
+
+def open_queue(options: ReadOptions, queue: QueueOptions, client: Client) -> QueueDriver:
+    """The driver of a query that shares its subscription. Nothing is subscribed before the first batch."""
+    selection = options.selection
+    if queue.retry:
+        selection = _with_retry_topic(selection, options.subscription, client)
+    clock = SystemClock()
+    consumers = Consumers(
+        client,
+        selection,
+        options.subscription,
+        queue,
+        limit=options.max_offsets_per_trigger,
+        start=None if options.starting is None else options.starting.everywhere,
+        discovery_s=options.discovery_s,
+        policy=LossPolicy(options.fail_on_data_loss),
+        clock=clock,
+    )
+    holds = None
+    if queue.guarantee == "claim":
+        name = hold_name(options.subscription, queue.consumer_name)
+        holds = HoldCursors(client, name, consumers.mark_deletes)
+    return QueueDriver(options, queue, consumers, holds, clock)
+
+
+def _with_retry_topic(selection: Selection, subscription: str, client: Client) -> Selection:
+    """Clients with retries name the retry topic after their first topic, and make it when they subscribe."""
+    policy = DeadLetterPolicy(max_redeliver_count=MAX_REDELIVER_COUNT_DEFAULT)
+    retry = letter_topics(TopicName.parse(selection.names[0]), subscription, policy, retry=True).retry
+    assert retry is not None
+    if client.existing_partitions(str(retry)) is None:
+        client.create_producer(str(retry)).close()
+    return Selection((*selection.topics, (str(retry), None)))

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stream in queue mode: which entries a batch has is the broker's choice, as for any consumer of the subscription.
+
+Theory of operation. An entry is *free* at the broker, *given* to this process, *logged* in an offset, *done* with its
+batch, and *acknowledged*. Spark notes the offset that ``latest`` returns before it runs the batch, and gives it back as
+``start`` when the batch is done, also behind the last one. So: an offset is returned only when all entries of its
+predecessor are acknowledged with receipts, and at most one batch is ever logged and not acknowledged. What the broker
+gives again of that one is dropped. No state is kept outside of the checkpoint.
+
+``claim`` acknowledges a batch already when Spark has logged it, in ``tasks``, which is the first call after that. The
+broker then deletes what it has, unless somebody keeps it for a replay: ``holds`` does, and moves on when it is done.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from broker_core.base.clock import BlockingClock
+from broker_core.base.positions import Position
+from pulsarish_spark.options import QueueOptions, ReadOptions
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.queue.dividing import Names, divide_by_key, divide_by_place
+from pulsarish_spark.queue.pile import Choice, Pile, Source
+from pulsarish_spark.queue.queue_offset import TEXT_BYTES_MAX, PartitionBatch, QueueOffset
+from pulsarish_spark.tasks.task import ReadTask, reading_tasks
+
+GIVEN_WAIT_S: Final = 0.1
+"""How long ``latest`` waits for a first entry: Spark would ask again at once. No longer, for other sources of the same
+query wait meanwhile."""
+
+CONSUMER_MESSAGES: Final = 20_000
+"""Messages of a batch for each consumer where no limit is given: this batch and the next one are less than the 50,000
+that brokers let a consumer have unacknowledged."""
+
+Positions = Mapping[TopicPartition, list[Position]]
+
+
+class Intake(Protocol):
+    """The consumers of a query."""
+
+    pile: Pile
+
+    def attach(self, known: QueueOffset) -> None:
+        """See to it that all partitions have consumers. ``known``: the last offset that was noted."""
+        ...
+
+    def names(self) -> Names:
+        """The partitions that there are."""
+        ...
+
+    @property
+    def consumers(self) -> int:
+        """How many there are."""
+        ...
+
+    def permit(self, messages: int) -> None:
+        """How many messages all of them may hold together."""
+        ...
+
+    def collect(self) -> bool:
+        """Put what was given on the pile; whether some of it may have been given before."""
+        ...
+
+    def wait(self, seconds: float) -> bool:
+        """Whether something was given, or happened, within that time."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the broker may give something to each of them."""
+        ...
+
+    def ack(self, positions: Positions) -> None:
+        """Acknowledge entries; return when each is confirmed."""
+        ...
+
+    def release(self, taken: Mapping[Source, int], sessions: Mapping[Source, int]) -> None:
+        """So many messages are done with."""
+        ...
+
+    def close(self) -> None:
+        """Leave the subscription."""
+        ...
+
+
+class Holds(Protocol):
+    """What keeps acknowledged entries for a replay."""
+
+    def open(self, names: Names) -> None:
+        """Begin to keep what is not acknowledged now."""
+        ...
+
+    def move(self) -> None:
+        """Keep only what is not acknowledged now, and what comes."""
+        ...
+
+    def close(self) -> None:
+        """Leave them on the broker."""
+        ...
+
+
+class QueueDriver:
+    """The ``StreamDriver`` of a query that shares its subscription. ``holds`` None: acknowledge behind the batch."""
+
+    def __init__(
+        self, options: ReadOptions, queue: QueueOptions, intake: Intake, holds: Holds | None, clock: BlockingClock
+    ) -> None:
+        self._options = options
+        self._queue = queue
+        self._intake = intake
+        self._holds = holds
+        self._clock = clock
+        self._bounded = False
+        self._made: QueueOffset | None = None  # the last offset that was returned
+        self._choice: Choice | None = None  # what it was made of
+        self._acked = 0  # the last batch of which this process has acknowledged everything
+        self._settled = 0  # the last batch that is behind us, with all that follows from it
+
+    # -- what Spark asks, in its order
+
+    def offset(self, document: Mapping[str, Any]) -> QueueOffset:
+        """What Spark has kept of an offset."""
+        return QueueOffset.from_json(document)
+
+    def bound_to_now(self) -> None:
+        """AvailableNow: end when nothing has been given for a while."""
+        self._bounded = True
+
+    def initial(self) -> QueueOffset:
+        """No batch yet. The broker knows where the subscription stands."""
+        return QueueOffset()
+
+    def latest(self, start: QueueOffset, limit: int | None) -> QueueOffset:
+        """The next batch, or ``start`` where nothing was given."""
+        if self._made is not None and self._made.n == start.n + 1:
+            return self._made  # Spark has asked before, and may have noted the answer.
+        self._attach(start)
+        self._settle(start)
+        most = limit or CONSUMER_MESSAGES * max(self._intake.consumers, 1)
+        self._intake.permit(2 * most)
+        if not self._is_given(start):
+            return start
+        return self._make(start, most)
+
+    def newest(self) -> None:
+        """Not known: what others take of the rest is theirs."""
+        return
+
+    def tasks(self, start: QueueOffset, end: QueueOffset) -> list[ReadTask]:
+        """The tasks of batch ``end``."""
+        if end.n == start.n:
+            return []
+        self._attach(end)
+        if self._holds is not None:
+            self._ack(end)
+        names, cores = self._intake.names(), os.cpu_count() or 1
+        if self._queue.type == "shared":
+            return reading_tasks(divide_by_place(end, names, cores), self._options)
+        fresh = self._choice.entries() if self._choice is not None and self._made == end else None
+        return reading_tasks(divide_by_key(end, fresh, names, cores), self._options)
+
+    def commit(self, end: QueueOffset) -> None:
+        """Batch ``end`` is done."""
+        self._attach(end)
+        self._settle(end)
+
+    def close(self) -> None:
+        """Leave the subscription; what was not acknowledged goes to others."""
+        self._intake.close()
+        if self._holds is not None:
+            self._holds.close()
+
+    def _attach(self, known: QueueOffset) -> None:
+        self._intake.attach(known)
+        if self._holds is not None:
+            self._holds.open(self._intake.names())
+
+    # -- acknowledging
+
+    def _settle(self, done: QueueOffset) -> None:
+        """Batch ``done`` is behind us: nothing of it may come again, and nothing is kept for it."""
+        if done.n in (0, self._settled):
+            return
+        self._ack(done)
+        if self._holds is not None:
+            self._holds.move()
+        self._settled = done.n
+
+    def _ack(self, batch: QueueOffset) -> None:
+        """Acknowledge ``batch``, unless this process has, and forget what was given again of it meanwhile."""
+        if batch.n == self._acked:
+            return
+        positions = {key: part.positions() for key, part in batch.partitions.items()}
+        self._intake.ack(positions)
+        self._acked = batch.n
+        if self._choice is not None and self._made is not None and self._made.n == batch.n:
+            self._intake.release(self._choice.taken(), self._choice.sessions)
+        if self._intake.collect():
+            self._drop(batch)
+
+    def _drop(self, batch: QueueOffset) -> None:
+        known = {key: set(part.positions()) for key, part in batch.partitions.items()}
+        dropped = self._intake.pile.drop(known)
+        self._intake.release(dropped, self._intake.pile.sessions)
+
+    # -- making a batch
+
+    def _is_given(self, start: QueueOffset) -> bool:
+        """Whether there is something for a batch, after waiting for it a while."""
+        wait_s = self._queue.quiet_s if self._bounded else GIVEN_WAIT_S
+        until = self._clock.monotonic() + wait_s
+        while True:
+            if self._intake.collect():
+                self._drop(start)
+            if not self._intake.pile.is_empty:
+                return True
+            if self._bounded and not self._intake.is_open:
+                until = self._clock.monotonic() + wait_s  # Nothing can come now, which says nothing of what is there.
+            left_s = until - self._clock.monotonic()
+            if left_s <= 0:
+                return False
+            self._intake.wait(min(left_s, GIVEN_WAIT_S))
+            self._attach(start)
+
+    def _make(self, start: QueueOffset, most: int) -> QueueOffset:
+        choice = self._intake.pile.choose(most)
+        made = _offset_of(start.n + 1, choice)
+        while made.text_bytes > TEXT_BYTES_MAX and len(choice.units) > 1:
+            half = len(choice.units) // 2
+            self._intake.pile.put_back(choice.units[half:])
+            choice = Choice(choice.units[:half], choice.sessions, choice.repeats)
+            made = _offset_of(start.n + 1, choice)
+        self._made, self._choice = made, choice
+        return made
+
+
+def _offset_of(number: int, choice: Choice) -> QueueOffset:
+    partitions = {key: PartitionBatch.of(given) for key, given in choice.entries().items()}
+    return QueueOffset(number, choice.messages, partitions)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Offsets of queue mode: one says which entries one batch has, not what has been read so far.
+
+    {"queue": 1, "n": 41, "m": 100000,
+     "topics": {"persistent://public/default/orders": {"0": {"17": "0-99999", "18": "4-90,93,97-120"}}},
+     "part":   {"persistent://public/default/orders": {"0": {"18:93": "3f0"}}},
+     "again":  {"persistent://public/default/orders": {"0": {"2": {"18": "93"}}}}}
+
+``queue`` is the version of this form. ``n`` counts batches of the query, so that no offset equals its predecessor, and
+``m`` is how many messages the batch has, for whoever watches. ``topics`` has the entries of each partition by ledger,
+in the words of ``id_texts``. ``part`` has entries of which others had acknowledged some messages: those left, in hex,
+bit i for batch index i. ``again`` has entries that were given out before, by how often. Both change from delivery to
+delivery, so a replay can only give the same rows if they are noted. Keys are sorted: one batch has one text. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, TypeVar
+
+import numpy as np
+
+from broker_core.base.errors import UsageError
+from broker_core.base.names import TopicName
+from broker_core.base.positions import Position, positions_of
+from broker_core.client import GivenEntry
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.queue.id_texts import Entries, entries_of_text, entries_to_text
+
+FORM: Final = 1
+
+TEXT_BYTES_MAX: Final = 256 * 1024
+"""Of one offset: Spark keeps it in memory, in its log and in each progress report."""
+
+IdTexts: TypeAlias = Mapping[int, str]
+"""Entries by ledger."""
+
+T = TypeVar("T")
+
+_POSITION: Final = re.compile(r"(\d+):(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBatch:
+    """What one batch has of one partition. It travels to the tasks."""
+
+    ids: IdTexts
+    parts: Mapping[Position, int] = field(default_factory=dict)
+    again: Mapping[int, IdTexts] = field(default_factory=dict)
+
+    def entries(self) -> dict[int, Entries]:
+        """The entries by ledger, sorted."""
+        return {ledger: entries_of_text(text) for ledger, text in sorted(self.ids.items())}
+
+    def positions(self) -> list[Position]:
+        """The same as positions, in their order."""
+        return [each for ledger, entries in self.entries().items() for each in positions_of(ledger, entries.tolist())]
+
+    def redelivered(self) -> list[tuple[int, int, Entries]]:
+        """Redelivery count, ledger and entries, of what was given out before."""
+        return [
+            (count, ledger, entries_of_text(text))
+            for count, ids in sorted(self.again.items())
+            for ledger, text in ids.items()
+        ]
+
+    @classmethod
+    def of(cls, given: Iterable[GivenEntry]) -> PartitionBatch:
+        """Of entries in any order, each once."""
+        whole: dict[int, list[int]] = defaultdict(list)
+        again: dict[int, dict[int, list[int]]] = {}
+        parts: dict[Position, int] = {}
+        for each in given:
+            whole[each.ledger].append(each.entry)
+            if each.redelivery_count:
+                again.setdefault(each.redelivery_count, defaultdict(list))[each.ledger].append(each.entry)
+            if each.unacked is not None:
+                parts[each.position] = each.unacked
+        return cls(id_texts(whole), parts, {count: id_texts(entries) for count, entries in again.items()})
+
+
+@dataclass(frozen=True)
+class QueueOffset:
+    """The entries of batch ``n``, which hold ``messages``; none before the first batch."""
+
+    n: int = 0
+    messages: int = 0
+    partitions: Mapping[TopicPartition, PartitionBatch] = field(default_factory=dict)
+
+    @property
+    def text_bytes(self) -> int:
+        """How long its text is."""
+        return len(json.dumps(self.to_json()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types, in the one order."""
+        document: dict[str, Any] = {"queue": FORM, "n": self.n}
+        if self.n:
+            document["m"] = self.messages
+        tables: dict[str, dict[str, Any]] = {"topics": {}, "part": {}, "again": {}}
+        for key in sorted(self.partitions):
+            batch = self.partitions[key]
+            said = {
+                "topics": _ledgers(batch.ids),
+                "part": {str(at): f"{bits:x}" for at, bits in sorted(batch.parts.items())},
+                "again": {str(count): _ledgers(ids) for count, ids in sorted(batch.again.items())},
+            }
+            for word, what in said.items():
+                if what:
+                    tables[word].setdefault(key.topic, {})[str(key.partition)] = what
+        return document | {word: table for word, table in tables.items() if table}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> QueueOffset:
+        """Read ``to_json()`` back; UsageError for an offset that this version cannot read."""
+        if "queue" not in document:
+            raise UsageError(
+                "the checkpoint was made by a query without a subscriptionType, and this one has one",
+                hint="remove subscriptionType, or use a new checkpoint folder",
+            )
+        try:
+            return cls._read(document)
+        except (ValueError, AttributeError, TypeError, KeyError) as error:
+            raise UsageError(
+                f"the checkpoint holds an offset that cannot be read: {error}",
+                hint="it was made by a newer version, or changed by hand; use a new checkpoint folder",
+            ) from error
+
+    @classmethod
+    def _read(cls, document: Mapping[str, Any]) -> QueueOffset:
+        if document["queue"] != FORM or not isinstance(document["n"], int):
+            raise ValueError(f"its form is {document['queue']!r}, and this version reads {FORM}")
+        ids, parts, again = (_by_partition(document.get(word, {})) for word in ("topics", "part", "again"))
+        partitions = {
+            key: PartitionBatch(
+                _texts(ledgers),
+                {_position(at): int(bits, 16) for at, bits in parts.get(key, {}).items()},
+                {int(count): _texts(found) for count, found in again.get(key, {}).items()},
+            )
+            for key, ledgers in ids.items()
+        }
+        return cls(document["n"], int(document.get("m", 0)), partitions)
+
+
+def id_texts(entries: Mapping[int, Sequence[int]]) -> dict[int, str]:
+    """Entries by ledger, in any order, as texts."""
+    return {ledger: entries_to_text(np.unique(np.array(found, np.int64))) for ledger, found in entries.items()}
+
+
+def _ledgers(ids: IdTexts) -> dict[str, str]:
+    return {str(ledger): ids[ledger] for ledger in sorted(ids)}
+
+
+def _texts(ledgers: Mapping[str, str]) -> dict[int, str]:
+    """IdTexts, each of which can be read."""
+    for text in ledgers.values():
+        entries_of_text(text)
+    return {int(ledger): text for ledger, text in ledgers.items()}
+
+
+def _by_partition(table: Mapping[str, Mapping[str, T]]) -> dict[TopicPartition, T]:
+    return {
+        TopicPartition(str(TopicName.parse(topic)), int(partition)): what
+        for topic, partitions in table.items()
+        for partition, what in partitions.items()
+    }
+
+
+def _position(text: str) -> Position:
+    found = _POSITION.fullmatch(text)
+    if found is None:
+        raise ValueError(f'"{text}" is no position')
+    return Position(int(found[1]), int(found[2]))

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From entries as a client fetches them to decoded rows: several entries at once, messages in chunks put together.
+
+Knows neither which of the entries are wanted nor the columns that Spark gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from broker_core.base.positions import Position
+from broker_core.client.chunks.chunk_split import CHUNKED_BYTES_MAX
+from broker_core.client.chunks.chunked_entries import ChunkedEntries
+from broker_core.client.consuming.unpack import UNCOMPRESSED_BYTES_MAX
+from broker_core.wire.batch import ChunkEntryError, decode_in_parts
+from broker_core.wire.entry import EntryRef
+from pulsarish_spark.losses.loss import LossPolicy, lost_chunks
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
+
+FETCH_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What the client may hold that is not decoded yet."""
+
+DECODE_BYTES: Final = 2 * 1024 * 1024
+"""Entries are decoded together up to about this size: enough rows to make the cost of a batch small."""
+
+BATCH_ROWS_MAX: Final = 16_384
+"""Rows of one Arrow batch at most; with more, Spark's side gets slower."""
+
+
+class EntryDecoder:
+    """Entries to rows. Most topics have no message in chunks, so none is looked for before the first shows up."""
+
+    def __init__(self, client: Client, name: str, start: Position, policy: LossPolicy, needed: Collection[str]) -> None:
+        """``name``: of the topic or partition whose entries come, none of them before ``start``."""
+
+        def read(begin: Position, end: Position) -> Iterator[Sequence[EntryRef]]:
+            with client.read_entries(name, begin, end, buffer_bytes_max=FETCH_BYTES_MAX) as fetched:
+                yield from fetched
+
+        self._needed = needed
+        self._has_chunks = False
+        self._chunks = ChunkedEntries(start, read, lambda what: policy.report(lost_chunks(name, what)))
+
+    def decode(self, entries: list[EntryRef]) -> Iterator[pa.RecordBatch]:
+        """The rows of the next entries, in their order; chunks before the last one of their message are no rows."""
+        if not self._has_chunks:
+            try:
+                yield from decode_in_parts(entries, self._needed, UNCOMPRESSED_BYTES_MAX)
+                return
+            except ChunkEntryError:  # It is raised before any rows are made.
+                self._has_chunks = True
+        yield from decode_in_parts(self._chunks.joined(entries), self._needed, CHUNKED_BYTES_MAX)
+
+
+def grouped(fetched: Iterable[Sequence[EntryRef]]) -> Iterator[list[EntryRef]]:
+    """What arrives, in groups worth decoding together."""
+    group: list[EntryRef] = []
+    size = 0
+    for entries in fetched:
+        for entry in entries:
+            group.append(entry)
+            size += len(entry.body)
+            if size >= DECODE_BYTES:
+                yield group
+                group, size = [], 0
+    if group:
+        yield group
+
+
+def in_slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """``rows`` in batches that Spark takes well."""
+    for at in range(0, rows.num_rows, BATCH_ROWS_MAX):
+        yield rows.slice(at, BATCH_ROWS_MAX)

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver of queue mode as a state machine, under kills, lost connections and a rival, against what is promised.
+
+Spark's order of calls, its logs and the broker are models here; the driver, its pile and its offsets are the real ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from broker_core.base.positions import Position
+from broker_core.client import Given, GivenEntry
+from broker_core.testing.virtual_timers import VirtualTimers
+from pulsarish_spark.options import Side, read_options
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.queue.id_reader import IdReading
+from pulsarish_spark.queue.pile import Pile, Source
+from pulsarish_spark.queue.queue_driver import QueueDriver
+from pulsarish_spark.queue.queue_offset import QueueOffset
+
+KEY = TopicPartition("persistent://public/default/t", 0)
+SOURCES = (Source(KEY, 0), Source(KEY, 1))
+"""The query has two consumers."""
+
+ENTRY_MESSAGES = 3
+LIMIT = 12
+
+
+class BrokerModel:
+    """Entries of one subscription: free, held by a consumer, or acknowledged."""
+
+    def __init__(self) -> None:
+        self.entries = 0
+        self.holders: dict[int, Source] = {}
+        self.acked: set[int] = set()
+        self.given: Counter[int] = Counter()
+
+    @property
+    def free(self) -> list[int]:
+        return [each for each in range(self.entries) if each not in self.acked and each not in self.holders]
+
+
+class IntakeModel:
+    """The ``Intake`` of one process of the query."""
+
+    def __init__(self, broker: BrokerModel) -> None:
+        self.pile = Pile()
+        self.consumers = len(SOURCES)
+        self.is_open = True
+        self._broker = broker
+        self._sessions = dict.fromkeys(SOURCES, 1)
+        self._given: dict[Source, list[GivenEntry]] = {source: [] for source in SOURCES}
+        self._permits = dict.fromkeys(SOURCES, 0)
+        self._permitted = 0
+
+    def attach(self, known: QueueOffset) -> None:
+        """The consumers are there from the beginning."""
+
+    def names(self) -> dict[TopicPartition, str]:
+        return {KEY: KEY.topic}
+
+    def permit(self, messages: int) -> None:
+        each = messages // len(SOURCES)
+        for source in SOURCES:
+            self._permits[source] += each - self._permitted
+        self._permitted = each
+        self.give()
+
+    def give(self) -> None:
+        """The broker gives by turns what it may."""
+        for turn, entry in enumerate(self._broker.free):
+            for source in (SOURCES[turn % 2], SOURCES[(turn + 1) % 2]):
+                if self._permits[source] > 0:
+                    self._permits[source] -= ENTRY_MESSAGES
+                    self._broker.holders[entry] = source
+                    count = self._broker.given[entry]
+                    self._broker.given[entry] += 1
+                    self._given[source].append(GivenEntry(0, entry, ENTRY_MESSAGES, count, None, entry % 4))
+                    break
+
+    def lose(self, source: Source) -> None:
+        """A connection is lost, and comes back."""
+        for entry in [each for each, holder in self._broker.holders.items() if holder == source]:
+            del self._broker.holders[entry]
+        self._sessions[source] += 1
+        self._given[source] = []
+        self._permits[source] = self._permitted
+
+    def collect(self) -> bool:
+        begins = False
+        for source in SOURCES:
+            if self._given[source] or self.pile.sessions.get(source) != self._sessions[source]:
+                entries, self._given[source] = self._given[source], []
+                begins = self.pile.add(source, Given(self._sessions[source], entries)) or begins
+        return begins
+
+    def wait(self, seconds: float) -> bool:
+        CLOCK.sleep(max(seconds, 0.001))  # It counts whole milliseconds.
+        return False
+
+    def ack(self, positions: Mapping[TopicPartition, list[Position]]) -> None:
+        for position in positions.get(KEY, []):
+            self._broker.acked.add(position.entry)
+            self._broker.holders.pop(position.entry, None)
+
+    def release(self, taken: Mapping[Source, int], sessions: Mapping[Source, int]) -> None:
+        for source, messages in taken.items():
+            if sessions[source] == self._sessions[source]:
+                self._permits[source] += messages
+        self.give()
+
+    def close(self) -> None:
+        for source in SOURCES:
+            self.lose(source)
+
+
+class HoldsModel:
+    """The ``Holds`` of a query: what it keeps is told by when it moves."""
+
+    def __init__(self) -> None:
+        self.moves = 0
+
+    def open(self, names: Mapping[TopicPartition, str]) -> None:
+        """Nothing is deleted here."""
+
+    def move(self) -> None:
+        self.moves += 1
+
+    def close(self) -> None:
+        """It stays."""
+
+
+CLOCK = VirtualTimers()
+
+
+class SharedQueryMachine(RuleBasedStateMachine):
+    """``guarantee``: of the query."""
+
+    guarantee = "commit"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broker = BrokerModel()
+        self.offsets: list[dict[str, Any]] = []
+        """Spark's offset log."""
+        self.done = 0
+        """Batches in Spark's commit log."""
+        self.rivals: set[int] = set()
+        self.rows: dict[int, set[int]] = {}
+        self._start_process()
+
+    def _start_process(self) -> None:
+        raw = {"service.url": "pulsar://nowhere:1", "topic": "t", "subscriptionType": "Key_Shared"}
+        raw |= {"subscriptionName": "s", "queueGuarantee": self.guarantee}
+        options = read_options(raw, Side.STREAM_READ, {})
+        assert options.queue is not None
+        self.intake = IntakeModel(self.broker)
+        holds = HoldsModel() if self.guarantee == "claim" else None
+        self.driver = QueueDriver(options, options.queue, self.intake, holds, CLOCK)
+        self.planned = False
+
+    @property
+    def start(self) -> dict[str, Any]:
+        return self.offsets[self.done - 1] if self.done else self.driver.initial().to_json()
+
+    @property
+    def runs(self) -> bool:
+        """Whether a batch is noted and not done."""
+        return len(self.offsets) > self.done
+
+    def _read(self, document: dict[str, Any]) -> QueueOffset:
+        return self.driver.offset(json.loads(json.dumps(document)))
+
+    def _entries(self, number: int) -> set[int]:
+        batch = self._read(self.offsets[number]).partitions
+        return {position.entry for part in batch.values() for position in part.positions()}
+
+    # -- what Spark does
+
+    @precondition(lambda self: not self.runs)
+    @rule(log=st.booleans())
+    def next_batch(self, log: bool) -> None:
+        """``log`` False: the process is killed before Spark has noted the offset."""
+        start = self._read(self.start)
+        end = self.driver.latest(start, LIMIT)
+        if self.done:
+            assert self._entries(self.done - 1) <= self.broker.acked
+        if end == start:
+            return
+        assert self.driver.latest(start, LIMIT) == end, "Spark may ask again before it notes the answer"
+        assert end.messages <= LIMIT
+        if not log:
+            self.kill()
+            return
+        self.offsets.append(end.to_json())
+        if self.done:
+            self.driver.commit(start)
+
+    @precondition(lambda self: self.runs)
+    @rule()
+    def plan(self) -> None:
+        """The tasks have exactly the entries that are noted, whichever process plans them."""
+        end = self._read(self.offsets[-1])
+        tasks = self.driver.tasks(self._read(self.start), end)
+        found = [
+            position.entry
+            for task in tasks
+            for reading in task.readings
+            if isinstance(reading, IdReading)
+            for position in reading.batch.positions()
+        ]
+        assert set(found) == self._entries(len(self.offsets) - 1)
+        self.planned = True
+
+    @precondition(lambda self: self.runs and self.planned)
+    @rule()
+    def finish(self) -> None:
+        """The sink has the batch, and Spark notes that."""
+        self.done += 1
+        self.planned = False
+
+    # -- what happens to it
+
+    @rule()
+    def kill(self) -> None:
+        """At any moment between two calls; what it held is free."""
+        self.intake.close()
+        self._start_process()
+
+    @rule(source=st.sampled_from(SOURCES))
+    def lose_connection(self, source: Source) -> None:
+        """Its entries go to anybody, to the other consumer of the query too."""
+        self.intake.lose(source)
+        self.intake.give()
+
+    @rule(count=st.integers(1, 8))
+    def publish(self, count: int) -> None:
+        self.broker.entries += count
+        self.intake.give()
+
+    @rule(count=st.integers(1, 3))
+    def rival(self, count: int) -> None:
+        """Another consumer gets some of what is free, and processes it."""
+        for entry in self.broker.free[:count]:
+            self.rivals.add(entry)
+            self.broker.acked.add(entry)
+
+    # -- what is promised
+
+    @invariant()
+    def nothing_is_acknowledged_too_early(self) -> None:
+        """With commit what is done, with claim what is noted; the rest by the rival."""
+        ours = len(self.offsets) if self.guarantee == "claim" else self.done
+        allowed = set().union(*(self._entries(number) for number in range(ours))) if ours else set()
+        assert self.broker.acked <= allowed | self.rivals
+
+    @invariant()
+    def each_entry_is_in_one_batch(self) -> None:
+        counts = Counter(entry for number in range(len(self.offsets)) for entry in self._entries(number))
+        assert all(count == 1 for count in counts.values())
+
+    @invariant()
+    def at_most_one_batch_is_noted_and_not_acknowledged(self) -> None:
+        for number in range(len(self.offsets) - 1):
+            assert self._entries(number) <= self.broker.acked
+
+    def teardown(self) -> None:
+        """Nothing is lost: when all is quiet, every entry was processed."""
+        for _ in range(10 * self.broker.entries + 10):
+            if not self.runs:
+                before = len(self.offsets)
+                self.next_batch(log=True)
+                if len(self.offsets) == before:
+                    break
+            self.plan()
+            self.finish()
+        processed = self.rivals.union(*(self._entries(number) for number in range(self.done)))
+        assert processed == set(range(self.broker.entries)) == self.broker.acked
+
+
+class ClaimingQueryMachine(SharedQueryMachine):
+    """The same with acknowledgement before the tasks."""
+
+    guarantee = "claim"
+
+    @invariant()
+    def a_planned_batch_is_acknowledged(self) -> None:
+        """So nobody else is given it."""
+        if self.planned:
+            assert self._entries(len(self.offsets) - 1) <= self.broker.acked
+
+
+TestSharedQuery = SharedQueryMachine.TestCase
+TestSharedQuery.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestClaimingQuery = ClaimingQueryMachine.TestCase
+TestClaimingQuery.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

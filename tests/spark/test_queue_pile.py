@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What consumers of a query were given, and the batches that are chosen from it."""
+
+from __future__ import annotations
+
+from broker_core.base.positions import Position
+from broker_core.client import Given, GivenEntry
+from broker_core.wire.entry_peek import ChunkPlace
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.queue.pile import Choice, Pile, Source
+
+KEY = TopicPartition("persistent://a/b/c", 0)
+FIRST, SECOND = Source(KEY, 0), Source(KEY, 1)
+
+
+def entry(number: int, messages: int = 1, chunk: ChunkPlace | None = None) -> GivenEntry:
+    return GivenEntry(0, number, messages, chunk=chunk)
+
+
+def numbers(choice: Choice) -> list[int]:
+    """The entries of a choice in its order."""
+    return [each.entry for _, unit in choice.units for each in unit]
+
+
+def test_lines_are_taken_from_by_turns_up_to_the_limit() -> None:
+    """And in the order in which the broker gave; the line whose entry did not fit is first next time."""
+    pile = Pile()
+    pile.add(FIRST, Given(1, [entry(0), entry(1), entry(2)]))
+    pile.add(SECOND, Given(1, [entry(10, 3), entry(11, 3)]))
+    assert numbers(pile.choose(4)) == [0, 10]
+    assert numbers(pile.choose(4)) == [1, 11]
+    assert numbers(pile.choose(4)) == [2]
+    assert pile.is_empty
+
+
+def test_one_entry_is_taken_though_it_is_larger_than_the_limit() -> None:
+    """Or it would never be."""
+    pile = Pile()
+    pile.add(FIRST, Given(1, [entry(0, 100), entry(1, 100)]))
+    assert numbers(pile.choose(10)) == [0]
+
+
+def test_what_is_put_back_is_chosen_in_the_same_order() -> None:
+    """As if it had not been taken."""
+    pile = Pile()
+    pile.add(FIRST, Given(1, [entry(0), entry(1), entry(2)]))
+    pile.put_back(pile.choose(3).units[1:])
+    assert numbers(pile.choose(3)) == [1, 2]
+
+
+def test_a_session_that_ends_takes_what_it_gave_with_it() -> None:
+    """Half a message in chunks too: its entries come again."""
+    pile = Pile()
+    assert pile.add(FIRST, Given(1, [entry(0), entry(1, 0, ChunkPlace("m", 0, 2))]))
+    assert not pile.add(FIRST, Given(1, [entry(2)]))
+    assert pile.add(FIRST, Given(2, [entry(5), entry(6, 1, ChunkPlace("m", 1, 2))]))
+    assert numbers(pile.choose(10)) == [5]
+
+
+def test_chunks_are_chosen_together_where_the_last_one_stands() -> None:
+    """And count as one message."""
+    pile = Pile()
+    chunks = [entry(number, number // 2, ChunkPlace("m", number, 3)) for number in (0, 1)]
+    pile.add(FIRST, Given(1, [*chunks, entry(5)]))
+    assert numbers(pile.choose(10)) == [5]
+    pile.add(FIRST, Given(1, [entry(2, 1, ChunkPlace("m", 2, 3)), entry(6)]))
+    choice = pile.choose(1)
+    assert (numbers(choice), choice.messages) == ([0, 1, 2], 1)
+
+
+def test_what_two_consumers_were_given_is_in_a_batch_once() -> None:
+    """The one after the other, but both have spent permits on it."""
+    pile = Pile()
+    pile.add(FIRST, Given(1, [entry(0), entry(1)]))
+    pile.add(SECOND, Given(1, [entry(1)]))
+    choice = pile.choose(10)
+    assert numbers(choice) == [0, 1]
+    assert choice.taken() == {FIRST: 2, SECOND: 1}
+
+
+def test_what_is_in_a_batch_already_is_dropped() -> None:
+    """Of that partition, and told by consumer, whose permits it has taken."""
+    pile = Pile()
+    pile.add(FIRST, Given(1, [entry(0, 5), entry(1, 3)]))
+    other = Source(TopicPartition("persistent://a/b/d", 0), 0)
+    pile.add(other, Given(1, [entry(0)]))
+    assert pile.drop({KEY: {Position(0, 0)}}) == {FIRST: 5}
+    assert sorted(numbers(pile.choose(10))) == [0, 1]
