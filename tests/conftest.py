@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, settings
 
 from broker_core.testing.running_broker import RunningBroker
 from scripts.archive_spark_classes import spark_options
-from tests.apache_pulsar.shared import Asking, Host, Listening, Pulsars
+from tests.apache_pulsar.secured import Secured
+from tests.apache_pulsar.shared import SECURED, Asking, Host, Listening, Pulsars
 from tests.apache_pulsar.start import ApachePulsar, UnavailableError
 from tests.fork_server import ForkServer
 
@@ -52,7 +53,7 @@ LONGEST_FIRST: Final = (
 READ_ALL_CODE: Final = frozenset({"test_layers.py", "test_repository.py", "test_rules.py"})
 """Files of tests that parse all files of the project: one worker does it for all of them."""
 
-FIXTURES: Final = {"apache": "apache_pulsar", "apache-indexed": "apache_pulsar_indexed"}
+FIXTURES: Final = {"apache": "apache_pulsar", "apache-indexed": "apache_pulsar_indexed", SECURED: "secured"}
 """Kind of Apache Pulsar -> the fixture that has it. Parameters of other fixtures name the kind."""
 
 _LISTENING: Final = pytest.StashKey[Listening]()
@@ -176,6 +177,12 @@ def apache_pulsar(pulsars: Pulsars) -> ApachePulsar:
 def apache_pulsar_indexed(pulsars: Pulsars) -> ApachePulsar:
     """One that tells clients the index of each message, as ours does. All workers share it too."""
     return _got(pulsars, "apache-indexed")
+
+
+@pytest.fixture(scope="session")
+def secured(pulsars: Pulsars) -> Secured:
+    """One with TLS, authentication and authorization. All workers share it: roles of a test have names of its own."""
+    return Secured(_got(pulsars, SECURED))
 
 
 def _got(pulsars: Pulsars, kind: str) -> ApachePulsar:

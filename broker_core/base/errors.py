@@ -9,6 +9,7 @@
     |  |- LocalProtocolError       we would have sent something invalid
     |  '- RemoteProtocolError      the peer did
     |- ConnectionLostError         the peer went away; outcomes in flight are unknown
+    |- TlsError                    the peer's certificate cannot be trusted, or it does not take ours
     |- OperationTimeoutError       no answer in time; the outcome is unknown
     |- AlreadyClosedError          used after close()
     |- QueueFullError              more is waiting to be sent than the producer's limits allow; nothing was sent
@@ -93,6 +94,10 @@ class ConnectionLostError(PulsarishError):
     """The connection ended. What was in flight may or may not have happened."""
 
     retriable = True
+
+
+class TlsError(PulsarishError):
+    """No trust over TLS: the peer's certificate is not to be believed, or it wants another one than ours, or none."""
 
 
 class OperationTimeoutError(PulsarishError):

@@ -10,6 +10,7 @@ Messages one by one through producers, consumers and readers; whole entries and 
 """
 
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
+from broker_core.base.secret import Secret
 from broker_core.client.async_client import AsyncClient
 from broker_core.client.blocking.blocking_client import Client
 from broker_core.client.blocking.entry_handles import CursorHandle, EntryConsumer, EntryReader, EntryWriter
@@ -20,6 +21,13 @@ from broker_core.client.columnar.entry_consumer import Given
 from broker_core.client.columnar.entry_counting import Counted, Span
 from broker_core.client.columnar.given_entry import GivenEntry
 from broker_core.client.columnar.probes import Bounds, LastEntry
+from broker_core.client.credentials.authentication import (
+    Authentication,
+    AuthenticationBasic,
+    AuthenticationTls,
+    AuthenticationToken,
+)
+from broker_core.client.credentials.oauth2 import AuthenticationOAuth2
 from broker_core.client.messages.message import Message
 from broker_core.client.settings.callbacks import ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor
 from broker_core.client.settings.config import (
@@ -50,6 +58,12 @@ __all__ = [
     "DeadLetterPolicy",
     "KeySharedPolicy",
     "RedeliveryBackoff",
+    "Authentication",
+    "AuthenticationToken",
+    "AuthenticationTls",
+    "AuthenticationBasic",
+    "AuthenticationOAuth2",
+    "Secret",
     "Producer",
     "Consumer",
     "Reader",

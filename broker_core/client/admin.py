@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
+import ssl
 from collections.abc import Mapping
 from email.message import Message
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import SplitResult, quote, urlsplit
@@ -27,9 +30,16 @@ from broker_core.base.errors import (
 )
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.positions import MessageId
+from broker_core.base.secret import Secret
+from broker_core.client.credentials.authentication import Authentication
+from broker_core.client.credentials.tls import TlsSettings, tls_failure
 
 _ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 """A stats answer of a large namespace is megabytes; more than this is not an admin answer."""
+
+_NO_RIGHT: Final = "unauthorized"
+
+_TLS_DEFAULT: Final = TlsSettings()
 
 _NO_QUOTA: Final = {"limitSize": -1, "limitTime": -1}
 
@@ -50,13 +60,32 @@ class SeenEntry(NamedTuple):
 class AdminApi:
     """One keep-alive connection to the admin port. Not thread-safe."""
 
-    def __init__(self, http_url: str, *, timeout_s: float) -> None:
+    def __init__(
+        self,
+        http_url: str,
+        *,
+        timeout_s: float,
+        authentication: Authentication | None = None,
+        tls: TlsSettings = _TLS_DEFAULT,
+    ) -> None:
+        """``authentication`` and ``tls`` as those of a client; ConfigError if they cannot be used."""
         parts = urlsplit(http_url)
         if parts.scheme not in ("http", "https") or not parts.hostname or not _has_usable_port(parts):
             raise ConfigError(f'"{http_url}" is not an admin URL', hint="write http://HOST:PORT")
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        if "@" in parts.netloc:
+            raise ConfigError(
+                "the admin URL names a user or a password, which is not used", hint="give an authentication beside it"
+            )
         self._url = http_url
-        self._connection = kind(parts.hostname, parts.port, timeout=timeout_s)
+        self._authentication = authentication
+        self._connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            context = tls.context()
+            self._connection = http.client.HTTPSConnection(
+                parts.hostname, parts.port, timeout=timeout_s, context=context
+            )
+        else:
+            self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
 
     def __enter__(self) -> Self:
         return self
@@ -259,16 +288,36 @@ class AdminApi:
 
     def _exchange(self, method: str, path: str, body: str | None = None) -> tuple[Message, bytes]:
         """Headers and content of the answer; the errors of the common tree for what is none."""
-        headers: Mapping[str, str] = {"Content-Type": "application/json"} if body is not None else {}
+        authentication = self._authentication
+        credential = None if authentication is None else authentication.credential()
+        answer, content = self._asked(method, path, body, credential)
+        if answer.status == HTTPStatus.UNAUTHORIZED and authentication is not None:
+            newer = authentication.credential(instead_of=credential)
+            if newer != credential:
+                answer, content = self._asked(method, path, body, newer)
+        if answer.status >= 300:
+            raise _refusal(answer.status, content, f"{method} {self._url}{path}", authentication, credential)
+        return answer.headers, content
+
+    def _asked(
+        self, method: str, path: str, body: str | None, credential: Secret | None
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        headers: dict[str, str] = {"Content-Type": "application/json"} if body is not None else {}
+        if self._authentication is not None and credential is not None:
+            headers["X-Pulsar-Auth-Method-Name"] = self._authentication.method
+            if said := self._authentication.http_header(credential):
+                headers["Authorization"] = said
         try:
             self._connection.request(method, path, body, headers)
             answer = self._connection.getresponse()
-            content = answer.read(_ANSWER_BYTES_MAX)
+            return answer, answer.read(_ANSWER_BYTES_MAX)
         except TimeoutError as error:
             raise OperationTimeoutError(
                 f"the admin port at {self._url} did not answer in {self._connection.timeout:g} s",
                 hint="give it a longer timeout, or look whether the broker is busy",
             ) from error
+        except ssl.SSLError as error:
+            raise tls_failure(error, f"the admin port at {self._url}") from error
         except OSError as error:
             raise ConnectionLostError(
                 f"no broker answers at {self._url}: {error.strerror or error}",
@@ -280,9 +329,6 @@ class AdminApi:
                 f"no broker answers at {self._url}: what came is not an answer in HTTP ({type(error).__name__})",
                 hint="check the address of the admin port; it is not the port of the service URL",
             ) from error
-        if answer.status >= 300:
-            raise _refusal(answer.status, content, f"{method} {self._url}{path}")
-        return answer.headers, content
 
 
 def _has_usable_port(parts: SplitResult) -> bool:
@@ -325,19 +371,38 @@ def _path(*parts: str) -> str:
     return "/".join(quote(part, safe="") for part in parts)
 
 
-def _refusal(status: int, content: bytes, request: str) -> PulsarishError:
+def _refusal(
+    status: int, content: bytes, request: str, authentication: Authentication | None, credential: Secret | None
+) -> PulsarishError:
     try:
         reason = str(json.loads(content)["reason"])
     except (ValueError, KeyError, TypeError):
-        reason = content.decode("utf-8", "replace").strip()[:200] or http.client.responses.get(
-            status, "no reason given"
-        )
-    if status == 401:
-        return AuthenticationError(f"the broker does not know who you are: {reason}")
-    if status == 403:
+        reason = _text_of(content)[:200] or http.client.responses.get(status, "no reason given")
+    # Pulsar also answers 401 to a role that it knows and that has no right: only then is the reason JSON of this text.
+    if status == HTTPStatus.FORBIDDEN or (status == HTTPStatus.UNAUTHORIZED and _NO_RIGHT in reason.lower()):
         return AuthorizationError(f"the broker does not allow this: {reason}")
-    if status == 404:
+    if status == HTTPStatus.UNAUTHORIZED:
+        return _unknown_client(reason, authentication, credential)
+    if status == HTTPStatus.NOT_FOUND:
         return TopicNotFoundError(reason)
     refused = AdminRefusedError(f"the broker refused: {reason}", hint=f"it answered {status} to {request}")
     refused.status = status
     return refused
+
+
+def _text_of(content: bytes) -> str:
+    """What an answer that is no JSON says: of a page its title."""
+    text = content.decode("utf-8", "replace").strip()
+    titled = re.search(r"<title>(.*?)</title>", text, re.DOTALL)
+    return titled[1].strip() if titled else text
+
+
+def _unknown_client(
+    reason: str, authentication: Authentication | None, credential: Secret | None
+) -> AuthenticationError:
+    if authentication is None or credential is None:
+        return AuthenticationError(
+            f"the broker does not know who you are: {reason}", hint="give a token (tokenFile) or another authentication"
+        )
+    why = authentication.why_refused(credential) or reason
+    return AuthenticationError(f"the broker does not accept {authentication}: {why}")

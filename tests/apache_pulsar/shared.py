@@ -22,9 +22,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from tests.apache_pulsar.secured import ADMIN, prepared, token
 from tests.apache_pulsar.start import INDEXED, SHORT_LIVED, ApachePulsar, UnavailableError, running
 
-KINDS: Final[Mapping[str, Mapping[str, str]]] = {"apache": {}, "apache-indexed": INDEXED}
+SECURED: Final = "apache-secured"
+KINDS: Final[Mapping[str, Mapping[str, str]]] = {"apache": {}, "apache-indexed": INDEXED, SECURED: {}}
 """Kind -> its settings."""
 
 
@@ -67,7 +69,12 @@ class Host:
             return self._started[kind]
 
     def _start(self, kind: str) -> ApachePulsar:
-        made = running(Path(self._folder, kind), KINDS[kind], java_options=SHORT_LIVED)
+        directory = Path(self._folder, kind)
+        if kind == SECURED:
+            headers = {"Authorization": f"Bearer {token(ADMIN)}"}
+            made = running(directory, prepared(directory), SHORT_LIVED, tls=True, headers=headers)
+        else:
+            made = running(directory, KINDS[kind], SHORT_LIVED)
         pulsar = made.__enter__()
         with self._lock:
             self._running.push(made)

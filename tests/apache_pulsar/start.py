@@ -88,11 +88,14 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ApachePulsar:
-    """A running broker. Both addresses are on the loopback interface."""
+    """A running broker. Its addresses are on the loopback interface; "" for those that it does not have."""
 
     service_url: str
     http_url: str
     pid: int
+    directory: str = ""
+    service_url_tls: str = ""
+    http_url_tls: str = ""
 
 
 def class_path(pom: Path = HERE / "pom.xml") -> str:
@@ -170,11 +173,11 @@ def _command(directory: Path, bookie_port: int, java_options: Sequence[str]) -> 
     ]  # fmt: skip
 
 
-def _answers(port: int, path: str, text: str) -> bool:
+def _answers(port: int, path: str, text: str, headers: Mapping[str, str]) -> bool:
     """Whether the web service answers ``path`` with 200 and ``text`` somewhere in the body."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers=dict(headers))
         answer = connection.getresponse()
         return answer.status == 200 and text in answer.read().decode()
     except (OSError, http.client.HTTPException):
@@ -183,15 +186,18 @@ def _answers(port: int, path: str, text: str) -> bool:
         connection.close()
 
 
-def wait_until_ready(process: subprocess.Popen[bytes], web_port: int, log: Path) -> None:
+def wait_until_ready(
+    process: subprocess.Popen[bytes], web_port: int, log: Path, headers: Mapping[str, str] | None = None
+) -> None:
     """The web port answers seconds before ``public/default`` exists, so ask for that, then for the health check."""
+    sent = headers or {}
     deadline = time.monotonic() + START_S_MAX
     while time.monotonic() < deadline:
         if process.poll() is not None:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
             raise RuntimeError(f"Apache Pulsar ended with code {process.returncode} while it started:\n{tail}")
-        if _answers(web_port, "/admin/v2/namespaces/public", "public/default") and _answers(
-            web_port, "/admin/v2/brokers/health", "ok"
+        if _answers(web_port, "/admin/v2/namespaces/public", "public/default", sent) and _answers(
+            web_port, "/admin/v2/brokers/health", "ok", sent
         ):
             return
         time.sleep(0.2)
@@ -200,24 +206,39 @@ def wait_until_ready(process: subprocess.Popen[bytes], web_port: int, log: Path)
 
 @contextlib.contextmanager
 def running(
-    directory: Path, settings: Mapping[str, str] | None = None, java_options: Sequence[str] = LONG_LIVED
+    directory: Path,
+    settings: Mapping[str, str] | None = None,
+    java_options: Sequence[str] = LONG_LIVED,
+    *,
+    tls: bool = False,
+    headers: Mapping[str, str] | None = None,
 ) -> Iterator[ApachePulsar]:
-    """Run one in ``directory`` on free ports; UnavailableError where this machine cannot, RuntimeError if it fails."""
+    """Run one in ``directory`` on free ports; UnavailableError where this machine cannot, RuntimeError if it fails.
+
+    With ``tls`` it has ports for TLS as well, for which ``settings`` name certificates. ``headers``: for its readiness.
+    """
     directory.mkdir(parents=True, exist_ok=True)
-    with held_ports(3) as (broker_port, web_port, bookie_port):
+    with held_ports(5) as (broker_port, web_port, bookie_port, *tls_ports):
         values = {
             **SETTINGS,
             "brokerServicePort": str(broker_port),
             "webServicePort": str(web_port),
             "narExtractionDirectory": str(directory / "nar"),
             "statusFilePath": str(directory / "status"),
+            **(
+                dict(zip(("brokerServicePortTls", "webServicePortTls"), map(str, tls_ports), strict=True))
+                if tls
+                else {}
+            ),
             **(settings or {}),
         }
         (directory / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in values.items()))
         process = started(directory, _command(directory, bookie_port, java_options), directory / "log")
         try:
-            wait_until_ready(process, web_port, directory / "log")
-            yield ApachePulsar(f"pulsar://127.0.0.1:{broker_port}", f"http://127.0.0.1:{web_port}", process.pid)
+            wait_until_ready(process, web_port, directory / "log", headers)
+            urls = (f"pulsar+ssl://127.0.0.1:{tls_ports[0]}", f"https://127.0.0.1:{tls_ports[1]}") if tls else ()
+            plain = f"pulsar://127.0.0.1:{broker_port}", f"http://127.0.0.1:{web_port}"
+            yield ApachePulsar(*plain, process.pid, str(directory), *urls)
         finally:
             # Nothing of it is kept, so there is nothing to wait for.
             process.kill()

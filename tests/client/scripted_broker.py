@@ -8,6 +8,7 @@ whatever it likes on the newest connection. Everything runs on the test's own ev
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -106,11 +107,12 @@ class ScriptedBroker:
 
 
 @asynccontextmanager
-async def scripted_broker() -> AsyncIterator[ScriptedBroker]:
-    """A listening broker on a free port."""
+async def scripted_broker(tls: ssl.SSLContext | None = None) -> AsyncIterator[ScriptedBroker]:
+    """A listening broker on a free port; with ``tls`` by the name localhost."""
     broker = ScriptedBroker()
-    server = await asyncio.get_running_loop().create_server(lambda: Peer(broker), "127.0.0.1", 0)
-    broker.service_url = f"pulsar://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server = await asyncio.get_running_loop().create_server(lambda: Peer(broker), "127.0.0.1", 0, ssl=tls)
+    port = server.sockets[0].getsockname()[1]
+    broker.service_url = f"pulsar+ssl://localhost:{port}" if tls else f"pulsar://127.0.0.1:{port}"
     try:
         yield broker
     finally:
@@ -192,7 +194,8 @@ def lookup_answer(command: BaseCommand, url: str, *, redirect: bool = False, pro
     kind = pb.CommandLookupTopicResponse
     response = kind(
         request_id=command.lookupTopic.request_id,
-        brokerServiceUrl=url,
+        brokerServiceUrl=url if url.startswith("pulsar:") else "",
+        brokerServiceUrlTls=url if url.startswith("pulsar+ssl:") else "",
         response=kind.Redirect if redirect else kind.Connect,
         authoritative=True,
         proxy_through_service_url=proxy,

@@ -19,16 +19,17 @@ from tests.client.conftest import Service
         ("pulsar://[::1]:7000/", [("::1", 7000)]),
         ("pulsar://[fe80::1]", [("fe80::1", 6650)]),
         ("pulsar://a:1,b:2,c", [("a", 1), ("b", 2), ("c", 6650)]),
+        ("pulsar+ssl://a:1,b", [("a", 1), ("b", 6651)]),
     ],
 )
 def test_hosts_and_ports_are_read(url: str, addresses: list[tuple[str, int]]) -> None:
-    """Every form that Pulsar's clients take without TLS."""
+    """Every form that Pulsar's clients take."""
     assert [(each.host, each.port) for each in parse_service_url(url)] == addresses
 
 
 @pytest.mark.parametrize(
     "url", ["", "localhost:6650", "http://localhost", "pulsar://", "pulsar://a:x", "pulsar://a:0", "pulsar://a:70000",
-            "pulsar://[::1", "pulsar://a,,b", "pulsar+ssl://a:6651"]
+            "pulsar://[::1", "pulsar://a,,b", "pulsar+ssl://", "pulsar+tls://a"]
 )  # fmt: skip
 def test_other_urls_are_refused_with_what_to_write(url: str) -> None:
     """The error names the URL and the right form."""
@@ -41,6 +42,14 @@ def test_other_urls_are_refused_with_what_to_write(url: str) -> None:
 def test_an_address_prints_as_a_service_url() -> None:
     """Errors show addresses in the form in which users write them."""
     assert str(BrokerAddress("::1", 6650)) == "pulsar://[::1]:6650"
+    assert str(BrokerAddress("host", 6651, tls=True)) == "pulsar+ssl://host:6651"
+
+
+def test_a_password_in_the_url_is_refused_and_not_repeated() -> None:
+    """Other protocols' URLs have one; where it belongs is said instead."""
+    with pytest.raises(ConfigError, match="names a user or a password") as refused:
+        parse_service_url("pulsar://me:hush-hush@host:6650")
+    assert "hush" not in str(refused.value)
 
 
 def test_the_port_of_the_admin_rest_is_recognised(service: Service) -> None:

@@ -17,7 +17,7 @@ from broker_core.base.errors import AlreadyClosedError, ConnectionLostError, Ope
 from broker_core.base.names import TopicName
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
-from broker_core.client.connecting.retrying import retrying, worth_retrying
+from broker_core.client.connecting.retrying import explained, retrying, worth_retrying
 from broker_core.client.connecting.service_url import BrokerAddress, parse_service_url
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
@@ -135,7 +135,7 @@ class Attachment:
             try:
                 await self._attach_once()
             except PulsarishError as failure:
-                self._last_failure = failure
+                self._last_failure = failure = explained(failure, self._what)
                 if not worth_retrying(failure, attached_before=True):
                     if not isinstance(failure, AlreadyClosedError):
                         logger.warning("attachment refused owner=%r error=%s", self._what, failure)

@@ -5,7 +5,7 @@ Owns the transport and the tables that say which producer, consumer or request a
 topics, retries or what an entry holds; a port in ``producers``, ``consumers`` or ``topic_watches`` is told once,
 through ``detached``, when the connection or the broker ends the relation.
 
-Life: opened by ``open_connection`` (which awaits the handshake), closed once, for one reason, never reused. Everything
+Life: opened by ``dialing`` (which awaits the handshake), closed once, for one reason, never reused. Everything
 runs on the event loop's thread. Source: Pulsar docs, "Binary protocol"; semantics of the handshake from the official
 clients' behaviour.
 """
@@ -16,12 +16,14 @@ import asyncio
 import logging
 import math
 import os
+import ssl
 import weakref
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from broker_core import __version__
 from broker_core.base.errors import (
+    AuthenticationError,
     ConnectionLostError,
     OperationTimeoutError,
     ProtocolError,
@@ -32,7 +34,10 @@ from broker_core.base.errors import (
 )
 from broker_core.base.limits import FRAME_SLACK_BYTES, MESSAGE_BYTES_MAX_DEFAULT, PROTOCOL_VERSION
 from broker_core.base.positions import to_signed64
+from broker_core.base.secret import Secret
+from broker_core.client.connecting.identity import Identity
 from broker_core.client.connecting.service_url import BrokerAddress
+from broker_core.client.credentials.tls import tls_failure
 from broker_core.client.settings.config import ClientConfig
 from broker_core.wire.commands import command_name, parse_command, ping, pong
 from broker_core.wire.frames import FrameReader, encode_command
@@ -47,12 +52,12 @@ CLIENT_VERSION: Final = f"Pulsarish-Python-v{__version__}"
 LINGER_S: Final = 5.0
 """What is not sent when a connection is closed may take this long to leave; a broker that is stuck never takes it."""
 
-_HINT_LED: Final = (
-    "if that broker has just ended, try for longer: the cluster gives its topics to another once it is sure; "
-    "else the address that it advertises cannot be reached from here"
-)
-
 _live: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+_HINT_UNANSWERED: Final = "if that is its port for TLS, write pulsar+ssl://"
+
+_REQUEST_OF_NONE: Final = 2**64 - 1
+"""The request id -1 as it travels: what a broker has against the connection, and not against a request."""
 
 _ANSWERS: Final = {
     BaseCommand.SUCCESS: "success",
@@ -157,13 +162,13 @@ class _Ports:
         closed = command.close_producer
         producer = self.producers.pop(closed.producer_id, None)
         if producer is not None:
-            producer.detached(self._connection, self._moved("producer"), closed.assignedBrokerServiceUrl)
+            producer.detached(self._connection, self._moved("producer"), self._new_address(closed))
 
     def _on_close_consumer(self, command: BaseCommand) -> None:
         closed = command.close_consumer
         consumer = self.consumers.pop(closed.consumer_id, None)
         if consumer is not None:
-            consumer.detached(self._connection, self._moved("consumer"), closed.assignedBrokerServiceUrl)
+            consumer.detached(self._connection, self._moved("consumer"), self._new_address(closed))
 
     def _on_active_change(self, command: BaseCommand) -> None:
         change = command.active_consumer_change
@@ -181,14 +186,18 @@ class _Ports:
         if watch is not None:
             watch.topics_changed()
 
+    def _new_address(self, closed: pb.CommandCloseProducer | pb.CommandCloseConsumer) -> str:
+        tls = self._connection.address.tls
+        return closed.assignedBrokerServiceUrlTls if tls else closed.assignedBrokerServiceUrl
+
     def _moved(self, what: str) -> ConnectionLostError:
         return ConnectionLostError(f"{self._connection.address} closed the {what}")
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection after its handshake. Made by ``open_connection`` only."""
+    """A connection after its handshake. Made by ``dialing.open_connection`` only."""
 
-    def __init__(self, address: BrokerAddress, config: ClientConfig) -> None:
+    def __init__(self, address: BrokerAddress, config: ClientConfig, identity: Identity, credential: Secret) -> None:
         self.address = address
         self.max_message_size = MESSAGE_BYTES_MAX_DEFAULT
         self.protocol_version = 0
@@ -198,6 +207,10 @@ class Connection(asyncio.BufferedProtocol):
         self.consumers = self._ports.consumers
         self.topic_watches = self._ports.topic_watches
         self._config = config
+        self._identity = identity
+        self._credential = credential
+        """What the broker was told last of who we are."""
+        self._renewal: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._handshake: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -217,6 +230,7 @@ class Connection(asyncio.BufferedProtocol):
         self._handlers = {
             BaseCommand.PING: lambda _: self.send(pong()),
             BaseCommand.PONG: lambda _: None,
+            BaseCommand.AUTH_CHALLENGE: self._on_auth_challenge,
             **self._ports.handlers(),
         }
         """What to do with each command that is neither an answer nor one of the two hot ones."""
@@ -356,8 +370,11 @@ class Connection(asyncio.BufferedProtocol):
             self.close(type(failure)(f"{failure.message} ({self.address})", hint=failure.hint))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if isinstance(exc, ssl.SSLError):  # Of the client's certificate a broker says only then that it is none.
+            self._finish(tls_failure(exc, str(self.address)))
         why = f": {exc}" if exc else ""
-        self._finish(ConnectionLostError(f"{self.address} closed the connection{why}"))
+        hint = "" if self._handshake.done() or self.address.tls else _HINT_UNANSWERED
+        self._finish(ConnectionLostError(f"{self.address} closed the connection{why}", hint=hint))
         if self._abortion is not None:
             self._abortion.cancel()
         if not self._ended.done():
@@ -369,8 +386,10 @@ class Connection(asyncio.BufferedProtocol):
         connect = pb.CommandConnect(
             client_version=CLIENT_VERSION,
             protocol_version=PROTOCOL_VERSION,
-            auth_method_name="none",
+            auth_method_name=self._identity.method,
+            auth_data=self._credential.reveal().encode() or None,
             feature_flags=pb.FeatureFlags(
+                supports_auth_refresh=True,
                 supports_broker_entry_metadata=True,
                 supports_get_partitioned_metadata_without_auto_creation=True,
             ),
@@ -378,6 +397,21 @@ class Connection(asyncio.BufferedProtocol):
         if self.address.proxied_for:
             connect.proxy_to_broker_url = self.address.proxied_for
         return BaseCommand(type=BaseCommand.CONNECT, connect=connect)
+
+    def _on_auth_challenge(self, _command: BaseCommand) -> None:
+        """The broker does not take the credential for much longer: it wants another one, or it closes."""
+        if self._renewal is None or self._renewal.done():
+            self._renewal = self._loop.create_task(self._answer_auth_challenge())
+
+    async def _answer_auth_challenge(self) -> None:
+        try:
+            self._credential = await self._identity.credential(instead_of=self._credential)
+        except PulsarishError as failure:
+            self.close(failure)
+            return
+        data = pb.AuthData(auth_method_name=self._identity.method, auth_data=self._credential.reveal().encode())
+        answer = pb.CommandAuthResponse(client_version=CLIENT_VERSION, response=data, protocol_version=PROTOCOL_VERSION)
+        self.send(BaseCommand(type=BaseCommand.AUTH_RESPONSE, authResponse=answer))
 
     def _flush(self) -> None:
         if self._outgoing and self._transport is not None:
@@ -409,9 +443,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_handshake(self, command: BaseCommand) -> None:
         if command.type == BaseCommand.ERROR:
-            refusal = server_error(command.error.error, command.error.message)
-            self._handshake.set_exception(refusal)
-            self.close(refusal)
+            self._on_refusal(command)
             return
         if command.type != BaseCommand.CONNECTED:
             raise RemoteProtocolError(f"{self.address} answered CONNECT with {command_name(command)}")
@@ -424,8 +456,18 @@ class Connection(asyncio.BufferedProtocol):
             self._reader = FrameReader(connected.max_message_size + FRAME_SLACK_BYTES)
         self._handshake.set_result(None)
 
+    def _on_refusal(self, command: BaseCommand) -> None:
+        """The broker refuses the client itself, which is the end of the connection."""
+        refusal = server_error(command.error.error, command.error.message)
+        if isinstance(refusal, AuthenticationError) and self._handshake.done():
+            refusal = self._identity.refused(self.address, self._credential, refusal)
+        self.close(refusal)
+
     def _on_answer(self, command: BaseCommand, field: str) -> None:
         answer = getattr(command, field)
+        if command.type == BaseCommand.ERROR and answer.request_id == _REQUEST_OF_NONE:
+            self._on_refusal(command)
+            return
         if command.type == BaseCommand.PRODUCER_SUCCESS and not answer.producer_ready:
             if (leave := self._taken_back.get(answer.request_id)) is not None:
                 leave()
@@ -465,8 +507,11 @@ class Connection(asyncio.BufferedProtocol):
         self._end_reason = reason
         if self._keep_alive is not None:
             self._keep_alive.cancel()
+        if self._renewal is not None and self._renewal is not asyncio.current_task(self._loop):
+            self._renewal.cancel()
         if not self._handshake.done():
             self._handshake.set_exception(reason)
+            self._handshake.exception()  # Looked at, or asyncio would log it where nobody waits for it any more.
         self._taken_back.clear()
         requests, self._requests = self._requests, {}
         for future in requests.values():
@@ -486,33 +531,3 @@ def disown_sockets() -> None:
     for connection in list(_live):
         connection.disown()
     _live.clear()
-
-
-async def open_connection(address: BrokerAddress, config: ClientConfig, led: str = "") -> Connection:
-    """Connect to ``address`` and shake hands. ``led``: who named it, in words for errors; "" if the service URL did.
-
-    Raises ConnectionLostError if there is no answer, OperationTimeoutError, or what the broker says.
-    """
-    loop = asyncio.get_running_loop()
-    connection: Connection | None = None
-    what = f"broker {address}, {led}," if led else f"{address}"
-    try:
-        async with asyncio.timeout(config.connection_timeout_s):
-            _, connection = await loop.create_connection(
-                lambda: Connection(address, config), address.host, address.port
-            )
-            await connection.handshake()
-            return connection
-    except TimeoutError:
-        failure = OperationTimeoutError(f"{what} did not complete a handshake in {config.connection_timeout_s:g} s")
-        if connection is not None:
-            connection.close(failure)
-        raise failure from None
-    except asyncio.CancelledError:
-        if connection is not None:
-            connection.close()
-        raise
-    except OSError as refused:
-        why = refused.strerror or str(refused)
-        hint = _HINT_LED if led else "is a broker running there, and is the service URL right?"
-        raise ConnectionLostError(f"cannot connect to {what.rstrip(',')}: {why}", hint=hint) from refused

@@ -10,7 +10,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.base.errors import PulsarishError, RemoteProtocolError, ServiceNotReadyError, TopicNotFoundError
+from broker_core.base.errors import (
+    ConfigError,
+    PulsarishError,
+    RemoteProtocolError,
+    ServiceNotReadyError,
+    TopicNotFoundError,
+)
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.pool import ConnectionPool
@@ -111,7 +117,7 @@ class Lookup:
             answer = await self._ask(connection, topic, authoritative)
             if answer.response == _LookupAnswer.Failed:
                 raise ServiceNotReadyError(f"{connection.address} cannot tell which broker serves {topic}")
-            target = parse_service_url(answer.brokerServiceUrl)[0]
+            target = _target(answer, connection, topic)
             if answer.proxy_through_service_url:
                 target = connection.address._replace(proxied_for=f"{target.host}:{target.port}")
             self._named_by[target] = connection.address
@@ -137,6 +143,18 @@ class Lookup:
         command = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=asked)
         answer = await connection.request(command, request_id)
         return sorted(answer.getTopicsOfNamespaceResponse.topics)
+
+
+def _target(answer: _LookupAnswer, connection: Connection, topic: TopicName) -> BrokerAddress:
+    """The address that ``answer`` names for the same kind of connection: encrypted ones lead to encrypted ones only."""
+    if not connection.address.tls:
+        return parse_service_url(answer.brokerServiceUrl)[0]
+    if not answer.brokerServiceUrlTls:
+        raise ConfigError(
+            f"{connection.address} names no address with TLS for the broker of {topic}",
+            hint="that broker needs brokerServicePortTls; or connect by pulsar://, unencrypted",
+        )
+    return parse_service_url(answer.brokerServiceUrlTls)[0]
 
 
 def _missing(topic: TopicName, answer: TopicNotFoundError) -> TopicNotFoundError:

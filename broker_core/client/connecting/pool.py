@@ -12,7 +12,9 @@ import asyncio
 from typing import Final
 
 from broker_core.base.errors import AlreadyClosedError
-from broker_core.client.connecting.connection import Connection, open_connection
+from broker_core.client.connecting.connection import Connection
+from broker_core.client.connecting.dialing import open_connection
+from broker_core.client.connecting.identity import Identity
 from broker_core.client.connecting.service_url import BrokerAddress
 from broker_core.client.settings.config import ClientConfig
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
@@ -32,6 +34,7 @@ class ConnectionPool:
 
     def __init__(self, config: ClientConfig) -> None:
         self._config = config
+        self._identity = Identity(config)
         self._shared: dict[BrokerAddress, asyncio.Task[Connection]] = {}
         self._dedicated: set[Connection] = set()
         self._kept: dict[Connection, asyncio.TimerHandle] = {}
@@ -42,7 +45,7 @@ class ConnectionPool:
         self._check_open()
         task = self._shared.get(address)
         if task is None or (task.done() and not _is_usable(task)):
-            task = asyncio.create_task(open_connection(address, self._config, led))
+            task = asyncio.create_task(open_connection(address, self._config, self._identity, led))
             self._shared[address] = task
         # Shielded, because others may wait for the same connection when one gives up.
         return await asyncio.shield(task)
@@ -54,7 +57,7 @@ class ConnectionPool:
             self._kept.pop(connection).cancel()
             if connection.is_open:
                 return connection
-        connection = await open_connection(address, self._config, led)
+        connection = await open_connection(address, self._config, self._identity, led)
         if self._closed:
             connection.close()
             self._check_open()

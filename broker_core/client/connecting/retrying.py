@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from broker_core.base.errors import (
+    AuthorizationError,
     ConnectionLostError,
     ConsumerBusyError,
     OperationTimeoutError,
@@ -59,6 +60,16 @@ def worth_retrying(failure: PulsarishError, *, attached_before: bool) -> bool:
     )  # fmt: skip
 
 
+def explained(failure: PulsarishError, what: str) -> PulsarishError:
+    """``failure`` for people: a broker that does not allow something does not say what was tried, nor what to do."""
+    if not isinstance(failure, AuthorizationError):
+        return failure
+    return AuthorizationError(
+        f"{what} is not allowed: {failure.message}",
+        hint="who administers the namespace can grant the right to this role: pulsar-admin namespaces grant-permission",
+    )
+
+
 async def retrying(attempt: Callable[[], Awaitable[T]], what: str, timeout_s: float, backoff: Backoff) -> T:
     """The result of ``attempt``, repeated while its failure is worth it, for ``timeout_s`` (math.inf: for ever).
 
@@ -72,7 +83,7 @@ async def retrying(attempt: Callable[[], Awaitable[T]], what: str, timeout_s: fl
                     return await attempt()
                 except PulsarishError as failure:
                     if not worth_retrying(failure, attached_before=False):
-                        raise
+                        raise explained(failure, what) from failure
                     last = failure
                 await asyncio.sleep(backoff.next_s())
     except TimeoutError:

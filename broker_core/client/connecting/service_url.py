@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Service URLs: ``pulsar://host:port``, or several hosts of one cluster with commas between them.
+"""Service URLs: ``pulsar://host:port``, ``pulsar+ssl://`` for TLS, or several hosts of one cluster with commas between.
 
-Owns parsing and the error text for what is not understood. Source: Pulsar docs, "Client libraries - Connection URL".
+Owns parsing and the error text for what is not understood. Invariant: no error repeats a password.
+Source: Pulsar docs, "Client libraries - Connection URL".
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import Final, NamedTuple
 from broker_core.base.errors import ConfigError
 
 PORT_DEFAULT: Final = 6650
+TLS_PORT_DEFAULT: Final = 6651
 _SCHEME: Final = "pulsar://"
+_TLS_SCHEME: Final = "pulsar+ssl://"
 
 
 class BrokerAddress(NamedTuple):
@@ -20,24 +23,36 @@ class BrokerAddress(NamedTuple):
     host: str
     port: int
     proxied_for: str = ""
+    tls: bool = False
+
+    @property
+    def is_this_machine(self) -> bool:
+        """Whether what is sent there stays on this machine, as far as the name tells."""
+        return self.host in ("localhost", "::1") or self.host.startswith("127.")
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{_SCHEME}{host}:{self.port}"
+        return f"{_TLS_SCHEME if self.tls else _SCHEME}{host}:{self.port}"
 
 
 def parse_service_url(url: str) -> tuple[BrokerAddress, ...]:
     """Every address that ``url`` names, in its order; ConfigError if it is not a service URL that we can use."""
     text = url.strip()
-    if text.startswith("pulsar+ssl://"):
-        raise ConfigError(f"service URL {url!r} asks for TLS, which this client does not speak", hint="use pulsar://")
-    if not text.startswith(_SCHEME):
-        raise ConfigError(f"service URL {url!r} is not valid", hint="write pulsar://host:port[,host:port]")
-    hosts = text.removeprefix(_SCHEME).rstrip("/").split(",")
-    return tuple(_parse_host(host.strip(), url) for host in hosts)
+    if "@" in text:
+        raise ConfigError(
+            "the service URL names a user or a password, which service URLs do not have",
+            hint="give a token or another authentication beside the URL",
+        )
+    scheme = next((each for each in (_SCHEME, _TLS_SCHEME) if text.startswith(each)), None)
+    if scheme is None:
+        raise ConfigError(
+            f"service URL {url!r} is not valid", hint="write pulsar://host:port[,host:port], or pulsar+ssl:// for TLS"
+        )
+    hosts = text.removeprefix(scheme).rstrip("/").split(",")
+    return tuple(_parse_host(host.strip(), url, tls=scheme == _TLS_SCHEME) for host in hosts)
 
 
-def _parse_host(text: str, url: str) -> BrokerAddress:
+def _parse_host(text: str, url: str, *, tls: bool) -> BrokerAddress:
     host, port = text, ""
     if text.startswith("["):
         host, closed, rest = text[1:].partition("]")
@@ -46,7 +61,7 @@ def _parse_host(text: str, url: str) -> BrokerAddress:
         port = rest[1:]
     elif ":" in text:
         host, _, port = text.rpartition(":")
-    number = int(port) if port.isdecimal() else PORT_DEFAULT if not port else -1
+    number = int(port) if port.isdecimal() else -1 if port else TLS_PORT_DEFAULT if tls else PORT_DEFAULT
     if not host or not 0 < number < 65536:
         raise ConfigError(f"service URL {url!r} names {text!r}, which is no host:port", hint="write pulsar://host:6650")
-    return BrokerAddress(host, number)
+    return BrokerAddress(host, number, tls=tls)

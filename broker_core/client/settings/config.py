@@ -22,6 +22,8 @@ from broker_core.base.limits import (
     SENT_NUMBER_MAX,
 )
 from broker_core.base.positions import Position
+from broker_core.client.credentials.authentication import Authentication, AuthenticationTls, ClientCertificate
+from broker_core.client.credentials.tls import TlsSettings
 from broker_core.client.settings.callbacks import ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor
 from broker_core.client.settings.checked_settings import CheckedSettings
 from broker_core.client.settings.dead_letter_policy import DeadLetterPolicy
@@ -83,6 +85,51 @@ class ClientConfig(CheckedSettings, frozen=True, kw_only=True):
             "consumer with auto_scaled_receiver_queue_size_enabled may have waiting to be received.",
         ),
     ] = PENDING_BYTES_DEFAULT
+    authentication: Annotated[
+        Authentication | None, _Meta(description="How the client says who it is; None: it does not.")
+    ] = None
+    tls_trust_certs_file_path: Annotated[
+        str, _Meta(description='PEM file of the CAs whose certificates count, "": those of the system.')
+    ] = ""
+    tls_allow_insecure_connection: Annotated[
+        bool, _Meta(description="Dangerous: talk to whoever answers, whatever certificate it has.")
+    ] = False
+    tls_hostname_verification_enable: Annotated[
+        bool, _Meta(description="Whether a broker's certificate must be for the name by which it is called.")
+    ] = True
+    tls_certificate_file_path: Annotated[
+        str,
+        _Meta(description='PEM file of the client\'s own certificate, "": none. Without authentication it is that.'),
+    ] = ""
+    tls_key_file_path: Annotated[str, _Meta(description="PEM file of its private key.")] = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.tls_certificate_file_path) != bool(self.tls_key_file_path):
+            raise ConfigError(
+                "of tls_certificate_file_path and tls_key_file_path one was given", hint="give both or none"
+            )
+
+    @property
+    def identity(self) -> Authentication | None:
+        """``authentication``, else the client certificate if there is one."""
+        if self.authentication is None and self.tls_certificate_file_path:
+            return AuthenticationTls(self.tls_certificate_file_path, self.tls_key_file_path)
+        return self.authentication
+
+    @property
+    def tls(self) -> TlsSettings:
+        """All of TLS together."""
+        identity = self.identity
+        certificate = None if identity is None else identity.certificate
+        if self.tls_certificate_file_path:
+            certificate = ClientCertificate(self.tls_certificate_file_path, self.tls_key_file_path)
+        return TlsSettings(
+            self.tls_trust_certs_file_path,
+            self.tls_allow_insecure_connection,
+            self.tls_hostname_verification_enable,
+            certificate,
+        )
 
 
 class ClientOptions(TypedDict, total=False):
@@ -94,6 +141,12 @@ class ClientOptions(TypedDict, total=False):
     backoff_first_s: float
     backoff_max_s: float
     memory_limit_bytes: int
+    authentication: Authentication | None
+    tls_trust_certs_file_path: str
+    tls_allow_insecure_connection: bool
+    tls_hostname_verification_enable: bool
+    tls_certificate_file_path: str
+    tls_key_file_path: str
 
 
 class ProducerConfig(CheckedSettings, frozen=True, kw_only=True):

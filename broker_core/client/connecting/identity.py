@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who one client is towards brokers: its credential as of now, its TLS context, and the words if a broker refuses it.
+
+Owns that files are read and issuers asked away from the event loop, one at a time, so that many connections that open
+together ask once. Knows nothing of what a connection sends. Invariant: no text that leaves here holds a credential.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from typing import Final
+
+from broker_core.base.errors import AuthenticationError, OperationTimeoutError
+from broker_core.base.secret import Secret
+from broker_core.client.connecting.service_url import BrokerAddress
+from broker_core.client.settings.config import ClientConfig
+
+logger = logging.getLogger(__name__)
+
+_HINT_NONE: Final = "give the client a token (token or tokenFile), or another authentication"
+_HINT_SAME: Final = (
+    "have a new one made; from a file (tokenFile), a function or OAuth2 it is taken as soon as it is there"
+)
+
+
+class Identity:
+    """Made once for each client, on its event loop."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._authentication = config.identity
+        self._tls = config.tls
+        self._patience_s = config.operation_timeout_s
+        self._one_at_a_time = asyncio.Lock()
+        self._context: tuple[tuple[object, ...], ssl.SSLContext] | None = None
+        self._warned = False
+
+    @property
+    def method(self) -> str:
+        """The protocol's name of how the client authenticates."""
+        return self._authentication.method if self._authentication is not None else "none"
+
+    async def credential(self, instead_of: Secret | None = None) -> Secret:
+        """What to send now; ``instead_of``: what was not accepted, which may come again.
+
+        ConfigError if there is none, AuthenticationError if an issuer refuses, or a retriable error.
+        """
+        if (authentication := self._authentication) is None:
+            return Secret("")
+        try:
+            async with asyncio.timeout(self._patience_s), self._one_at_a_time:
+                return await asyncio.to_thread(authentication.credential, instead_of)
+        except TimeoutError:
+            raise OperationTimeoutError(f"{authentication} was not to be had in {self._patience_s:g} s") from None
+
+    async def context(self, address: BrokerAddress) -> ssl.SSLContext | None:
+        """For a connection to ``address``; None if it is not encrypted. ConfigError if a file cannot be used."""
+        if not address.tls:
+            self._warn_of_plain(address)
+            return None
+        async with self._one_at_a_time:
+            stamp, context = await asyncio.to_thread(self._fresh_context)
+            self._context = stamp, context
+        return context
+
+    def refused(self, address: BrokerAddress, credential: Secret, answer: AuthenticationError) -> AuthenticationError:
+        """The error that a user sees for the ``answer`` of a broker."""
+        said = f'the broker said "{answer.message}"'
+        if (authentication := self._authentication) is None:
+            return AuthenticationError(f"{address} wants to know who you are: {said}", hint=_HINT_NONE)
+        why = authentication.why_refused(credential)
+        return AuthenticationError(
+            f"{address} does not accept {authentication}: {why or said}",
+            hint=_HINT_SAME if why else "is it a credential of this cluster, and is this way to authenticate on there?",
+        )
+
+    def _fresh_context(self) -> tuple[tuple[object, ...], ssl.SSLContext]:
+        """On another thread: the last one, unless one of its files has changed."""
+        stamp = self._tls.stamp()
+        if self._context is not None and self._context[0] == stamp:
+            return self._context
+        return stamp, self._tls.context()
+
+    def _warn_of_plain(self, address: BrokerAddress) -> None:
+        if self.method not in ("none", "tls") and not address.is_this_machine and not self._warned:
+            self._warned = True
+            logger.warning(
+                "credentials travel unencrypted peer=%s advice=%r", address, "use the TLS port: pulsar+ssl://"
+            )

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways for a client to say who it is: token, basic, certificate; OAuth2 has a file of its own.
+
+Owns where each credential comes from, its form on the wire and in HTTP, and its name in errors, which never holds the
+credential itself. Knows nothing of connections. Invariants: what comes from a file, a variable or a function is read
+again each time that it is asked for, so a credential that was renewed there is used from then on.
+Source: Pulsar docs, "Security - Authentication"; PIP-30 for renewal.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from broker_core.base.errors import ConfigError, ConnectionLostError, PulsarishError
+from broker_core.base.secret import Secret
+from broker_core.client.credentials.token_claims import expiry_words
+
+
+class ClientCertificate(NamedTuple):
+    """Paths of PEM files: the certificate, with those between it and its CA behind it, and its private key."""
+
+    certificate_path: str
+    key_path: str
+
+
+class Authentication(ABC):
+    """One way to say who the client is. ``str()`` names it in errors, without anything secret."""
+
+    method: ClassVar[str]
+    """Its name in the protocol."""
+
+    @abstractmethod
+    def credential(self, instead_of: Secret | None = None) -> Secret:
+        """What to send now. May block for seconds, so it is called on a thread that may.
+
+        ``instead_of``: what the broker did not accept, or does not any more; the same may come again. ConfigError if
+        there is none; a retriable error if there may be one later.
+        """
+
+    @property
+    def certificate(self) -> ClientCertificate | None:
+        """What the client shows in TLS handshakes."""
+        return None
+
+    def http_header(self, credential: Secret) -> str:
+        """The value of the header ``Authorization``; "" for none."""
+        return ""
+
+    def why_refused(self, credential: Secret) -> str:
+        """What can be seen from here that is wrong with ``credential``, in words; "" if nothing."""
+        return ""
+
+    @abstractmethod
+    def __str__(self) -> str: ...
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self}>"
+
+
+class BearerAuthentication(Authentication):
+    """Sends a token; where it comes from is another's business."""
+
+    method = "token"
+
+    def http_header(self, credential: Secret) -> str:
+        return f"Bearer {credential.reveal()}"
+
+    def why_refused(self, credential: Secret) -> str:
+        return expiry_words(credential)
+
+
+class AuthenticationToken(BearerAuthentication):
+    """A token (JWT): given as text, or by a function that is called again whenever one is needed."""
+
+    def __init__(self, token: str | Secret | Callable[[], str | Secret]) -> None:
+        if callable(token):
+            self._read = token
+            self._named = "the token of the function that was given"
+        else:
+            given = _secret(token)
+            self._read = lambda: given
+            self._named = "the token that was given as text"
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> AuthenticationToken:
+        """The token in a file, which is read again whenever one is needed."""
+        made = cls(lambda: read_file(path, "the token"))
+        made._named = f"the token of file {os.fspath(path)}"
+        return made
+
+    @classmethod
+    def from_environment(cls, name: str) -> AuthenticationToken:
+        """The token in an environment variable of whatever process connects."""
+        made = cls(lambda: _variable(name))
+        made._named = f"the token of environment variable {name}"
+        return made
+
+    def credential(self, instead_of: Secret | None = None) -> Secret:
+        token = _secret(self._called()).reveal().strip()
+        if not token:
+            raise ConfigError(f"{self} is empty", hint="write a token there, or use another way to authenticate")
+        if not token.isascii() or not token.isprintable() or " " in token:
+            raise ConfigError(
+                f"{self} has spaces or other characters in it that no token has", hint="write only the token there"
+            )
+        return Secret(token)
+
+    def _called(self) -> str | Secret:
+        try:
+            return self._read()
+        except PulsarishError:
+            raise
+        except OSError as error:
+            raise ConnectionLostError(f"{self} cannot be had: {error.strerror or type(error).__name__}") from error
+        except Exception as error:  # the application's own function; its text may hold what is secret
+            raise ConfigError(
+                f"{self} cannot be had: it raised {type(error).__name__}", hint="see the error that this one came from"
+            ) from error
+
+    def __str__(self) -> str:
+        return self._named
+
+
+class AuthenticationBasic(Authentication):
+    """A user's name and password; the password may be in a file, which is read again each time."""
+
+    method = "basic"
+
+    def __init__(self, username: str, password: str | Secret | Path) -> None:
+        if not username or ":" in username:
+            raise ConfigError(f'user name "{username}" is not possible', hint="it is not empty and has no colon")
+        self._username = username
+        self._password = password if isinstance(password, Path) else _secret(password)
+
+    def credential(self, instead_of: Secret | None = None) -> Secret:
+        given = self._password
+        password = read_file(given, "the password") if isinstance(given, Path) else given
+        return Secret(f"{self._username}:{password.reveal()}")
+
+    def http_header(self, credential: Secret) -> str:
+        return f"Basic {base64.b64encode(credential.reveal().encode()).decode()}"
+
+    def __str__(self) -> str:
+        return f'the password of user "{self._username}"'
+
+
+class AuthenticationTls(Authentication):
+    """The client certificate of the TLS connection itself: its common name is the role."""
+
+    method = "tls"
+
+    def __init__(self, certificate_path: str, private_key_path: str) -> None:
+        self._certificate = ClientCertificate(certificate_path, private_key_path)
+
+    @property
+    def certificate(self) -> ClientCertificate:
+        return self._certificate
+
+    def credential(self, instead_of: Secret | None = None) -> Secret:
+        return Secret("")
+
+    def __str__(self) -> str:
+        return f"the certificate of file {self._certificate.certificate_path}"
+
+
+def read_file(path: str | os.PathLike[str], what: str) -> Secret:
+    """The text of a file without its last line's end; ConfigError says what is wrong with the file."""
+    try:
+        return Secret(Path(path).read_text(encoding="utf-8").rstrip("\r\n"))
+    except OSError as error:
+        raise ConfigError(
+            f"{what} cannot be read from file {os.fspath(path)}: {error.strerror or error}",
+            hint="the file must be there, and readable, for each process that connects",
+        ) from error
+    except UnicodeDecodeError:
+        raise ConfigError(f"{what} in file {os.fspath(path)} is not UTF-8", hint="write it there as text") from None
+
+
+def _variable(name: str) -> Secret:
+    if not (text := os.environ.get(name, "")):
+        raise ConfigError(
+            f"environment variable {name}, which should hold the token, is not set in this process",
+            hint="set it for each process that connects: Spark's executors too",
+        )
+    return Secret(text)
+
+
+def _secret(text: str | Secret) -> Secret:
+    return text if isinstance(text, Secret) else Secret(text)

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Security of a client as texts: what the command line, the environment and the Spark options have in common.
+
+Owns the names, each declared once, what they mean, and how they become the settings of ``ClientConfig``. Names are
+those of the Java client. In the environment a setting is ``PULSARISH_CLIENT_`` and its name in snake case. Knows
+nothing of Spark or of the command line. Invariant: what may be secret is a ``Secret`` from here on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from broker_core.base.errors import ConfigError
+from broker_core.base.secret import Secret
+from broker_core.base.suggest import did_you_mean
+from broker_core.client.credentials.authentication import Authentication, AuthenticationToken
+from broker_core.client.credentials.plugins import authentication_of, token_of
+
+ENV_PREFIX: Final = "PULSARISH_CLIENT_"
+"""Not ``PULSARISH_``: there the broker has its own settings, some of the same names."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecuritySetting:
+    """One setting. ``is_secret``: its value shows nowhere. ``is_flag``: it takes true or false."""
+
+    name: str
+    example: str
+    meaning: str
+    is_secret: bool = False
+    is_flag: bool = False
+
+    @property
+    def env(self) -> str:
+        """Its name in the environment."""
+        return ENV_PREFIX + self.snake_name.upper()
+
+    @property
+    def snake_name(self) -> str:
+        """``tls_key_file_path`` for ``tlsKeyFilePath``."""
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", self.name).lower()
+
+
+SECURITY_SETTINGS: Final = (
+    SecuritySetting(
+        "tokenFile",
+        "/run/secrets/pulsar-token",
+        "File with the token (JWT) that says who the client is. It is read again for each connection, and when the "
+        "broker asks for a new one, so a token that is renewed there in time keeps queries running.",
+    ),
+    SecuritySetting(
+        "token",
+        "env:PULSAR_TOKEN",
+        "The token itself, or env:NAME for a variable of each process that connects. Prefer tokenFile: a token "
+        "that is given here cannot be renewed.",
+        is_secret=True,
+    ),
+    SecuritySetting(
+        "authPluginClassName",
+        "oauth2",
+        "Another way to authenticate: token, tls, basic or oauth2, or the name of the Java client's class for it.",
+    ),
+    SecuritySetting(
+        "authParams",
+        '{"issuerUrl":"https://issuer.example","privateKey":"file:///run/secrets/key.json","audience":"pulsar"}',
+        "Its parameters, as JSON. token: token:TEXT, file:///PATH or env:NAME instead of JSON. tls: tlsCertFile, "
+        "tlsKeyFile. basic: userId, passwordFile or password. oauth2: issuerUrl, privateKey (a file with client_id and "
+        "client_secret), audience, scope, trustCertsFilePath. Name files rather than to write secrets here.",
+        is_secret=True,
+    ),
+    SecuritySetting(
+        "tlsTrustCertsFilePath",
+        "/etc/pulsar/ca.pem",
+        "PEM file of the CAs whose certificates count, with a service URL pulsar+ssl://. Default: those of the system.",
+    ),
+    SecuritySetting(
+        "tlsCertificateFilePath",
+        "/etc/pulsar/client.pem",
+        "PEM file of the client's own certificate, for mutual TLS. Without another authentication it says who it is.",
+    ),
+    SecuritySetting("tlsKeyFilePath", "/etc/pulsar/client.key", "PEM file of its private key, not encrypted."),
+    SecuritySetting(
+        "tlsHostnameVerificationEnable",
+        "true",
+        "Whether a broker's certificate must be for the name by which it is called. Default true.",
+        is_flag=True,
+    ),
+    SecuritySetting(
+        "tlsAllowInsecureConnection",
+        "false",
+        "Dangerous: true talks to whoever answers, whatever certificate it has. Default false.",
+        is_flag=True,
+    ),
+)
+
+_NO_SECRET: Final = Secret("")
+_BY_ENV: Final = {setting.env: setting for setting in SECURITY_SETTINGS}
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """All of them together, checked. It may be compared, kept and sent to other processes; it shows no secret."""
+
+    token_file: str = ""
+    token: Secret = _NO_SECRET
+    auth_plugin_class_name: str = ""
+    auth_params: Secret = _NO_SECRET
+    tls_trust_certs_file_path: str = ""
+    tls_certificate_file_path: str = ""
+    tls_key_file_path: str = ""
+    tls_hostname_verification_enable: bool = True
+    tls_allow_insecure_connection: bool = False
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("token_file", "token", "auth_plugin_class_name") if getattr(self, name)]
+        if len(given) > 1:
+            words = " and ".join(_NAMES[name] for name in given)
+            raise ConfigError(f"{words} are both ways to say who the client is", hint="give one of them")
+        if self.auth_params and not self.auth_plugin_class_name:
+            raise ConfigError(
+                "authParams were given without authPluginClassName", hint="name it: token, tls, basic or oauth2"
+            )
+        if bool(self.tls_certificate_file_path) != bool(self.tls_key_file_path):
+            raise ConfigError(
+                "of tlsCertificateFilePath and tlsKeyFilePath only one was given", hint="give both or none"
+            )
+        self._authentication()
+
+    @classmethod
+    def of(cls, texts: Mapping[str, str]) -> Security:
+        """From texts by name; ConfigError if they contradict each other or cannot be read."""
+        fields: dict[str, Any] = {}
+        for setting in SECURITY_SETTINGS:
+            if (text := texts.get(setting.name, "").strip()) or setting.name in texts:
+                fields[setting.snake_name] = _value(setting, text)
+        return cls(**fields)
+
+    def client_options(self) -> dict[str, Any]:
+        """The arguments of a client."""
+        return {
+            "authentication": self._authentication(),
+            "tls_trust_certs_file_path": self.tls_trust_certs_file_path,
+            "tls_certificate_file_path": self.tls_certificate_file_path,
+            "tls_key_file_path": self.tls_key_file_path,
+            "tls_hostname_verification_enable": self.tls_hostname_verification_enable,
+            "tls_allow_insecure_connection": self.tls_allow_insecure_connection,
+        }
+
+    def _authentication(self) -> Authentication | None:
+        if self.token_file:
+            return AuthenticationToken.from_file(self.token_file)
+        if self.token:
+            return token_of(self.token.reveal())
+        if self.auth_plugin_class_name:
+            return authentication_of(self.auth_plugin_class_name, self.auth_params)
+        return None
+
+
+_NAMES: Final = {setting.snake_name: setting.name for setting in SECURITY_SETTINGS}
+
+
+def _value(setting: SecuritySetting, text: str) -> str | bool | Secret:
+    if not text:
+        raise ConfigError(f"{setting.name} is empty", hint=f"example: {setting.example}; or leave it out")
+    if setting.is_flag:
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(f'{setting.name}="{text}" is not valid: it takes true or false')
+        return text.lower() == "true"
+    return Secret(text) if setting.is_secret else text
+
+
+def security_texts(environment: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """``given``, and what the environment says beside it; ConfigError for a variable that is nearly one of these.
+
+    Who gives a way to authenticate means no other: the environment adds none to it.
+    """
+    texts: dict[str, str] = {}
+    for variable, text in environment.items():
+        if variable.startswith(ENV_PREFIX) and text:
+            if (setting := _BY_ENV.get(variable)) is None:
+                hint = did_you_mean(variable, _BY_ENV, otherwise=f"there are {', '.join(_BY_ENV)}")
+                raise ConfigError(f"environment variable {variable} is not a setting", hint=hint)
+            texts[setting.name] = text
+    if any(name in given for name in _WAYS):
+        texts = {name: text for name, text in texts.items() if name not in _WAYS}
+    return texts | dict(given)
+
+
+_WAYS: Final = ("tokenFile", "token", "authPluginClassName", "authParams", "tlsCertificateFilePath", "tlsKeyFilePath")

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whom a client believes over TLS, what it shows itself, and what a failed handshake means in words.
+
+Owns the ``SSLContext`` and the errors of its files. Knows nothing of connections. Invariants: without an explicit
+setting a peer must have a certificate that a trusted CA signed, for the name by which it was called, before a byte is
+sent to it; TLS is 1.2 or newer; files that have changed are read again for the next connection.
+Source: Pulsar docs, "TLS Encryption"; X509_V_ERR numbers from OpenSSL.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from dataclasses import dataclass
+from typing import Final
+
+from broker_core.base.errors import ConfigError, ConnectionLostError, PulsarishError, TlsError
+from broker_core.client.credentials.authentication import ClientCertificate
+
+logger = logging.getLogger(__name__)
+
+_NAME_DIFFERS: Final = frozenset({62, 63, 64})
+_OUT_OF_TIME: Final = frozenset({9, 10})
+_UNTRUSTED: Final = frozenset({2, 18, 19, 20, 21})
+_NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"})
+
+HINT_UNTRUSTED: Final = "name the file (PEM) of the CA that signed it with tlsTrustCertsFilePath"
+HINT_NAME: Final = (
+    "use a name that is in the certificate, or give the broker a certificate with this one; it counts for the address "
+    "that the broker advertises too"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """How a client does TLS. ``trust_path``: PEM file of the CAs to believe, "" for the system's."""
+
+    trust_path: str = ""
+    allow_insecure: bool = False
+    verify_hostname: bool = True
+    certificate: ClientCertificate | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Made from the files as they are now; ConfigError says which cannot be used."""
+        context = self._trusting()
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.certificate is not None:
+            _load_certificate(context, self.certificate)
+        context.check_hostname = self.verify_hostname and not self.allow_insecure
+        if self.allow_insecure:
+            context.verify_mode = ssl.CERT_NONE
+            logger.warning(
+                "certificates are not verified setting=%s danger=%r",
+                "tlsAllowInsecureConnection",
+                "anybody on the way can pose as the broker, read everything and take the credentials",
+            )
+        elif not self.verify_hostname:
+            logger.warning(
+                "host names are not verified setting=%s danger=%r",
+                "tlsHostnameVerificationEnable",
+                "whoever has a certificate of the same CA can pose as the broker",
+            )
+        return context
+
+    def stamp(self) -> tuple[object, ...]:
+        """Another value once one of the files was changed or is gone."""
+        paths = (self.trust_path, *(self.certificate or ()))
+        return tuple(_stamp(path) for path in paths if path)
+
+    def _trusting(self) -> ssl.SSLContext:
+        path = self.trust_path
+        try:
+            return ssl.create_default_context(cafile=path or None)
+        except ssl.SSLError as error:
+            raise ConfigError(
+                f"file {path}, which should hold trusted CAs, has no certificate that can be read", hint="it takes PEM"
+            ) from error
+        except OSError as error:
+            raise ConfigError(
+                f"file {path}, which should hold trusted CAs, cannot be read: {error.strerror or error}",
+                hint="tlsTrustCertsFilePath names a file that must be there for each process that connects",
+            ) from error
+
+
+def _load_certificate(context: ssl.SSLContext, files: ClientCertificate) -> None:
+    def ask_for_password() -> str:  # Without it OpenSSL would ask at the terminal.
+        raise ConfigError(f"private key {files.key_path} is encrypted", hint="give one that is not")
+
+    for path in files:
+        if not os.access(path, os.R_OK):
+            why = "it is not there" if not os.path.exists(path) else "this user may not"
+            raise ConfigError(
+                f"file {path} of the client certificate cannot be read: {why}",
+                hint="certificate and key must be there for each process that connects",
+            )
+    try:
+        context.load_cert_chain(files.certificate_path, files.key_path, ask_for_password)
+    except OSError as error:
+        mismatch = isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH"
+        why = "the key belongs to another certificate" if mismatch else "they are not PEM files of these"
+        raise ConfigError(
+            f"certificate {files.certificate_path} and private key {files.key_path} cannot be used: {why}"
+        ) from error
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def tls_failure(error: ssl.SSLError, what: str) -> PulsarishError:
+    """The error of the tree for a handshake with ``what`` that failed, or a connection that TLS ended."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _distrust(error, what)
+    reason = error.reason or ""
+    if reason in _NOT_TLS:
+        return TlsError(
+            f"{what} does not speak TLS",
+            hint="give its port for TLS (6651 by custom, 8443 for the admin), or the same URL without TLS",
+        )
+    if "ALERT" in reason:
+        said = reason.partition("ALERT_")[2].replace("_", " ").lower()
+        return TlsError(
+            f"{what} ended the TLS handshake: {said}",
+            hint="it may want a client certificate (tlsCertificateFilePath, tlsKeyFilePath), or another one",
+        )
+    return ConnectionLostError(f"TLS with {what} failed: {reason.replace('_', ' ').lower() or error}")
+
+
+def _distrust(error: ssl.SSLCertVerificationError, what: str) -> TlsError:
+    code, why = error.verify_code, error.verify_message.rstrip(".")
+    if code in _NAME_DIFFERS:
+        return TlsError(f"the certificate of {what} is for another name: {why}", hint=HINT_NAME)
+    if code in _OUT_OF_TIME:
+        return TlsError(f"the certificate of {what} is out of time: {why}", hint="renew it, or set this clock right")
+    hint = HINT_UNTRUSTED if code in _UNTRUSTED else "look at the certificate"
+    return TlsError(f"the certificate of {what} is not trusted: {why}", hint=hint)

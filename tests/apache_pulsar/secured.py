@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An Apache Pulsar with TLS, authentication and authorization: its certificates, its tokens, and who may do what.
+
+Owns the files of one such broker, all made for it in its folder, and the settings that they need. Nothing of it is a
+secret of anybody's. Roles are names in tokens and certificates; only ``ADMIN`` may do everything.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import jwt
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from tests.apache_pulsar.start import ApachePulsar
+
+ADMIN: Final = "admin"
+BASIC_USER: Final = "basil"
+BASIC_PASSWORD: Final = "basil-password"
+"""The one user of basic authentication, and his password, which the line below has as a hash."""
+_HTPASSWD: Final = "basil:$apr1$plainsal$psERymPPF1rQSKA1bi8cW1"
+
+CHECK_S: Final = 1
+"""How often the broker looks whether credentials have expired."""
+
+_KEY: Final = b"a key of 32 bytes for test tokens"
+_PROVIDER: Final = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """A running one."""
+
+    pulsar: ApachePulsar
+
+    @property
+    def service_url(self) -> str:
+        """With TLS, by the name that is in the certificate."""
+        return f"pulsar+ssl://localhost:{_port(self.pulsar.service_url_tls)}"
+
+    @property
+    def nameless_url(self) -> str:
+        """The same by an address that is not in the certificate."""
+        return f"pulsar+ssl://127.0.0.1:{_port(self.pulsar.service_url_tls)}"
+
+    @property
+    def http_url(self) -> str:
+        return f"https://localhost:{_port(self.pulsar.http_url_tls)}"
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.pulsar.directory)
+
+    @property
+    def ca(self) -> str:
+        """The file of the CA that signed the broker's certificate."""
+        return str(self.folder / "ca.pem")
+
+    @property
+    def other_ca(self) -> str:
+        """The file of a CA that has signed nothing here."""
+        return str(self.folder / "other-ca.pem")
+
+    def certificate(self, role: str) -> tuple[str, str]:
+        """The files of a client certificate for ``role``, one of ``CERTIFIED``, and of its key."""
+        return str(self.folder / f"{role}.pem"), str(self.folder / f"{role}.key")
+
+    def grant(self, role: str, *actions: str, namespace: str = "public/default") -> None:
+        """Give ``role`` the right to produce, to consume."""
+        names = ",".join(f'"{each}"' for each in actions)
+        self.admin("POST", f"namespaces/{namespace}/permissions/{role}", f"[{names}]")
+
+    def admin(self, method: str, path: str, body: str | None = None) -> bytes:
+        """One admin call of the role that may do everything; the test fails if it does."""
+        context = ssl.create_default_context(cafile=self.ca)
+        connection = http.client.HTTPSConnection(urlsplit(self.http_url).netloc, timeout=60, context=context)
+        headers = {"Authorization": f"Bearer {token(ADMIN)}", "Content-Type": "application/json"}
+        try:
+            connection.request(method, f"/admin/v2/{path}", body, headers)
+            answer = connection.getresponse()
+            content = answer.read()
+            assert answer.status < 300, f"{method} {path}: {answer.status} {content!r}"
+            return content
+        finally:
+            connection.close()
+
+
+CERTIFIED: Final = (ADMIN, "certified")
+"""Roles that have a client certificate."""
+
+
+def token(role: str, *, lives_s: float | None = None) -> str:
+    """A token of ``role``; ``lives_s`` None: for ever."""
+    claims: dict[str, object] = {"sub": role}
+    if lives_s is not None:
+        claims["exp"] = time.time() + lives_s
+    return jwt.encode(claims, _KEY, algorithm="HS256")
+
+
+def prepared(directory: Path) -> Mapping[str, str]:
+    """Make the files of a broker in ``directory``; the settings that name them."""
+    directory.mkdir(parents=True, exist_ok=True)
+    authority = trustme.CA(key_type=trustme.KeyType.RSA)
+    authority.cert_pem.write_to_path(str(directory / "ca.pem"))
+    trustme.CA(key_type=trustme.KeyType.RSA).cert_pem.write_to_path(str(directory / "other-ca.pem"))
+    _write(directory, "server", authority.issue_cert("localhost", key_type=trustme.KeyType.RSA))
+    for role in CERTIFIED:
+        issued = authority.issue_cert(f"{role}.test", common_name=role, key_type=trustme.KeyType.RSA)
+        _write(directory, role, issued)
+    return {
+        "tlsCertificateFilePath": str(directory / "server.pem"),
+        "tlsKeyFilePath": str(directory / "server.key"),
+        "tlsTrustCertsFilePath": str(directory / "ca.pem"),
+        "authenticationEnabled": "true",
+        "authenticationProviders": ",".join(_PROVIDER + name for name in ("Token", "Tls", "Basic")),
+        "authenticationRefreshCheckSeconds": str(CHECK_S),
+        "tokenSecretKey": _data_url(_KEY),
+        "basicAuthConf": _data_url(_HTPASSWD.encode()),
+        "authorizationEnabled": "true",
+        "superUserRoles": ADMIN,
+        "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+        "brokerClientAuthenticationParameters": f"token:{token(ADMIN)}",
+    }
+
+
+def _write(directory: Path, name: str, issued: trustme.LeafCert) -> None:
+    """Java reads keys as PKCS #8 only."""
+    chain = b"".join(each.bytes() for each in issued.cert_chain_pems)
+    key = load_pem_private_key(issued.private_key_pem.bytes(), None)
+    (directory / f"{name}.pem").write_bytes(chain)
+    (directory / f"{name}.key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+
+def _data_url(content: bytes) -> str:
+    return f"data:;base64,{base64.b64encode(content).decode()}"
+
+
+def _port(url: str) -> int | None:
+    return urlsplit(url).port
