@@ -66,7 +66,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a sink was asked for. Zero in a limit: the writer's own default."""
+    """What a sink was asked for. Zero in a limit, "" in a word: the writer's own default."""
 
     address: Address
     topic: str
@@ -75,11 +75,22 @@ class WriteOptions:
     key_form: KeyForm
     messages_max: int
     bytes_max: int
+    routing_mode: str
+    batching_type: str
+    in_chunks: bool
+    chunk_bytes_max: int
 
     def writing(self) -> dict[str, Any]:
         """The arguments of the client's ``write_rows``."""
-        chosen = {"compression": self.compression, "hashing_scheme": self.hashing_scheme}
-        limits = {"batching_max_messages": self.messages_max, "batching_max_bytes": self.bytes_max}
+        chosen: dict[str, Any] = {"compression": self.compression, "hashing_scheme": self.hashing_scheme}
+        limits = {
+            "batching_max_messages": self.messages_max,
+            "batching_max_bytes": self.bytes_max,
+            "message_routing_mode": self.routing_mode,
+            "batching_type": self.batching_type,
+            "chunking_enabled": self.in_chunks,
+            "chunk_max_message_size": self.chunk_bytes_max,
+        }
         return chosen | {name: limit for name, limit in limits.items() if limit}
 
 
@@ -125,4 +136,8 @@ def write_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, 
         key_form=given.get("keyForm", "auto"),
         messages_max=given.get("batchingMaxMessages", 0),
         bytes_max=given.get("batchingMaxBytes", 0),
+        routing_mode=given.get("messageRoutingMode", ""),
+        batching_type=given.get("batchingType", ""),
+        in_chunks=given.get("chunkingEnabled", False),
+        chunk_bytes_max=given.get("chunkMaxMessageSize", 0),
     )

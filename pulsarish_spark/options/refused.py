@@ -9,6 +9,9 @@ _NAME_IT: Final = 'is not supported; name the subscription: .option("subscriptio
 _NO_MINIMUM: Final = "is not supported: a batch takes what there is; a trigger interval makes fewer and larger batches"
 _BY_WORD_OR_ID: Final = "is not supported: startingTimestamp and endingTimestamp hold for all partitions alike"
 _NOT_NEEDED: Final = "is not needed here; remove it"
+_NO_ENCRYPTION: Final = "is not supported: messages are not encrypted here; encrypt the value, or remove it"
+_SIDE_BY_SIDE: Final = "is not possible: tasks write side by side, each as a producer of its own; remove it"
+_NOTHING_WAITS: Final = "is not needed: a task has its rows at hand and waits for room by itself; remove it"
 _OF_A_TABLE: Final = (
     "came from CREATE TABLE, which does not keep options; a view does: "
     "CREATE TEMPORARY VIEW flights USING pulsarish OPTIONS (topic 'flights')"
@@ -37,6 +40,21 @@ REFUSED: Final = {
     "kafkaConsumer.pollTimeoutMs": _NOT_NEEDED,
     "fetchOffset.numRetries": _NOT_NEEDED,
     "fetchOffset.retryIntervalMs": _NOT_NEEDED,
+    "pulsar.producer.topicName": 'is said otherwise here: .option("topic", "flights")',
+    "pulsar.producer.cryptoKeyReader": _NO_ENCRYPTION,
+    "pulsar.producer.encryptionKeys": _NO_ENCRYPTION,
+    "pulsar.producer.cryptoFailureAction": _NO_ENCRYPTION,
+    "pulsar.producer.messageCrypto": _NO_ENCRYPTION,
+    "pulsar.producer.producerName": _SIDE_BY_SIDE,
+    "pulsar.producer.accessMode": _SIDE_BY_SIDE,
+    "pulsar.producer.customMessageRouter": "is not supported; the column partition says where a row goes",
+    "pulsar.producer.batcherBuilder": 'is said otherwise here: .option("batchingType", "key_based")',
+    "pulsar.producer.batchingEnabled": 'is said otherwise here: .option("batchingMaxMessages", "1") sends rows singly',
+    "pulsar.producer.initialSequenceId": "is not supported; the column sequence_id numbers rows",
+    "pulsar.producer.batchingMaxPublishDelayMicros": _NOTHING_WAITS,
+    "pulsar.producer.blockIfQueueFull": _NOTHING_WAITS,
+    "pulsar.producer.maxPendingMessages": _NOTHING_WAITS,
+    "pulsar.producer.maxPendingMessagesAcrossPartitions": _NOTHING_WAITS,
 }
 """Options of Spark's Kafka source and of pulsar-spark that mean nothing here, or something that cannot be had."""
 

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from broker_core.base.hashing import HashingScheme
 from pulsarish_spark.options.option import Option, Side
-from pulsarish_spark.options.parsing import count, one_of
+from pulsarish_spark.options.parsing import count, flag, one_of
 
 KeyForm = Literal["auto", "text", "bytes"]
 KEY_FORMS: Final[tuple[KeyForm, ...]] = ("auto", "text", "bytes")
@@ -18,6 +18,8 @@ HASHING_SCHEMES: Final[dict[str, HashingScheme]] = {
     "GoStringHash": "go",
 }
 """Pulsar's names of what the client calls otherwise."""
+ROUTING_MODES: Final = {"RoundRobinPartition": "round_robin", "SinglePartition": "single_partition"}
+BATCHING_TYPES: Final = ("default", "key_based")
 COMPRESSIONS: Final = ("none", "lz4", "zlib", "zstd", "snappy")
 
 
@@ -26,6 +28,13 @@ def _hashing_scheme(text: str) -> HashingScheme:
     if (scheme := by_word.get(text.strip().lower())) is None:
         raise ValueError(f"it takes one of {', '.join(HASHING_SCHEMES)}")
     return scheme
+
+
+def _routing_mode(text: str) -> str:
+    by_word = {name.lower(): mode for name, mode in ROUTING_MODES.items()}
+    if (mode := by_word.get(text.strip().lower())) is None:
+        raise ValueError(f"it takes one of {', '.join(ROUTING_MODES)}")
+    return mode
 
 
 SENDING: Final = (
@@ -37,6 +46,7 @@ SENDING: Final = (
         "How the key chooses the partition. Default JavaStringHash, as in the Java client; the default of the C++ and "
         "Python clients is BoostHash (of Boost 1.82 or newer, in Python from 3.6 on), that of the Go client "
         "GoStringHash (Go calls it JavaStringHash); those of Java, Go and C++ also have Murmur3_32Hash.",
+        ("pulsar.producer.hashingScheme",),
     ),
     Option(
         "keyForm",
@@ -46,13 +56,61 @@ SENDING: Final = (
         "How keys go out: text, or bytes (base64-encoded on their way, with a flag). Default auto: as the column "
         "key_is_bytes says, else as text where they are UTF-8. The forms of one key may go to different partitions.",
     ),
-    Option("compression", Side.WRITE, one_of(*COMPRESSIONS), "lz4", "Codec of the entries written. Default none."),
+    Option(
+        "messageRoutingMode",
+        Side.WRITE,
+        _routing_mode,
+        "SinglePartition",
+        "Where rows without a key go; a key decides always. RoundRobinPartition (default): to all partitions in turn; "
+        "SinglePartition: those of one task to one of them. The column partition beats both.",
+        ("pulsar.producer.messageRoutingMode",),
+    ),
+    Option(
+        "batchingType",
+        Side.WRITE,
+        one_of(*BATCHING_TYPES),
+        "key_based",
+        "What an entry may hold: default, any rows; key_based, rows of one key, so that Key_Shared consumers get each "
+        "key in order. Rows of other keys may then be stored in another order than they came in.",
+    ),
+    Option(
+        "chunkingEnabled",
+        Side.WRITE,
+        flag,
+        "true",
+        "Send a value that is larger than the broker takes at once in chunks. Default false: an error.",
+        ("pulsar.producer.chunkingEnabled",),
+    ),
+    Option(
+        "chunkMaxMessageSize",
+        Side.WRITE,
+        count,
+        "1048576",
+        "Bytes of one chunk at most. Default what the broker takes.",
+        ("pulsar.producer.chunkMaxMessageSize",),
+    ),
+    Option(
+        "compression",
+        Side.WRITE,
+        one_of(*COMPRESSIONS),
+        "lz4",
+        "Codec of the entries written. Default none.",
+        ("pulsar.producer.compressionType",),
+    ),
     Option(
         "batchingMaxMessages",
         Side.WRITE,
         count,
         "1000",
         "Messages of one entry at most.",
+        ("pulsar.producer.batchingMaxMessages",),
     ),
-    Option("batchingMaxBytes", Side.WRITE, count, "131072", "Payload bytes of one entry at most, before compression."),
+    Option(
+        "batchingMaxBytes",
+        Side.WRITE,
+        count,
+        "131072",
+        "Payload bytes of one entry at most, before compression.",
+        ("pulsar.producer.batchingMaxBytes",),
+    ),
 )

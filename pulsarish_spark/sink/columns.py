@@ -58,6 +58,11 @@ SINK_COLUMNS: Final = {
     "event_time": SinkColumn("timestamp", "event time, cut to milliseconds"),
     "deliver_at": SinkColumn("timestamp", "not before this time, for Shared and Key_Shared consumers; null: at once"),
     "ordering_key": SinkColumn(_TEXT_OR_BYTES, "decides the consumer of a Key_Shared subscription, instead of the key"),
+    "sequence_id": SinkColumn(
+        "bigint",
+        "number of the message, from 0 on; rows of one task and partition must come with rising ones. Without the "
+        "column, or null in all rows, they are numbered",
+    ),
 }
 
 _LEFT_OUT: Final = frozenset(
@@ -74,7 +79,9 @@ _LEFT_OUT: Final = frozenset(
     }
 )
 
-MESSAGE_COLUMNS: Final = ("key", "key_is_bytes", "value", "ordering_key", "properties", "event_time", "deliver_at")
+MESSAGE_COLUMNS: Final = (
+    *("key", "key_is_bytes", "value", "ordering_key", "properties", "event_time", "deliver_at", "sequence_id"),
+)
 """What an entry is made from; ``headers`` come as ``properties``."""
 
 
@@ -117,7 +124,7 @@ def _fits(name: str, found: DataType) -> bool:
         return isinstance(found, StringType | BinaryType)
     if name == "topic":
         return isinstance(found, StringType)
-    if name == "partition":
+    if name in ("partition", "sequence_id"):
         return isinstance(found, ShortType | IntegerType | LongType)
     if name == "key_is_bytes":
         return isinstance(found, BooleanType)

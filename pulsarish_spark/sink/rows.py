@@ -13,7 +13,7 @@ from broker_core.base.errors import ConfigError
 from pulsarish_spark.options import KeyForm
 from pulsarish_spark.sink.columns import MESSAGE_COLUMNS
 from pulsarish_spark.sink.keys import with_key_forms
-from pulsarish_spark.sink.properties import properties_of
+from pulsarish_spark.sink.properties import properties_of, row_words
 
 
 def message_rows(rows: pa.RecordBatch, key_form: KeyForm) -> pa.RecordBatch:
@@ -31,9 +31,11 @@ def split_by_target(rows: pa.RecordBatch, topic_option: str) -> Iterator[tuple[s
     if topic_option or "topic" not in names:
         topics = [(topic_option, rows)]
     else:
-        if rows.column("topic").null_count:
+        topics_of_rows = rows.column("topic")
+        if topics_of_rows.null_count:
+            row = topics_of_rows.is_null().index(True).as_py()
             raise ConfigError(
-                "column topic is null in a row, so it has nowhere to go",
+                f"column topic is null in {row_words(rows, row)}, so it has nowhere to go",
                 hint='fill it, or send all rows to one topic: .option("topic", "flights")',
             )
         topics = list(_split_by(rows, "topic"))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from broker_core.base.errors import ConfigError
+from broker_core.base.errors import ConfigError, RowError
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import WriteOptions
 from pulsarish_spark.plain_errors import plain_errors
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from broker_core.client import Client, EntryWriter
+    from broker_core.client.columnar.entry_writer import EncodedRows
 
 logger = logging.getLogger(__name__)
 
@@ -54,10 +55,21 @@ class _Targets:
             (topic if partition is None else self._partition_name(topic, partition), chosen)
             for topic, partition, chosen in split_by_target(rows, self._options.topic)
         ]
-        for name, ready in [(name, message_rows(chosen, self._options.key_form)) for name, chosen in parts]:
+        ready = [(name, chosen, message_rows(chosen, self._options.key_form)) for name, chosen in parts]
+        for name, _, _ in ready:
             if name not in self._writers:
                 self._writers[name] = self._client.write_rows(name, **self._options.writing())
-            self._writers[name].write(ready)
+        encoded = [(self._writers[name], self._encoded(name, chosen, rows)) for name, chosen, rows in ready]
+        for writer, entries in encoded:
+            writer.send(entries)
+
+    def _encoded(self, name: str, chosen: pa.RecordBatch, rows: pa.RecordBatch) -> list[EncodedRows]:
+        from pulsarish_spark.sink.properties import row_words
+
+        try:
+            return self._writers[name].encode(rows)
+        except RowError as error:
+            raise ConfigError(f"{row_words(chosen, error.row)} {error.flaw}", hint=error.hint) from error
 
     def flush(self) -> None:
         """Return when everything written is confirmed."""

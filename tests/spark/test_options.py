@@ -471,7 +471,8 @@ def test_an_unknown_option_is_answered_with_what_there_is_on_its_side() -> None:
         writing(topic="t", acks="all")
     assert str(caught.value) == (
         'option "acks" is unknown; the options are service.url, data.dir, operationTimeoutMs, connectionTimeoutMs, '
-        "topic, includeHeaders, hashingScheme, keyForm, compression, batchingMaxMessages, batchingMaxBytes"
+        "topic, includeHeaders, hashingScheme, keyForm, messageRoutingMode, batchingType, chunkingEnabled, "
+        "chunkMaxMessageSize, compression, batchingMaxMessages, batchingMaxBytes"
     )
     with pytest.raises(ConfigError, match="did you mean startingOffsets"):
         writing(topic="t", startingOffset="earliest")

@@ -54,7 +54,7 @@ ERRORS = [
         "k string",
         (
             "the sink takes no column k; it takes key, key_is_bytes, value, topic, partition, properties, headers, "
-            "event_time, deliver_at, ordering_key; drop or rename it"
+            "event_time, deliver_at, ordering_key, sequence_id; drop or rename it"
         ),
     ),
     ("value string, eventtime timestamp", 'the sink takes no column eventtime; did you mean "event_time"?'),
@@ -177,5 +177,5 @@ def test_rows_are_split_without_pandas() -> None:
 
 def test_a_null_topic_is_an_error() -> None:
     """Dropping the row would be worse."""
-    with pytest.raises(ConfigError, match="column topic is null in a row"):
+    with pytest.raises(ConfigError, match="column topic is null in a row without a key, so it has nowhere to go"):
         list(split_by_target(batch(value=pa.array(["a", "b"]), topic=pa.array(["x", None])), ""))

@@ -207,7 +207,7 @@ def test_rows_without_a_place_to_go_fail_the_task(spark: SparkSession, broker: B
     """A null topic, a partition that does not exist."""
     broker.create(topic, 2)
     frame = rows(spark, 3)
-    assert "column topic is null in a row, so it has nowhere to go; " in failure(
+    assert "column topic is null in a row without a key, so it has nowhere to go; " in failure(
         lambda: save(frame.selectExpr("value", "cast(null AS string) AS topic"), broker)
     )
     assert f"column partition is 7 in a row, but topic persistent://public/default/{topic} has 2; " in failure(

@@ -39,7 +39,7 @@ def test_a_task_that_failed_on_one_topic_leaves_the_others_too(broker: Broker, t
     ("wrong", "text"),
     [
         ({"partition": pa.array([0, 1, 7], pa.int32())}, "column partition is 7 in a row"),
-        ({"topic": ["a", "b", None]}, "column topic is null in a row"),
+        ({"topic": ["a", "b", None]}, "column topic is null in a row without a key"),
         ({"partition": [0, 1, 1], "key_is_bytes": [False] * 3, "key": [b"a", b"b", b"\xff"]}, "is to be sent as text"),
     ],
 )
