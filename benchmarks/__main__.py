@@ -24,6 +24,7 @@ from benchmarks import (
     delayed_bench,
     delayed_load,
     dispatch_load,
+    queues,
     receive_latency,
     report,
     storage_bench,
@@ -51,6 +52,7 @@ def main(arguments: list[str]) -> int:
         "chunks": lambda quick: from_results(chunks.run(quick=quick)),
         "delayed": lambda quick: from_results(delayed_bench.run(quick=quick) + delayed_load.run(quick=quick)),
         "spark": spark,
+        "queues": lambda quick: queues.run(quick=quick),
     }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the product alone.")
     parser.add_argument("--quick", action="store_true", help="little data, one run: shows that everything works")

@@ -76,6 +76,7 @@ class PulsarishConnector:
     broker: RunningBroker
     side: str = "pulsarish"
     read_options: dict[str, str] = field(default_factory=dict)
+    write_options: dict[str, str] = field(default_factory=dict)
     format: str = "pulsarish"
 
     @property
@@ -90,7 +91,7 @@ class PulsarishConnector:
         return options | self.read_options
 
     def sink_options(self, topic: str) -> dict[str, str]:
-        return {"service.url": self.broker.service_url, "topic": topic}
+        return {"service.url": self.broker.service_url, "topic": topic} | self.write_options
 
     def pump_arguments(self, topic: str) -> list[str]:
         return ["pulsarish", self.broker.service_url, topic]

@@ -9,6 +9,7 @@ for batch writes in threads other than the one that made the session;
 used where no address is given; ``use_this_python()`` saves one from the wrong interpreter in Spark's workers;
 ``progress`` tells how far a query is behind; ``read_arrow()`` is the batch source without Spark;
 ``lint(path)`` says what to change in a job of Spark's Kafka format.
+``retry_later()`` and ``dead_letter()`` are for rows that failed in a query that shares its subscription.
 
 A name is imported when it is first used: what does not need Spark works without it, and Spark's own processes load only
 what they call.
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pulsarish_spark.connecting.connection import embedded_broker as embedded_broker
     from pulsarish_spark.connecting.embedded import LocalBroker as LocalBroker
     from pulsarish_spark.connecting.embedded import local as local
+    from pulsarish_spark.letters import dead_letter as dead_letter
+    from pulsarish_spark.letters import retry_later as retry_later
     from pulsarish_spark.losses.loss import DataLossError as DataLossError
     from pulsarish_spark.moving.lint import lint as lint
     from pulsarish_spark.source import PulsarishSource as PulsarishSource
@@ -37,6 +40,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "arrow": ["read_arrow"],
         "connecting.connection": ["embedded_broker"],
         "connecting.embedded": ["LocalBroker", "local"],
+        "letters": ["dead_letter", "retry_later"],
         "losses.loss": ["DataLossError"],
         "moving.lint": ["lint"],
         "source": ["PulsarishSource", "register"],

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a query does with rows that failed: copies to the retry topic, to come again later, or to the dead letter topic.
+
+    def process(batch, _):
+        failed = ...
+        pulsarish_spark.retry_later(failed, 60, topic="orders", subscription="work")
+
+For ``foreachBatch`` of a query with a ``subscriptionType``. The copies have Pulsar's names of topics and properties, so
+ordinary consumers with retries read those of a query and the other way round; the originals are acknowledged with their
+batch. A batch that is run again after a crash sends its copies again: ORIGIN_MESSAGE_ID and RECONSUMETIMES tell.
+Source: semantics 4.6, 4.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from broker_core.base.errors import ConfigError
+from broker_core.base.names import TopicName
+from broker_core.client import DeadLetterPolicy
+from broker_core.client.dead_letters.letter_copies import DELAY_TIME, ORIGIN_MESSAGE_ID, REAL_TOPIC, RECONSUMETIMES
+from broker_core.client.settings.dead_letter_policy import MAX_REDELIVER_COUNT_DEFAULT, LetterTopics, letter_topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+REAL_SUBSCRIPTION: Final = "REAL_SUBSCRIPTION"
+
+_NEEDED: Final = ("value", "topic", "message_id", "properties")
+_COPIED: Final = ("key", "key_is_bytes", "value", "ordering_key", "event_time")
+
+
+def retry_later(
+    rows: DataFrame,
+    delay_s: float,
+    *,
+    topic: str,
+    subscription: str,
+    max_redeliver: int = MAX_REDELIVER_COUNT_DEFAULT,
+    options: Mapping[str, str] | None = None,
+) -> None:
+    """Let ``rows`` come again after ``delay_s``; those that came ``max_redeliver`` times so become dead letters.
+
+    ``rows`` have columns of the source: value, topic (full names), message_id and properties, and those of key,
+    key_is_bytes, ordering_key and event_time that copies should have. ``topic``: the query's, of several the first by
+    name. ``options``: of the sink, such as ``service.url``. Returns when all copies are stored; ConfigError if a column
+    is missing. A copy comes to whoever has subscribed to the retry topic (``retryEnabled``).
+    """
+    from pyspark.sql import functions
+
+    _check(rows)
+    if delay_s < 0:
+        raise ConfigError(f"a delay of {delay_s:g} s is not possible", hint="use 0 or more")
+    topics, delay_ms = _topics(topic, subscription, max_redeliver), round(delay_s * 1000)
+    times = _number_of(RECONSUMETIMES) + 1
+    is_dead = times > max_redeliver
+    counts = {RECONSUMETIMES: times.cast("string"), DELAY_TIME: functions.lit(str(delay_ms))}
+    extra = {
+        "topic": functions.when(is_dead, functions.lit(str(topics.dead))).otherwise(functions.lit(str(topics.retry))),
+        "properties": _properties(_first(subscription) | counts),
+    }
+    if delay_ms:
+        due = functions.current_timestamp() + functions.expr(f"make_dt_interval(0, 0, 0, {delay_ms / 1000})")
+        extra["deliver_at"] = functions.when(~is_dead, due)
+    _send(rows, extra, options)
+
+
+def dead_letter(rows: DataFrame, *, topic: str, subscription: str, options: Mapping[str, str] | None = None) -> None:
+    """Give ``rows`` up: copies go to the dead letter topic, ``TOPIC-SUBSCRIPTION-DLQ``. As ``retry_later`` else."""
+    from pyspark.sql import functions
+
+    _check(rows)
+    topics = _topics(topic, subscription, MAX_REDELIVER_COUNT_DEFAULT)
+    _send(rows, {"topic": functions.lit(str(topics.dead)), "properties": _properties(_first(subscription))}, options)
+
+
+def _topics(topic: str, subscription: str, max_redeliver: int) -> LetterTopics:
+    policy = DeadLetterPolicy(max_redeliver_count=max_redeliver)
+    return letter_topics(TopicName.parse(topic), subscription, policy, retry=True)
+
+
+def _check(rows: DataFrame) -> None:
+    missing = [name for name in _NEEDED if name not in rows.columns]
+    if missing:
+        raise ConfigError(
+            f"the rows have no column {missing[0]}, which a copy needs",
+            hint=f"keep the source's columns {', '.join(_NEEDED)} in the rows",
+        )
+
+
+def _first(subscription: str) -> dict[str, Column]:
+    """Where a message was first, which stays the same in every copy."""
+    from pyspark.sql import functions
+
+    return {
+        REAL_TOPIC: functions.coalesce(_property(REAL_TOPIC), functions.col("topic")),
+        ORIGIN_MESSAGE_ID: functions.coalesce(_property(ORIGIN_MESSAGE_ID), functions.col("message_id")),
+        REAL_SUBSCRIPTION: functions.lit(subscription),
+    }
+
+
+def _property(name: str) -> Column:
+    from pyspark.sql import functions
+
+    return functions.element_at(functions.col("properties"), name)
+
+
+def _number_of(name: str) -> Column:
+    """A property that counts; 0 where there is none, or none that is a number."""
+    from pyspark.sql import functions
+
+    return functions.coalesce(_property(name).try_cast("int"), functions.lit(0))
+
+
+def _properties(system: Mapping[str, Column]) -> Column:
+    """The message's own, with ``system`` over them."""
+    from pyspark.sql import functions
+
+    own = functions.map_filter("properties", lambda name, _: ~name.isin(*system))
+    pairs = [part for name, value in system.items() for part in (functions.lit(name), value)]
+    return functions.coalesce(functions.map_concat(own, functions.create_map(*pairs)), functions.create_map(*pairs))
+
+
+def _send(rows: DataFrame, extra: Mapping[str, Column], options: Mapping[str, str] | None) -> None:
+    copied = [name for name in _COPIED if name in rows.columns]
+    letters = rows.select(*copied, *(column.alias(name) for name, column in extra.items()))
+    letters.write.format("pulsarish").options(**(options or {})).mode("append").save()

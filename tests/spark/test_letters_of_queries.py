@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows that failed: copies for the retry topic and the dead letter topic, between queries and ordinary clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pytest
+from pyspark.sql import SparkSession
+
+import pulsarish_spark
+from broker_core.base.errors import ConfigError
+from broker_core.client import Client, DeadLetterPolicy
+from tests.spark.brokers import Broker, numbers
+from tests.spark.queries import drain
+
+RETRIES: Any = {"type": "shared", "retry_enabled": True, "initial_position": "earliest"}
+
+
+def shared(spark: SparkSession, cell: Broker, topic: str, **more: str) -> Any:
+    """A query that reads what is to be tried again too."""
+    options = {"subscriptionType": "Shared", "subscriptionName": "work", "retryEnabled": "true"}
+    options |= {"service.url": cell.service_url, "availableNowQuietMs": "2000", **more}
+    return spark.readStream.format("pulsarish").options(**options).load(topic)
+
+
+def test_a_row_that_failed_comes_again_and_is_given_up_in_the_end(
+    spark: SparkSession, cell: Broker, topic: str, tmp_path: Path
+) -> None:
+    """To the query itself, as often as is allowed; every client can read the properties of the copies."""
+    cell.create(topic, 0)
+    dead = f"{topic}-work-DLQ"
+    cell.create(dead, 0)
+    cell.send(topic, numbers(0, 3))
+    seen: list[tuple[int, str | None]] = []
+
+    def process(batch: Any, _: int) -> None:
+        rows = batch.collect()
+        seen.extend((int(row.value), row.properties.get("RECONSUMETIMES")) for row in rows)
+        failed = batch.where("cast(value as string) = '1'")
+        options = {"service.url": cell.service_url}
+        pulsarish_spark.retry_later(failed, 0.1, topic=topic, subscription="work", max_redeliver=2, options=options)
+
+    drain(shared(spark, cell, topic, startingOffsets="earliest"), tmp_path, process)
+    assert sorted(seen, key=str) == sorted([(0, None), (1, None), (1, "1"), (1, "2"), (2, None)], key=str)
+    official = pulsar.Client(cell.service_url)
+    consumer = official.subscribe(dead, "s", initial_position=pulsar.InitialPosition.Earliest)
+    letter = consumer.receive(60_000)
+    official.close()
+    assert letter.data() == b"1"
+    properties = letter.properties()
+    assert properties["REAL_TOPIC"] == f"persistent://public/default/{topic}"
+    assert properties["REAL_SUBSCRIPTION"] == "work"
+    assert properties["RECONSUMETIMES"] == "3"
+    assert properties["ORIGIN_MESSAGE_ID"].count(":") >= 2
+    assert cell.backlog(f"{topic}-work-RETRY", "work") == 0
+
+
+def test_queries_and_clients_read_each_others_retries(
+    spark: SparkSession, cell: Broker, topic: str, tmp_path: Path
+) -> None:
+    """A client asks for one message again, the query for another, the client gives up what it gets the third time."""
+    cell.create(topic, 0)
+    policy = DeadLetterPolicy(max_redeliver_count=2)
+    with Client(cell.service_url) as client:
+        with client.subscribe(topic, "work", dead_letter_policy=policy, **RETRIES) as consumer:
+            cell.send(topic, numbers(0, 1))
+            consumer.reconsume_later(consumer.receive(60), 0.0)
+        asked: list[Any] = []
+
+        def process(batch: Any, _: int) -> None:
+            if not asked:
+                options = {"service.url": cell.service_url}
+                pulsarish_spark.retry_later(batch, 0, topic=topic, subscription="work", options=options)
+                asked.extend(batch.collect())
+
+        drain(shared(spark, cell, topic), tmp_path, process)
+        assert [row.properties["RECONSUMETIMES"] for row in asked] == ["1"]
+        with client.subscribe(f"{topic}-work-RETRY", "other", type="shared", initial_position="earliest") as watcher:
+            letters = [watcher.receive(60) for _ in range(2)]
+    assert [letter.properties["RECONSUMETIMES"] for letter in letters] == ["1", "2"]
+    assert letters[0].properties["ORIGIN_MESSAGE_ID"] == letters[1].properties["ORIGIN_MESSAGE_ID"]
+
+
+def test_copies_need_the_columns_that_they_are_made_of(spark: SparkSession) -> None:
+    """The first one that is missing is named."""
+    with pytest.raises(ConfigError, match="the rows have no column topic"):
+        pulsarish_spark.dead_letter(spark.sql("select 'x' value"), topic="t", subscription="s")
