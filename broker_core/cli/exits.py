@@ -44,6 +44,7 @@ _BY_ERROR: tuple[tuple[type[errors.PulsarishError], Exit], ...] = (
     (errors.SubscriptionNotFoundError, Exit.NOT_FOUND),
     (errors.AuthenticationError, Exit.AUTH),
     (errors.AuthorizationError, Exit.AUTH),
+    (errors.TlsError, Exit.AUTH),
     (errors.ConnectionLostError, Exit.UNREACHABLE),
     (errors.ServiceNotReadyError, Exit.UNREACHABLE),
     (errors.OperationTimeoutError, Exit.TIMEOUT),

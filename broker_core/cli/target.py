@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,16 +30,34 @@ if TYPE_CHECKING:
 HTTP_PORT_DEFAULT: Final = 8080
 """Where Pulsar serves its admin REST; the binary protocol has no way to ask."""
 
+SECURITY_OPTIONS: Final = {
+    "tokenFile": "File with the token that says who you are.",
+    "authPluginClassName": "Another way to say it: token, tls, basic, oauth2, or the name of the Java client's class.",
+    "authParams": "Its parameters, as for the Java client. Other users see command lines: name files in it.",
+    "tlsTrustCertsFilePath": "PEM file of the CAs to believe, with pulsar+ssl:// and https://. [default: the system's]",
+    "tlsCertificateFilePath": "PEM file of your own certificate.",
+    "tlsKeyFilePath": "PEM file of its private key.",
+    "tlsHostnameVerificationEnable": "Whether a certificate must be for the name that was called. [default: true]",
+    "tlsAllowInsecureConnection": "Dangerous: true talks to whoever answers. [default: false]",
+}
+"""By the names of ``broker_core.client.credentials.security``, which commands import only when they run; a test holds
+both lists together. A token itself is given by the environment or a file: other users of the machine see arguments."""
+
+HTTPS_PORT_DEFAULT: Final = 8443
+"""Likewise, with TLS."""
+
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One broker: both its addresses, and how long to wait for an answer."""
+    """One broker: both its addresses, how long to wait for an answer, who asks."""
 
     service_url: str
     http_url: str
     timeout_s: float
+    security: Mapping[str, Any]
+    """The arguments of a client that say who it is and whom it believes."""
 
     def client(self) -> Client:
         """A client of this broker; use it as a context manager."""
@@ -46,19 +65,27 @@ class Target:
         from broker_core.client import Client
 
         ConnectionNews().listen()
-        return Client(self.service_url, operation_timeout_s=self.timeout_s)
+        return Client(self.service_url, operation_timeout_s=self.timeout_s, **self.security)
 
     def admin(self) -> AdminApi:
         """The admin REST of this broker; use it as a context manager."""
+        from broker_core.client import ClientConfig
         from broker_core.client.admin import AdminApi
 
-        return AdminApi(self.http_url, timeout_s=self.timeout_s)
+        config = ClientConfig(service_url=self.service_url, **self.security)
+        return AdminApi(self.http_url, timeout_s=self.timeout_s, authentication=config.identity, tls=config.tls)
 
 
 def target_options(command: Callable[..., R]) -> Callable[..., R]:
     """Give a command the options that choose a broker, and the chosen Target as its first argument."""
 
-    @click.option("--url", metavar="URL", help="Service URL. [default: $PULSARISH_SERVICE_URL, or see --data-dir]")
+    @click.option(
+        "--url",
+        "--service-url",
+        "url",
+        metavar="URL",
+        help="Service URL. [default: $PULSARISH_SERVICE_URL, or see --data-dir]",
+    )
     @click.option(
         "--http-url",
         metavar="URL",
@@ -75,13 +102,28 @@ def target_options(command: Callable[..., R]) -> Callable[..., R]:
         metavar="SECONDS",
         help="How long to wait for an answer.",
     )
+    @_security_options
     @functools.wraps(command)
     def with_target(
         *, url: str | None, http_url: str | None, data_dir: Path | None, timeout_s: float, **parameters: Any
     ) -> R:
-        return command(find_target(url, http_url, data_dir, timeout_s, os.environ), **parameters)
+        given = {name: text for name in SECURITY_OPTIONS if (text := parameters.pop(_field(name)))}
+        return command(find_target(url, http_url, data_dir, timeout_s, os.environ, given), **parameters)
 
     return with_target
+
+
+def _security_options(command: Callable[..., R]) -> Callable[..., R]:
+    for name, help_text in reversed(SECURITY_OPTIONS.items()):
+        command = click.option(f"--{_field(name).replace('_', '-')}", _field(name), metavar="TEXT", help=help_text)(
+            command
+        )
+    return command
+
+
+def _field(name: str) -> str:
+    """``tls_key_file_path`` for ``tlsKeyFilePath``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 class _Directory(click.Path):
@@ -110,7 +152,12 @@ def data_dir_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., A
 
 
 def find_target(
-    url: str | None, http_url: str | None, data_dir: Path | None, timeout_s: float, env: Mapping[str, str]
+    url: str | None,
+    http_url: str | None,
+    data_dir: Path | None,
+    timeout_s: float,
+    env: Mapping[str, str],
+    security: Mapping[str, str] | None = None,
 ) -> Target:
     """Resolve the options against the environment. ConnectionLostError if no broker is known at all."""
     from broker_core.base.runtime import ENV_HTTP_URL, ENV_SERVICE_URL
@@ -123,9 +170,12 @@ def find_target(
     if not url and not data_dir:
         url, http_url = env.get(ENV_SERVICE_URL), http_url or env.get(ENV_HTTP_URL)
     if url:
-        return Target(_checked(url), http_url or _http_url_beside(url), timeout_s)
+        from broker_core.client.credentials.security import Security, security_texts
+
+        chosen = Security.of(security_texts(env, security or {})).client_options()
+        return Target(_checked(url), http_url or _http_url_beside(url), timeout_s, chosen)
     info = running_broker(directory_or_default(data_dir, env))
-    return Target(info.service_url, http_url or info.http_url, timeout_s)
+    return Target(info.service_url, http_url or info.http_url, timeout_s, {})
 
 
 def directory_or_default(data_dir: Path | None, env: Mapping[str, str]) -> Path:
@@ -154,15 +204,14 @@ def running_broker(data_dir: Path) -> RuntimeInfo:
 
 
 def _checked(url: str) -> str:
-    if urlsplit(url.split(",")[0]).scheme not in ("pulsar", "pulsar+ssl"):
-        raise ConfigError(f'"{url}" is not a service URL', hint="write pulsar://HOST:PORT")
-    if url.startswith("pulsar:"):
-        from broker_core.client.connecting.service_url import parse_service_url
+    from broker_core.client.connecting.service_url import parse_service_url
 
-        parse_service_url(url)
+    parse_service_url(url)
     return url
 
 
 def _http_url_beside(url: str) -> str:
-    host = urlsplit(url.split(",")[0]).hostname or "127.0.0.1"
-    return f"http://{f'[{host}]' if ':' in host else host}:{HTTP_PORT_DEFAULT}"
+    parts = urlsplit(url.split(",")[0])
+    host = parts.hostname or "127.0.0.1"
+    scheme, port = ("https", HTTPS_PORT_DEFAULT) if parts.scheme == "pulsar+ssl" else ("http", HTTP_PORT_DEFAULT)
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.base.limits import CONNECTION_TIMEOUT_S, OPERATION_TIMEOUT_S
 from broker_core.base.runtime import RuntimeInfo, default_data_dir
+from broker_core.client.credentials.security import Security
 from pulsarish_spark.connecting import embedded
 
 if TYPE_CHECKING:
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
+_NO_SECURITY: Final = Security()
+
 _lock = threading.Lock()
-_clients: dict[tuple[int, str, float, float], Client] = {}
+_clients: dict[tuple[int, str, float, float, Security], Client] = {}
+"""By all that a client is made of: whoever gives other credentials gets another client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,8 @@ class Address:
     """Where the broker is: at ``service_url``, or, where that is empty, the embedded broker of ``data_dir``.
 
     ``seen`` is where the driver found the embedded broker, on ``machine``; it serves executors that do not have its
-    directory. On another machine a directory of the same name would be another broker's.
+    directory. On another machine a directory of the same name would be another broker's. ``security`` travels to the
+    tasks: files that it names are read there, and a secret that was given as text goes with it.
     """
 
     service_url: str = ""
@@ -44,6 +49,7 @@ class Address:
     machine: str = ""
     operation_timeout_s: float = OPERATION_TIMEOUT_S
     connection_timeout_s: float = CONNECTION_TIMEOUT_S
+    security: Security = _NO_SECURITY
 
     @property
     def embedded_here(self) -> Path | None:
@@ -81,21 +87,24 @@ def this_machine() -> str:
 @contextlib.contextmanager
 def connected(address: Address) -> Iterator[Client]:
     """A client for ``address`` for the length of the block, during which an embedded broker is kept running."""
-    client = client_at(address.resolve(), address.operation_timeout_s, address.connection_timeout_s)
+    client = _client_at(address.resolve(), address)
     directory = address.embedded_here
     with contextlib.nullcontext() if directory is None else embedded.Guard(directory):
         yield client
 
 
-def client_at(service_url: str, operation_timeout_s: float, connection_timeout_s: float) -> Client:
-    """This process's client for ``service_url`` with this patience; it stays open for later callers."""
+def _client_at(service_url: str, address: Address) -> Client:
+    """This process's client for ``service_url``, else as ``address`` says; it stays open for later callers."""
     from broker_core.client import Client
 
-    key = (os.getpid(), service_url, operation_timeout_s, connection_timeout_s)
+    key = (os.getpid(), service_url, address.operation_timeout_s, address.connection_timeout_s, address.security)
     with _lock:
         if key not in _clients:
             _clients[key] = Client(
-                service_url, operation_timeout_s=operation_timeout_s, connection_timeout_s=connection_timeout_s
+                service_url,
+                operation_timeout_s=address.operation_timeout_s,
+                connection_timeout_s=address.connection_timeout_s,
+                **address.security.client_options(),
             )
         return _clients[key]
 

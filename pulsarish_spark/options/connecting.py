@@ -13,14 +13,15 @@ from broker_core.base.runtime import ENV_SERVICE_URL, default_data_dir
 from pulsarish_spark.connecting.connection import Address
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.parsing import milliseconds, text_of
+from pulsarish_spark.options.securing import security_of, url_with_tls
 
 
 def service_url(text: str) -> str:
     url = text_of(text)
-    if url.startswith("pulsar+ssl://"):
-        raise ValueError("TLS is not supported yet")
-    if not url.startswith("pulsar://") or url == "pulsar://":
-        raise ValueError("it takes the address of a broker that starts with pulsar://")
+    if "@" in url:
+        raise ConfigError("the service URL names a user or a password", hint="use tokenFile or another authentication")
+    if not url.startswith(_SCHEMES) or url in _SCHEMES:
+        raise ValueError("it takes the address of a broker that starts with pulsar://, or pulsar+ssl:// for TLS")
     return url
 
 
@@ -29,13 +30,15 @@ def _directory(text: str) -> str:
     return os.path.abspath(os.path.expanduser(text_of(text)))
 
 
+_SCHEMES: Final = ("pulsar://", "pulsar+ssl://")
+
 CONNECTING: Final = (
     Option(
         "service.url",
         Side.ANY,
         service_url,
         "pulsar://host:6650",
-        "Address of the broker; where nobody answers it is an error after "
+        "Address of the broker, with TLS pulsar+ssl://; where nobody answers it is an error after "
         "operationTimeoutMs. Without it: $PULSARISH_SERVICE_URL, "
         "else the embedded broker of data.dir.",
         ("serviceUrl", "service_url"),
@@ -78,11 +81,12 @@ def address_of(given: Mapping[str, Any], environment: Mapping[str, str]) -> Addr
         "operation_timeout_s": given.get("operationTimeoutMs", OPERATION_TIMEOUT_S),
         "connection_timeout_s": given.get("connectionTimeoutMs", CONNECTION_TIMEOUT_S),
     }
-    if url or directory:
-        return Address(url, directory, **patience)
-    if url := environment.get(ENV_SERVICE_URL, ""):
+    if not url and not directory and (named := environment.get(ENV_SERVICE_URL, "")):
         try:
-            return Address(service_url(url), **patience)
+            url = service_url(named)
         except ValueError as error:
-            raise ConfigError(f'{ENV_SERVICE_URL}="{url}" in the environment is not valid: {error}') from error
-    return Address("", _directory(str(default_data_dir(environment))), **patience)
+            raise ConfigError(f'{ENV_SERVICE_URL}="{named}" in the environment is not valid: {error}') from error
+    if url:
+        return Address(url_with_tls(url, given), security=security_of(given, environment), **patience)
+    # The embedded broker asks for no credentials, so it is sent none.
+    return Address("", directory or _directory(str(default_data_dir(environment))), **patience)

@@ -18,7 +18,14 @@ _OF_A_TABLE: Final = (
 )
 _OF_A_QUERY: Final = "is Spark's own, of a query that is written as a stream; give it after writeStream"
 
+_PEM: Final = "is of Java's key stores; give PEM files: tlsTrustCertsFilePath, tlsCertificateFilePath, tlsKeyFilePath"
+
 REFUSED: Final = {
+    "pulsar.client.useKeyStoreTls": _PEM,
+    "pulsar.client.tlsTrustStorePath": _PEM,
+    "pulsar.client.tlsTrustStorePassword": _PEM,
+    "pulsar.client.tlsKeyStorePath": _PEM,
+    "pulsar.client.tlsKeyStorePassword": _PEM,
     "kafka.bootstrap.servers": "names a Kafka cluster and this format speaks Pulsar; "
     'give .option("service.url", "pulsar://host:6650"), or no address at all to use the embedded broker',
     "paths": 'was given by load([...]); name the topics: .option("topics", "a,b").load()',

@@ -7,6 +7,7 @@ wrong side and bad values are ConfigErrors of one line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -19,12 +20,14 @@ from pulsarish_spark.options.following import FOLLOWING
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.queueing import QUEUEING
 from pulsarish_spark.options.refused import FOREIGN, REFUSED
+from pulsarish_spark.options.securing import ALIAS_BEGINNINGS, SECURING
 from pulsarish_spark.options.selecting import SELECTING
 from pulsarish_spark.options.sending import SENDING
 from pulsarish_spark.options.shaping import SHAPING
 
 OPTIONS: Final[tuple[Option, ...]] = (
     *CONNECTING,
+    *SECURING,
     *SELECTING,
     *SHAPING,
     *BOUNDS,
@@ -59,6 +62,8 @@ def parse_all(raw: Mapping[str, str], side: Side) -> dict[str, Any]:
     for key, text in raw.items():
         option = _find(key, side)
         _check_side(option, side)
+        if option.name in given and key.lower().startswith(ALIAS_BEGINNINGS) and given[option.name] == text.strip():
+            continue  # pulsar-spark's jobs say the same of its client and of its admin client.
         if option.name in given:
             raise ConfigError(
                 f'options "{spelled[option.name]}" and "{_SPELLED[key.lower()]}" mean the same',
@@ -92,7 +97,8 @@ def texts_of(raw: Mapping[str, str]) -> dict[str, str]:
 
 
 def _shown(text: str) -> str:
-    """``text`` as far as it fits into one line."""
+    """``text`` as far as it fits into one line, without the user and the password of a URL."""
+    text = re.sub(r"//[^/]*@", "//***@", text)
     cut = text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in cut)
 

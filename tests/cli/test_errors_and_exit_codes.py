@@ -140,7 +140,10 @@ def test_a_port_that_speaks_something_else_is_a_failure(capfd: pytest.CaptureFix
         ),
         (
             ["topic", "list", "--url", "localhost:6650"],
-            ['error: "localhost:6650" is not a service URL', "write pulsar://HOST:PORT"],
+            [
+                "error: service URL 'localhost:6650' is not valid",
+                "write pulsar://host:port[,host:port], or pulsar+ssl:// for TLS",
+            ],
         ),
         (
             ["topic", "list", "--url", "pulsar://a:1", "--data-dir", "d"],
