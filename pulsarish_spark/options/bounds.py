@@ -1,18 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that say where reading begins and ends."""
+"""The options that say where reading begins and ends.
+
+Of options that speak of the same end, a time for everything beats times of partitions, and these beat offsets, as in
+Spark's Kafka source.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from broker_core.base.errors import ConfigError
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.parsing import one_of
-from pulsarish_spark.places.start_spec import OffsetSpec, parse_offset_spec, parse_timestamp_ms, timestamp_text
+from pulsarish_spark.places.moments import Moment, parse_moment, time_text
+from pulsarish_spark.places.start_spec import AtSubscription, Bound, OffsetSpec, parse_offset_spec, parse_time_spec
 
 NO_MATCH_STRATEGIES: Final = ("error", "latest")
 
 _NO_END: Final = "a stream has no end; remove it, or read once with spark.read"
+
+_STARTS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+_ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+"""Those that come first beat those behind them."""
 
 
 BOUNDS: Final = (
@@ -20,10 +30,12 @@ BOUNDS: Final = (
         "startingOffsets",
         Side.READ,
         parse_offset_spec,
-        '{"flights":{"0":"5:12","1":1000,"2":"earliest"}}',
-        "Where a new query starts: earliest, latest, or a map of words, ids ledger:entry[:partition[:batch]] and "
-        "message indexes (-1 latest, -2 earliest). Default latest in a stream, earliest in a batch, also for what a "
-        "map does not name.",
+        '{"flights":{"0":"5:12","1":1000,"2":"-1h"}}',
+        "Where a new query starts: earliest, latest, a publish time (2026-01-01T00:00:00Z, or -90s, -15m, -1h, -2d "
+        "before now by the driver's clock), or subscription:NAME, where that subscription stands; or a map from topics "
+        "to these or to a map of partitions, each with one of these, an id ledger:entry[:partition[:batch]] or a "
+        "message index (-1 latest, -2 earliest). Default latest in a stream, earliest in a batch, also for what a map "
+        "does not name. The word subscription alone means that of subscriptionName, which must be there then.",
     ),
     Option(
         "endingOffsets",
@@ -37,42 +49,82 @@ BOUNDS: Final = (
     Option(
         "startingTimestamp",
         Side.READ,
-        parse_timestamp_ms,
+        parse_moment,
         "1767225600000",
-        "Start at the first message published at or after this time (ms or ISO 8601). Beats startingOffsets.",
+        "Start at the first message published at or after this time (ms, ISO 8601, or -1h). Beats the two others.",
         ("startingTime",),
+    ),
+    Option(
+        "startingOffsetsByTimestamp",
+        Side.READ,
+        parse_time_spec,
+        '{"flights":{"0":1767225600000,"1":"-1h"}}',
+        'The same for each partition, or {"flights":"-1h"} for each topic. Beats startingOffsets, which says of '
+        "the others.",
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
         Side.READ,
         one_of(*NO_MATCH_STRATEGIES),
         "latest",
-        "What to do in a partition without a message so young: error (default), or latest.",
+        "What to do in a partition without a message as young as the time where it starts: error (default), or latest.",
     ),
     Option(
         "endingTimestamp",
         Side.BATCH_READ,
-        parse_timestamp_ms,
+        parse_moment,
         "1767225600000",
-        "End before the first message published at or after this time. Beats endingOffsets.",
+        "End before the first message published at or after this time, at the end if there is none. Beats the two "
+        "others.",
         ("endingTime",),
+        wrong_side=_NO_END,
+    ),
+    Option(
+        "endingOffsetsByTimestamp",
+        Side.BATCH_READ,
+        parse_time_spec,
+        '{"flights":{"0":1767225600000,"1":"-1h"}}',
+        "The same for each partition. Beats endingOffsets, which says of the others.",
         wrong_side=_NO_END,
     ),
 )
 
 
-def check_times(starting_ms: int | None, ending_ms: int | None) -> None:
-    if starting_ms is not None and ending_ms is not None and starting_ms > ending_ms:
+def start_of(given: Mapping[str, Any], side: Side) -> Bound:
+    """Where reading starts; ConfigError if that cannot be meant."""
+    bound = _bound(given, _STARTS)
+    _check_subscription(bound, given)
+    if side is Side.BATCH_READ and (option := next(bound.says("latest"), "")):
         raise ConfigError(
-            f"startingTimestamp, {timestamp_text(starting_ms)}, is after endingTimestamp, {timestamp_text(ending_ms)}",
-            hint="swap them",
+            f"{option} says latest, where a batch read finds nothing", hint="use earliest, an id or an index"
         )
+    return bound
 
 
-def check_batch_words(starting: OffsetSpec | None, ending: OffsetSpec | None) -> None:
-    if starting is not None and starting.mentions("latest"):
+def end_of(given: Mapping[str, Any]) -> Bound:
+    """Where reading ends; ConfigError if that cannot be meant."""
+    bound = _bound(given, _ENDS)
+    _check_subscription(bound, given)
+    if option := next(bound.says("earliest"), ""):
+        raise ConfigError(f"{option} says earliest, so nothing would be read", hint="use latest, an id or an index")
+    return bound
+
+
+def check_times(given: Mapping[str, Any], now_ms: int) -> None:
+    starting, ending = given.get("startingTimestamp"), given.get("endingTimestamp")
+    if starting is not None and ending is not None and starting.at(now_ms) > ending.at(now_ms):
+        times = time_text(starting.at(now_ms)), time_text(ending.at(now_ms))
+        raise ConfigError(f"startingTimestamp, {times[0]}, is after endingTimestamp, {times[1]}", hint="swap them")
+
+
+def _bound(given: Mapping[str, Any], options: tuple[str, ...]) -> Bound:
+    said = [(option, given[option]) for option in options if option in given]
+    return Bound(tuple((option, OffsetSpec(at) if isinstance(at, Moment) else at) for option, at in said))
+
+
+def _check_subscription(bound: Bound, given: Mapping[str, Any]) -> None:
+    if (option := next(bound.says(AtSubscription()), "")) and "subscriptionName" not in given:
         raise ConfigError(
-            "startingOffsets says latest, where a batch read finds nothing", hint="use earliest, an id or an index"
+            f"{option} says subscription, and no subscriptionName says which",
+            hint='write which one: "subscription:my-application"',
         )
-    if ending is not None and ending.mentions("earliest"):
-        raise ConfigError("endingOffsets says earliest, so nothing would be read", hint="use latest, an id or an index")

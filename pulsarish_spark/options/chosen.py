@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from broker_core.base.clock import SystemClock
 from broker_core.base.hashing import HASHING_SCHEME_DEFAULT, HashingScheme
 from pulsarish_spark.connecting.connection import Address
-from pulsarish_spark.options.bounds import check_batch_words, check_times
+from pulsarish_spark.options.bounds import check_times, end_of, start_of
 from pulsarish_spark.options.connecting import address_of
 from pulsarish_spark.options.option import Side
 from pulsarish_spark.options.queueing import QueueOptions, queue_of
@@ -20,8 +21,8 @@ from pulsarish_spark.options.selecting import DISCOVERY_S, given_names, selectio
 from pulsarish_spark.options.sending import KeyForm
 from pulsarish_spark.options.shaping import TopicNames, columns_of
 from pulsarish_spark.options.table import parse_all, texts_of
-from pulsarish_spark.places.start_spec import OffsetSpec
-from pulsarish_spark.places.topics import Selection, TopicPartition, short_name
+from pulsarish_spark.places.start_spec import Bound
+from pulsarish_spark.places.topics import Selection, short_name
 from pulsarish_spark.rows.schema import TopicColumns
 
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
@@ -30,17 +31,16 @@ _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a source was asked for. None: not given."""
+    """What a source was asked for. None: not given. ``now_ms``: from when times count back."""
 
     address: Address
     selection: Selection
     columns: tuple[str, ...]
     topic_names: TopicNames
     given_names: Mapping[str, str]  # as the user called topics, by their full names
-    starting: OffsetSpec | None
-    ending: OffsetSpec | None
-    starting_ms: int | None
-    ending_ms: int | None
+    starting: Bound
+    ending: Bound
+    now_ms: int
     no_match: str
     max_offsets_per_trigger: int | None
     min_partitions: int | None
@@ -58,10 +58,6 @@ class ReadOptions:
             return TopicColumns(self.columns)
         given = self.given_names.get(topic) if self.topic_names == "as-given" else None
         return TopicColumns(self.columns, given or short_name(topic))
-
-    def says_start_of(self, key: TopicPartition) -> bool:
-        """Whether an option says where one partition begins."""
-        return self.starting_ms is not None or (self.starting is not None and self.starting.says(key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +93,17 @@ class WriteOptions:
 def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, str]) -> ReadOptions:
     """Check ``raw`` for ``side`` (READ: not known yet which of both) and give it types; ConfigError if it is wrong."""
     given = parse_all(raw, side)
-    starting, ending = given.get("startingOffsets"), given.get("endingOffsets")
-    if side is Side.BATCH_READ:
-        check_batch_words(starting, ending)
-    check_times(given.get("startingTimestamp"), given.get("endingTimestamp"))
+    now_ms = SystemClock().now_ms()
+    check_times(given, now_ms)
     return ReadOptions(
         address=address_of(given, environment),
         selection=selection_of(given),
         columns=columns_of(given),
         topic_names=given.get("topicNames", "full"),
         given_names=given_names(texts_of(raw)),
-        starting=starting,
-        ending=ending,
-        starting_ms=given.get("startingTimestamp"),
-        ending_ms=given.get("endingTimestamp"),
+        starting=start_of(given, side),
+        ending=end_of(given),
+        now_ms=now_ms,
         no_match=given.get("startingOffsetsByTimestampStrategy", "error"),
         max_offsets_per_trigger=given.get("maxOffsetsPerTrigger"),
         min_partitions=given.get("minPartitions"),

@@ -7,7 +7,6 @@ from typing import Final
 
 _NAME_IT: Final = 'is not supported; name the subscription: .option("subscriptionName", "my-query")'
 _NO_MINIMUM: Final = "is not supported: a batch takes what there is; a trigger interval makes fewer and larger batches"
-_BY_WORD_OR_ID: Final = "is not supported: startingTimestamp and endingTimestamp hold for all partitions alike"
 _NOT_NEEDED: Final = "is not needed here; remove it"
 _NO_ENCRYPTION: Final = "is not supported: messages are not encrypted here; encrypt the value, or remove it"
 _SIDE_BY_SIDE: Final = "is not possible: tasks write side by side, each as a producer of its own; remove it"
@@ -33,8 +32,6 @@ REFUSED: Final = {
     "provider": _OF_A_TABLE,
     "checkpointLocation": _OF_A_QUERY,
     "queryName": _OF_A_QUERY,
-    "startingOffsetsByTimestamp": _BY_WORD_OR_ID,
-    "endingOffsetsByTimestamp": _BY_WORD_OR_ID,
     "minOffsetsPerTrigger": _NO_MINIMUM,
     "maxTriggerDelay": _NO_MINIMUM,
     "maxBytesPerTrigger": 'is not supported; limit messages: .option("maxOffsetsPerTrigger", "500000")',

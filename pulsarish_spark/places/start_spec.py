@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a user wants to start or end: the forms of ``startingOffsets``, ``endingOffsets`` and timestamps, as values.
+"""Where a user wants to start or end: the forms of offsets and times in options, as values.
 
-A specification is a word for everything, or a map from topics to a word or to a map of partitions. What is said of
-one partition is a ``Point``: a word, a message id, or a message index. Partitions that are not named have the default
-of the query's kind. Knows no broker: ``resolve`` turns points into offsets.
+A specification is one point for everything, or a map from topics to a point or to a map of partitions. A ``Point`` is a
+word, a publish time, where a subscription stands, and, of one partition only, a message id or a message index. Several
+options may speak of one end of a read: a ``Bound`` has them in their order of precedence. What no option says of a
+partition has the default of the query's kind. Knows no broker: ``resolve`` turns points into offsets.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from broker_core.base.errors import ConfigError
+from broker_core.base.errors import ConfigError, PulsarishError
+from broker_core.base.names import check_subscription_name
 from broker_core.base.positions import MessageId
+from pulsarish_spark.places.moments import LONG_MAX, Moment, written_moment
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition, once, parse_json, parse_topic
 
@@ -29,10 +31,20 @@ class AtIndex:
     message_index: int
 
 
-Point: TypeAlias = Word | Offset | AtIndex
+@dataclass(frozen=True, slots=True)
+class AtSubscription:
+    """The first message that a subscription has not acknowledged; "": the query's own, which the user has named."""
 
-LONG_MAX: Final = 2**63 - 1
-"""No broker knows a larger id, index or time."""
+    name: str = ""
+
+
+Anywhere: TypeAlias = Word | Moment | AtSubscription
+"""What means something in every partition."""
+
+LogPoint: TypeAlias = Word | AtSubscription | Offset | AtIndex
+"""What a broker can be asked for without knowing what time it is."""
+
+Point: TypeAlias = LogPoint | Moment
 
 BATCH_MAX: Final = 2**31 - 1
 """The place in a batch is a 32-bit number."""
@@ -40,37 +52,35 @@ BATCH_MAX: Final = 2**31 - 1
 _SHOWN_MAX: Final = 5
 """Topics that an error names."""
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SUBSCRIPTION: Final = "subscription"
 
+_ANYWHERE: Final = "earliest, latest, a time (2026-01-01T00:00:00Z, or -1h), or subscription:NAME"
 _FORMS: Final = (
-    'earliest, latest, an id "ledger:entry[:partition[:batch]]" or a message index (-1 is latest, -2 is earliest)'
+    'earliest, latest, an id "ledger:entry[:partition[:batch]]", a message index (-1 is latest, -2 is earliest), '
+    "a time (2026-01-01T00:00:00Z, or -1h), or subscription:NAME"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpec:
-    """What ``startingOffsets`` or ``endingOffsets`` says. ``everywhere`` None: only of what is named."""
+    """What one option says. ``everywhere`` None: only of what is named."""
 
-    everywhere: Word | None = None
-    topics: Mapping[str, Word] = field(default_factory=dict)
+    everywhere: Anywhere | None = None
+    topics: Mapping[str, Anywhere] = field(default_factory=dict)
     partitions: Mapping[TopicPartition, Point] = field(default_factory=dict)
 
-    def mentions(self, word: Word) -> bool:
-        """Whether ``word`` is used anywhere."""
-        return word in (self.everywhere, *self.topics.values(), *self.partitions.values())
+    def mentions(self, point: Point) -> bool:
+        """Whether ``point`` is said of anything."""
+        return point in (self.everywhere, *self.topics.values(), *self.partitions.values())
 
     @property
     def named_topics(self) -> set[str]:
         """The topics of which anything is said."""
         return {*self.topics, *(key.topic for key in self.partitions)}
 
-    def says(self, key: TopicPartition) -> bool:
-        """Whether anything is said of one partition."""
-        return bool(self.partitions.get(key) or self.topics.get(key.topic) or self.everywhere)
-
-    def point(self, key: TopicPartition, default: Word) -> Point:
+    def point(self, key: TopicPartition) -> Point | None:
         """What is said of one partition."""
-        return self.partitions.get(key) or self.topics.get(key.topic) or self.everywhere or default
+        return self.partitions.get(key) or self.topics.get(key.topic) or self.everywhere
 
     def check_named(self, option: str, partitions: list[TopicPartition], missing: Collection[str] = ()) -> None:
         """ConfigError if a topic or partition is named that the query does not read.
@@ -87,7 +97,7 @@ class OffsetSpec:
             )
         for key, point in self.partitions.items():
             if key.topic in missing:
-                if not isinstance(point, str):
+                if isinstance(point, Offset | AtIndex):
                     raise ConfigError(
                         f"option {option} names a message of {key.topic}, which does not exist",
                         hint="check the name, or create the topic first",
@@ -100,54 +110,115 @@ class OffsetSpec:
                 )
 
 
+class Said(NamedTuple):
+    """A point, and the option that says it."""
+
+    option: str
+    point: Point
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One end of a read: what options say of it, that which beats the others first. Empty: none was given."""
+
+    specs: tuple[tuple[str, OffsetSpec], ...] = ()
+
+    def said_of(self, key: TopicPartition) -> Said | None:
+        """What holds for one partition; None: the default of the query's kind."""
+        for option, spec in self.specs:
+            if (point := spec.point(key)) is not None:
+                return Said(option, point)
+        return None
+
+    def says(self, point: Point) -> Iterator[str]:
+        """The options that say ``point`` of anything."""
+        return (option for option, spec in self.specs if spec.mentions(point))
+
+    def check_named(
+        self, partitions: list[TopicPartition], awaited: Callable[[set[str]], Collection[str]] = lambda _: ()
+    ) -> None:
+        """As ``OffsetSpec.check_named``; ``awaited``: which of some topics the query will read, and do not exist yet."""
+        for option, spec in self.specs:
+            spec.check_named(option, partitions, awaited(spec.named_topics))
+
+
+# -- reading of options
+
+
 def parse_offset_spec(text: str) -> OffsetSpec:
     """Read the text of an option; ValueError says what is wrong with it."""
-    if word := _word(text):
-        return OffsetSpec(everywhere=word)
     if not text.lstrip().startswith("{"):
-        raise ValueError("it takes earliest, latest or a JSON object")
-    document = parse_json(text)
-    topics: dict[str, Word] = {}
+        if (everywhere := _anywhere(text)) is None:
+            raise ValueError(f"it takes {_ANYWHERE}, or a JSON object of topics")
+        return OffsetSpec(everywhere)
+    return _parse_map(text, _anywhere_value, _ANYWHERE, _point)
+
+
+def parse_time_spec(text: str) -> OffsetSpec:
+    """Kafka's map of topics and partitions to times; a topic may have one time for all of its partitions."""
+    if not text.lstrip().startswith("{"):
+        raise ValueError("it takes a JSON object of topics, each with a time or an object of partitions with times")
+    return _parse_map(text, _moment, "a time in milliseconds or like 2026-01-01T00:00:00Z or -1h", _partition_moment)
+
+
+def _parse_map(
+    text: str,
+    of_topic: Callable[[Any], Anywhere | None],
+    forms: str,
+    of_partition: Callable[[Any, TopicPartition], Point],
+) -> OffsetSpec:
+    topics: dict[str, Anywhere] = {}
     partitions: dict[TopicPartition, Point] = {}
+    document = parse_json(text)
     for topic, found in once([(parse_topic(name), found) for name, found in document.items()]).items():
-        if isinstance(found, str) and (word := _word(found)):
-            topics[topic] = word
-        elif isinstance(found, dict):
+        if isinstance(found, dict):
             keys = [_partition(topic, key) for key in found]
-            partitions |= once([(key, _point(value, key)) for key, value in zip(keys, found.values(), strict=True)])
+            partitions |= once([(key, of_partition(said, key)) for key, said in zip(keys, found.values(), strict=True)])
+        elif (point := of_topic(found)) is not None:
+            topics[topic] = point
         else:
-            raise ValueError(f"topic {topic} takes earliest, latest or an object of partitions")
+            raise ValueError(f"topic {topic} takes {forms}, or an object of partitions")
     return OffsetSpec(None, topics, partitions)
 
 
-def parse_timestamp_ms(text: str) -> int:
-    """Milliseconds since the epoch, or a time with its offset like ``2026-01-01T00:00:00Z``."""
-    if text.strip().isdecimal():
-        if int(text) > LONG_MAX:
-            raise ValueError("it is no time in milliseconds: too large")
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError as error:
-        raise ValueError("it takes milliseconds since 1970, or a time like 2026-01-01T00:00:00Z") from error
-    if moment.tzinfo is None:
-        raise ValueError("it has no time zone; write 2026-01-01T00:00:00Z")
-    return max((moment - _EPOCH) // timedelta(milliseconds=1), 0)  # nothing was ever published before
+def _anywhere_value(value: Any) -> Anywhere | None:
+    return _anywhere(value) if isinstance(value, str) else None
 
 
-def timestamp_text(time_ms: int) -> str:
-    """What ``parse_timestamp_ms`` read, for errors: as ISO 8601, or the number where that does not go so far."""
-    try:
-        return (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds")
-    except OverflowError:
-        return str(time_ms)
-
-
-def _word(text: str) -> Word | None:
-    word = text.strip().lower()
+def _anywhere(text: str) -> Anywhere | None:
+    written = text.strip()
+    word = written.lower()
     if word == "earliest":
         return "earliest"
-    return "latest" if word == "latest" else None
+    if word == "latest":
+        return "latest"
+    if word == _SUBSCRIPTION:
+        return AtSubscription()
+    if word.startswith(f"{_SUBSCRIPTION}:"):
+        return AtSubscription(_subscription_name(written[len(_SUBSCRIPTION) + 1 :].strip()))
+    return written_moment(written)
+
+
+def _subscription_name(text: str) -> str:
+    try:
+        return check_subscription_name(text)
+    except PulsarishError as error:
+        raise ValueError(str(error)) from error
+
+
+def _moment(value: Any) -> Moment | None:
+    if isinstance(value, str):
+        return written_moment(value.strip())
+    return Moment(value) if _is_number(value) and 0 <= value <= LONG_MAX else None
+
+
+def _partition_moment(value: Any, key: TopicPartition) -> Moment:
+    if (moment := _moment(value)) is None:
+        raise ValueError(
+            f"{json.dumps(value)} is no time of {key}; it takes milliseconds, or a time like "
+            "2026-01-01T00:00:00Z or -1h"
+        )
+    return moment
 
 
 def _partition(topic: str, key: str) -> TopicPartition:
@@ -157,11 +228,11 @@ def _partition(topic: str, key: str) -> TopicPartition:
 
 
 def _point(value: Any, key: TopicPartition) -> Point:
-    if isinstance(value, int) and not isinstance(value, bool) and -2 <= value <= LONG_MAX:
+    if _is_number(value) and -2 <= value <= LONG_MAX:
         return "latest" if value == -1 else "earliest" if value == -2 else AtIndex(value)
     if isinstance(value, str):
-        if word := _word(value):
-            return word
+        if (point := _anywhere(value)) is not None:
+            return point
         try:
             return _id(value, key)
         except _ForeignIdError:
@@ -169,6 +240,10 @@ def _point(value: Any, key: TopicPartition) -> Point:
         except ValueError:
             pass
     raise ValueError(f"{json.dumps(value)} is no position; a partition takes {_FORMS}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class _ForeignIdError(ValueError):

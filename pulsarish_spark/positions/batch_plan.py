@@ -17,7 +17,7 @@ from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.cutting import plan_tasks
-from pulsarish_spark.positions.starting import resolve_end, resolve_start, start_point
+from pulsarish_spark.positions.starting import resolve_end, resolve_start
 from pulsarish_spark.tasks.planning import EntryRange
 from pulsarish_spark.tasks.task import ReadTask, make_tasks, task_options
 from pulsarish_spark.viewing.broker_view import BrokerView
@@ -39,9 +39,8 @@ def plan_batch(client: Client, options: ReadOptions) -> list[list[EntryRange]]:
     """The tasks of a batch read, each with its ranges."""
     view, policy = BrokerView(client), LossPolicy(options.fail_on_data_loss)
     layout = discover(options.selection, client)
-    for option, spec in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
-        if spec is not None:
-            spec.check_named(option, layout.partitions)
+    options.starting.check_named(layout.partitions)
+    options.ending.check_named(layout.partitions)
     _tell(layout, options.selection.pattern)
     found = side_by_side(lambda key: _range_of(view, key, layout.names[key], options, policy), layout.partitions)
     tasks = plan_tasks(view, [whole for whole, _ in found], task_options(options))
@@ -57,7 +56,8 @@ def _range_of(
     """What to read of one partition, and whether its end is whatever that is when it is read."""
     end = resolve_end(view, name, key, options, policy)
     start = resolve_start(view, name, key, options, "earliest", policy)
-    exact = options.starting_ms is not None or start_point(key, options, "earliest") != "earliest"
+    said = options.starting.said_of(key)
+    exact = said is not None and said.point != "earliest"
     if end is not None and start.key > end.key:
         raise ConfigError(
             f"{key} would be read from {start.text(key.partition)} back to {end.text(key.partition)}",

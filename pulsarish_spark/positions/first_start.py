@@ -10,10 +10,10 @@ and told only by ``check``: a restarted query whose first batch is noted already
 from __future__ import annotations
 
 from broker_core.base.errors import ConfigError, SubscriptionNotFoundError
-from broker_core.base.positions import Position
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset
+from pulsarish_spark.places.start_spec import AtSubscription
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.cursors import Cursors
 from pulsarish_spark.positions.starting import resolve_start
@@ -28,16 +28,18 @@ class FirstStart:
         self._cursors = cursors
         self._options = options
         self._policy = policy
+        self._own = (AtSubscription(), AtSubscription(options.subscription))
         self._skips: list[ConfigError] = []
 
     def find(self, key: TopicPartition, name: str) -> Offset:
         """Where one partition begins. A subscription that is there is in use from now on; none is made."""
         unread = self.position(name) if self._options.subscription else None
-        if unread is not None and not self._options.says_start_of(key):
+        said = self._options.starting.said_of(key)
+        if unread is not None and (said is None or said.point in self._own):
             return unread
         start = resolve_start(self._view, name, key, self._options, "latest", self._policy)
         if unread is not None and unread.key < start.key and not self._options.skip_unread:
-            self._note_skipped(key, name, unread, start)
+            self._note_skipped(key, name, unread, start, said.option if said is not None else "startingOffsets")
         return start
 
     def check(self) -> None:
@@ -51,16 +53,11 @@ class FirstStart:
             self._cursors.open(name, must_exist=True)
         except SubscriptionNotFoundError:
             return None
-        mark_delete = self._cursors.handle(name).mark_delete()
-        if mark_delete is None:
-            return self._view.earliest(name)
-        behind = Position(mark_delete.ledger, mark_delete.entry + 1)
-        return self._view.offset_at(name, behind) or Offset(behind)
+        return self._view.unread(name, self._cursors.handle(name).mark_delete())
 
-    def _note_skipped(self, key: TopicPartition, name: str, unread: Offset, start: Offset) -> None:
+    def _note_skipped(self, key: TopicPartition, name: str, unread: Offset, start: Offset, option: str) -> None:
         if self._view.offset_at(name, unread.position) is None:
             return  # It stands at the end of the topic.
-        option = "startingOffsets" if self._options.starting_ms is None else "startingTimestamp"
         places = unread.text(key.partition), start.text(key.partition)
         self._skips.append(
             ConfigError(

@@ -28,7 +28,6 @@ from broker_core.client import Client
 from pulsarish_spark.losses.loss import LossPolicy, left_partition, lost_beginning, lost_partition
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset, Offsets, Points, SourceOffset
-from pulsarish_spark.places.start_spec import OffsetSpec
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.admission import admit
 from pulsarish_spark.positions.cursors import Cursors
@@ -107,8 +106,7 @@ class PositionDriver:
     def initial(self) -> SourceOffset:
         """Where a query without a checkpoint starts; the same answer each time."""
         if self._initial is None:
-            spec = self.options.starting or OffsetSpec()
-            spec.check_named("startingOffsets", self._layout.partitions, self._layout.awaited(spec.named_topics))
+            self.options.starting.check_named(self._layout.partitions, self._layout.awaited)
             names = self._layout.names
             found = self._asked(lambda key: self._first_start.find(key, names[key]), [*names])
             self._initial = self._offset({key: Points(at) for key, at in found.items()})

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what the options say to the offset where one partition starts or ends: precedence, defaults, strategies.
+"""From what the options say to the offset where one partition starts or ends: defaults, and what has no match.
 
-A timestamp beats offsets, as in Spark's Kafka source. Partitions that the options do not name have the default of the
-query's kind.
+Partitions that the options do not name have the default of the query's kind.
 """
 
 from __future__ import annotations
@@ -10,28 +9,25 @@ from __future__ import annotations
 from broker_core.base.errors import ConfigError
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
+from pulsarish_spark.places.moments import Moment, time_text
 from pulsarish_spark.places.offsets import Offset
-from pulsarish_spark.places.start_spec import OffsetSpec, Point, Word
+from pulsarish_spark.places.start_spec import AtSubscription, LogPoint, Said, Word
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.viewing.broker_view import BrokerView
-
-
-def start_point(key: TopicPartition, options: ReadOptions, default: Word) -> Point:
-    """What the options say of the start of one partition, timestamps aside."""
-    return (options.starting or OffsetSpec()).point(key, default)
 
 
 def resolve_start(
     view: BrokerView, name: str, key: TopicPartition, options: ReadOptions, default: Word, policy: LossPolicy
 ) -> Offset:
     """The offset where one partition starts."""
-    if options.starting_ms is None:
-        what = f"the starting offset of {key}"
-        return view.find(name, start_point(key, options, default), what, policy)
-    found = view.at_time(name, options.starting_ms)
+    option, point = options.starting.said_of(key) or Said("startingOffsets", default)
+    if not isinstance(point, Moment):
+        return view.find(name, _named(point, options), f"the starting offset of {key}", policy)
+    time_ms = point.at(options.now_ms)
+    found = view.at_time(name, time_ms)
     if found is None and options.no_match == "error":
         raise ConfigError(
-            f"startingTimestamp is {options.starting_ms} and {key} has no message so young",
+            f"{option} is {time_text(time_ms)} and {key} has no message so young",
             hint='start such partitions at their end: .option("startingOffsetsByTimestampStrategy", "latest")',
         )
     return view.latest(name) if found is None else found
@@ -41,7 +37,14 @@ def resolve_end(
     view: BrokerView, name: str, key: TopicPartition, options: ReadOptions, policy: LossPolicy
 ) -> Offset | None:
     """The offset where a batch read of one partition ends; None: at its end when it is read."""
-    if options.ending_ms is not None:
-        return view.at_time(name, options.ending_ms)
-    point = (options.ending or OffsetSpec()).point(key, "latest")
-    return None if point == "latest" else view.find(name, point, f"the ending offset of {key}", policy)
+    said = options.ending.said_of(key)
+    if said is None or said.point == "latest":
+        return None
+    if isinstance(said.point, Moment):
+        return view.at_time(name, said.point.at(options.now_ms))
+    return view.find(name, _named(said.point, options), f"the ending offset of {key}", policy)
+
+
+def _named(point: LogPoint, options: ReadOptions) -> LogPoint:
+    """``point``, with the name of the query's own subscription if it is that."""
+    return AtSubscription(point.name or options.subscription) if isinstance(point, AtSubscription) else point

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from broker_core.base.errors import ConfigError
+from broker_core.base.errors import ConfigError, ConsumerBusyError, SubscriptionNotFoundError
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.client import Client
 from broker_core.client.columnar.index_search import IndexedEntry, IndexSearch
@@ -19,7 +19,7 @@ from broker_core.wire.entry import messages_of
 from pulsarish_spark.losses.loss import LossPolicy, lost_start
 from pulsarish_spark.places.entries import behind, behind_last, offset_of
 from pulsarish_spark.places.offsets import Offset
-from pulsarish_spark.places.start_spec import AtIndex, Point
+from pulsarish_spark.places.start_spec import AtIndex, AtSubscription, LogPoint
 from pulsarish_spark.viewing.counting import EntryCounts
 from pulsarish_spark.viewing.index_notice import HOW_TO_GET_INDEXES
 
@@ -106,7 +106,7 @@ class BrokerView:
         found = self._first_at(name, position)
         return None if found is None else found.behind
 
-    def find(self, name: str, point: Point, what: str, policy: LossPolicy) -> Offset:
+    def find(self, name: str, point: LogPoint, what: str, policy: LossPolicy) -> Offset:
         """The offset of what a user said. ``what`` names option and partition in errors."""
         if point == "latest":
             return self.latest(name)
@@ -114,8 +114,36 @@ class BrokerView:
             return self.earliest(name)
         if isinstance(point, AtIndex):
             return self.at_index(name, point.message_index, what, policy)
-        assert isinstance(point, Offset)
+        if isinstance(point, AtSubscription):
+            return self.at_subscription(name, point.name, what)
         return self.at_id(name, point, what, policy)
+
+    def at_subscription(self, name: str, subscription: str, what: str) -> Offset:
+        """The first message that a subscription has not acknowledged, or the end; ConfigError if it is not there or
+        its position cannot be asked for: that takes the place of its only consumer for a moment."""
+        try:
+            cursor = self._client.open_cursor(name, subscription, must_exist=True)
+        except SubscriptionNotFoundError as error:
+            raise ConfigError(
+                f'{what} is where subscription "{subscription}" stands, and there is no such subscription',
+                hint="check the name, or begin at earliest, at latest or at a time",
+            ) from error
+        except ConsumerBusyError as error:
+            raise ConfigError(
+                f'{what} is where subscription "{subscription}" stands, and a consumer is connected to it',
+                hint="stop its consumers for the moment in which this query starts, or begin at an id or a time",
+            ) from error
+        try:
+            return self.unread(name, cursor.mark_delete())
+        finally:
+            cursor.close()
+
+    def unread(self, name: str, mark_delete: Position | None) -> Offset:
+        """The first message that a subscription which has acknowledged so far has not, or the end."""
+        if mark_delete is None:
+            return self.earliest(name)
+        behind_it = Position(mark_delete.ledger, mark_delete.entry + 1)
+        return self.offset_at(name, behind_it) or Offset(behind_it)
 
     def at_index(self, name: str, index: int, what: str, policy: LossPolicy) -> Offset:
         """The message with this index, or the end if it is the next to come."""

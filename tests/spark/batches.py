@@ -12,10 +12,17 @@ from tests.spark.brokers import Broker
 
 
 def batch_reader(cell: Broker, topic: str, **options: str | int) -> PulsarishBatchReader:
-    """A batch read as Spark would make it."""
-    given = {"service.url": cell.service_url, "topic": topic, **options}
+    """A batch read as Spark would make it; ``topic`` may be several, separated by commas."""
+    given = {"service.url": cell.service_url, "topics": topic, **options}
     raw = {name.lower(): str(value) for name, value in given.items()}
     return PulsarishBatchReader(raw, spark_schema(read_options(raw, Side.BATCH_READ, {}).columns))
+
+
+def read_values(cell: Broker, topic: str, **options: str | int) -> list[int]:
+    """The values of a batch read, numbers again, sorted."""
+    reader = batch_reader(cell, topic, **options)
+    batches = [batch for task in reader.partitions() for batch in reader.read(task)]
+    return sorted(int(value) for batch in batches for value in batch.column("value").to_pylist())
 
 
 def count_rows(reader: PulsarishBatchReader, task: InputPartition) -> int:

@@ -15,7 +15,9 @@ from broker_core.base.positions import Position
 from broker_core.client.credentials.security import SECURITY_SETTINGS
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import OPTIONS, ReadOptions, Side, WriteOptions, read_options, write_options
+from pulsarish_spark.places.moments import Moment
 from pulsarish_spark.places.offsets import Offset
+from pulsarish_spark.places.start_spec import AtIndex, AtSubscription, Point
 from pulsarish_spark.places.topics import TopicPartition
 
 FLIGHTS = "persistent://public/default/flights"
@@ -123,16 +125,61 @@ def test_the_column_topic_can_say_what_the_user_says(
 
 def test_positions_are_understood_in_every_form() -> None:
     """Words in any case, Kafka's -1 and -2, ids, indexes; a word for a whole topic."""
-    spec = reading(topic="flights", startingOffsets="EARLIEST").starting
-    assert spec is not None
-    assert spec.everywhere == "earliest"
-    mixed = reading(
-        topic="flights", startingOffsets='{"flights":{"0":-1,"1":-2,"2":"5:7","3":"5:7:3:2"},"other":"Latest"}'
-    ).starting
-    assert mixed is not None
-    points = [mixed.point(TopicPartition(FLIGHTS, p), "earliest") for p in range(5)]
-    assert points == ["latest", "earliest", Offset(Position(5, 7)), Offset(Position(5, 7), -1, 2), "earliest"]
-    assert mixed.point(TopicPartition("persistent://public/default/other", 9), "earliest") == "latest"
+    assert start_of("EARLIEST", FLIGHTS, 3) == "earliest"
+    mixed = '{"flights":{"0":-1,"1":-2,"2":"5:7","3":"5:7:3:2"},"other":"Latest"}'
+    points = [start_of(mixed, FLIGHTS, partition) for partition in range(5)]
+    assert points == ["latest", "earliest", Offset(Position(5, 7)), Offset(Position(5, 7), -1, 2), None]
+    assert start_of(mixed, "persistent://public/default/other", 9) == "latest"
+
+
+def start_of(text: str, topic: str, partition: int) -> Point | None:
+    """What startingOffsets says of one partition; None: nothing."""
+    said = reading(topic="flights", startingOffsets=text).starting.said_of(TopicPartition(topic, partition))
+    return None if said is None else said.point
+
+
+HOUR_AGO = Moment(3_600_000, is_ago=True)
+NEW_YEAR = Moment(1767225600000)
+
+
+def test_times_and_subscriptions_stand_wherever_an_offset_is_asked_for() -> None:
+    """For everything, for a topic, for a partition; a number there is an index, never a time."""
+    for text in ("-1h", '{"flights":"-60m"}', '{"flights":{"2":"-3600s"}}'):
+        assert start_of(text, FLIGHTS, 2) == HOUR_AGO
+    for text in ("2026-01-01T00:00:00Z", '{"flights":{"2":"2026-01-01T01:00:00+01:00"}}'):
+        assert start_of(text, FLIGHTS, 2) == NEW_YEAR
+    assert start_of('{"flights":"subscription:App"}', FLIGHTS, 2) == AtSubscription("App")
+    assert start_of('{"flights":{"2":1767225600000}}', FLIGHTS, 2) == AtIndex(1767225600000)
+    assert start_of('{"flights":"-1h"}', "persistent://public/default/other", 0) is None
+
+
+def test_a_time_for_everything_beats_times_of_partitions_and_these_beat_offsets() -> None:
+    """The precedence of Spark's Kafka source; what a map does not name, the next one says."""
+    options = {
+        "startingOffsetsByTimestamp": '{"flights":{"0":5,"1":"2026-01-01T00:00:00Z"}}',
+        "startingOffsets": '{"flights":{"0":7,"2":"earliest"}}',
+    }
+    starting = reading(topic="flights", **options).starting
+    said = [starting.said_of(TopicPartition(FLIGHTS, partition)) for partition in range(4)]
+    assert said == [
+        ("startingOffsetsByTimestamp", Moment(5)),
+        ("startingOffsetsByTimestamp", NEW_YEAR),
+        ("startingOffsets", "earliest"),
+        None,
+    ]
+    everything = reading(topic="flights", startingTimestamp="-1h", **options).starting
+    assert everything.said_of(TopicPartition(FLIGHTS, 0)) == ("startingTimestamp", HOUR_AGO)
+
+
+def test_the_word_subscription_needs_to_know_which() -> None:
+    """That of the query itself, if it has a name, else the one that is named."""
+    assert reading(topic="t", startingOffsets="subscription", subscriptionName="app").subscription == "app"
+    with pytest.raises(ConfigError) as caught:
+        reading(topic="t", startingOffsets="subscription")
+    assert str(caught.value) == (
+        "startingOffsets says subscription, and no subscriptionName says which; "
+        'write which one: "subscription:my-application"'
+    )
 
 
 READ_ERRORS = [
@@ -141,7 +188,7 @@ READ_ERRORS = [
         {"topic": "t", "startingOffset": "earliest"},
         (
             'option "startingoffset" is unknown; did you mean startingOffsets? '
-            """example: .option("startingOffsets", '{"flights":{"0":"5:12","1":1000,"2":"earliest"}}')"""
+            """example: .option("startingOffsets", '{"flights":{"0":"5:12","1":1000,"2":"-1h"}}')"""
         ),
     ),
     (
@@ -326,9 +373,14 @@ def test_a_wrong_read_option_is_explained_in_one_line(side: Side, options: dict[
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("latst", "it takes earliest, latest or a JSON object"),
-        ("[1]", "it takes earliest, latest or a JSON object"),
-        ('{"flights":3}', "flights takes earliest, latest or an object of partitions"),
+        ("latst", "it takes earliest, latest, a time (2026-01-01T00:00:00Z, or -1h), or subscription:NAME, or a JSON"),
+        ("[1]", "it takes earliest, latest, a time"),
+        ("-1y", "it takes earliest, latest, a time"),
+        ("2026-01-01T00:00:00", "it has no time zone"),
+        ("2026-13-01T00:00:00Z", "it takes milliseconds since 1970, a time like 2026-01-01T00:00:00Z, or"),
+        ("subscription:", "subscription name '' is not valid"),
+        ('{"flights":3}', "flights takes earliest, latest, a time"),
+        ('{"flights":"5:7"}', "or an object of partitions"),
         ('{"flights":{"x":3}}', '"x" is not a partition number'),
         ('{"flights":{"0":-3}}', "-3 is no position"),
         ('{"flights":{"0":true}}', "true is no position"),
@@ -357,14 +409,12 @@ def test_a_wrong_position_is_explained(text: str, why: str) -> None:
 
 def test_positions_of_topics_that_are_not_read_are_refused() -> None:
     """A typing error in a topic name must not silently mean the default."""
-    spec = reading(topic="flights", startingOffsets='{"flihgts":"earliest"}').starting
-    assert spec is not None
+    bound = reading(topic="flights", startingOffsets='{"flihgts":"earliest"}').starting
     with pytest.raises(ConfigError, match="names topic persistent://public/default/flihgts, which this query does not"):
-        spec.check_named("startingOffsets", [TopicPartition(FLIGHTS, 0)])
-    spec = reading(topic="flights", startingOffsets='{"flights":{"7":1}}').starting
-    assert spec is not None
-    with pytest.raises(ConfigError, match="names partition 7"):
-        spec.check_named("startingOffsets", [TopicPartition(FLIGHTS, 0)])
+        bound.check_named([TopicPartition(FLIGHTS, 0)])
+    bound = reading(topic="flights", startingOffsetsByTimestamp='{"flights":{"7":1}}').starting
+    with pytest.raises(ConfigError, match="startingOffsetsByTimestamp names partition 7"):
+        bound.check_named([TopicPartition(FLIGHTS, 0)])
 
 
 @pytest.mark.parametrize(
@@ -386,11 +436,32 @@ def test_partitions_that_are_assigned_twice_are_refused(text: str, why: str) -> 
     assert why in str(caught.value)
 
 
+def starting_ms(text: str) -> int:
+    """What startingTimestamp says, in milliseconds, at midnight of New Year 2026."""
+    said = reading(topic="t", startingTimestamp=text).starting.said_of(TopicPartition(FLIGHTS, 0))
+    assert said is not None
+    assert isinstance(said.point, Moment)
+    return said.point.at(NEW_YEAR.ms)
+
+
+def test_times_count_back_from_now() -> None:
+    """In every unit, and never to before the beginning of time."""
+    assert [NEW_YEAR.ms - starting_ms(text) for text in ("-5ms", "-2s", "-3m", "-1h", "-2d", "-1w")] == [
+        5,
+        2000,
+        180_000,
+        3_600_000,
+        172_800_000,
+        604_800_000,
+    ]
+    assert starting_ms("-999999999d") == 0
+
+
 def test_times_are_milliseconds_or_have_a_zone() -> None:
     """A time without a zone would mean something else on every machine."""
-    assert reading(topic="t", startingTimestamp="2026-01-01T00:00:00.001+01:00").starting_ms == 1767222000001
-    assert reading(topic="t", startingTimestamp="1767225600000").starting_ms == 1767225600000
-    assert reading(topic="t", startingTimestamp="2026-01-01T00:00:00Z").starting_ms == 1767225600000
+    assert starting_ms("2026-01-01T00:00:00.001+01:00") == 1767222000001
+    assert starting_ms("1767225600000") == 1767225600000
+    assert starting_ms("2026-01-01T00:00:00Z") == 1767225600000
     with pytest.raises(ConfigError, match="no time zone"):
         reading(topic="t", startingTimestamp="2026-01-01T00:00:00")
     with pytest.raises(ConfigError, match=r'endingTimestamp="9223372036854775808" is not valid: .*too large'):
@@ -400,19 +471,19 @@ def test_times_are_milliseconds_or_have_a_zone() -> None:
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00+23:00", "1960-01-01T00:00:00Z", "1970-01-01T00:00:00Z"])
 def test_a_time_before_all_messages_is_the_beginning(text: str) -> None:
     """Brokers know no times before 1970, and no message is that old."""
-    assert reading(topic="t", startingTimestamp=text).starting_ms == 0
+    assert starting_ms(text) == 0
 
 
 def test_what_pulsar_spark_calls_a_time_is_understood() -> None:
     """Under its names, with the same meaning."""
     options = reading(Side.BATCH_READ, topic="t", startingTime="5", endingTime="7")
-    assert (options.starting_ms, options.ending_ms) == (5, 7)
+    said = [bound.said_of(TopicPartition(FLIGHTS, 0)) for bound in (options.starting, options.ending)]
+    assert said == [("startingTimestamp", Moment(5)), ("endingTimestamp", Moment(7))]
 
 
 @pytest.mark.parametrize(
     ("option", "why"),
     [
-        ("startingOffsetsByTimestamp", "startingTimestamp and endingTimestamp hold for all partitions alike"),
         ("minOffsetsPerTrigger", "a trigger interval makes fewer and larger batches"),
         ("maxBytesPerTrigger", '.option("maxOffsetsPerTrigger", "500000")'),
         ("subscriptionPrefix", '.option("subscriptionName", "my-query")'),
@@ -554,7 +625,7 @@ def test_times_in_the_wrong_order_are_refused_as_times() -> None:
     )
     with pytest.raises(ConfigError, match="startingTimestamp, 9223372036854775807, is after"):
         reading(Side.BATCH_READ, topic="t", startingTimestamp=str(2**63 - 1), endingTimestamp="0")
-    assert reading(Side.BATCH_READ, topic="t", startingTimestamp="5", endingTimestamp="5").ending_ms == 5
+    reading(Side.BATCH_READ, topic="t", startingTimestamp="5", endingTimestamp="5")
 
 
 @pytest.mark.parametrize("side", [Side.BATCH_READ, Side.STREAM_READ])
