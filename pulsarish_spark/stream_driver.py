@@ -40,7 +40,10 @@ class StreamDriver(Protocol[O]):
         ...
 
     def latest(self, start: O, limit: int | None) -> O:
-        """How far the next batch from ``start`` goes, in at most ``limit`` messages; ``start`` if nothing is new."""
+        """How far the next batch from ``start`` goes, in at most ``limit`` messages; ``start`` if there is none.
+
+        ``limit`` None: the trigger takes all that there is, whatever the options say.
+        """
         ...
 
     def newest(self) -> O | None:

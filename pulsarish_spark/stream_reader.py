@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 from broker_core.base.errors import AlreadyClosedError
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import ReadOptions, Side, read_options
+from pulsarish_spark.places.moments import LONG_MAX
 from pulsarish_spark.plain_errors import plain_errors
 from pulsarish_spark.rows.schema import check_user_schema
 from pulsarish_spark.tasks.task import task_options
@@ -89,8 +90,10 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
 
     @plain_errors
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        limit = self._options().max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        # Spark knows no limit of several kinds, so it is told of one on rows, and gives it back unless the trigger is
+        # Once. What the options say besides, the driver knows.
+        amounts = self._options().amounts
+        return ReadMaxRows(amounts.messages_max or LONG_MAX) if amounts.is_limited else ReadAllAvailable()
 
     @plain_errors
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name

@@ -5,6 +5,7 @@ Kafka's and pulsar-spark's names are aliases where the meaning is the same. ``ta
 ``chosen`` makes one typed value of all that were given.
 """
 
+from pulsarish_spark.options.amounts import Amounts
 from pulsarish_spark.options.chosen import ReadOptions, WriteOptions, read_options, write_options
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.queueing import QueueOptions
@@ -13,6 +14,7 @@ from pulsarish_spark.options.table import OPTIONS, check_option
 
 __all__ = [
     "OPTIONS",
+    "Amounts",
     "KeyForm",
     "Option",
     "QueueOptions",

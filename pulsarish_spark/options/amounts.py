@@ -3,23 +3,103 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
+from broker_core.base.errors import ConfigError
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.parsing import count
+from pulsarish_spark.places.moments import LONG_MAX, parse_span_s
+from pulsarish_spark.places.topics import Selection, once, parse_json, parse_topic
 
 _NO_TRIGGER: Final = "a batch read has no triggers; remove it"
+
+TRIGGER_DELAY_S_DEFAULT: Final = 900.0
+"""Of Spark's Kafka source."""
+
+WEIGHT_MAX: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """What one micro-batch of a stream takes. None: no such limit. ``topic_weights``: 1 where nothing is said."""
+
+    messages_max: int | None = None
+    messages_min: int | None = None
+    bytes_max: int | None = None
+    delay_s_max: float = TRIGGER_DELAY_S_DEFAULT
+    topic_weights: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a batch may be other than all that there is."""
+        return any(limit is not None for limit in (self.messages_max, self.messages_min, self.bytes_max))
+
+
+def _amount(text: str) -> int:
+    if (amount := count(text)) > LONG_MAX:
+        raise ValueError(f"it is larger than {LONG_MAX}, which means no limit")
+    return amount
+
+
+def _weights(text: str) -> dict[str, int]:
+    found = parse_json(text)
+    if not isinstance(found, dict) or not found:
+        raise ValueError("it takes a JSON object of topics, each with a weight")
+    for topic, weight in found.items():
+        if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= WEIGHT_MAX:
+            raise ValueError(f"topic {topic} takes a whole number from 1 to {WEIGHT_MAX}")
+    return once([(parse_topic(topic), weight) for topic, weight in found.items()])
 
 
 AMOUNTS: Final = (
     Option(
         "maxOffsetsPerTrigger",
         Side.STREAM_READ,
-        count,
+        _amount,
         "500000",
         "Messages of one micro-batch at most, to within one entry, shared out by backlog; never less than one entry of "
         "each partition. A broker without message indexes is read twice for that, up to 64 MiB or 20,000 entries a "
         "trigger; beyond these only larger entries than all of those seen can make a batch larger.",
+        wrong_side=_NO_TRIGGER,
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        Side.STREAM_READ,
+        _amount,
+        "104857600",
+        "Bytes of one micro-batch at most, of entries as they are stored, to within one entry, shared out by backlog; "
+        "never less than one entry of each partition. With maxOffsetsPerTrigger both hold. No broker tells sizes, so "
+        "what a batch takes is read twice, up to 64 MiB or 20,000 entries a trigger; what lies behind these is taken "
+        "as far as it may be if all of its entries are as large as the largest that was seen.",
+        wrong_side=_NO_TRIGGER,
+    ),
+    Option(
+        "minOffsetsPerTrigger",
+        Side.STREAM_READ,
+        _amount,
+        "10000",
+        "No micro-batch before there are so many new messages, or maxTriggerDelay is over. The first one of each start "
+        "runs at once, and AvailableNow and Once take what there is. Without message indexes the number is judged by "
+        "the number of entries.",
+        wrong_side=_NO_TRIGGER,
+    ),
+    Option(
+        "maxTriggerDelay",
+        Side.STREAM_READ,
+        parse_span_s,
+        "5m",
+        "How long minOffsetsPerTrigger may keep new messages waiting. Default 15m.",
+        wrong_side=_NO_TRIGGER,
+    ),
+    Option(
+        "topicWeights",
+        Side.STREAM_READ,
+        _weights,
+        '{"flights":3,"airlines":1}',
+        "How limits of a trigger are shared out over topics: a partition counts as if it had so many times its "
+        f"backlog. Whole numbers up to {WEIGHT_MAX}; 1 for topics that are not named.",
         wrong_side=_NO_TRIGGER,
     ),
     Option("minPartitions", Side.READ, count, "8", "At least about so many tasks: long ranges are split."),
@@ -39,3 +119,28 @@ AMOUNTS: Final = (
         "entries that are read; behind them to within a factor of two where batches of all sizes are mixed evenly.",
     ),
 )
+
+
+def amounts_of(given: Mapping[str, Any], selection: Selection) -> Amounts:
+    """What a micro-batch takes; ConfigError for options that contradict each other, or the topics that are read."""
+    most, least = given.get("maxOffsetsPerTrigger"), given.get("minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise ConfigError(f"minOffsetsPerTrigger, {least}, is more than maxOffsetsPerTrigger, {most}", hint="swap them")
+    if least is None and "maxTriggerDelay" in given:
+        raise ConfigError(
+            "maxTriggerDelay bounds the waiting for minOffsetsPerTrigger, which was not given",
+            hint='give .option("minOffsetsPerTrigger", "10000") too, or use a trigger with an interval',
+        )
+    for topic in given.get("topicWeights", {}):
+        if not selection.wants_some_of(topic):
+            raise ConfigError(
+                f"option topicWeights names topic {topic}, which this query does not read",
+                hint=f"it reads {selection.pattern or ', '.join(selection.names)}",
+            )
+    return Amounts(
+        messages_max=most,
+        messages_min=least,
+        bytes_max=given.get("maxBytesPerTrigger"),
+        delay_s_max=given.get("maxTriggerDelay", TRIGGER_DELAY_S_DEFAULT),
+        topic_weights=given.get("topicWeights", {}),
+    )

@@ -18,8 +18,6 @@ from pulsarish_spark.places.start_spec import AtSubscription, Bound, OffsetSpec,
 
 NO_MATCH_STRATEGIES: Final = ("error", "latest")
 
-_NO_END: Final = "a stream has no end; remove it, or read once with spark.read"
-
 _STARTS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 """Those that come first beat those behind them."""
@@ -39,12 +37,13 @@ BOUNDS: Final = (
     ),
     Option(
         "endingOffsets",
-        Side.BATCH_READ,
+        Side.READ,
         parse_offset_spec,
         '{"flights":{"0":"5:12"}}',
-        "Where a batch read ends (exclusive), same forms. Default latest, also for what a map does not name; found "
-        "when the data is read.",
-        wrong_side=_NO_END,
+        "Where reading ends (exclusive), same forms. Batch: default latest, also for what a map does not name; found "
+        "when the data is read. Stream: ids, indexes and times, which may be yet to come; there are no rows behind "
+        "them. AvailableNow ends there, other triggers go on without rows until the query is stopped; what comes "
+        "behind stays in the backlog of the subscription. What is not named has no end.",
     ),
     Option(
         "startingTimestamp",
@@ -71,21 +70,20 @@ BOUNDS: Final = (
     ),
     Option(
         "endingTimestamp",
-        Side.BATCH_READ,
+        Side.READ,
         parse_moment,
         "1767225600000",
-        "End before the first message published at or after this time, at the end if there is none. Beats the two "
-        "others.",
+        "End before the first message published at or after this time; where there is none, a batch read ends at the "
+        "end, and a stream goes on until there is one. Counted back from now, it is another time after each start of a "
+        "stream. Beats the two others.",
         ("endingTime",),
-        wrong_side=_NO_END,
     ),
     Option(
         "endingOffsetsByTimestamp",
-        Side.BATCH_READ,
+        Side.READ,
         parse_time_spec,
         '{"flights":{"0":1767225600000,"1":"-1h"}}',
         "The same for each partition. Beats endingOffsets, which says of the others.",
-        wrong_side=_NO_END,
     ),
 )
 
@@ -101,10 +99,12 @@ def start_of(given: Mapping[str, Any], side: Side) -> Bound:
     return bound
 
 
-def end_of(given: Mapping[str, Any]) -> Bound:
+def end_of(given: Mapping[str, Any], side: Side) -> Bound:
     """Where reading ends; ConfigError if that cannot be meant."""
     bound = _bound(given, _ENDS)
     _check_subscription(bound, given)
+    if side is Side.STREAM_READ:
+        _check_end_of_stream(bound)
     if option := next(bound.says("earliest"), ""):
         raise ConfigError(f"{option} says earliest, so nothing would be read", hint="use latest, an id or an index")
     return bound
@@ -128,3 +128,18 @@ def _check_subscription(bound: Bound, given: Mapping[str, Any]) -> None:
             f"{option} says subscription, and no subscriptionName says which",
             hint='write which one: "subscription:my-application"',
         )
+
+
+def _check_end_of_stream(bound: Bound) -> None:
+    """What moves is no end: it would be another one whenever the query is started."""
+    if option := next(bound.says("latest"), ""):
+        raise ConfigError(
+            f"{option} says latest, which is no end of a stream",
+            hint="give an id, an index or a time, or read what is there with .trigger(availableNow=True)",
+        )
+    for option, spec in bound.specs:
+        if any(isinstance(point, AtSubscription) for point in spec.points):
+            raise ConfigError(
+                f"{option} names a subscription, which moves and is no end of a stream",
+                hint="give an id, an index or a time",
+            )

@@ -13,6 +13,7 @@ from typing import Any, Final
 from broker_core.base.clock import SystemClock
 from broker_core.base.hashing import HASHING_SCHEME_DEFAULT, HashingScheme
 from pulsarish_spark.connecting.connection import Address
+from pulsarish_spark.options.amounts import Amounts, amounts_of
 from pulsarish_spark.options.bounds import check_times, end_of, start_of
 from pulsarish_spark.options.connecting import address_of
 from pulsarish_spark.options.option import Side
@@ -42,7 +43,7 @@ class ReadOptions:
     ending: Bound
     now_ms: int
     no_match: str
-    max_offsets_per_trigger: int | None
+    amounts: Amounts
     min_partitions: int | None
     input_partitions: int | None
     max_records_per_partition: int | None
@@ -95,17 +96,18 @@ def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, s
     given = parse_all(raw, side)
     now_ms = SystemClock().now_ms()
     check_times(given, now_ms)
+    selection = selection_of(given)
     return ReadOptions(
         address=address_of(given, environment),
-        selection=selection_of(given),
+        selection=selection,
         columns=columns_of(given),
         topic_names=given.get("topicNames", "full"),
         given_names=given_names(texts_of(raw)),
         starting=start_of(given, side),
-        ending=end_of(given),
+        ending=end_of(given, side),
         now_ms=now_ms,
         no_match=given.get("startingOffsetsByTimestampStrategy", "error"),
-        max_offsets_per_trigger=given.get("maxOffsetsPerTrigger"),
+        amounts=amounts_of(given, selection),
         min_partitions=given.get("minPartitions"),
         input_partitions=given.get("inputPartitions"),
         max_records_per_partition=given.get("maxRecordsPerPartition"),

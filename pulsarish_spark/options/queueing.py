@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from broker_core.base.errors import ConfigError
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.parsing import count, flag, milliseconds, text_of
-from pulsarish_spark.places.start_spec import OffsetSpec
+from pulsarish_spark.places.start_spec import OffsetSpec, Word
 
 QueueType = Literal["shared", "key_shared"]
 Guarantee = Literal["commit", "claim"]
@@ -25,7 +25,15 @@ _REFUSED: Final = {
     "maxRecordsPerPartition": "maxOffsetsPerTrigger bounds a batch, which is divided over the cores",
     "skipUnread": "a query takes what the subscription has not acknowledged",
     "startingTimestamp": "a subscription that is there says where it begins, and a new one begins earliest or latest",
+    "startingOffsetsByTimestamp": "as startingTimestamp, it names places",
     "startingOffsetsByTimestampStrategy": "there is no startingTimestamp",
+    "endingOffsets": "what the broker gives has no order, so it has no end; stop the query, or use availableNow",
+    "endingTimestamp": "what the broker gives has no order, so it has no end; stop the query, or use availableNow",
+    "endingOffsetsByTimestamp": "what the broker gives has no order, so it has no end; stop the query",
+    "maxBytesPerTrigger": "maxOffsetsPerTrigger bounds a batch",
+    "minOffsetsPerTrigger": "a batch takes what the broker gives, which others would wait for",
+    "maxTriggerDelay": "there is no minOffsetsPerTrigger",
+    "topicWeights": "the broker says which messages come",
 }
 """Options of a stream by positions, and why they mean nothing here."""
 
@@ -139,6 +147,7 @@ class QueueOptions:
     priority_level: int = 0
     quiet_s: float = QUIET_S_DEFAULT
     retry: bool = False
+    start: Word | None = None
 
 
 def queue_of(given: Mapping[str, Any]) -> QueueOptions | None:
@@ -159,13 +168,7 @@ def queue_of(given: Mapping[str, Any]) -> QueueOptions | None:
             "subscriptionType needs the name of the subscription that is shared",
             hint='example: .option("subscriptionName", "work")',
         )
-    starting: OffsetSpec | None = given.get("startingOffsets")
-    if starting is not None and (starting.topics or starting.partitions):
-        raise ConfigError(
-            "startingOffsets with places does not work with subscriptionType: a new subscription begins earliest or "
-            "latest",
-            hint="make the subscription where you want it (pulsarish sub create), and remove startingOffsets",
-        )
+    start = _start_of(given.get("startingOffsets"))
     if given.get("retryEnabled") and "topicsPattern" in given:
         raise ConfigError(
             "retryEnabled does not work with topicsPattern: a retry topic is named after the first topic",
@@ -173,6 +176,7 @@ def queue_of(given: Mapping[str, Any]) -> QueueOptions | None:
         )
     return QueueOptions(
         type=given["subscriptionType"],
+        start=start,
         guarantee=given.get("queueGuarantee", "commit"),
         consumers=given.get("queueConsumers"),
         consumer_name=given.get("consumerName", ""),
@@ -180,3 +184,17 @@ def queue_of(given: Mapping[str, Any]) -> QueueOptions | None:
         quiet_s=given.get("availableNowQuietMs", QUIET_S_DEFAULT),
         retry=given.get("retryEnabled", False),
     )
+
+
+def _start_of(starting: OffsetSpec | None) -> Word | None:
+    """Where a new subscription begins; None: not said."""
+    if starting is None:
+        return None
+    word = starting.everywhere
+    if starting.topics or starting.partitions or (word != "earliest" and word != "latest"):
+        raise ConfigError(
+            "startingOffsets with places does not work with subscriptionType: a new subscription begins earliest or "
+            "latest",
+            hint="make the subscription where you want it (pulsarish sub create), and remove startingOffsets",
+        )
+    return word

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Final
 
 _NAME_IT: Final = 'is not supported; name the subscription: .option("subscriptionName", "my-query")'
-_NO_MINIMUM: Final = "is not supported: a batch takes what there is; a trigger interval makes fewer and larger batches"
 _NOT_NEEDED: Final = "is not needed here; remove it"
 _NO_ENCRYPTION: Final = "is not supported: messages are not encrypted here; encrypt the value, or remove it"
 _SIDE_BY_SIDE: Final = "is not possible: tasks write side by side, each as a producer of its own; remove it"
@@ -32,9 +31,6 @@ REFUSED: Final = {
     "provider": _OF_A_TABLE,
     "checkpointLocation": _OF_A_QUERY,
     "queryName": _OF_A_QUERY,
-    "minOffsetsPerTrigger": _NO_MINIMUM,
-    "maxTriggerDelay": _NO_MINIMUM,
-    "maxBytesPerTrigger": 'is not supported; limit messages: .option("maxOffsetsPerTrigger", "500000")',
     "groupIdPrefix": _NAME_IT,
     "subscriptionPrefix": _NAME_IT,
     "admin.url": "is not needed: limits work over the binary protocol; remove it",

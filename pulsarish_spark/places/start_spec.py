@@ -69,9 +69,11 @@ class OffsetSpec:
     topics: Mapping[str, Anywhere] = field(default_factory=dict)
     partitions: Mapping[TopicPartition, Point] = field(default_factory=dict)
 
-    def mentions(self, point: Point) -> bool:
-        """Whether ``point`` is said of anything."""
-        return point in (self.everywhere, *self.topics.values(), *self.partitions.values())
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """All that is said, of whatever."""
+        everywhere = () if self.everywhere is None else (self.everywhere,)
+        return (*everywhere, *self.topics.values(), *self.partitions.values())
 
     @property
     def named_topics(self) -> set[str]:
@@ -132,12 +134,12 @@ class Bound:
 
     def says(self, point: Point) -> Iterator[str]:
         """The options that say ``point`` of anything."""
-        return (option for option, spec in self.specs if spec.mentions(point))
+        return (option for option, spec in self.specs if point in spec.points)
 
     def check_named(
         self, partitions: list[TopicPartition], awaited: Callable[[set[str]], Collection[str]] = lambda _: ()
     ) -> None:
-        """As ``OffsetSpec.check_named``; ``awaited``: which of some topics the query will read, and do not exist yet."""
+        """As ``OffsetSpec.check_named``; ``awaited``: which topics of a set will be read, and do not exist yet."""
         for option, spec in self.specs:
             spec.check_named(option, partitions, awaited(spec.named_topics))
 

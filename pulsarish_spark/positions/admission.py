@@ -1,50 +1,117 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``maxOffsetsPerTrigger``: where each partition stops so that a batch has no more messages than that.
+"""``maxOffsetsPerTrigger`` and ``maxBytesPerTrigger``: where each partition stops so that a batch has no more.
 
-A batch ends at the boundary of an entry, the last one that keeps within the partition's share; an entry larger than its
-share is taken whole, or the query would stand still. Messages are counted by index. Where the broker tells none, the
-driver reads the entries of the batch to count them, up to a budget (``counting``). A batch goes on behind what was
-counted only so far as it may if all entries there are as large as the largest one that was seen.
+A batch ends at the boundary of an entry, the last one that keeps within the partition's share of each limit; an entry
+larger than its share is taken whole, or the query would stand still. Messages are counted by index. Where the broker
+tells none, and for bytes, the driver reads the entries of the batch to count them, up to a budget (``counting``). A
+batch goes on behind what was counted only so far as it may if all entries there are as large as the largest one that
+was seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from pulsarish_spark.options import Amounts
 from pulsarish_spark.places.offsets import Offset, Offsets
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.viewing.broker_view import BrokerView
-from pulsarish_spark.viewing.counting import EntryCounts, NamedRange
+from pulsarish_spark.viewing.counting import EntryCounts, NamedRange, Unit
 from pulsarish_spark.viewing.entry_profile import Profile
-from pulsarish_spark.viewing.limits import share_out
+from pulsarish_spark.viewing.limits import share_out, weighted_backlogs
 
 
-def admit(
-    view: BrokerView, names: Mapping[TopicPartition, str], begin: Offsets, end: Offsets, limit: int
-) -> dict[TopicPartition, Offset]:
-    """The stops of a batch of at most ``limit`` messages in [begin, end)."""
-    starts = {
-        key: begin[key] if to.message_index < 0 else view.with_index(names[key], begin[key])
-        for key, to in end.items()
-        if begin[key].key < to.key
-    }
-    uncounted = {
-        key: NamedRange(names[key], start.position, end[key].position)
-        for key, start in starts.items()
-        if min(start.message_index, end[key].message_index) < 0
-    }
-    backlogs = {
-        key: end[key].message_index - start.message_index for key, start in starts.items() if key not in uncounted
-    }
-    backlogs |= _estimates(view.counts, uncounted)
-    shares = share_out(backlogs, limit)
-    # An estimate may be far too low, so each partition is counted against its part of the whole limit.
-    rooms = {key: max(shares[key], limit * backlogs[key] // sum(backlogs.values())) for key in uncounted if shares[key]}
-    stops = _counted_stops(view.counts, uncounted, rooms)
-    for key, start in starts.items():
-        if key not in uncounted and shares[key] < backlogs[key]:
-            stops[key] = _advance(view, names[key], start, end[key], shares[key])
-    return {**end, **stops}
+class Waiting(NamedTuple):
+    """What lies between two offsets of each partition. ``uncounted``: ranges whose messages no index tells."""
+
+    starts: dict[TopicPartition, Offset]
+    uncounted: dict[TopicPartition, NamedRange]
+    messages: dict[TopicPartition, int]
+    """Counted by index, or estimated by the number of entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Of one query. ``names``: of the partitions that there are now."""
+
+    view: BrokerView
+    names: Mapping[TopicPartition, str]
+    amounts: Amounts = field(default_factory=Amounts)
+
+    def stops(self, begin: Offsets, end: Offsets) -> dict[TopicPartition, Offset]:
+        """The stops of a batch in [begin, end) that keeps the limits."""
+        stops = dict(end)
+        if self.amounts.bytes_max is not None:
+            stops |= self._byte_stops(begin, stops, self.amounts.bytes_max)
+        if self.amounts.messages_max is not None:
+            stops |= self._message_stops(begin, stops, self.amounts.messages_max)
+        return stops
+
+    def waiting(self, begin: Offsets, end: Offsets) -> Waiting:
+        """What there is to read."""
+        starts = {
+            key: begin[key] if to.message_index < 0 else self.view.with_index(self.names[key], begin[key])
+            for key, to in end.items()
+            if begin[key].key < to.key
+        }
+        uncounted = {
+            key: self._range(key, start, end[key])
+            for key, start in starts.items()
+            if min(start.message_index, end[key].message_index) < 0
+        }
+        messages = {
+            key: end[key].message_index - start.message_index for key, start in starts.items() if key not in uncounted
+        }
+        return Waiting(starts, uncounted, messages | _estimates(self.view.counts, uncounted, "messages"))
+
+    # -- each limit
+
+    def _message_stops(self, begin: Offsets, end: Offsets, limit: int) -> dict[TopicPartition, Offset]:
+        waiting = self.waiting(begin, end)
+        shares = share_out(waiting.messages, limit, self._weights(waiting.messages))
+        rooms = self._rooms(waiting.messages, shares, limit)
+        uncounted = {key: (range_, rooms[key]) for key, range_ in waiting.uncounted.items() if shares[key]}
+        found = _counted(self.view.counts, uncounted, "messages")
+        # What was counted of the next batch is kept for the tasks, which are planned next.
+        self.view.counts.keep(dict(found.values()))
+        stops = {key: Offset(range_.end) for key, (range_, _) in found.items() if range_.end < end[key].position}
+        for key, start in waiting.starts.items():
+            if key not in waiting.uncounted and shares[key] < waiting.messages[key]:
+                stops[key] = _advance(self.view, self.names[key], start, end[key], shares[key])
+        return stops
+
+    def _byte_stops(self, begin: Offsets, end: Offsets, limit: int) -> dict[TopicPartition, Offset]:
+        ranges = {key: self._range(key, begin[key], to) for key, to in end.items() if begin[key].position < to.position}
+        sizes = _estimates(self.view.counts, ranges, "bytes")
+        shares = share_out(sizes, limit, self._weights(sizes))
+        rooms = self._rooms(sizes, shares, limit)
+        found = _counted(
+            self.view.counts, {key: (range_, rooms[key]) for key, range_ in ranges.items() if shares[key]}, "bytes"
+        )
+        stops: dict[TopicPartition, Offset] = {}
+        for key, (range_, _) in found.items():
+            if range_.end < end[key].position:
+                at = Offset(range_.end)
+                # With an index, so that messages of the next batch are counted by it.
+                stops[key] = at if end[key].message_index < 0 else self.view.offset_at(range_.name, range_.end) or at
+        return stops
+
+    def _rooms(
+        self, backlogs: Mapping[TopicPartition, int], shares: Mapping[TopicPartition, int], limit: int
+    ) -> dict[TopicPartition, int]:
+        """An estimate may be far too low, so each partition is counted against its part of the whole limit."""
+        weighted = weighted_backlogs(backlogs, self._weights(backlogs))
+        total = max(sum(weighted.values()), 1)
+        return {key: max(share, limit * weighted[key] // total) for key, share in shares.items()}
+
+    def _weights(self, keys: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        weights = self.amounts.topic_weights
+        return {key: weights[key.topic] for key in keys if key.topic in weights}
+
+    def _range(self, key: TopicPartition, start: Offset, end: Offset) -> NamedRange:
+        return NamedRange(self.names[key], start.position, end.position)
 
 
 def _advance(view: BrokerView, name: str, start: Offset, end: Offset, share: int) -> Offset:
@@ -58,31 +125,28 @@ def _advance(view: BrokerView, name: str, start: Offset, end: Offset, share: int
 # -- without indexes
 
 
-def _estimates(counts: EntryCounts, ranges: Mapping[TopicPartition, NamedRange]) -> dict[TopicPartition, int]:
-    """Backlogs in messages, for shares: as many entries as there are, each of a likely size."""
+def _estimates(
+    counts: EntryCounts, ranges: Mapping[TopicPartition, NamedRange], unit: Unit
+) -> dict[TopicPartition, int]:
+    """How much there is, for shares: as many entries as there are, each of a likely size."""
     entries = [counts.entries(range_).entries for range_ in ranges.values()]
-    sizes = counts.per_entry([*ranges.values()])
+    sizes = counts.per_entry([*ranges.values()], unit)
     return {key: round(count * size) for key, count, size in zip(ranges, entries, sizes, strict=True)}
 
 
-def _counted_stops(
-    counts: EntryCounts, ranges: Mapping[TopicPartition, NamedRange], rooms: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, Offset]:
-    """Where the batch stops in each range that has more than its room. What was counted is kept for the tasks."""
-    stops: dict[TopicPartition, Offset] = {}
-    admitted: dict[NamedRange, Profile] = {}
-    counted = counts.count([(ranges[key], room) for key, room in rooms.items()])
-    for (key, room), profile in zip(rooms.items(), counted, strict=True):
+def _counted(
+    counts: EntryCounts, ranges: Mapping[TopicPartition, tuple[NamedRange, int]], unit: Unit
+) -> dict[TopicPartition, tuple[NamedRange, Profile]]:
+    """The part of each range that has no more than its room, or one entry, and where what lies in it."""
+    found: dict[TopicPartition, tuple[NamedRange, Profile]] = {}
+    counted = counts.count([*ranges.values()], unit)
+    for (key, (range_, room)), profile in zip(ranges.items(), counted, strict=True):
         if not profile.entries:
             continue  # Nothing is there any more. The task that reads the range reports that.
-        found = profile.within(room)
-        if found.entries == profile.entries:
-            found += counts.fitting(ranges[key].behind(profile), profile.largest, room - profile.messages)
-        rest = ranges[key].behind(found)
-        if counts.entries(rest).entries:
-            stops[key] = Offset(rest.start)
-            admitted[ranges[key]._replace(end=rest.start)] = found
-        else:
-            admitted[ranges[key]] = found
-    counts.keep(admitted)
-    return stops
+        fitting = profile.within(room)
+        if fitting.entries == profile.entries:
+            fitting += counts.fitting(range_.behind(profile), profile.largest, room - profile.messages, unit)
+        rest = range_.behind(fitting)
+        has_rest = bool(counts.entries(rest).entries)
+        found[key] = (range_._replace(end=rest.start) if has_rest else range_, fitting)
+    return found

@@ -29,12 +29,14 @@ from pulsarish_spark.losses.loss import LossPolicy, left_partition, lost_beginni
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset, Offsets, Points, SourceOffset
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.positions.admission import admit
+from pulsarish_spark.positions.admission import Admission
 from pulsarish_spark.positions.cursors import Cursors
 from pulsarish_spark.positions.cutting import plan_tasks
 from pulsarish_spark.positions.first_start import FirstStart
 from pulsarish_spark.positions.news import News
+from pulsarish_spark.positions.pace import Pace
 from pulsarish_spark.positions.resuming import Place, Resuming
+from pulsarish_spark.positions.stream_end import StreamEnd
 from pulsarish_spark.tasks.planning import EntryRange, TaskOptions
 from pulsarish_spark.tasks.task import ReadTask, make_tasks
 from pulsarish_spark.viewing.broker_view import BrokerView
@@ -80,6 +82,8 @@ class PositionDriver:
         self._first_start = FirstStart(self._view, self._cursors, options, self._policy)
         self._resuming = Resuming(client, self._view, self._cursors, self._policy)
         self._news = News(self._cursors, self._clock)
+        self._stream_end = StreamEnd(self._view, options)
+        self._pace = Pace(options.amounts, self._clock)
         self._notice = IndexNotice()
         self._layout = FollowedLayout(options.selection, client, self._clock, options.discovery_s)
         self._initial: SourceOffset | None = None
@@ -106,7 +110,8 @@ class PositionDriver:
     def initial(self) -> SourceOffset:
         """Where a query without a checkpoint starts; the same answer each time."""
         if self._initial is None:
-            self.options.starting.check_named(self._layout.partitions, self._layout.awaited)
+            for bound in (self.options.starting, self.options.ending):
+                bound.check_named(self._layout.partitions, self._layout.awaited)
             names = self._layout.names
             found = self._asked(lambda key: self._first_start.find(key, names[key]), [*names])
             self._initial = self._offset({key: Points(at) for key, at in found.items()})
@@ -150,6 +155,7 @@ class PositionDriver:
             self._cursors.finish_acks()
             self._idle_at = start
             return start
+        self._pace.began()
         # Its batch begins with the commit of ``start``, which waits for the acks.
         return self._offset(_points(stop, ends))
 
@@ -160,6 +166,12 @@ class PositionDriver:
         """Whether what was found of ``start`` last still holds: of many partitions it takes long to find it again."""
         if start != self._idle_at or self._bounded or self._layout.is_due():
             return False
+        is_over = self._stream_end.is_reached(self._layout.names, start.offsets)
+        if is_over:
+            self._stream_end.tell()
+        if is_over or self._pace.waits:
+            self._clock.sleep(NEWS_WAIT_S)
+            return True
         return self._news.stays_quiet(self._layout.names.values(), NEWS_WAIT_S)
 
     def _first_end(self, start: SourceOffset, limit: int | None) -> SourceOffset:
@@ -170,13 +182,15 @@ class PositionDriver:
         begin = start.offsets | self._asked(lambda key: self._view.earliest(names[key]), new)
         places = {key: Place(key, name, begin[key], begin[key]) for key, name in names.items()}
         found = self._view.latest_of(names.values())
-        ends = {key: max(found[place.name], place.at, key=lambda end: end.key) for key, place in places.items()}
-        self._note_ends(ends)
+        shown = {key: max(found[place.name], place.at, key=lambda end: end.key) for key, place in places.items()}
+        ends = self._note_ends(places, shown)
+        self._stream_end.check_order(places)
         stop = self._stop(places, ends, limit)
         self._note_lag(stop, ends)
         self._cursors.open_all(names.values())
         self._start_acks({key: place.at for key, place in places.items()})
         self._cursors.finish_acks()
+        self._pace.began()
         points = {key: points._replace(start=places[key].at) for key, points in _points(stop, ends).items()}
         return self._offset(points, ends_first=True)
 
@@ -303,14 +317,15 @@ class PositionDriver:
             ends = self._news.ends(names.values())
         unknown = [key for key, name in names.items() if not self._resuming.knows(places[key], ends[name])]
         side_by_side(lambda key: self._known_end(places[key], ends[names[key]]), unknown)
-        self._note_ends({key: self._known_end(places[key], ends[name]) for key, name in names.items()})
-        return self._newest
+        return self._note_ends(places, {key: self._known_end(places[key], ends[name]) for key, name in names.items()})
 
-    def _note_ends(self, ends: Offsets) -> None:
+    def _note_ends(self, places: Mapping[TopicPartition, Place], ends: Offsets) -> Offsets:
+        """``ends``, as far as the stream goes; they are what there is to know of the end."""
         self._notice.see({self._layout.names[key]: end for key, end in ends.items()})
-        self._newest = ends
+        self._newest = self._stream_end.cut(places, ends)
         if self._bounded:
-            self._target = ends
+            self._target = self._newest
+        return self._newest
 
     def _note_lag(self, stop: Offsets, ends: Offsets) -> None:
         """How many entries the next batch leaves, where ``progress`` cannot see it: over the end of a ledger, without
@@ -332,11 +347,15 @@ class PositionDriver:
         return end if found.anew or (found.at is not None and found.at.key < end.key) else place.at
 
     def _stop(self, places: Mapping[TopicPartition, Place], ends: Offsets, limit: int | None) -> Offsets:
-        """Where the batch stops: at ``ends``, or before if that would be more than ``limit`` messages."""
-        if limit is None:
+        """Where the batch stops: at ``ends``, before if that would be too much, where it begins if it is too little."""
+        if limit is None:  # Otherwise it is what the options say, and they may say more.
             return dict(ends)
         begin = {key: self._resuming.start(place) for key, place in places.items()}
-        return admit(self._view, self._layout.names, begin, ends, limit)
+        admission = Admission(self._view, self._layout.names, self.options.amounts)
+        comes_more = not self._bounded and not self._stream_end.is_reached(ends, ends)
+        if comes_more and not self._pace.is_due(lambda: sum(admission.waiting(begin, ends).messages.values())):
+            return {key: place.at for key, place in places.items()}
+        return admission.stops(begin, ends)
 
     def _range(self, key: TopicPartition, begin: Offset | None, end: Offset) -> EntryRange | None:
         """What to read of one partition; None if nothing."""

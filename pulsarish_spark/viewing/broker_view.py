@@ -167,9 +167,10 @@ class BrokerView:
         if index < first.message_index:
             policy.report(lost_start(what, str(index), str(first.message_index), first.message_index - index))
             return first
-        return self._inside(name, index, first, end)
+        return self.inside(name, index, first, end)
 
-    def _inside(self, name: str, index: int, first: Offset, end: Offset) -> Offset:
+    def inside(self, name: str, index: int, first: Offset, end: Offset) -> Offset:
+        """Message ``index``, which lies in [first, end); both have indexes."""
         at = self.entry_of_index(name, index, first, end)
         return at._replace(message_index=index, batch=index - at.message_index)
 

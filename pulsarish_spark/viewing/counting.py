@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many messages lie where, on a broker that tells no indexes.
+"""How much lies where that no index tells: bytes on any broker, messages on one without indexes.
 
 How many entries a range has is known exactly: within a ledger they are numbered, and a broker tells where one ended.
-How many messages these hold only the entries say. So they are read, and dropped: all of them up to a budget, so that a
-limit is kept to within one entry; of what lies beyond it, samples. What was counted of a batch is kept for cutting it.
-Must not know partitions' shares or tasks.
+How many messages or bytes these hold only the entries say. So they are read, and dropped: all of them up to a budget,
+so that a limit is kept to within one entry; of what lies beyond it, samples. What was counted of a batch's messages is
+kept for cutting it. Must not know partitions' shares or tasks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from broker_core.base.positions import POSITION_LATEST, Position
 from broker_core.client import Client, Counted, Span
@@ -31,6 +31,8 @@ SAMPLES_MAX: Final = 256
 
 SHORT_ENTRIES: Final = 100
 """A range of fewer entries is not sampled: it is read in the time that this takes."""
+
+Unit: TypeAlias = Literal["messages", "bytes"]
 
 _MESSAGES_MAX: Final = 2**62
 _LEDGER_END: Final = 2**62
@@ -66,7 +68,7 @@ class EntryCounts:
         self._client = client
         self._closed: dict[tuple[str, int], _ClosedLedger] = {}
         self._known: dict[NamedRange, Profile] = {}
-        self._per_entry: dict[str, float] = {}
+        self._per_entry: dict[tuple[str, Unit], float] = {}
 
     # -- entries
 
@@ -93,37 +95,42 @@ class EntryCounts:
             known = self._closed[name, ledger] = _ClosedLedger(entries, Position(first.ledger, first.entry))
         return known
 
-    # -- messages
+    # -- messages and bytes
 
-    def per_entry(self, ranges: Sequence[NamedRange]) -> list[float]:
-        """How many messages an entry of each range is likely to have: as those that were counted last, or a sample."""
-        new = [range_ for range_ in ranges if range_.name not in self._per_entry]
+    def per_entry(self, ranges: Sequence[NamedRange], unit: Unit = "messages") -> list[float]:
+        """How much an entry of each range is likely to have: as those that were counted last, or a sample."""
+        new = [range_ for range_ in ranges if (range_.name, unit) not in self._per_entry]
         spans = [Span(*range_, _MESSAGES_MAX, SAMPLE_ENTRIES, SAMPLE_BYTES_MAX) for range_ in new]
         for range_, counted in zip(new, self._client.count_entries(spans), strict=True):
             self._learn(range_.name, counted)
-        return [self._per_entry.get(range_.name, 1.0) for range_ in ranges]
+        return [self._per_entry.get((range_.name, unit), 1.0) for range_ in ranges]
 
-    def count(self, ranges: Sequence[tuple[NamedRange, int]]) -> list[Profile]:
-        """The first entries of each range, up to the one that reaches so many messages, or the budget."""
+    def count(self, ranges: Sequence[tuple[NamedRange, int]], unit: Unit = "messages") -> list[Profile]:
+        """The first entries of each range, up to the one that reaches so much, or the budget."""
+        entries_max, bytes_max = (
+            max(budget // max(len(ranges), 1), 1) for budget in (COUNT_ENTRIES_MAX, COUNT_BYTES_MAX)
+        )
         spans = [
-            Span(*range_, most, max(COUNT_ENTRIES_MAX // len(ranges), 1), max(COUNT_BYTES_MAX // len(ranges), 1))
+            Span(*range_, most, entries_max, bytes_max)
+            if unit == "messages"
+            else Span(*range_, _MESSAGES_MAX, entries_max, min(most, bytes_max))
             for range_, most in ranges
         ]
         found = self._client.count_entries(spans)
         for (range_, _), counted in zip(ranges, found, strict=True):
             self._learn(range_.name, counted)
-        return [Profile.counted(counted.positions, counted.sums) for counted in found]
+        return [Profile.counted(counted.positions, _sums(counted, unit)) for counted in found]
 
-    def fitting(self, range_: NamedRange, largest: float, messages: int) -> Profile:
-        """The first entries of a range that have no more than so many messages if none has more than ``largest``, or
-        than the largest of a sample."""
+    def fitting(self, range_: NamedRange, largest: float, room: int, unit: Unit = "messages") -> Profile:
+        """The first entries of a range that have no more than ``room`` if none has more than ``largest``, or than the
+        largest of a sample."""
         entries = self.entries(range_)
-        fitting = entries.first_entries(min(entries.entries, int(messages / largest)))
+        fitting = entries.first_entries(min(entries.entries, int(room / largest)))
         if not fitting.entries:
             return fitting
         samples = self._client.count_entries(_sample_spans(range_, fitting, SAMPLES))
-        seen = [largest, *(size for counted in samples for size in _sizes(counted))]
-        fitting = fitting.first_entries(min(fitting.entries, int(messages / max(seen))))
+        seen = [largest, *(size for counted in samples for size in _sizes(counted, unit))]
+        fitting = fitting.first_entries(min(fitting.entries, int(room / max(seen))))
         return fitting.sampled([sum(seen) / len(seen)])
 
     def profiles(self, ranges: Sequence[NamedRange], *, exact: bool) -> list[Profile]:
@@ -146,15 +153,16 @@ class EntryCounts:
         samples = iter(self._client.count_entries([span for each in spans for span in each]))
         found = []
         for range_, profile, asked in zip(ranges, entries, spans, strict=True):
-            sizes = [_average(next(samples)) for _ in asked]
+            sizes = [_average(next(samples), "messages") for _ in asked]
             if sizes:
-                self._per_entry[range_.name] = sum(sizes) / len(sizes)
-            found.append(profile.sampled(sizes or [self._per_entry.get(range_.name, 1.0)]))
+                self._per_entry[range_.name, "messages"] = sum(sizes) / len(sizes)
+            found.append(profile.sampled(sizes or [self._per_entry.get((range_.name, "messages"), 1.0)]))
         return found
 
     def _learn(self, name: str, counted: Counted) -> None:
         if counted.sums:
-            self._per_entry[name] = _average(counted)
+            self._per_entry[name, "messages"] = _average(counted, "messages")
+            self._per_entry[name, "bytes"] = _average(counted, "bytes")
 
 
 def _sample_spans(range_: NamedRange, entries: Profile, count: int) -> list[Span]:
@@ -165,9 +173,13 @@ def _sample_spans(range_: NamedRange, entries: Profile, count: int) -> list[Span
     return [Span(range_.name, at, range_.end, _MESSAGES_MAX, SAMPLE_ENTRIES, SAMPLE_BYTES_MAX) for at in places]
 
 
-def _sizes(counted: Counted) -> list[int]:
-    return [total - before for before, total in pairwise([0, *counted.sums])]
+def _sums(counted: Counted, unit: Unit) -> Sequence[int]:
+    return counted.sums if unit == "messages" else counted.byte_sums
 
 
-def _average(counted: Counted) -> float:
-    return counted.messages / len(counted.sums) if counted.sums else 1.0
+def _sizes(counted: Counted, unit: Unit) -> list[int]:
+    return [total - before for before, total in pairwise([0, *_sums(counted, unit)])]
+
+
+def _average(counted: Counted, unit: Unit) -> float:
+    return _sums(counted, unit)[-1] / len(counted.sums) if counted.sums else 1.0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the messages of a range lie whose broker tells no indexes: stretches of entries with a number of messages each.
+"""Where the messages or bytes of a range lie that no index tells: stretches of entries with a number of them each.
 
-The numbers are counted or estimated; this does not care. Pure: ``counting`` finds them.
+The numbers are counted or estimated; this does not care, and speaks of messages. Pure: ``counting`` finds them.
 """
 
 from __future__ import annotations

@@ -26,12 +26,23 @@ def test_no_limit_and_a_large_one_take_everything() -> None:
     assert share_out({0: 5, 1: 2**62}, 2**63 - 1) == {0: 5, 1: 2**62}
 
 
-@given(st.dictionaries(st.integers(), st.integers(0, 2**40), max_size=8), st.integers(1, 2**41))
+def test_weights_count_a_backlog_several_times() -> None:
+    """Three to one where both have enough; what one has no backlog for, the other gets."""
+    assert share_out({"a": 100, "b": 100}, 40, {"a": 3}) == {"a": 30, "b": 10}
+    assert share_out({"a": 20, "b": 100}, 80, {"a": 3, "b": 1}) == {"a": 20, "b": 60}
+    assert share_out({"a": 10, "b": 1000, "c": 0}, 500, {"b": 1000}) == {"a": 1, "b": 499, "c": 0}
+
+
+@given(
+    st.dictionaries(st.integers(0, 9), st.integers(0, 2**40), max_size=8),
+    st.integers(1, 2**41),
+    st.dictionaries(st.integers(0, 9), st.integers(1, 1000), max_size=4),
+)
 def test_everybody_with_a_backlog_moves_and_nobody_gets_more_than_there_is(
-    backlogs: dict[int, int], limit: int
+    backlogs: dict[int, int], limit: int, weights: dict[int, int]
 ) -> None:
     """At least one each, and no more than the limit but for these ones."""
-    shares = share_out(backlogs, limit)
+    shares = share_out(backlogs, limit, weights)
     for key, backlog in backlogs.items():
         assert (shares[key] > 0) == (backlog > 0)
         assert shares[key] <= backlog

@@ -213,14 +213,56 @@ READ_ERRORS = [
         Side.STREAM_READ,
         {"topic": "t", "endingOffsets": "latest"},
         (
-            'option "endingOffsets" does not work in a stream: a stream has no end; '
-            "remove it, or read once with spark.read"
+            "endingOffsets says latest, which is no end of a stream; "
+            "give an id, an index or a time, or read what is there with .trigger(availableNow=True)"
         ),
+    ),
+    (
+        Side.STREAM_READ,
+        {"topic": "t", "endingOffsets": '{"t":"subscription:app"}'},
+        ("endingOffsets names a subscription, which moves and is no end of a stream; give an id, an index or a time"),
     ),
     (
         Side.BATCH_READ,
         {"topic": "t", "maxOffsetsPerTrigger": "5"},
         'option "maxOffsetsPerTrigger" does not work in a batch read: a batch read has no triggers; remove it',
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"},
+        "minOffsetsPerTrigger, 6, is more than maxOffsetsPerTrigger, 5; swap them",
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "maxTriggerDelay": "5m"},
+        (
+            "maxTriggerDelay bounds the waiting for minOffsetsPerTrigger, which was not given; "
+            'give .option("minOffsetsPerTrigger", "10000") too, or use a trigger with an interval'
+        ),
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "minOffsetsPerTrigger": "6", "maxTriggerDelay": "soon"},
+        (
+            'option maxTriggerDelay="soon" is not valid: it takes a span of time like 30s, 15m or 1h; '
+            'example: .option("maxTriggerDelay", "5m")'
+        ),
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "topicWeights": '{"t":0}'},
+        (
+            'option topicWeights="{"t":0}" is not valid: topic t takes a whole number from 1 to 1000; '
+            """example: .option("topicWeights", '{"flights":3,"airlines":1}')"""
+        ),
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "topicWeights": '{"u":2}'},
+        (
+            "option topicWeights names topic persistent://public/default/u, which this query does not read; "
+            "it reads persistent://public/default/t"
+        ),
     ),
     (
         Side.BATCH_READ,
@@ -484,8 +526,6 @@ def test_what_pulsar_spark_calls_a_time_is_understood() -> None:
 @pytest.mark.parametrize(
     ("option", "why"),
     [
-        ("minOffsetsPerTrigger", "a trigger interval makes fewer and larger batches"),
-        ("maxBytesPerTrigger", '.option("maxOffsetsPerTrigger", "500000")'),
         ("subscriptionPrefix", '.option("subscriptionName", "my-query")'),
         ("kafkaConsumer__pollTimeoutMs", "is not needed here; remove it"),
         ("pulsar__client__statsIntervalSeconds", "is a setting of the Java client of Pulsar, which is not used here"),
@@ -495,7 +535,7 @@ def test_what_pulsar_spark_calls_a_time_is_understood() -> None:
     ],
 )
 def test_what_other_sources_have_and_this_one_has_not_is_not_taken_for_a_typing_error(option: str, why: str) -> None:
-    """The nearest name may mean something else: minOffsetsPerTrigger is not a misspelt maxOffsetsPerTrigger."""
+    """The nearest name may mean something else: groupIdPrefix is not a misspelt kafka.group.id."""
     with pytest.raises(ConfigError) as caught:
         reading(topic="t", **{option: "1"})
     assert why in str(caught.value)

@@ -237,10 +237,21 @@ def test_a_second_query_on_the_same_subscription_is_refused(
     assert other.values == list(range(10))
 
 
+def test_several_limits_and_an_end_pass_through_spark(stream: Load, broker: Broker, topic: str, tmp_path: Path) -> None:
+    """Spark knows a limit on rows only; the largest number of Java does not overflow on its way, and AvailableNow ends
+    where the stream does."""
+    broker.send_one_by_one(topic, numbers(0, 20))
+    options = {"maxOffsetsPerTrigger": 2**63 - 1, "maxBytesPerTrigger": 600, "minOffsetsPerTrigger": 5}
+    seen = Collector()
+    drain(stream(topic, endingOffsets=json.dumps({topic: {"0": 15}}), **options), tmp_path / "c", seen)
+    assert seen.values == list(range(15))
+    assert 1 < max(seen.sizes) < 15
+
+
 def test_options_of_the_wrong_side_end_the_query_with_their_reason(stream: Load, topic: str, tmp_path: Path) -> None:
     """Spark does not tell load() that it is a stream, so the first call says it."""
     text = failure(lambda: drain(stream(topic, endingOffsets="latest"), tmp_path / "c", Collector()))
-    assert 'option "endingOffsets" does not work in a stream: a stream has no end' in text
+    assert "endingOffsets says latest, which is no end of a stream; give an id, an index or a time" in text
 
 
 def test_a_checkpoint_of_another_topic_is_refused(stream: Load, broker: Broker, topic: str, tmp_path: Path) -> None:

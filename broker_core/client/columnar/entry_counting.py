@@ -52,11 +52,11 @@ class Span(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Entries that follow each other: where each is, and how many messages there are up to its end."""
+    """Entries that follow each other: where each is, and how many messages, and bytes, there are up to its end."""
 
     positions: Sequence[Position]
     sums: Sequence[int]
-    size_bytes: int
+    byte_sums: Sequence[int]
     is_whole: bool
     """Whether the range holds nothing behind them."""
 
@@ -75,7 +75,7 @@ class EntryCount:
         self._next = span.start
         self._positions: list[Position] = []
         self._sums: list[int] = []
-        self._size_bytes = 0
+        self._byte_sums: list[int] = []
         self._is_whole = span.start >= span.end
         self._failure: PulsarishError | None = None
         self._id = -1
@@ -90,7 +90,7 @@ class EntryCount:
         if not self._is_done:
             what = f"counting the messages of {self._topic} behind {self._next}"
             await retrying(self._count, what, timeout_s, self._network.new_backoff())
-        return Counted(self._positions, self._sums, self._size_bytes, self._is_whole)
+        return Counted(self._positions, self._sums, self._byte_sums, self._is_whole)
 
     @property
     def _is_done(self) -> bool:
@@ -100,7 +100,7 @@ class EntryCount:
             and (
                 self._sums[-1] >= span.messages_max
                 or len(self._sums) >= span.entries_max
-                or self._size_bytes >= span.bytes_max
+                or self._byte_sums[-1] >= span.bytes_max
             )
         )
 
@@ -148,8 +148,8 @@ class EntryCount:
         span, seen = self._span, len(self._sums)
         ahead = ENTRIES_FIRST
         if seen:
-            left, left_bytes = span.messages_max - self._sums[-1], span.bytes_max - self._size_bytes
-            ahead = min(left * seen // self._sums[-1], left_bytes * seen // self._size_bytes, 2 * seen)
+            left, left_bytes = span.messages_max - self._sums[-1], span.bytes_max - self._byte_sums[-1]
+            ahead = min(left * seen // self._sums[-1], left_bytes * seen // self._byte_sums[-1], 2 * seen)
         ahead = max(1, min(ahead, span.entries_max - seen, ENTRIES_AHEAD_MAX))
         if self._balance <= ahead // 2 and self._connection is not None:
             self._connection.send(flow(self._id, ahead - self._balance))
@@ -187,7 +187,7 @@ class EntryCount:
         self._next = Position(position.ledger, position.entry + 1)
         self._positions.append(position)
         self._sums.append(messages + (self._sums[-1] if self._sums else 0))
-        self._size_bytes += len(body)
+        self._byte_sums.append(len(body) + (self._byte_sums[-1] if self._byte_sums else 0))
         self._is_whole = self._next >= self._span.end
 
     def end_of_topic(self) -> None:
