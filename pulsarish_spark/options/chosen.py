@@ -16,6 +16,7 @@ from pulsarish_spark.connecting.connection import Address
 from pulsarish_spark.options.amounts import Amounts, amounts_of
 from pulsarish_spark.options.bounds import check_times, end_of, start_of
 from pulsarish_spark.options.connecting import address_of
+from pulsarish_spark.options.filtering import kept_rows_of, key_ranges_of
 from pulsarish_spark.options.option import Side
 from pulsarish_spark.options.queueing import QueueOptions, queue_of
 from pulsarish_spark.options.selecting import DISCOVERY_S, given_names, selection_of
@@ -24,6 +25,7 @@ from pulsarish_spark.options.shaping import TopicNames, columns_of
 from pulsarish_spark.options.table import parse_all, texts_of
 from pulsarish_spark.places.start_spec import Bound
 from pulsarish_spark.places.topics import Selection, short_name
+from pulsarish_spark.rows.kept_rows import KeptRows
 from pulsarish_spark.rows.schema import TopicColumns
 
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
@@ -43,6 +45,8 @@ class ReadOptions:
     ending: Bound
     now_ms: int
     no_match: str
+    kept: KeptRows
+    key_ranges: int | None
     amounts: Amounts
     min_partitions: int | None
     input_partitions: int | None
@@ -107,6 +111,8 @@ def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, s
         ending=end_of(given, side),
         now_ms=now_ms,
         no_match=given.get("startingOffsetsByTimestampStrategy", "error"),
+        kept=kept_rows_of(given, now_ms),
+        key_ranges=key_ranges_of(given),
         amounts=amounts_of(given, selection),
         min_partitions=given.get("minPartitions"),
         input_partitions=given.get("inputPartitions"),

@@ -33,6 +33,10 @@ _REFUSED: Final = {
     "maxBytesPerTrigger": "maxOffsetsPerTrigger bounds a batch",
     "minOffsetsPerTrigger": "a batch takes what the broker gives, which others would wait for",
     "maxTriggerDelay": "there is no minOffsetsPerTrigger",
+    "keyRanges": "give subscriptionType Key_Shared, which divides the keys among queries",
+    "keyHashRange": "the broker says which messages come, and what comes is not dropped",
+    "startingEventTime": "what comes is not dropped; filter on event_time",
+    "endingEventTime": "what comes is not dropped; filter on event_time",
     "topicWeights": "the broker says which messages come",
 }
 """Options of a stream by positions, and why they mean nothing here."""

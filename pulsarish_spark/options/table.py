@@ -16,6 +16,7 @@ from broker_core.base.suggest import closest
 from pulsarish_spark.options.amounts import AMOUNTS
 from pulsarish_spark.options.bounds import BOUNDS
 from pulsarish_spark.options.connecting import CONNECTING
+from pulsarish_spark.options.filtering import FILTERING
 from pulsarish_spark.options.following import FOLLOWING
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.queueing import QUEUEING
@@ -31,6 +32,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     *SELECTING,
     *SHAPING,
     *BOUNDS,
+    *FILTERING,
     *AMOUNTS,
     *FOLLOWING,
     *QUEUEING,

@@ -19,6 +19,8 @@ from pulsarish_spark.viewing.entry_profile import Profile
 
 def plan_tasks(view: BrokerView, ranges: Sequence[EntryRange], wanted: TaskOptions) -> list[list[EntryRange]]:
     """The tasks that read ``ranges``, each of which has an end."""
+    if wanted.key_ranges is not None:
+        return [[whole] for whole in ranges]
     uncounted = [whole for whole in ranges if whole.messages < 0]
     found = view.counts.profiles([_named(whole) for whole in uncounted], exact=wanted.max_records is not None)
     profiles = dict(zip(uncounted, found, strict=True))

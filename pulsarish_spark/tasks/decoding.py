@@ -46,7 +46,7 @@ class EntryDecoder:
         self._has_chunks = False
         self._chunks = ChunkedEntries(start, read, lambda what: policy.report(lost_chunks(name, what)))
 
-    def decode(self, entries: list[EntryRef]) -> Iterator[pa.RecordBatch]:
+    def decode(self, entries: Sequence[EntryRef]) -> Iterator[pa.RecordBatch]:
         """The rows of the next entries, in their order; chunks before the last one of their message are no rows."""
         if not self._has_chunks:
             try:

@@ -73,12 +73,16 @@ class EntryRange:
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """What the options say of tasks. ``cores``: how many tasks run at a time, as far as the driver knows."""
+    """What the options say of tasks. ``cores``: how many tasks run at a time, as far as the driver knows.
+
+    ``key_ranges``: so many tasks read each range, so it is not cut besides.
+    """
 
     cores: int
     min_partitions: int | None = None
     input_partitions: int | None = None
     max_records: int | None = None
+    key_ranges: int | None = None
 
     def pieces(self, messages: Sequence[int]) -> list[int]:
         """Into how many pieces to cut ranges of so many messages (-1: not known, not cut)."""

@@ -18,6 +18,7 @@ from broker_core.base.positions import Position
 from pulsarish_spark.losses.loss import LossPolicy, lost_end
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.rows.columns import ColumnMaker
+from pulsarish_spark.rows.kept_rows import ALL_ROWS, KeptRows
 from pulsarish_spark.rows.schema import TopicColumns
 from pulsarish_spark.tasks.continuity import Continuity
 from pulsarish_spark.tasks.decoding import FETCH_BYTES_MAX, EntryDecoder, grouped, in_slices
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
 
 
 def read_range(
-    client: Client, wanted: EntryRange, columns: TopicColumns, policy: LossPolicy
+    client: Client, wanted: EntryRange, columns: TopicColumns, policy: LossPolicy, kept: KeptRows = ALL_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of ``wanted`` in their order; DataLossError if some are gone and ``policy`` fails on that."""
+    """The messages of ``wanted`` in their order, as far as they are to be kept; DataLossError if some are gone and
+    ``policy`` fails on that."""
     if wanted.end is None:
         wanted = replace(wanted, end=BrokerView(client).latest(wanted.name))
     start, end = wanted.start, wanted.end
@@ -41,7 +43,7 @@ def read_range(
             number = wanted.key.partition
             policy.report(lost_end(wanted.key, start.text(number), end.text(number)))
         return
-    needed = columns.decoded()
+    needed = columns.decoded() | kept.decoded()
     if start.batch or end.batch:
         needed |= {"ledger", "entry", "batch_index"}
     maker = ColumnMaker(wanted.key, columns, partitioned=wanted.partitioned)
@@ -56,8 +58,10 @@ def read_range(
         decoder = EntryDecoder(client, wanted.name, start.position, policy, needed)
         for entries in grouped(fetched):
             continuity.check(entries)
-            for decoded in decoder.decode(entries):
-                inside = _inside(decoded, start, end)
+            if not (candidates := kept.entries(entries)):
+                continue
+            for decoded in decoder.decode(candidates):
+                inside = kept.of(_inside(decoded, start, end))
                 if not inside.num_rows:  # Chunks before the last one are no rows.
                     continue
                 yield from in_slices(maker.make(inside))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from pulsarish_spark.connecting.connection import Address, connected
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
+from pulsarish_spark.rows.kept_rows import ALL_ROWS, KeptRows
 from pulsarish_spark.rows.schema import TopicColumns
 from pulsarish_spark.tasks.planning import EntryRange, TaskOptions
 
@@ -39,9 +40,10 @@ class Reading(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RangeReading:
-    """All messages between two positions."""
+    """The messages between two positions, or those of them that ``kept`` wants."""
 
     range: EntryRange
+    kept: KeptRows = ALL_ROWS
 
     @property
     def topic(self) -> str:
@@ -50,7 +52,7 @@ class RangeReading:
     def rows(self, client: Client, columns: TopicColumns, policy: LossPolicy) -> Iterator[pa.RecordBatch]:
         from pulsarish_spark.tasks.range_reader import read_range
 
-        return read_range(client, self.range, columns, policy)
+        return read_range(client, self.range, columns, policy, self.kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ def task_options(options: ReadOptions) -> TaskOptions:
         min_partitions=options.min_partitions,
         input_partitions=options.input_partitions,
         max_records=options.max_records_per_partition,
+        key_ranges=options.key_ranges,
     )
 
 
@@ -84,8 +87,11 @@ def reading_tasks(planned: Iterable[Sequence[Reading]], options: ReadOptions) ->
 
 
 def make_tasks(planned: Iterable[Sequence[EntryRange]], options: ReadOptions) -> list[ReadTask]:
-    """The tasks for ranges that were planned."""
-    return reading_tasks(([RangeReading(range_) for range_ in ranges] for ranges in planned), options)
+    """The tasks for ranges that were planned: one for each range of keys, if the options ask for these."""
+    parts = options.kept.split(options.key_ranges) if options.key_ranges else [options.kept]
+    return reading_tasks(
+        ([RangeReading(range_, kept) for range_ in ranges] for ranges in planned for kept in parts), options
+    )
 
 
 def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:

@@ -234,6 +234,38 @@ READ_ERRORS = [
     ),
     (
         Side.READ,
+        {"topic": "t", "keyRanges": "4", "minPartitions": "8"},
+        (
+            "keyRanges keeps the rows of a key in one task, and minPartitions cuts partitions otherwise; "
+            "give one of them"
+        ),
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "keyHashRange": "0-9,5-7"},
+        (
+            'option keyHashRange="0-9,5-7" is not valid: 0-9 and 5-7 overlap; '
+            'example: .option("keyHashRange", "0-16383,49152-65535")'
+        ),
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "keyHashRange": "0-65536"},
+        (
+            'option keyHashRange="0-65536" is not valid: 0-65536 is no range of slots, which go from 0 to 65535; '
+            'example: .option("keyHashRange", "0-16383,49152-65535")'
+        ),
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "startingEventTime": "2026-02-01T00:00:00Z", "endingEventTime": "2026-01-01T00:00:00Z"},
+        (
+            "startingEventTime, 2026-02-01T00:00:00.000+00:00, is after endingEventTime, "
+            "2026-01-01T00:00:00.000+00:00; swap them"
+        ),
+    ),
+    (
+        Side.READ,
         {"topic": "t", "maxTriggerDelay": "5m"},
         (
             "maxTriggerDelay bounds the waiting for minOffsetsPerTrigger, which was not given; "

@@ -90,6 +90,28 @@ def decode_in_parts(
         first = last
 
 
+def entries_within(
+    entries: Sequence[EntryRef], start_ms: int | None = None, end_ms: int | None = None
+) -> Sequence[EntryRef]:
+    """Without those that are certain to have no message with an event time in [start, end), None: without that bound.
+
+    The metadata of an entry tell the event time of a single message; those of a batch are in its payload. Where one
+    cannot be decoded, or is a chunk, all stay: whoever decodes them is told.
+    """
+    try:
+        heads = _Packed.of(entries).heads
+    except (ProtocolError, UnsupportedVersionError, UsageError):
+        return entries
+    times = heads[walk.HEAD_EVENT_TIME]
+    inside = times != 0
+    if start_ms is not None:
+        inside &= times >= start_ms
+    if end_ms is not None:
+        inside &= times < end_ms
+    inside |= heads[walk.HEAD_KIND] != walk.KIND_SINGLE
+    return entries if inside.all() else [entries[at] for at in np.flatnonzero(inside).tolist()]
+
+
 def _decode(packed: _Packed, schema: pa.Schema, message_bytes_max: int) -> pa.RecordBatch:
     joined = _join(packed, message_bytes_max)
     rows = _walk(joined)

@@ -122,7 +122,8 @@ HEAD_UNCOMPRESSED_SIZE: Final = 13
 HEAD_SEQUENCE_ID: Final = 14
 HEAD_PUBLISH_TIME: Final = 15
 HEAD_HAS_HOLES: Final = 16
-HEADS: Final = 17
+HEAD_EVENT_TIME: Final = 17
+HEADS: Final = 18
 HEAD_POSITIONS: Final = 10
 """The first of these rows are positions in the joined buffer. Of what an entry does not have both are the same."""
 
@@ -356,6 +357,7 @@ def _walk_head(
     )
     heads[HEAD_SEQUENCE_ID, entry] = fields[_SEQUENCE_ID]
     heads[HEAD_PUBLISH_TIME, entry] = fields[_PUBLISH_TIME]
+    heads[HEAD_EVENT_TIME, entry] = fields[_EVENT_TIME] if seen >> _EVENT_TIME & 1 else 0
     heads[HEAD_HAS_HOLES, entry] = seen >> _HOLES & 1
     heads[HEAD_KIND, entry] = KIND_BATCH if seen >> _MESSAGES & 1 else KIND_SINGLE
     heads[HEAD_MESSAGES, entry] = _int32(fields[_MESSAGES]) if seen >> _MESSAGES & 1 else 1

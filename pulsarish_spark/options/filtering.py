@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options that say which messages of what is read become rows, and that tasks may share by keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, Final
+
+from broker_core.base.errors import ConfigError
+from pulsarish_spark.options.option import Option, Side
+from pulsarish_spark.options.parsing import count
+from pulsarish_spark.places.moments import Moment, parse_moment, time_text
+from pulsarish_spark.rows.kept_rows import EventWindow, KeptRows, SlotRange
+
+KEY_RANGES_MAX: Final = 1024
+"""Each of them reads all of its partition."""
+
+_SLOT_MAX: Final = 65_535
+
+_CUTTING: Final = ("minPartitions", "inputPartitions", "maxRecordsPerPartition")
+"""Options that put messages of one key into several tasks, or several ranges of keys into one."""
+
+
+def _key_ranges(text: str) -> int:
+    if (ranges := count(text)) > KEY_RANGES_MAX:
+        raise ValueError(f"it takes at most {KEY_RANGES_MAX}, for each of them reads all of its partition")
+    return ranges
+
+
+def _slots(text: str) -> tuple[SlotRange, ...]:
+    found = sorted(_slot_range(part.strip()) for part in text.split(","))
+    for before, after in pairwise(found):
+        if after.first <= before.last:
+            raise ValueError(f"{_text(before)} and {_text(after)} overlap")
+    return tuple(found)
+
+
+def _slot_range(text: str) -> SlotRange:
+    first, dash, last = text.partition("-")
+    if not first.strip().isdecimal() or not (last if dash else first).strip().isdecimal():
+        raise ValueError("it takes ranges of slots, first-last, separated by commas")
+    found = SlotRange(int(first), int(last if dash else first))
+    if not found.first <= found.last <= _SLOT_MAX:
+        raise ValueError(f"{_text(found)} is no range of slots, which go from 0 to {_SLOT_MAX}")
+    return found
+
+
+def _text(slots: SlotRange) -> str:
+    return f"{slots.first}-{slots.last}"
+
+
+FILTERING: Final = (
+    Option(
+        "keyRanges",
+        Side.READ,
+        _key_ranges,
+        "4",
+        "So many tasks for each partition, each with the rows of its range of key hashes, so that the rows of a key "
+        "come in their order in one task. Each of them reads all of its partition, which costs so many times the "
+        "reading; messages without a key are all in one.",
+    ),
+    Option(
+        "keyHashRange",
+        Side.READ,
+        _slots,
+        "0-16383,49152-65535",
+        "Only messages whose key is in these slots of 0 to 65535: the slots of a Key_Shared subscription, murmur3 of "
+        "the ordering key, else of the key. All others are read, dropped, and acknowledged by a stream.",
+    ),
+    Option(
+        "startingEventTime",
+        Side.READ,
+        parse_moment,
+        "2026-01-01T00:00:00Z",
+        "Only messages with this event time or a later one (ms, ISO 8601, or -1h); none without an event time. Event "
+        "times have no order in a topic, so all between start and end is fetched, which startingTimestamp and "
+        "endingTimestamp narrow; a single message outside is dropped before it is decompressed, a batch is decoded.",
+    ),
+    Option(
+        "endingEventTime",
+        Side.READ,
+        parse_moment,
+        "2026-02-01T00:00:00Z",
+        "Only messages with an event time before this one; as startingEventTime. It does not end a stream.",
+    ),
+)
+
+
+def kept_rows_of(given: Mapping[str, Any], now_ms: int) -> KeptRows:
+    """Which messages become rows; ConfigError for options that contradict each other."""
+    start_ms, end_ms = (_ms(given.get(option), now_ms) for option in ("startingEventTime", "endingEventTime"))
+    if start_ms is not None and end_ms is not None and start_ms > end_ms:
+        raise ConfigError(
+            f"startingEventTime, {time_text(start_ms)}, is after endingEventTime, {time_text(end_ms)}", hint="swap them"
+        )
+    return KeptRows(given.get("keyHashRange", ()), EventWindow(start_ms, end_ms))
+
+
+def key_ranges_of(given: Mapping[str, Any]) -> int | None:
+    """Into how many ranges of keys a partition is divided; None: not asked for."""
+    ranges: int | None = given.get("keyRanges")
+    if ranges is not None and (cutting := next((option for option in _CUTTING if option in given), "")):
+        raise ConfigError(
+            f"keyRanges keeps the rows of a key in one task, and {cutting} cuts partitions otherwise",
+            hint="give one of them",
+        )
+    return ranges
+
+
+def _ms(moment: Moment | None, now_ms: int) -> int | None:
+    return None if moment is None else moment.at(now_ms)
