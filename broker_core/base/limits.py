@@ -12,6 +12,10 @@ MESSAGE_BYTES_MAX_DEFAULT: Final = 5 * 1024 * 1024
 FRAME_SLACK_BYTES: Final = 10 * 1024
 """What a frame may hold beyond ``maxMessageSize``: command, metadata, framing. Pulsar allows the same 10 KiB."""
 
+SMALL_ENTRY_BYTES_MAX: Final = 4096
+"""Up to here an entry is small: a copy of it costs less than avoiding it, and unless a topic allows less than this, it
+need not be asked whether it is too large."""
+
 METADATA_BYTES_MAX: Final = 1024 * 1024
 """Largest MessageMetadata that is accepted. Properties live here; a larger one is a payload in disguise."""
 

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from broker_core.base.errors import ServerError
 from broker_core.base.positions import Position
+from broker_core.broker.in_flight import InFlight
 from broker_core.storage.ledger import StoredEntry
 
 
@@ -23,7 +24,10 @@ class Delivery(NamedTuple):
 
 
 class ProducerSink(Protocol):
-    """Where the answers for one producer go, in the order of its sends."""
+    """Where the answers for one producer go, in the order of its sends. ``in_flight`` counts for its connection."""
+
+    @property
+    def in_flight(self) -> InFlight: ...
 
     def ready(self) -> None:
         """A producer that waited for exclusive access has it now and may send."""
@@ -47,6 +51,24 @@ class ProducerSink(Protocol):
 
     def closed_by_broker(self) -> None:
         """The producer is gone (topic deleted or unloaded, or replaced); the client may reconnect."""
+        ...
+
+
+class JointSink(Protocol):
+    """Where the answers go for entries that producers of one connection have sent together (``JointRun``).
+
+    ``places`` are the numbers of the entries, from 0 on, whose producers are still there; None: all.
+    """
+
+    @property
+    def in_flight(self) -> InFlight: ...
+
+    def receipts(self, first: Position, places: Sequence[int] | None) -> None:
+        """The entries are durable: the first one at ``first``, each at the entry id after the one before."""
+        ...
+
+    def send_errors(self, error: ServerError, places: Sequence[int] | None) -> None:
+        """They could not be stored."""
         ...
 
 

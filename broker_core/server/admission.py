@@ -18,7 +18,7 @@ import google_crc32c
 from google.protobuf.message import DecodeError
 
 from broker_core.base.errors import NotAllowedError, RemoteProtocolError
-from broker_core.base.limits import BATCH_MESSAGES_MAX
+from broker_core.base.limits import BATCH_MESSAGES_MAX, SMALL_ENTRY_BYTES_MAX
 from broker_core.wire.entry import ensure_checksum, verify_entry
 from broker_core.wire.entry_peek import VARINT, behind_producer_name
 from broker_core.wire.heads import SendHead
@@ -27,8 +27,6 @@ from broker_core.wire.proto.pulsar_api_pb2 import LZ4, SNAPPY, ZLIB, ZSTD, Compr
 _HEAD_BYTES: Final = 10
 """Magic 2, checksum 4, metadata size 4."""
 _MAGIC: Final = 0x0E01
-_SMALL_BYTES: Final = 4096
-"""Up to here a copy of the checksummed part costs less than avoiding it."""
 _MEMBER_BYTES_MIN: Final = 6
 """Size prefix (4) and the one required field of SingleMessageMetadata (2)."""
 
@@ -59,12 +57,12 @@ def admit_all(sends: Iterable[tuple[SendHead, bytes]], admitted: list[bytes]) ->
     """
     for head, body in sends:
         messages = head.num_messages
-        admitted.append(body if messages == 1 and _is_usual(body) else _admit_unusual(body, messages))
+        admitted.append(body if messages == 1 and is_usual(body) else _admit_unusual(body, messages))
 
 
-def _is_usual(body: bytes) -> bool:
+def is_usual(body: bytes) -> bool:
     """Whether it is certain that ``body`` is a small, whole entry of one message. If not, ``_admit_unusual`` looks."""
-    if not _HEAD_BYTES <= len(body) <= _SMALL_BYTES:
+    if not _HEAD_BYTES <= len(body) <= SMALL_ENTRY_BYTES_MAX:
         return False
     magic, checksum, metadata_bytes = _head_from(body)
     end = _HEAD_BYTES + metadata_bytes

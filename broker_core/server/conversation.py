@@ -15,11 +15,13 @@ from typing import Final, NamedTuple
 from broker_core.base.errors import RemoteProtocolError, ServerError
 from broker_core.base.limits import COMMAND_BYTES_MAX, COMMAND_PARTS_MAX
 from broker_core.server.handlers import consuming, handshake, lookup, producing, watching
+from broker_core.server.joint_sends import send_jointly
 from broker_core.server.session import Session, SessionState
 from broker_core.wire import commands
 from broker_core.wire.frames import Frame
 from broker_core.wire.heads import SendHead, parse_acks, parse_sends
 from broker_core.wire.long_lists import LongList
+from broker_core.wire.plain_sends import are_of_two, parse_plain_sends
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from broker_core.wire.schema_data import without_schema_data
 
@@ -77,6 +79,16 @@ def receive(session: Session, frames: list[Frame], is_over: Callable[[], bool]) 
     sends: list[SendHead] = []  # of one producer, the last ones before ``number``: not acted on yet
     number = 0
     while number < len(frames):
+        if are_of_two(serialised, number):
+            plain = parse_plain_sends(serialised, number)
+            if plain.ids:
+                if sends:
+                    _receive_sends(session, sends, frames[number - len(sends) : number])
+                    sends = []
+                end = number + len(plain.ids)
+                send_jointly(session, plain, [body for _command, body in frames[number:end]])
+                number = end
+                continue
         heads = parse_sends(serialised, number)
         if sends and (not heads or heads[0].producer_id != sends[0].producer_id):
             _receive_sends(session, sends, frames[number - len(sends) : number])

@@ -9,11 +9,11 @@ ends its registration there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from broker_core.base.errors import ServerError
 from broker_core.base.positions import Position
 from broker_core.broker.broker import AnyTopic
+from broker_core.broker.in_flight import InFlight
 from broker_core.broker.publishing.producer import Producer
 from broker_core.broker.requests import ProducerRequest
 from broker_core.server.admission import admit_all
@@ -22,16 +22,11 @@ from broker_core.wire import commands
 from broker_core.wire.heads import SendHead, receipt_frames
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
-_ENTRY_OVERHEAD_BYTES: Final = 2048
-"""What an entry in flight counts beside its body. The objects around it take a third of that; the rest stands for the
-time that its answer takes: answering some thousands in one go takes a few milliseconds in which no other client is
-served."""
-
 
 class ProducerChannel:
     """One producer of one connection: takes its SENDs, and is the broker's ``ProducerSink``."""
 
-    __slots__ = ("_forget", "_link", "_outbox", "_partition", "_producer_id", "_request_id", "producer")
+    __slots__ = ("_forget", "_link", "_outbox", "_producer_id", "_request_id", "in_flight", "partition", "producer")
 
     def __init__(
         self,
@@ -40,22 +35,19 @@ class ProducerChannel:
         topic: AnyTopic,
         request: ProducerRequest,
         request_id: int,
+        in_flight: InFlight,
         forget: Callable[[], bool],
     ) -> None:
-        """``forget`` is called when it is not open any more, and says whether it was."""
+        """``in_flight`` is the connection's. ``forget`` is called when it is not open any more, and says whether it
+        was."""
         self._link = link
         self._outbox = link.outbox
         self._forget = forget
         self._producer_id = producer_id
         self._request_id = request_id
-        self._partition = topic.name.partition_index
+        self.in_flight = in_flight
+        self.partition = topic.name.partition_index
         self.producer: Producer = topic.add_producer(request, self)
-
-    @property
-    def in_flight_bytes(self) -> int:
-        """What the unanswered entries cost, in bytes."""
-        producer = self.producer
-        return producer.pending_bytes + _ENTRY_OVERHEAD_BYTES * producer.pending_entries
 
     def send_all(self, heads: Sequence[SendHead], bodies: Sequence[bytes]) -> None:
         """SENDs that came together. Raises RemoteProtocolError if one of ``bodies`` is not an entry at all."""
@@ -102,7 +94,7 @@ class ProducerChannel:
     def receipt(self, sequence_ids: Sequence[int], highest_sequence_ids: Sequence[int], first: Position) -> None:
         ledger, entry = first
         self._outbox.put(
-            receipt_frames(self._producer_id, sequence_ids, ledger, entry, self._partition, highest_sequence_ids)
+            receipt_frames(self._producer_id, sequence_ids, ledger, entry, self.partition, highest_sequence_ids)
         )
 
     def send_error(self, sequence_id: int, error: ServerError) -> None:

@@ -29,6 +29,7 @@ from broker_core.broker import (
     SubscriptionType,
     Topic,
 )
+from broker_core.broker.in_flight import InFlight
 from broker_core.storage import Store
 from broker_core.testing.sim_disk import Policy, SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers
@@ -81,6 +82,7 @@ class Answers:
     outcomes: list[Position | ServerError] = field(default_factory=list)
     closed: bool = False
     ready_told: int = 0
+    in_flight: InFlight = field(default_factory=InFlight)
     refusal: ServerError | None = None
 
     def ready(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from broker_core.base.errors import (
     NotAllowedError,
@@ -19,8 +19,8 @@ from broker_core.base.errors import (
     StorageError,
     TopicTerminatedError,
 )
-from broker_core.base.limits import BATCH_MESSAGES_MAX
-from broker_core.base.positions import POSITION_EARLIEST, Position
+from broker_core.base.limits import BATCH_MESSAGES_MAX, SMALL_ENTRY_BYTES_MAX
+from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.broker.delayed import TopicDelays
 from broker_core.broker.publishing.deduplication import (
     DUPLICATE,
@@ -49,6 +49,10 @@ class _Run(NamedTuple):
     size_bytes: int
 
 
+_JOINT: Final = _Run((), (), POSITION_LATEST, 0)
+"""Stands for an entry that went in together with those of other producers: its ``JointRun`` answers it."""
+
+
 class EntryLog(Protocol):
     """What takes the entries of a topic: ``TopicLog``, or a topic that stores nothing."""
 
@@ -65,11 +69,13 @@ class EntryLog(Protocol):
 
 
 class Producer:
-    """A producer of one topic. ``pending_bytes`` and ``pending_entries``: sent but not yet answered, for the limit of
-    what a connection may have in flight. ``accepting``: it is connected, so that its sends count; it is not while it
-    waits for exclusive access, nor after its end. ``topic_epoch``: what it was given with its access (``Producers``),
-    None for nothing. ``chunks``: how many of its entries were chunks, for statistics.
+    """A producer of one topic. ``pending_bytes`` and ``pending_entries``: sent but not yet answered. ``accepting``: it
+    is connected, so that its sends count; it is not while it waits for exclusive access, nor after its end.
+    ``topic_epoch``: what it was given with its access (``Producers``), None for nothing. ``chunks``: how many of its
+    entries were chunks, for statistics.
 
+    ``plain_log``: the log, while nothing has to be checked of a small entry of one message, which may then go in with
+    those of other producers (``joint_run``); else None.
     ``delays``: the topic's limit of delays, if it has any.
     ``deduplication``: the topic's known sequence ids, None while it does not keep them.
     """
@@ -78,6 +84,7 @@ class Producer:
         "_idle",
         "_in_flight",
         "_log",
+        "_of_connection",
         "_on_durable",
         "_on_recorded",
         "_records",
@@ -85,7 +92,6 @@ class Producer:
         "_replicates",
         "_sink",
         "_topic_chunks",
-        "_traffic",
         "_unstored",
         "accepting",
         "chunks",
@@ -97,8 +103,10 @@ class Producer:
         "name",
         "pending_bytes",
         "pending_entries",
+        "plain_log",
         "request",
         "topic_epoch",
+        "topic_traffic",
         "traffic",
     )
 
@@ -131,8 +139,10 @@ class Producer:
         self.deduplication: Deduplication | None = None
         self.delays: TopicDelays | None = None
         self._sink: ProducerSink | None = sink
+        self._of_connection = sink.in_flight
         self._log = log
-        self._traffic = topic_traffic
+        self.plain_log: EntryLog | None = None
+        self.topic_traffic = topic_traffic
         self._released = released
         self._in_flight: deque[_Run] = deque()
         self._records: deque[tuple[str, int]] = deque()
@@ -146,6 +156,16 @@ class Producer:
         """From now on check what is sent against these."""
         self.deduplication = deduplication
         self.delays = delays
+        self._look_whether_plain()
+
+    def _look_whether_plain(self) -> None:
+        plain = (
+            self.accepting
+            and self.deduplication is None
+            and self.delays is None
+            and self.message_bytes_max >= SMALL_ENTRY_BYTES_MAX
+        )
+        self.plain_log = self._log if plain else None
 
     def send(self, head: SendHead, body: bytes) -> None:
         """Append one entry; the sink gets its receipt once it is durable, or an error, in the order of the sends.
@@ -172,7 +192,7 @@ class Producer:
         try:
             position = self._log.append(body, messages, self._on_durable if record is None else self._on_recorded)
         except StorageError as error:
-            self.refuse(sequence_id, _not_stored(error))
+            self.refuse(sequence_id, not_stored(error))
             return
         if record is not None and self.deduplication is not None:
             self.deduplication.push(*record)
@@ -202,7 +222,7 @@ class Producer:
             first = self._log.append_all(bodies, messages, self._on_durable)
         except StorageError as error:
             for sequence_id in sends.sequence_ids:
-                self.refuse(sequence_id, _not_stored(error))
+                self.refuse(sequence_id, not_stored(error))
             return
         if True in sends.are_chunks:
             self._count_chunks(sum(sends.are_chunks))
@@ -219,9 +239,32 @@ class Producer:
         self._in_flight.append(_Run(sequence_ids, highest_ids, first, size_bytes))
         self.pending_entries += len(sequence_ids)
         self.pending_bytes += size_bytes
-        for traffic in (self.traffic, self._traffic):
+        self._of_connection.add(len(sequence_ids), size_bytes)
+        for traffic in (self.traffic, self.topic_traffic):
             traffic.messages += messages
             traffic.bytes += size_bytes
+
+    def joined(self, size_bytes: int) -> None:
+        """A small entry of one message went into ``plain_log`` with those of others; ``JointRun`` counts for all."""
+        self._in_flight.append(_JOINT)
+        self.pending_entries += 1
+        self.pending_bytes += size_bytes
+        traffic = self.traffic
+        traffic.messages += 1
+        traffic.bytes += size_bytes
+
+    def joined_one_answered(self, size_bytes: int) -> None:
+        """The oldest in flight, which was such an entry, is answered."""
+        self._in_flight.popleft()
+        self.pending_entries -= 1
+        self.pending_bytes -= size_bytes
+        if self._unstored or self.closed:
+            self._answered()
+
+    @property
+    def wants_answers(self) -> bool:
+        """Whether its client is there and was not sent away."""
+        return self._sink is not None
 
     def refuse(self, sequence_id: int, error: ServerError) -> None:
         """Answer a send that is not worth appending. It waits for the sends before it, as their receipts do."""
@@ -237,6 +280,7 @@ class Producer:
         """It is connected from now on. For ``Producers``."""
         self.topic_epoch = topic_epoch
         self.accepting = True
+        self._look_whether_plain()
         if self.deduplication is not None:
             self.deduplication.came(self.name)
 
@@ -279,6 +323,7 @@ class Producer:
         if not self.closed:
             self.closed = True
             self.accepting = False
+            self.plain_log = None
             self._released(self)
 
     def _check(
@@ -319,13 +364,18 @@ class Producer:
         sequence_ids, highest_ids, first, size_bytes = self._in_flight.popleft()
         self.pending_entries -= len(sequence_ids)
         self.pending_bytes -= size_bytes
+        self._of_connection.add(-len(sequence_ids), -size_bytes)
         sink = self._sink
         if sink is not None:
             if error is None:
                 sink.receipt(sequence_ids, highest_ids, first)  # type: ignore[arg-type] # a stored one
             else:
                 for sequence_id in sequence_ids:
-                    sink.send_error(sequence_id, _not_stored(error))
+                    sink.send_error(sequence_id, not_stored(error))
+        self._answered()
+
+    def _answered(self) -> None:
+        """The oldest in flight was: what waited for that follows."""
         if self._unstored:
             self._answer_unstored()
         if self.closed and not self._in_flight:
@@ -338,6 +388,7 @@ class Producer:
         """Queue the answer to a send that is not stored: an error, or POSITION_EARLIEST for a duplicate."""
         self._in_flight.append(_Run((sequence_id,), (highest_sequence_id,), answer, 0))
         self.pending_entries += 1
+        self._of_connection.add(1, 0)
         self._unstored += 1
         self._answer_unstored()
 
@@ -349,6 +400,7 @@ class Producer:
                 return
             self._in_flight.popleft()
             self.pending_entries -= 1
+            self._of_connection.add(-1, 0)
             self._unstored -= 1
             if self._sink is None:
                 continue
@@ -381,7 +433,7 @@ class Producer:
         )
 
 
-def _not_stored(error: StorageError) -> ServerError:
+def not_stored(error: StorageError) -> ServerError:
     if isinstance(error, LogTerminatedError):
         return TopicTerminatedError(error.message, hint="produce to another topic")
     return PersistenceServerError(f"the entry was not stored: {error.message}", hint=error.hint)

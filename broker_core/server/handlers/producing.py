@@ -33,7 +33,9 @@ def handle_producer(session: Session, command: BaseCommand) -> None:
         if producer.initial_subscription_name:
             _begin_subscription(topic, producer.initial_subscription_name)
         forget = partial(session.forget_producer, producer.producer_id)
-        channel = ProducerChannel(session.link, producer.producer_id, topic, request, producer.request_id, forget)
+        channel = ProducerChannel(
+            session.link, producer.producer_id, topic, request, producer.request_id, session.in_flight, forget
+        )
         session.producers[producer.producer_id] = channel
     channel.confirm(producer.request_id)
 
