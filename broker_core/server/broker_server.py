@@ -26,6 +26,7 @@ from broker_core.server.admin.app import build_app
 from broker_core.server.admin.http_endpoint import HttpEndpoint
 from broker_core.server.commit_driver import CommitDriver
 from broker_core.server.endpoint import Endpoint
+from broker_core.server.gathered_acks import GatheredAcks
 from broker_core.server.input_budget import InputBudget
 from broker_core.server.output_budget import OutputBudget
 from broker_core.server.publish_budget import PublishBudget
@@ -108,6 +109,7 @@ class BrokerServer:
                 turns,
                 unfinished,
                 unsent,
+                GatheredAcks(loop.call_soon),
             )
         )
         self.endpoint = Endpoint(self.node)

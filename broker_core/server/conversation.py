@@ -19,11 +19,12 @@ from broker_core.server.joint_sends import send_jointly
 from broker_core.server.session import Session, SessionState
 from broker_core.wire import commands
 from broker_core.wire.frames import Frame
-from broker_core.wire.heads import SendHead, parse_acks, parse_sends
+from broker_core.wire.heads import AckHead, SendHead, parse_acks, parse_sends
 from broker_core.wire.long_lists import LongList
 from broker_core.wire.plain_sends import are_of_two, parse_plain_sends
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from broker_core.wire.schema_data import without_schema_data
+from broker_core.wire.single_acks import parse_single_acks
 
 _START = frozenset({SessionState.START})
 _CONNECTED = frozenset({SessionState.CONNECTED})
@@ -122,17 +123,27 @@ def _receive_others(session: Session, serialised: list[bytes], frames: list[Fram
     """Act on the ACKs that begin at ``start``, or on one command of any kind but SEND; how many were acted on."""
     connected = session.state is SessionState.CONNECTED
     long = LongList.of(serialised[start]) if connected else None
-    acks = parse_acks(serialised, start) if connected and long is None else []
-    count = max(len(acks), 1)
+    acks, count = _acks(serialised, start) if connected and long is None else ([], 1)
     if any(body for _command, body in frames[start : start + count]):
         raise RemoteProtocolError("a command that takes no message came with one")
     if acks:
         consuming.handle_acks(session, acks)
-    elif long is not None:
+        return count
+    session.node.acks.apply()
+    if long is not None:
         session.steps = consuming.handle_long_list(session, long)
     else:
         _handle(session, _parsed(serialised[start]))
     return count
+
+
+def _acks(serialised: list[bytes], start: int) -> tuple[list[AckHead], int]:
+    """The usual ACKs that begin at ``start``, none or more, and how many commands to act on at once: at least one."""
+    together = parse_single_acks(serialised, start)
+    if together is not None:
+        return [together], len(together.entries)
+    acks = parse_acks(serialised, start)
+    return acks, max(len(acks), 1)
 
 
 def _parsed(command: bytes) -> BaseCommand:

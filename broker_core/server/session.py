@@ -18,6 +18,7 @@ from broker_core.broker.consumer import by_subscription, close_together
 from broker_core.broker.directory.topic_watches import TopicWatch
 from broker_core.broker.in_flight import InFlight
 from broker_core.server.consumer_channel import ConsumerChannel
+from broker_core.server.gathered_acks import GatheredAcks
 from broker_core.server.input_budget import InputBudget
 from broker_core.server.link import Link
 from broker_core.server.output_budget import OutputBudget
@@ -53,6 +54,7 @@ class Node:
     turns: Turns
     input_budget: InputBudget
     output_budget: OutputBudget
+    acks: GatheredAcks
     service_url: str = ""
     http_url: str = ""
 
@@ -101,6 +103,7 @@ class Session:
 
     def close(self) -> None:
         """The connection is gone: let go of all producers, consumers and watches, of very many in several turns."""
+        self.node.acks.apply()
         self.state = SessionState.CLOSED
         self.steps = None
         producers, self.producers = self.producers, {}

@@ -97,8 +97,8 @@ class AckHead(NamedTuple):
     request_id: int
 
 
-_SHORT_VARINT: Final = rb"([\x00-\x7f]|[\x80-\xff][\x00-\x7f])"
-_ack_start = re.compile(rb"\x08\x0a\x52%b\x08%b\x10\x00(?=\x1a.)" % (_SHORT_VARINT, _SHORT_VARINT), re.DOTALL).match
+SHORT_VARINT: Final = rb"([\x00-\x7f]|[\x80-\xff][\x00-\x7f])"
+_ack_start = re.compile(rb"\x08\x0a\x52%b\x08%b\x10\x00(?=\x1a.)" % (SHORT_VARINT, SHORT_VARINT), re.DOTALL).match
 """An ACK of single entries up to its first id: the size of what follows it, and the consumer id."""
 
 _send_head_of_fields = partial(_new_tuple, SendHead)
@@ -497,7 +497,7 @@ def _acks_alike(commands: list[bytes], ledger: int, all_bytes: int, start: bytes
         ids.append(theirs)
     together = b"".join(ids)
     entries: list[int] = []
-    if not ids or _entries_by_columns(together, 0, all_bytes, start, tail, entries) != len(together):
+    if not ids or entries_by_columns(together, 0, all_bytes, start, tail, entries) != len(together):
         return []
     ends = list(accumulate([len(theirs) // all_bytes for theirs in ids]))
     return [
@@ -558,7 +558,7 @@ def _entries_alike(data: bytes, at: int, size: int, ledger: int, partition: int,
     all_bytes, start, tail = _around_entry_id(size, ledger, partition)
     if len(entries) == 1 and len(data) - at >= _COLUMNS_FROM * all_bytes:
         # Tried once in a command: it looks at all of it, and hostile ids could make it look again after each.
-        at = _entries_by_columns(data, at, all_bytes, start, tail, entries)
+        at = entries_by_columns(data, at, all_bytes, start, tail, entries)
     while data.startswith(start, at):
         place, end = at + len(start), at + all_bytes
         entry = data[place]
@@ -578,7 +578,7 @@ def _around_entry_id(size: int, ledger: int, partition: int) -> tuple[int, bytes
     return 1 + len(varint(size)) + size, b"\x1a%b\x08%b\x10" % (varint(size), varint(ledger)), tail
 
 
-def _entries_by_columns(data: bytes, at: int, all_bytes: int, start: bytes, tail: bytes, entries: list[int]) -> int:
+def entries_by_columns(data: bytes, at: int, all_bytes: int, start: bytes, tail: bytes, entries: list[int]) -> int:
     """Read what is left of ``data`` if it is message ids of ``all_bytes`` that differ in nothing but the entry.
 
     That is the usual case, and to read all first bytes, then all second ones and so on costs a tenth. Where it ends.

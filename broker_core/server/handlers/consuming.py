@@ -22,7 +22,6 @@ from broker_core.base.errors import (
 from broker_core.base.limits import CONSUMER_NAME_BYTES_MAX
 from broker_core.base.names import TopicName, check_properties, check_subscription_name
 from broker_core.base.positions import Position, to_signed64
-from broker_core.broker.consumer import ConsumerHost, EntryAcks
 from broker_core.broker.requests import (
     AckId,
     AckKind,
@@ -148,10 +147,12 @@ def handle_flow(session: Session, command: BaseCommand) -> None:
 def handle_acks(session: Session, heads: Sequence[AckHead]) -> None:
     """Acknowledge whole entries of one ledger: the usual ACKs, one that wants a receipt or any number that do not.
 
-    A subscription is told of all of them at once: with many consumers most of what an ack costs is not the entries.
+    Those without receipt are gathered: with many consumers most of what an ack costs is not the entries.
     """
     consumer_id, ledger, entries, request_id = heads[0]
+    gathered = session.node.acks
     if request_id >= 0:
+        gathered.apply()
         on_done = _ack_receipt(session, consumer_id, request_id)
         channel = session.consumers.get(consumer_id)
         if channel is not None:
@@ -159,14 +160,10 @@ def handle_acks(session: Session, heads: Sequence[AckHead]) -> None:
         else:
             on_done(_no_consumer(consumer_id))
         return
-    acks: dict[ConsumerHost, list[EntryAcks]] = {}
     for consumer_id, _ledger, entries, _request_id in heads:
         channel = session.consumers.get(consumer_id)
         if channel is not None and not channel.consumer.closed:
-            consumer = channel.consumer
-            acks.setdefault(consumer.subscription, []).append(EntryAcks(consumer, entries))
-    for subscription, theirs in acks.items():
-        subscription.acks.ack_entries(ledger, theirs, None)
+            gathered.add(channel.consumer, ledger, entries)
 
 
 def handle_ack(session: Session, command: BaseCommand) -> None:
