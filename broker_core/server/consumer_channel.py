@@ -15,7 +15,7 @@ from broker_core.broker.requests import SubscribeRequest
 from broker_core.broker.sinks import Delivery
 from broker_core.server.link import NO_REQUEST, Link
 from broker_core.wire import commands
-from broker_core.wire.entry import broker_entry_prefix
+from broker_core.wire.entry import BrokerEntryPrefixes
 from broker_core.wire.heads import MessageHeads, message_frame_head
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
@@ -32,6 +32,7 @@ class ConsumerChannel:
         "_heads",
         "_link",
         "_outbox",
+        "_prefixes",
         "_sends_epoch",
         "_with_broker_entry",
         "consumer",
@@ -49,6 +50,7 @@ class ConsumerChannel:
         self._with_broker_entry = link.features.broker_entry_metadata
         self.partition = topic.name.partition_index
         self._heads = MessageHeads(consumer_id, self.partition)
+        self._prefixes = BrokerEntryPrefixes()
         self._sends_epoch = request.kind.sends_consumer_epoch
         self.consumer: Consumer = topic.subscribe(request, self)
 
@@ -59,14 +61,14 @@ class ConsumerChannel:
     def deliver(self, deliveries: list[Delivery]) -> None:
         heads = self._heads_of_epoch() if self._sends_epoch else self._heads
         with_broker_entry = self._with_broker_entry
-        usual_head, epoch = heads.head, heads.consumer_epoch
+        usual_head, epoch, prefix_of = heads.head, heads.consumer_epoch, self._prefixes.prefix
         buffers: list[bytes] = []
         total_bytes = 0
         for entry, redelivery_count, ack_set in deliveries:
             (ledger, number), body, _messages, index, broker_timestamp = entry
             tail_bytes = len(body)
             if with_broker_entry:
-                prefix = broker_entry_prefix(broker_timestamp, index)
+                prefix = prefix_of(broker_timestamp, index)
                 tail_bytes += len(prefix)
             if redelivery_count or ack_set:
                 head = message_frame_head(

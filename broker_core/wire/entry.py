@@ -167,6 +167,24 @@ def broker_entry_prefix(broker_timestamp_ms: int, index: int) -> bytes:
     return MAGIC_BROKER_ENTRY + _pack_u32(len(message)) + message
 
 
+class BrokerEntryPrefixes:
+    """``broker_entry_prefix`` of one entry after the other; what those of one moment have in common is kept."""
+
+    __slots__ = ("_index_bytes", "_start", "_timestamp_ms")
+
+    def __init__(self) -> None:
+        self._timestamp_ms = self._index_bytes = -1
+        self._start = b""
+
+    def prefix(self, broker_timestamp_ms: int, index: int) -> bytes:
+        """As ``broker_entry_prefix``."""
+        number = varint(index)
+        if broker_timestamp_ms != self._timestamp_ms or len(number) != self._index_bytes:
+            self._start = broker_entry_prefix(broker_timestamp_ms, index)[: -len(number)]
+            self._timestamp_ms, self._index_bytes = broker_timestamp_ms, len(number)
+        return self._start + number
+
+
 def split_broker_entry(body: BytesLike) -> tuple[BrokerEntry | None, BytesLike]:
     """What the broker put in front, if anything, and the entry behind it (a view into ``body`` then, no copy).
 

@@ -12,7 +12,7 @@ import base64
 import binascii
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -139,16 +139,38 @@ def chunk_place(body: bytes) -> ChunkPlace | None:
     return ChunkPlace(text_of(metadata.uuid), metadata.chunk_id, metadata.num_chunks_from_msg)
 
 
-def sticky_key(body: bytes, keyless: bytes | None = None) -> bytes:
-    """What decides to which Key_Shared consumer an entry goes (semantics 1.6).
+def sticky_keys(bodies: Iterable[bytes], keyless: bytes | None = None) -> list[bytes]:
+    """What decides to which Key_Shared consumer each of these entries goes (semantics 1.6).
 
     The ordering key if there is one, else the key, as bytes. An entry without either has ``keyless``, or a key of its
     own if that is None. Of a batch it is the key of the entry, which stands for all of its messages.
+
+    One loop: each entry of a Key_Shared subscription passes here. The usual form of metadata (producer, sequence id,
+    publish time, key, then numbers) is read at a third of the cost of protobuf; any other may have no key, or something
+    that goes before it.
     """
-    end = _METADATA_AT + _u32_from(body, _SIZE_AT)[0]
-    plain = _plain_key(body, end)
-    if plain is not None:
-        return plain
+    keys: list[bytes] = []
+    for body in bodies:
+        end = _METADATA_AT + _u32_from(body, _SIZE_AT)[0]
+        at = behind_producer_name(body, end)
+        found = _up_to_key(body, at, end) if at >= 0 else None
+        if found is not None:
+            key_at = found.end()
+            key_end = key_at + body[key_at - 1]
+            key = body[key_at:key_end]
+            if key.isascii() and (key_end == end or (key_end < end and _numbers_only(body, key_end, end))):
+                keys.append(key)
+                continue
+        keys.append(_parsed_key(body, end, keyless))
+    return keys
+
+
+def sticky_key(body: bytes, keyless: bytes | None = None) -> bytes:
+    """That of one entry."""
+    return sticky_keys((body,), keyless)[0]
+
+
+def _parsed_key(body: bytes, end: int, keyless: bytes | None) -> bytes:
     try:
         metadata = _parse(body[_METADATA_AT:end])
     except DecodeError:
@@ -161,23 +183,6 @@ def sticky_key(body: bytes, keyless: bytes | None = None) -> bytes:
     if keyless is not None:
         return keyless
     return b"%b-%d" % (text_of(metadata.producer_name).encode(), metadata.sequence_id)
-
-
-def _plain_key(body: bytes, end: int) -> bytes | None:
-    """The key of an entry whose metadata has the usual form: producer, sequence id, publish time, key, then numbers.
-
-    A third of the cost of protobuf. None for any other form: it may have no key, or something that goes before it.
-    """
-    at = behind_producer_name(body, end)
-    found = _up_to_key(body, at, end) if at >= 0 else None
-    if found is None:
-        return None
-    key_at = found.end()
-    key_end = key_at + body[key_at - 1]
-    if key_end != end and (key_end > end or not _numbers_only(body, key_end, end)):
-        return None
-    key = body[key_at:key_end]
-    return key if key.isascii() else None
 
 
 def behind_producer_name(body: bytes, end: int) -> int:

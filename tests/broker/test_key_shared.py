@@ -614,3 +614,17 @@ class TestStatistics:
         assert topic_stats(t.world.topic()).subscriptions["s"].consumers_after_mark_delete_position == {
             t.c2.name: str(t.m[4])
         }
+
+
+def test_a_read_of_which_nothing_is_due_gives_nothing_out() -> None:
+    """6.2 All that was read is held back; what comes behind it goes out."""
+    world = KeyWorld()
+    _consumer, mailbox = world.join("a")
+    producer, _answers = world.produce()
+    later_ms = world.clock.now_ms() + 60_000
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, partition_key=LOW)
+    metadata.deliver_at_time = later_ms
+    producer.send(SendHead(0, 0), seal_entry(metadata.SerializeToString(), b"x"))
+    world.settle()
+    assert mailbox.take() == []
+    assert world.send(LOW) == mailbox.positions

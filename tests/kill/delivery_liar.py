@@ -44,7 +44,7 @@ def _share_keys() -> None:
         return send(self, consumer, ledger, deliveries[::-1] if by_key else deliveries)
 
     _replace(GivenOut, "send", turned)
-    _replace(dealer, "sticky_key", lambda body, _keyless: bytes(body[:_HEAD_BYTES]))
+    _replace(dealer, "sticky_keys", lambda bodies, _keyless: [bytes(body[:_HEAD_BYTES]) for body in bodies])
 
 
 def _hurry() -> None:

@@ -10,6 +10,7 @@ out-of-order delivery or bring their own ranges, which never move. An entry that
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -28,7 +29,7 @@ from broker_core.broker.dispatch.key_shared.waiting_room import KeyWaitingRoom
 from broker_core.broker.dispatch.many_consumers import DealerParts
 from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
 from broker_core.broker.sinks import Delivery
-from broker_core.wire.entry_peek import sticky_key
+from broker_core.wire.entry_peek import sticky_keys
 
 _HASHES_KNOWN_MAX: Final = 1 << 16
 """Owners that are remembered by hash: all of them where hashes are slots."""
@@ -257,29 +258,51 @@ class KeyDealer:
         return owner
 
     def _deal(self, ledger: int, deliveries: list[Delivery]) -> Sequence[Delivery]:
-        """Give each entry to the owner of its key, or let it wait; stops when no consumer can take anything.
+        """Give each entry to the owner of its key, or let it wait; stops when no consumer can take anything."""
+        keys = sticky_keys([delivery.entry.body for delivery in deliveries], self._keyless)
+        hashes = list(map(self.selector.hash_of, keys))
+        costs = self._book.costs(deliveries)
+        owners = self._owners_with_room(hashes, costs)
+        if owners is None:
+            return self._deal_each(ledger, deliveries, hashes, costs)
+        if deliveries:
+            self._hand_out(ledger, deliveries, owners, hashes)
+        return ()
 
-        One loop over local names: each entry of a Key_Shared subscription passes here. What it finds is gathered by
-        consumer and booked afterwards, at once for all of them.
+    def _owners_with_room(self, hashes: Sequence[int], costs: Sequence[int]) -> list[Consumer] | None:
+        """The owners of ``hashes``, if all of them can take all of their entries at once and nothing waits; else None.
+
+        Nearly always so, and then no entry has to be looked at by itself.
         """
+        if self.recorded or self.draining or self.room.keys or sum(costs) > self._book.unacked.budget():
+            return None
+        known = self._owners_of_hashes
+        owners = [known.get(hash_) or self._owner_of(hash_) for hash_ in hashes]
+        needed = Counter(owners)
+        dearest, room_at = max(costs, default=0), self._book.room_at
+        if any(owner is None or room_at(owner) < entries * dearest for owner, entries in needed.items()):
+            return None
+        return owners  # type: ignore[return-value] # none of them is None
+
+    def _deal_each(
+        self, ledger: int, deliveries: list[Delivery], hashes: Sequence[int], costs: Sequence[int]
+    ) -> Sequence[Delivery]:
+        """``_deal`` where some cannot be sent now. What the loop finds is booked afterwards, at once for all."""
         book, room_of_keys = self._book, self.room
-        known, hash_of, keyless = self._owners_of_hashes, self.selector.hash_of, self._keyless
         waiting = () if self.policy.allow_out_of_order else room_of_keys.keys.entries_of
         recorded, draining = self.recorded or None, self.draining or None
-        dealt: list[int] = []
+        dealt: list[Delivery] = []
         owners: list[Consumer] = []
-        hashes: list[int] = []
+        their_hashes: list[int] = []
         left: Sequence[Delivery] = ()
-        shares: dict[Consumer, list[Delivery]] = {}
         rooms: dict[Consumer, int] = {}
         available, budget = self._members.available_count(), book.unacked.budget()
-        for number, (delivery, cost) in enumerate(zip(deliveries, book.costs(deliveries), strict=True)):
+        for number, (delivery, hash_, cost) in enumerate(zip(deliveries, hashes, costs, strict=True)):
             if not available or budget <= 0:
                 left = deliveries[number:]
                 break
             position = delivery.entry.position
-            hash_ = hash_of(sticky_key(delivery.entry.body, keyless))
-            owner = known.get(hash_) or self._owner_of(hash_)
+            owner = self._owners_of_hashes.get(hash_) or self._owner_of(hash_)
             if owner is None:
                 room_of_keys.wait(position, hash_, None, stalled=False)
                 continue
@@ -292,25 +315,30 @@ class KeyDealer:
                 room_of_keys.wait(position, hash_, owner, stalled=stalled)
                 self._passes.end_turn()  # it is read twice now; permits that are under way may spare that to the next
                 continue
-            dealt.append(position.entry)
+            dealt.append(delivery)
             owners.append(owner)
-            hashes.append(hash_)
-            share = shares.get(owner)
-            if share is None:
-                shares[owner] = [delivery]
-            else:
-                share.append(delivery)
+            their_hashes.append(hash_)
             rooms[owner] = room - cost
             budget -= cost
             if room <= cost:
                 available -= 1
         if dealt:
-            self._send_all(ledger, shares)
-            book.given(ledger, dealt, owners)
-            self._hashes.put_all(ledger, dealt, hashes)
-            if self._keys_move:
-                self.draining.given(owners, hashes)
+            self._hand_out(ledger, dealt, owners, their_hashes)
         return left
+
+    def _hand_out(
+        self, ledger: int, deliveries: Sequence[Delivery], owners: Sequence[Consumer], hashes: Sequence[int]
+    ) -> None:
+        """Send each of ``deliveries`` to the owner at the same place, and book it."""
+        shares: dict[Consumer, list[Delivery]] = {owner: [] for owner in owners}
+        for owner, delivery in zip(owners, deliveries, strict=True):
+            shares[owner].append(delivery)
+        self._send_all(ledger, shares)
+        entries = entries_of(deliveries)
+        self._book.given(ledger, entries, owners)
+        self._hashes.put_all(ledger, entries, hashes)
+        if self._keys_move:
+            self.draining.given(owners, hashes)
 
     def _send_all(self, ledger: int, shares: Mapping[Consumer, list[Delivery]]) -> None:
         entries = messages = size_bytes = 0
