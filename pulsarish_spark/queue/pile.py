@@ -12,11 +12,15 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from broker_core.base.positions import Position
 from broker_core.client import Given, GivenEntry
 from pulsarish_spark.places.topics import TopicPartition
+
+TURNS: Final = 4
+"""A batch goes so often around all lines: what is taken at a time is small beside the batch, and large beside the cost
+of going around."""
 
 Unit: TypeAlias = tuple[GivenEntry, ...]
 """What a batch has whole or not at all: an entry, or the chunks of a message, the last one at the end."""
@@ -96,23 +100,25 @@ class Pile:
     def choose(self, messages_max: int) -> Choice:
         """Take a batch of at most so many messages off the lines, but at least one unit if there is one."""
         choice = Choice([], self.sessions)
-        seen: set[tuple[TopicPartition, Position]] = set()
+        seen: dict[TopicPartition, set[tuple[object, ...]]] = {}
         messages = 0
         lines = self._in_turn()
+        turn = max(1, messages_max // (TURNS * max(len(lines), 1)))
         while lines:
             for source in [*lines]:
-                line = self._lines[source]
-                unit = line[0]
-                messages += unit[-1].messages
-                if messages > messages_max and choice.units:
-                    self._first = source
-                    return choice
-                line.popleft()
+                line, known = self._lines[source], seen.setdefault(source.key, set())
+                for _ in range(min(turn, len(line))):
+                    unit = line[0]
+                    messages += unit[-1].messages
+                    if messages > messages_max and choice.units:
+                        self._first = source
+                        return choice
+                    line.popleft()
+                    place = unit[-1][:2]  # Two consumers may have been given it, one after the other.
+                    (choice.repeats if place in known else choice.units).append((source, unit))
+                    known.add(place)
                 if not line:
                     lines.remove(source)
-                place = source.key, unit[-1].position
-                (choice.repeats if place in seen else choice.units).append((source, unit))
-                seen.add(place)
         self._first = None
         return choice
 

@@ -52,7 +52,8 @@ class FollowedLayout:
         """Whether it is time to look again."""
         if self._clock.monotonic() - self._looked_at >= self._interval_s:
             return True
-        return any(count is not None for count in self._client.existing_partitions_of(self._found.missing))
+        missing = self._found.missing
+        return bool(missing) and any(count is not None for count in self._client.existing_partitions_of(missing))
 
     def look(self) -> None:
         """Ask what there is now."""
