@@ -31,6 +31,9 @@ _DELIVER_AT_TAG: Final = b"\x98\x01"
 _UUID_TAG: Final = b"\xd2\x01"
 """Field 26, a text; as above."""
 
+_MESSAGES_TAG: Final = b"\x58"
+"""Field 11, a varint; as above."""
+
 _SMALL_BYTES: Final = 512
 """Entries up to this size are searched together."""
 
@@ -75,6 +78,8 @@ def head_without_payload(delivered: bytes) -> bytes:
 def messages_in(body: bytes) -> int:
     """How many messages an entry says that it holds, at least one; RemoteProtocolError if its metadata is garbage."""
     end = _METADATA_AT + _u32_from(body, _SIZE_AT)[0]
+    if body.find(_MESSAGES_TAG, _METADATA_AT, end) < 0:
+        return 1
     at = behind_producer_name(body, end)
     found = _up_to_messages(body, at, end) if at >= 0 else None
     count = read_varint(body, found.end())[0] if found is not None else -1
