@@ -105,6 +105,23 @@ def test_every_bit_of_a_closed_ledger_that_flips_is_noticed_and_hits_one_entry_a
     assert topic.survivors(log) == topic.entries
 
 
+def test_of_large_entries_too_only_the_one_that_is_hit_is_lost() -> None:
+    """Read one by one: damage in the head or at either end of the body is noticed, and what is before is read."""
+    topic = OneTopic([entry(bytes([i]) * 100_000) for i in range(4)], close=True)
+    log = topic.open_log()
+    begins = topic.store.open_log(topic.topic_id)._ledgers[0].index().offsets
+    assert log.read(log.next_valid(POSITION_EARLIEST), 100, 10_000_000) == topic.entries
+    for hit, begin in enumerate(begins):
+        for at in (0, 5, 9, 13, 17, 25, 33, 41, HEAD_BYTES, HEAD_BYTES + 3, HEAD_BYTES + 70_000, HEAD_BYTES + 100_000):
+            topic.disk.flip_bit(LEDGER, 8 * (begin + at))
+            topic.store._context.indexes.forget(1)
+            if hit:
+                assert log.read(log.next_valid(POSITION_EARLIEST), 100, 10_000_000) == topic.entries[:hit]
+            assert topic.survivors(log) == [each for each in topic.entries if each.position.entry != hit]
+            topic.disk.replace(LEDGER, topic.file)
+    assert topic.survivors(log) == topic.entries
+
+
 def test_every_bit_of_an_open_ledger_that_flips_before_the_last_mark_hits_one_entry_at_most() -> None:
     """Reliability row 5: as above when recovery has to scan. Nothing that was confirmed is cut off."""
     bodies = [entry(bytes([i]) * 20 * i) for i in range(4)]
