@@ -2,6 +2,7 @@
 """Where a consumer is in its topic: seeks, rewinds and reconnects at any moment, against a model of a broker."""
 
 from collections import deque
+from typing import Literal, get_args
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -22,6 +23,8 @@ PERMITS = 7
 SOURCE = FakeSource(PERMITS)
 
 Target = MessageId | int
+SecondSeek = Literal["kept", "detached", "lost", "detached and lost"]
+"""What becomes of the consumer when a reader that may have lost its place is sent to its time once more."""
 
 
 class ModelBroker:
@@ -92,6 +95,7 @@ class PlaceMachine(RuleBasedStateMachine):
             start = ids[start % len(ids)] if ids else MESSAGE_ID_EARLIEST
         self.place = Place(None if durable else StartPoint(start, inclusive), durable=durable)
         self.attached = False
+        self.connection = object()
         self.wire: deque[tuple[int, int]] = deque()
         self.queue: deque[MessageId] = deque()
         self.next = start
@@ -143,14 +147,15 @@ class PlaceMachine(RuleBasedStateMachine):
             self.queue += [each.message_id for each in shown]
 
     def lose(self) -> None:
+        self.connection = object()
         self.attached = False
         self.wire.clear()
         self.broker.exists = self.broker.durable
 
-    def attach_once(self, published_meanwhile: int, pushed_meanwhile: int, is_detached_again: bool) -> bool:
+    def attach_once(self, published_meanwhile: int, pushed_meanwhile: int, second_seek: SecondSeek) -> bool:
         place, broker = self.place, self.broker
         self.queue.clear()
-        place.attaching(PERMITS)
+        place.attaching(PERMITS, self.connection)
         start = place.start_at_broker(None)
         if not broker.exists:
             broker.exists = True
@@ -168,8 +173,11 @@ class PlaceMachine(RuleBasedStateMachine):
             again_ms = place.seek_again_ms(broker.mark_delete)
             if again_ms is not None:
                 broker.move(broker.entry_of(again_ms))
-                place.sought_again(still_attached=not is_detached_again)
-                if is_detached_again:
+                if second_seek in ("detached", "detached and lost"):
+                    place.sent_again(self.connection)
+                if second_seek in ("lost", "detached and lost"):
+                    self.lose()
+                if second_seek != "kept":
                     return False
             if self.next == MESSAGE_ID_LATEST:
                 self.goes_on_behind(broker.last)
@@ -219,12 +227,19 @@ class PlaceMachine(RuleBasedStateMachine):
                         self.broker.ack(each)
 
     @precondition(lambda self: not self.attached)
-    @rule(published=st.integers(0, 2), pushed=st.integers(0, 3), is_detached_again=st.booleans())
-    def attach(self, published: int, pushed: int, is_detached_again: bool) -> None:
+    @rule(
+        published=st.integers(0, 2),
+        pushed=st.integers(0, 3),
+        second_seeks=st.lists(st.sampled_from(get_args(SecondSeek)), max_size=3),
+    )
+    def attach(self, published: int, pushed: int, second_seeks: list[SecondSeek]) -> None:
         self.taken, self.hidden = None, []
         # Apache Pulsar alone pushes without permits, what it had begun to read, and it detaches for each seek.
-        arguments = (published, pushed, is_detached_again or pushed > 0)
-        assert self.attach_once(*arguments) or self.attach_once(*arguments)
+        final: SecondSeek = "detached" if pushed else "kept"
+        for second_seek in (*second_seeks, final, final):
+            if self.attach_once(published, pushed, second_seek):
+                return
+        raise AssertionError("a second seek on the same connection leads to where the time does")
 
     @precondition(lambda self: self.attached)
     @rule()
@@ -282,7 +297,7 @@ class PlaceMachine(RuleBasedStateMachine):
             exists = self.broker.exists
             self.lose()
             self.broker.exists = self.broker.durable or (exists and outcome != "unloaded")
-            self.attach(0, pushed, is_detached_again=inclusive)
+            self.attach(0, pushed, ["detached"] if inclusive else [])
             self.hidden = hidden
             if not isinstance(to, int) or self.broker.durable:
                 assert not self.place.is_lost(to, before_attaching, same_connection=False)

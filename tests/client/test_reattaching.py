@@ -414,6 +414,43 @@ def test_a_reader_whose_topic_is_unloaded_behind_its_seek_seeks_again(
     run(play)
 
 
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_reader_that_is_sent_to_its_time_once_more_and_cut_off_then_does_not_forget_it(closes: bool) -> None:
+    """1.4.6, 1.9.2: the second seek went with the connection, and the reader went on at the earliest message."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        seeks: list[int] = []
+
+        def on_seek(peer: Peer, command: BaseCommand) -> None:
+            seeks.append(command.seek.message_publish_time)
+            if closes and len(seeks) == 2:
+                peer.send(close_consumer(0, -1))
+            peer.send(success(command.seek.request_id))
+
+        def last(peer: Peer, command: BaseCommand) -> None:
+            last_message(9, 4 if len(seeks) == 3 else 2**64 - 1)(peer, command)
+
+        def cut_off(peer: Peer, command: BaseCommand) -> None:
+            if peer is broker.peers[1] and len(seeks) == 2:
+                peer.transport.abort()
+            else:
+                handlers[command.type](peer, command)
+
+        handlers = {BaseCommand.GET_LAST_MESSAGE_ID: last, BaseCommand.SUBSCRIBE: answer}
+        reader = await client.create_reader("t")
+        broker.handlers |= {BaseCommand.SEEK: on_seek, **dict.fromkeys(handlers, cut_off)}
+        await reader.seek(1_700_000_000_000)
+        broker.peers[0].transport.abort()
+        await broker.until(lambda: len(flows(broker)) == 2)
+        assert seeks == [1_700_000_000_000] * 3
+        broker.peers[2].transport.abort()
+        await broker.until(lambda: len(flows(broker)) == 3)
+        place = subscribes(broker)[-1].start_message_id
+        assert (place.ledgerId, place.entryId) == (1, 4)
+
+    run(play)
+
+
 def test_a_reader_sent_to_a_time_is_not_shown_what_was_read_for_it_before() -> None:
     """1.4.6: a read that Apache Pulsar had begun before the seek ends behind it, and its entries come unasked."""
 

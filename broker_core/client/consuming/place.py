@@ -35,7 +35,7 @@ class Place:
     """The place of one topic or partition's consumer. ``start`` None: where the subscription stands at the broker."""
 
     __slots__ = (
-        "_is_seeking", "_skip_is_new", "_sought_ms", "_start",
+        "_is_seeking", "_sent_again_on", "_skip_is_new", "_sought_ms", "_start", "_trusted",
         "durable", "epoch", "last_taken", "owed_permits", "registrations", "skip", "unplaced",
     )  # fmt: skip
 
@@ -54,15 +54,18 @@ class Place:
         """Messages before this point must not be shown (``split``); None: all may be."""
         self._skip_is_new = False
         self._sought_ms: int | None = None
+        self._sent_again_on: object = None
+        self._trusted = False
         self._is_seeking = False
         self.unplaced: list[tuple[MessageHead, bytes]] | None = None
         """Entries that came while the broker alone knows where this reader begins, until it is asked; else None."""
 
     # -- attachments
 
-    def attaching(self, permits: int) -> None:
+    def attaching(self, permits: int, connection: object) -> None:
         """A new attachment begins with so many permits; the queue is empty."""
         self.owed_permits = permits
+        self._trusted, self._sent_again_on = self._sent_again_on is connection, None
         if not self.durable:
             if self.last_taken is not None:
                 self._start = StartPoint(MessageId(*self.last_taken), inclusive=False)
@@ -96,17 +99,20 @@ class Place:
         """The time to seek to once more, None if the broker's answer can be trusted.
 
         A reader that stands before the first message may have been sent there by its time. But a subscription begins
-        there too if the broker made it anew because the topic was unloaded after the seek. If a second seek leads to
-        the same place, the time does.
+        there too if the broker made it anew because the topic was unloaded, or the connection lost, after the seek. If
+        a second seek leads to the same place, the time does.
         """
-        if self._starts_at_latest or mark_delete is None or mark_delete.entry >= 0:
+        if self._trusted or self._starts_at_latest or mark_delete is None or mark_delete.entry >= 0:
             return None
         return self._sought_ms or None
 
-    def sought_again(self, *, still_attached: bool) -> None:
-        """The second seek is done. If the broker has detached the consumer for it, the next attachment counts."""
-        self._sought_ms = None
-        self.registrations -= not still_attached
+    def sent_again(self, connection: object) -> None:
+        """The second seek is done, and the broker has detached the consumer for it: the next attachment counts.
+
+        Its answer can be trusted if it is the next one on this connection: with another one comes a new subscription.
+        """
+        self._sent_again_on = connection
+        self.registrations -= 1
 
     def pin(self, last: MessageId, mark_delete: Position | None) -> None:
         """Remember by a message where this reader begins, so that a later reconnect does not pass anything over.

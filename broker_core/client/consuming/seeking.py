@@ -124,8 +124,7 @@ class Seeking:
 
     async def _seek_again(self, connection: Connection, time_ms: int) -> pb.CommandGetLastMessageIdResponse:
         await connection.request(*self._command(connection, time_ms))
-        still_attached = connection.consumers.get(self._id) is self._part
-        self._part.place.sought_again(still_attached=still_attached)
-        if not still_attached:
+        if connection.consumers.get(self._id) is not self._part:
+            self._part.place.sent_again(connection)
             raise ConnectionLostError(f"the reader of {self._part.topic} is sent to its place once more")
         return await last_message_id(connection, self._id)

@@ -169,7 +169,7 @@ class TopicConsumer:
     async def attach(self, connection: Connection) -> None:
         place = self.place
         # First: another thread may take messages until then, and would get them again if it was resumed before them.
-        place.attaching(self.queue.clear(self, connection.max_message_size))
+        place.attaching(self.queue.clear(self, connection.max_message_size), connection)
         request, epoch = self._subscribing(), place.epoch
         self.acks.reattaching()
         await register(connection, self._id, self, request)
