@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``pulsarish produce``: messages from the command line or from stdin, ids of what was stored on stdout.
 
-An id is printed only after the broker confirmed the message, in the order of the input. On the first message that is
-refused nothing more is sent.
+An id is printed only after the broker confirmed the message, in the order of the input. Behind the first message that
+fails nothing more is sent: whoever sends the rest of the input again, under the same sequence ids, loses none of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
-from broker_core.base.errors import UsageError
+from broker_core.base.errors import PulsarishError, UsageError
 from broker_core.cli.output import on_terminal, print_jsonl, say
 from broker_core.cli.seconds import Seconds
 from broker_core.cli.stdin_lines import stdin_lines
@@ -185,7 +185,8 @@ def produce(
 
 
 def _produce(client: Client, topic: str, options: ProducerOptions, outgoing: Iterator[Outgoing], output: str) -> None:
-    producer = client.create_producer(topic, **options)
+    stopping: ProducerOptions = {**options, "stop_after_failure": True}
+    producer = client.create_producer(topic, **stopping)
     try:
         sent = _send_all(producer, outgoing, output)
     finally:
@@ -262,15 +263,24 @@ def _send_all(producer: Producer, messages: Iterator[Outgoing], output: str) -> 
 
 
 def _print_rest(producer: Producer, in_flight: deque[Receipt], output: str) -> None:
+    """Print the ids of all that is stored; raises the first failure of the others."""
     producer.flush()
+    failures = []
     while in_flight:
-        _print_first(in_flight, output)
+        try:
+            _print_first(in_flight, output)
+        except PulsarishError as failure:
+            failures.append(failure)
+            in_flight.popleft()
+    if failures:
+        raise failures[0]
 
 
 def _print_first(in_flight: deque[Receipt], output: str) -> None:
-    """Take out the first one, but only when its fate is known: an interrupt of the wait does not lose it."""
-    in_flight[0].wait()
-    _print_id(in_flight.popleft().message_id(), output)
+    """Take out the first one, but only if it is stored: neither an interrupt of the wait nor a failure loses it."""
+    message_id = in_flight[0].message_id()
+    in_flight.popleft()
+    _print_id(message_id, output)
 
 
 def _print_id(message_id: MessageId, output: str) -> None:

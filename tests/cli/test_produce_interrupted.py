@@ -7,15 +7,21 @@ import io
 import signal
 import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from queue import Queue
 from unittest.mock import patch
 
 import pytest
 
+from broker_core.base.errors import OperationTimeoutError, PulsarishError
+from broker_core.base.positions import MessageId
 from broker_core.cli.message_json import Outgoing
-from broker_core.cli.produce import _send_all
-from broker_core.client import Client
+from broker_core.cli.produce import _produce, _send_all
+from broker_core.client import Client, ProducerInterceptor
 from broker_core.client.blocking.loop_thread import shared_loop_thread
+from broker_core.client.messages.outgoing import OutgoingMessage
+from broker_core.client.settings.config import ProducerOptions
 from broker_core.testing.running_broker import RunningBroker
 from tests.cli.conftest import command_line, environment
 from tests.interrupts import interrupted_at
@@ -96,3 +102,36 @@ def test_an_interrupt_at_any_moment_leaves_the_loop_alive(broker: RunningBroker,
             shared_loop_thread().loop.call_soon_threadsafe(alive.set)
             assert alive.wait(WAIT_S), f"after an interrupt at step {steps}"
     assert steps > 50
+
+
+def test_nothing_is_sent_behind_a_message_of_unknown_outcome(
+    tmp_path: Path, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """1.8.4: on a topic with deduplication it would count for the one before it when the command is run again."""
+    told = Queue[PulsarishError | None]()
+
+    class Listener(ProducerInterceptor):
+        def on_send_acknowledgement(
+            self, message: OutgoingMessage, message_id: MessageId | None, failure: PulsarishError | None
+        ) -> None:
+            told.put(failure)
+
+    def lines() -> Iterator[Outgoing]:
+        yield Outgoing(b"one", None, {}, 0)
+        assert told.get(timeout=WAIT_S) is None
+        broker.signal(signal.SIGSTOP)
+        yield Outgoing(b"two", None, {}, 0)
+        assert isinstance(told.get(timeout=WAIT_S), OperationTimeoutError)
+        broker.signal(signal.SIGCONT)
+        yield Outgoing(b"three", None, {}, 0)
+
+    options: ProducerOptions = {"batching_enabled": False, "send_timeout_s": 2, "interceptors": [Listener()]}
+    with RunningBroker(tmp_path / "data") as broker, Client(broker.service_url) as client:
+        with pytest.raises(OperationTimeoutError):
+            _produce(client, topic, options, lines(), "text")
+        with client.create_producer(topic) as producer:
+            producer.send("end")
+        with client.create_reader(topic) as reader:
+            stored = [reader.read_next(WAIT_S).value for _ in range(3)]
+    assert stored == [b"one", b"two", b"end"]
+    assert len(capsys.readouterr().out.split()) == 1

@@ -12,9 +12,11 @@ from broker_core.base.errors import (
     OperationTimeoutError,
     ServiceNotReadyError,
     TopicTerminatedError,
+    UsageError,
 )
 from broker_core.base.positions import MessageId
 from broker_core.client import AsyncClient
+from broker_core.client.settings.config import BatchingType
 from broker_core.wire.commands import close_consumer, close_producer, error, send_error
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
@@ -149,7 +151,7 @@ def test_a_message_without_receipt_has_an_unknown_outcome() -> None:
 
 
 def test_nothing_is_sent_again_behind_a_message_of_unknown_outcome() -> None:
-    """1.7.6, 1.8.1: stored without it, a later message would bar the way for it on a topic with deduplication."""
+    """1.7.6, 1.8.4: stored without it, a later message would bar the way for it on a topic with deduplication."""
 
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
         broker.on_send = lambda peer, sequence_id: None
@@ -164,6 +166,53 @@ def test_nothing_is_sent_again_behind_a_message_of_unknown_outcome() -> None:
         assert (await producer.send("z")).entry == 2
         with pytest.raises(OperationTimeoutError, match="this or what was sent before it"):
             await second
+
+    run(play)
+
+
+@pytest.mark.parametrize("batching_type", ["default", "key_based"])
+def test_open_batches_are_given_up_with_what_was_sent_before_them(batching_type: BatchingType) -> None:
+    """1.7.6, 1.8.4: sent behind a message of unknown outcome, they would bar the way for it as well."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        producer = await client.create_producer(
+            "t", send_timeout_s=3, batching_type=batching_type, batching_max_publish_delay_s=60
+        )
+        first = asyncio.ensure_future(producer.send("x"))
+        await broker.until(lambda: len(broker.peers[0].sends) == 1)
+        second = asyncio.get_running_loop().create_future()
+        message = producer.outgoing("y")
+        await producer.reserve(message.size_bytes)
+        producer.enqueue(message, lambda _, failure: second.set_result(failure))
+        with pytest.raises(OperationTimeoutError):
+            await first
+        assert isinstance(await second, OperationTimeoutError)
+        broker.on_send = lambda peer, sequence_id: peer.receipt(sequence_id, sequence_id)
+        assert (await producer.send("z")).entry == 2
+        assert [sequence_id for sequence_id, _ in broker.peers[0].sends] == [0, 2]
+
+    run(play)
+
+
+@pytest.mark.parametrize("too_large", [False, True])
+def test_a_producer_that_stops_sends_nothing_behind_a_message_that_failed(too_large: bool) -> None:
+    """1.7.6, 1.8.4: also what is handed over before the application can have heard of it; then it begins anew."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        producer = await client.create_producer("t", send_timeout_s=3, batching_enabled=False, stop_after_failure=True)
+        cause = UsageError if too_large else OperationTimeoutError
+        with pytest.raises(cause):
+            await producer.send(bytes(6 * 1024 * 1024) if too_large else "x")
+        sent = len(broker.peers[0].sends)
+        broker.on_send = lambda peer, sequence_id: peer.receipt(sequence_id, sequence_id)
+        for _ in range(2):
+            with pytest.raises(AlreadyClosedError, match="nothing behind a message that failed"):
+                await producer.send("y")
+        assert len(broker.peers[0].sends) == sent
+        await producer.close()
+        assert (await (await client.create_producer("t")).send("x")).entry == 0
 
     run(play)
 

@@ -69,7 +69,7 @@ class PartitionProducer:
         unwatched: Callable[[PulsarishError], None],
     ) -> None:
         """``unwatched`` hears of failures of messages that have no callback."""
-        self.lane = SendLane(network, topic, config)
+        self.lane = SendLane(network, topic, config, self._take_batches)
         self._network = network
         self._partition = partition
         self._config = config
@@ -148,26 +148,31 @@ class PartitionProducer:
 
     def flush_batch(self) -> None:
         """Send what the open batch holds, or the open batches of all keys."""
+        for entry in self._take_batches():
+            self.lane.submit(entry)
+
+    def _take_batches(self) -> list[OutgoingEntry]:
+        """The entries of the open batches, which are closed; those that no broker would take fail here."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._encoder.payload_bytes_max = self.lane.max_message_size
+        entries = []
         for batch in self._builder.take_all(self._network.clock.now_ms()):
-            self._submit(batch)
+            refusal = self._entry_refusal(batch)
+            if refusal is None:
+                entries.append(self._entry(batch))
+            else:
+                self._settle(batch, None, refusal)
+        return entries
 
-    def _submit(self, batch: EncodedBatch) -> None:
-        refusal = self._entry_refusal(batch)
-        if refusal is not None:
-            self._settle(batch, None, refusal)
-            return
-        self.lane.submit(
-            OutgoingEntry(
-                batch.body,
-                batch.messages,
-                batch.sequence_id,
-                batch.highest_sequence_id,
-                lambda position, failure: self._settle(batch, position, failure),
-            )
+    def _entry(self, batch: EncodedBatch) -> OutgoingEntry:
+        return OutgoingEntry(
+            batch.body,
+            batch.messages,
+            batch.sequence_id,
+            batch.highest_sequence_id,
+            lambda position, failure: self._settle(batch, position, failure),
         )
 
     def _refusal(self, message: OutgoingMessage) -> PulsarishError | None:
@@ -223,6 +228,8 @@ class PartitionProducer:
 
     def _tell(self, on_sent: OnSent | None, failure: PulsarishError) -> None:
         self.messages_failed += 1
+        if self._config.stop_after_failure:
+            self.lane.stop(failure)
         if on_sent is None:
             self._unwatched(failure)
         else:

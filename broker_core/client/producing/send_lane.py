@@ -4,8 +4,9 @@
 Owns the producer's registration at the broker and the queue of entries without receipt. Knows nothing of batching or
 of what an entry holds. Invariants: entries are written in the order of ``submit``, also when they are written again
 after a reconnect; a receipt is taken only for the oldest entry; each entry's ``done`` is called exactly once; when the
-outcome of an entry is unknown, so is that of everything after it, and nothing of it is sent any more: on a topic with
-deduplication a later entry that is stored would bar the way for the earlier one, when the application sends it again.
+outcome of an entry is unknown, so is that of everything after it, open batches included, and nothing of it is sent any
+more: on a topic with deduplication a later entry that is stored would bar the way for the earlier one, when the
+application sends it again. What the application sends after that goes out, unless ``stop`` was called.
 Source: semantics 1.7; Pulsar docs, "Binary protocol - Producer".
 """
 
@@ -85,7 +86,14 @@ class _Pending(NamedTuple):
 class SendLane:
     """One producer of the protocol. All methods run on the event loop's thread."""
 
-    def __init__(self, network: Network, topic: TopicName, config: ProducerConfig) -> None:
+    def __init__(
+        self,
+        network: Network,
+        topic: TopicName,
+        config: ProducerConfig,
+        take_open: Callable[[], list[OutgoingEntry]] = list,
+    ) -> None:
+        """``take_open`` gives what waits to be submitted, which is given up with what was submitted before it."""
         self.topic = topic
         self.name = config.name or ""
         self.last_sequence_id = -1
@@ -99,6 +107,7 @@ class SendLane:
         """From ``submit`` to the receipt, of the latest entries."""
         self._network = network
         self._config = config
+        self._take_open = take_open
         self._id = network.next_producer_id()
         self._epoch = -1
         self._made = False
@@ -133,6 +142,14 @@ class SendLane:
             self._unwritten.append(entry)
         else:
             self._write(connection, entry)
+
+    def stop(self, cause: PulsarishError) -> None:
+        """From now on ``submit`` fails, because an earlier message has failed. What is pending is not touched."""
+        if self.failure is None:
+            self.failure = AlreadyClosedError(
+                f"not sent: the producer of {self.topic} sends nothing behind a message that failed ({cause.message})",
+                hint="make a new producer, and send again from the first message that failed",
+            )
 
     async def drained(self) -> None:
         """Return when the fate of every entry submitted so far is known."""
@@ -274,10 +291,11 @@ class SendLane:
         if self._pending[0].deadline > self._network.loop.time():
             self._timer = self._network.loop.call_at(self._pending[0].deadline, self._expire)
             return
-        given_up, self._pending = self._pending, deque()
+        given_up = [each.entry for each in self._pending] + self._take_open()
+        self._pending.clear()
         self._unwritten.clear()
         self._written_bytes = 0
-        for _, _, entry in given_up:
+        for entry in given_up:
             failure = OperationTimeoutError(
                 f"no receipt from {self.topic} in {self._config.send_timeout_s:g} s, for this or what was sent before "
                 f"it, so it is unknown whether {entry.messages} message(s) are stored",

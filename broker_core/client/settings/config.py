@@ -192,6 +192,14 @@ class ProducerConfig(CheckedSettings, frozen=True, kw_only=True):
     send_timeout_s: Annotated[
         float, _Meta(ge=0.001, le=_SPAN_S_MAX, description="How long a message may wait for its receipt.")
     ] = 30.0
+    stop_after_failure: Annotated[
+        bool,
+        _Meta(
+            description="Send nothing behind a message that has failed: what follows fails too, until there is a new "
+            "producer. For whoever sends again under the same sequence ids on a topic with deduplication: a later "
+            "message that is stored counts for all before it."
+        ),
+    ] = False
     max_pending_messages: Annotated[
         int, _Meta(ge=0, description="Messages that may wait for receipts; 0: bounded by max_pending_bytes alone.")
     ] = 0
@@ -242,6 +250,7 @@ class ProducerOptions(TypedDict, total=False):
     message_routing_mode: RoutingMode
     hashing_scheme: HashingScheme
     send_timeout_s: float
+    stop_after_failure: bool
     max_pending_messages: int
     max_pending_bytes: int
     block_if_queue_full: bool
