@@ -2,13 +2,15 @@
 """Checks what clients saw against what the log holds in the end: nothing confirmed is lost, reordered or served again.
 
 The workload gives every message a name, ``Message(producer, number)``; a producer counts from 0 in the order in which
-it sends. A send is confirmed (there is a receipt) or unknown. Rules, for one topic (a partition is a topic):
+it sends. A send is confirmed (there is a receipt), given up by its client, which says that its outcome is unknown, or
+without any outcome. Rules, for one topic (a partition is a topic):
 
     R1  the log holds, at the id of each receipt, the message that the receipt is for
     R2  receipts of a producer that rise in number rise in position
     R3  whatever is in the log was sent, and is intact
     R4  a message may be there more than once, but a receipt names its last copy: nothing confirmed is sent again
-    R5  a producer's messages lie in the order sent; steps back (a resend) are allowed, steps over a message are not
+    R5  a producer's messages lie in the order sent; steps back (a resend) are allowed, steps over a message only where
+        it was given up: a client that resends may give up half-way, and goes on with what is sent to it later
         (R2 and R5 hold for the messages of each key where a producer batches by key)
     C1  what is delivered at an id is what the log holds there
     C2  nothing is delivered in a session that began after its acknowledgement was confirmed
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -67,6 +70,8 @@ class TopicHistory:
     keys: dict[str, int] = field(default_factory=dict)
     """Of producers that batch by key, how many keys they use in turn: each entry of such a batch has all of one key."""
     receipts: dict[Message, Slot] = field(default_factory=dict)
+    given_up: set[Message] = field(default_factory=set)
+    """Messages without receipt of which the client said that their outcome is unknown."""
     sessions: dict[str, list[Session]] = field(default_factory=lambda: defaultdict(list))
     """Sessions of each subscription."""
     acked_at: dict[str, dict[Slot, float]] = field(default_factory=lambda: defaultdict(dict))
@@ -174,21 +179,24 @@ def _receipts_name_last_copies(receipts: Mapping[Message, Slot], last_copy: Mapp
 
 
 def _order_is_kept(history: TopicHistory) -> Iterable[str]:
-    stored: dict[tuple[str, int], list[int]] = defaultdict(list)
+    stored: dict[tuple[str, int], list[Message]] = defaultdict(list)
     for message in history.log.values():
         if message is not None:
-            stored[history.lane(message)].append(message.number)
-    return (text for (producer, _), numbers in stored.items() for text in _steps_over(producer, numbers))
+            stored[history.lane(message)].append(message)
+    return (text for messages in stored.values() for text in _steps_over(messages, history.given_up))
 
 
-def _steps_over(producer: str, numbers: Sequence[int]) -> Iterable[str]:
-    known = sorted(set(numbers))
-    rank = {number: place for place, number in enumerate(known)}
+def _steps_over(messages: Sequence[Message], given_up: AbstractSet[Message]) -> Iterable[str]:
+    """``messages``: of one lane, as they are stored."""
+    known = sorted(set(messages))
+    rank = {message: place for place, message in enumerate(known)}
     previous = -1
-    for number in numbers:
-        if rank[number] > previous + 1:
-            yield f"{producer} {number} follows {known[previous] if previous >= 0 else 'nothing'} in the log"
-        previous = rank[number]
+    for message in messages:
+        skipped = known[previous + 1 : rank[message]]
+        if any(each not in given_up for each in skipped):
+            before = known[previous].number if previous >= 0 else "nothing"
+            yield f"{message.producer} {message.number} follows {before} in the log"
+        previous = rank[message]
 
 
 def _deliveries_match_log(sessions: Sequence[Session], log: Mapping[Slot, Message | None]) -> Iterable[str]:

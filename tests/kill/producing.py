@@ -36,6 +36,7 @@ class Production:
         self._load = load
         self._room = threading.Semaphore(_IN_FLIGHT_MAX)
         self._receipts: list[Receipt] = []
+        self._unknown: list[int] = []
         self._known: list[int] = []
         self._due_ms: dict[int, int] = {}
         self._sent = 0
@@ -54,7 +55,7 @@ class Production:
     def record(self) -> SentRecord:
         """What is handed to the rig."""
         topics = partitions_of(self._plan.topic)
-        return SentRecord(self._plan.name, topics, self._sent, self._receipts, self._known, self._due_ms)
+        return SentRecord(self._plan.name, topics, self._sent, self._receipts, self._unknown, self._known, self._due_ms)
 
     def _open(self, open_sender: OpenSender, plan: ProducerPlan) -> Sender:
         while True:
@@ -76,9 +77,13 @@ class Production:
             self._confirmed(topic, message, slot)
             self._room.release()
 
+        def on_unknown() -> None:
+            self._unknown.append(message.number)
+            self._room.release()
+
         self._room.acquire()
         self._sent += 1
-        sender.send(encode(message), self._fields(message.number), on_receipt, self._room.release)
+        sender.send(encode(message), self._fields(message.number), on_receipt, on_unknown)
 
     def _confirmed(self, topic: str, message: Message, slot: Slot) -> None:
         if slot.ledger < 0:

@@ -24,6 +24,7 @@ class Receipt(NamedTuple):
 class SentRecord(msgspec.Struct, frozen=True):
     """What one producer did. ``topics`` are those (partitions) that its messages may have gone to.
 
+    ``unknown``: the numbers of messages that the client gave up at some time; they may be confirmed later, or earlier.
     ``known``: the numbers of messages that the broker confirmed without a place, because it had them already.
     ``due_ms``: when each message may be delivered, by its number, for those that are delayed.
     """
@@ -32,8 +33,15 @@ class SentRecord(msgspec.Struct, frozen=True):
     topics: list[str]
     sent: int
     receipts: list[Receipt]
+    unknown: list[int] = []
     known: list[int] = []
     due_ms: dict[int, int] = {}
+
+    def given_up(self) -> set[Message]:
+        """What it never got confirmed, its client having given it up."""
+        confirmed = {receipt.message for receipt in self.receipts}
+        confirmed |= {Message(self.producer, number) for number in self.known}
+        return {Message(self.producer, number) for number in self.unknown} - confirmed
 
 
 class Delivery(NamedTuple):
@@ -86,6 +94,7 @@ def histories(loads: Iterable[Records]) -> dict[str, TopicHistory]:
         for sent in records.sent:
             for topic in sent.topics:
                 topics[topic].sent[sent.producer] = sent.sent
+                topics[topic].given_up |= sent.given_up()
             for receipt in sent.receipts:
                 topics[receipt.topic].receipts[receipt.message] = receipt.slot
         for consumed in records.consumed:

@@ -7,7 +7,8 @@ The broker is a real process on real files. Producers (our client and the offici
 kills. Most kills come a random moment after clients have got something confirmed by this very broker; some come while
 it is still starting; now and then it is stopped in order instead. In the end the log is read from first to last and the
 rules of ``broker_core.testing.history`` are checked, and ``pulsarish doctor`` verifies every checksum on disk.
-Exit code 0: every rule holds.
+Exit code 0: every rule holds. Where one does not, or the run breaks off, its folder stays: data, logs, and what each
+client saw (``ROLE.json``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -192,7 +195,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kill.rig", description="Kill a loaded broker, and check.")
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
-    parser.add_argument("--folder", type=Path, help="keep everything here (default: a temporary folder)")
+    parser.add_argument(
+        "--folder", type=Path, help="keep everything here (default: a temporary folder, kept where a rule is broken)"
+    )
     parser.add_argument("--json", type=Path, help="write the summary here too")
     parser.add_argument(
         "--liar", action="append", default=[], help="tests.kill.liar, tests.kill.delivery_liar: must be found out"
@@ -201,15 +206,29 @@ def main(arguments: list[str]) -> int:
         "--no-calm", action="store_true", help="do not wait for all clients behind the last kill: of a log in ruins"
     )
     chosen = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="kill-rig-") as temporary:
-        folder = chosen.folder or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        sys.stderr.write(f"seed {chosen.seed}, {chosen.kills} kills, folder {folder}\n")
-        summary = Rig(folder.resolve(), chosen.kills, chosen.seed, tuple(chosen.liar), calm=not chosen.no_calm).run()
+    folder: Path = (chosen.folder or Path(tempfile.mkdtemp(prefix="kill-rig-"))).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    sys.stderr.write(f"seed {chosen.seed}, {chosen.kills} kills, folder {folder}\n")
+    try:
+        summary = Rig(folder, chosen.kills, chosen.seed, tuple(chosen.liar), calm=not chosen.no_calm).run()
+    except BaseException:
+        sys.stderr.write(_where_to_look(folder, chosen))
+        raise
     if chosen.json:
         chosen.json.write_text(json.dumps(summary.as_dict(), indent=1))
     sys.stdout.write(summary.text() + "\n")
-    return 1 if summary.violations else 0
+    if summary.violations:
+        sys.stdout.write(_where_to_look(folder, chosen))
+        return 1
+    if not chosen.folder:
+        shutil.rmtree(folder)
+    return 0
+
+
+def _where_to_look(folder: Path, chosen: argparse.Namespace) -> str:
+    options = ["--kills", str(chosen.kills), "--seed", str(chosen.seed)]
+    options += [word for liar in chosen.liar for word in ("--liar", liar)] + ["--no-calm"] * chosen.no_calm
+    return f"everything is kept in {folder}\nonce more: make kill KILL_ARGS={shlex.quote(' '.join(options))}\n"
 
 
 if __name__ == "__main__":

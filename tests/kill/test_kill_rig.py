@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from broker_core.testing.history import Message
+from tests.kill.load import ROLES
 from tests.kill.shared_state import Phase, SharedState
 from tests.kill.workload import decode, encode
 
@@ -20,11 +22,12 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 def run_rig(folder: Path, *options: str) -> tuple[int, dict[str, Any], str]:
     """One run to its end: exit code, summary, and everything it said."""
-    command = [sys.executable, "-m", "tests.kill.rig", "--folder", str(folder / "rig"), *options]
+    command = [sys.executable, "-m", "tests.kill.rig", *options]
     summary = folder / "summary.json"
     done = subprocess.run(
-        [*command, "--json", str(summary)], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
+        [*command, "--json", str(summary)], cwd=REPOSITORY, env={**os.environ, "TMPDIR": str(folder)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     talk = done.stdout + done.stderr
     assert summary.exists(), talk
     return done.returncode, json.loads(summary.read_text()), talk
@@ -39,15 +42,21 @@ def test_nothing_confirmed_is_lost_over_twenty_kills(tmp_path: Path) -> None:
     assert found["kills"] == 20
     assert found["verdict"]["receipts"] > 0
     assert found["verdict"]["acked"] > 0
+    assert not list(tmp_path.glob("kill-rig-*"))
 
 
 @pytest.mark.slow
 @pytest.mark.apart
 def test_a_broker_that_confirms_before_it_writes_is_found_out(tmp_path: Path) -> None:
     """Who never saw the rig complain cannot trust its silence."""
-    code, found, talk = run_rig(tmp_path, "--kills", "8", "--liar", "tests.kill.liar", "--no-calm")
+    options = ("--kills", "8", "--seed", "7", "--liar", "tests.kill.liar", "--no-calm")
+    code, found, talk = run_rig(tmp_path, *options)
     assert code == 1, talk
     assert found["verdict"]["broken"].get("R1", 0) > 0, talk
+    [folder] = tmp_path.glob("kill-rig-*")
+    assert f"everything is kept in {folder}\n" in talk
+    assert f"once more: make kill KILL_ARGS='{' '.join(options)}'\n" in talk
+    assert {"data", "broker.log", *(f"{role}.json" for role in ROLES)} <= {each.name for each in folder.iterdir()}
 
 
 @pytest.mark.slow

@@ -53,6 +53,10 @@ class Summary:
     cold_starts: int = 0
     kill_seconds: float = 0.0
     seconds: float = 0.0
+    unknown: dict[str, int] = field(default_factory=dict)
+    """How often the client of each producer gave a message up; producers that never heard of that are not in it."""
+    never_confirmed: int = 0
+    """Messages of those that were not confirmed later either."""
     verdict: Verdict = field(default_factory=Verdict)
 
     @property
@@ -71,6 +75,7 @@ class Summary:
             f"kills                  {self.kills:,} ({self.killed_while_starting} while starting), {others}",
             f"seconds                {self.seconds:.0f}, {self.kills / self.kill_seconds:.1f} kills a second",
             f"receipts               {found.receipts:,}, lost or misplaced {self._broken('R')}",
+            f"given up by clients    {self._given_up()}",
             f"messages in the log    {found.stored:,}, of them {found.repeated:,} repeats of unconfirmed sends",
             f"deliveries             {found.delivered:,}",
             f"confirmed acks         {found.acked:,}, lost {self._broken('C')}",
@@ -84,6 +89,11 @@ class Summary:
             *(f"  {text}" for text in self.violations),
         ]
         return "\n".join(lines)
+
+    def _given_up(self) -> str:
+        each = ", ".join(f"{producer} {count:,}" for producer, count in self.unknown.items())
+        text = f"{sum(self.unknown.values()):,}, never confirmed {self.never_confirmed:,}"
+        return f"{text} ({each})" if each else text
 
     def _broken(self, kind: str) -> int:
         return sum(count for rule, count in self.verdict.broken.items() if rule.startswith(kind))
@@ -108,6 +118,9 @@ def verify(summary: Summary, folder: Path, brokers: BrokerSeries, patience_s: fl
     """
     loads = load(folder / f"{role}.json" for role in ROLES)
     topics = histories(loads)
+    sent = [each for records in loads for each in records.sent]
+    summary.unknown = {each.producer: len(each.unknown) for each in sent if each.unknown}
+    summary.never_confirmed = sum(len(each.given_up()) for each in sent)
     for plan in DELIVERY_PRODUCERS:
         if plan.batches_by_key:
             topics[plan.topic].keys[plan.name] = KEYS

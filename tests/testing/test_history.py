@@ -54,6 +54,16 @@ def test_an_unconfirmed_message_may_be_missing() -> None:
     assert check(history) == set()
 
 
+def test_what_was_given_up_may_be_stepped_over() -> None:
+    """0 to 3 were stored and 0 was sent again, when the client gave up all four and went on with what came then."""
+    history = honest([0, 1, 2, 3, 0, 4], {4: 5})
+    assert check(history) == {"R5"}
+    history.given_up = {Message("p", number) for number in range(3)}
+    assert check(history) == {"R5"}
+    history.given_up.add(Message("p", 3))
+    assert check(history) == set()
+
+
 def test_a_lost_receipt_is_found() -> None:
     """A receipt whose id holds nothing."""
     history = honest([0, 1], {0: 0, 1: 1})
