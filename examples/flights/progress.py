@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pulsarish_spark.progress import lag
+from pulsarish_spark.progress import lag, total
 
 _POLL_S: Final = 0.2
 
@@ -54,5 +54,6 @@ class Progress:
 
 
 def _batch_line(batch: Any) -> str:
-    rate, behind = batch["processedRowsPerSecond"], sum(partition.messages for partition in lag(batch).values())
-    return f"batch {batch['batchId']:2}: {batch['numInputRows']:7,} rows {rate:9,.0f} rows/s   lag {behind:7,}"
+    rate, behind = batch["processedRowsPerSecond"], total(lag(batch)).messages
+    shown = "unknown" if behind is None else f"{behind:7,}"
+    return f"batch {batch['batchId']:2}: {batch['numInputRows']:7,} rows {rate:9,.0f} rows/s   lag {shown}"

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from broker_core.base.clock import SystemClock
+from broker_core.base.errors import ConfigError
 from broker_core.base.hashing import HASHING_SCHEME_DEFAULT, HashingScheme
 from pulsarish_spark.connecting.connection import Address
 from pulsarish_spark.options.amounts import Amounts, amounts_of
 from pulsarish_spark.options.bounds import check_times, end_of, start_of
-from pulsarish_spark.options.connecting import address_of
+from pulsarish_spark.options.connecting import CONNECTING, address_of
 from pulsarish_spark.options.filtering import kept_rows_of, key_ranges_of
 from pulsarish_spark.options.option import Side
 from pulsarish_spark.options.queueing import QueueOptions, queue_of
@@ -93,6 +94,17 @@ class WriteOptions:
             "chunk_max_message_size": self.chunk_bytes_max,
         }
         return chosen | {name: limit for name, limit in limits.items() if limit}
+
+
+def address_options(raw: Mapping[str, str], environment: Mapping[str, str]) -> Address:
+    """The broker that ``raw`` names, which may say nothing else; ConfigError if it does, or says it wrong."""
+    given = parse_all(raw, Side.BATCH_READ)
+    if others := sorted(given.keys() - {option.name for option in CONNECTING}):
+        raise ConfigError(
+            f"option {others[0]} says nothing of which broker",
+            hint=f"the options are {', '.join(option.name for option in CONNECTING)}",
+        )
+    return address_of(given, environment)
 
 
 def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, str]) -> ReadOptions:

@@ -201,4 +201,4 @@ def test_lag_is_known_over_the_end_of_a_ledger(start: Start, cell: Broker, topic
     assert behind.messages == (40 if cell.tells_indexes else -1)
     assert behind.entries == (-1 if cell.tells_indexes else 40)
     query.drain()
-    assert [*lag(query.progress()).values()] == [PartitionLag(0, 0)]
+    assert [*lag(query.progress()).values()] == [PartitionLag(0, 0, 0, 0.0)]

@@ -6,12 +6,28 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import pytest
+from pyspark.sql import SparkSession
+
+from broker_core.base.clock import SystemClock
+from broker_core.base.errors import ConfigError, PulsarishError
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.progress import PartitionLag, lag
+from pulsarish_spark.progress import Lag, LagFile, LagHistory, LagListener, LagLog, LagProbe, PartitionLag, lag, total
+from tests.spark.brokers import Broker, numbers
+from tests.spark.conftest import Load, Start
+from tests.spark.queries import Collector, drain, eventually
 
 T = "persistent://public/default/t"
+
+
+class FarAhead(SystemClock):
+    """A wall clock in the year 2096."""
+
+    def now_ms(self) -> int:
+        return 4_000_000_000_000
 
 
 def progress(end: Any, latest: Any) -> dict[str, Any]:
@@ -26,10 +42,10 @@ def test_lag_is_counted_in_messages_and_entries() -> None:
         "behind": {T: {"2": 4}},
     }
     expected = {
-        TopicPartition(T, 0): PartitionLag(50, -1),
-        TopicPartition(T, 1): PartitionLag(-1, 6),
-        TopicPartition(T, 2): PartitionLag(-1, 4),
-        TopicPartition(T, 3): PartitionLag(0, 0),
+        TopicPartition(T, 0): PartitionLag(50, None),
+        TopicPartition(T, 1): PartitionLag(None, 6),
+        TopicPartition(T, 2): PartitionLag(None, 4),
+        TopicPartition(T, 3): PartitionLag(0, 0, 0, 0.0),
     }
     assert lag(progress(end, latest)) == expected
     assert lag(json.dumps(progress(json.dumps(end), json.dumps(latest)))) == expected
@@ -52,3 +68,95 @@ def test_other_sources_and_unknown_ends_are_left_out() -> None:
     assert lag(progress({"logOffset": 3}, {"logOffset": 5})) == {}
     assert lag(progress({T: {"0": "5:3"}}, None)) == {}
     assert lag(progress("3", "5")) == {}
+
+
+def test_the_whole_query_is_as_far_behind_as_its_partitions_together() -> None:
+    """Sums and the longest time; what is not known of one partition is not known of the sum; zero is known."""
+    keys = [TopicPartition(T, n) for n in range(3)]
+    one, two = PartitionLag(5, 1, 100, 2.5), PartitionLag(7, 2, 50, 9.0)
+    assert total(dict(zip(keys, (one, two), strict=False))) == PartitionLag(12, 3, 150, 9.0)
+    assert total(dict(zip(keys, (one, PartitionLag(None, 4)), strict=False))) == PartitionLag(None, 5)
+    assert total({}) == PartitionLag(0, 0, 0, 0.0)
+    assert not PartitionLag(0, 0).is_behind
+    assert PartitionLag(None, None).is_behind
+
+
+def test_the_broker_is_asked_for_the_age_and_the_size_of_what_is_unread(start: Start, cell: Broker, topic: str) -> None:
+    """Of partitions that are behind; where all was read nothing is asked and both are zero."""
+    cell.send_one_by_one(topic, numbers(0, 10))
+    query = start(topic=topic, startingOffsets="earliest", maxOffsetsPerTrigger=4)
+    query.trigger()
+    probe = LagProbe({"service.url": cell.service_url}, FarAhead())
+    (behind,) = probe(query.progress()).values()
+    assert behind.entries == 6
+    assert behind.messages == (6 if cell.tells_indexes else None)
+    assert behind.bytes is not None
+    assert 6 * 20 < behind.bytes < 6 * 200
+    assert behind.seconds is not None
+    assert behind.seconds > 1_000_000_000
+    query.drain()
+    assert [*probe(query.progress()).values()] == [PartitionLag(0, 0, 0, 0.0)]
+
+
+def test_a_probe_takes_only_options_that_say_which_broker() -> None:
+    """What is of a reader has no meaning here."""
+    with pytest.raises(ConfigError, match="option columns says nothing of which broker"):
+        LagProbe({"columns": "key"})
+
+
+@pytest.mark.spark
+def test_a_listener_tells_the_log_a_file_and_a_history(
+    spark: SparkSession, stream: Load, broker: Broker, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After each micro-batch of a real query, which leaves the file when it ends."""
+    broker.send_one_by_one(topic, numbers(0, 12))
+    seen: list[tuple[str, PartitionLag | None]] = []
+    file, history = tmp_path / "lag.json", LagHistory()
+
+    def keep(query: str, found: Lag | None, /) -> None:
+        behind = None if found is None else total(found)
+        seen.append((query, behind))
+        if found:
+            assert json.loads(file.read_text())[query]["total"]["messages"] == (behind.messages if behind else None)
+
+    probe = LagProbe({"service.url": broker.service_url})
+    listener = LagListener(LagFile(file), LagLog(), history, keep, measure=probe)
+    spark.streams.addListener(listener)
+    try:
+        with caplog.at_level("INFO", logger="pulsarish_spark.progress"):
+            drain(stream(topic, maxOffsetsPerTrigger=4), tmp_path / "c", Collector())
+            eventually(lambda: bool(seen) and seen[-1][1] is None, "the listener knows that the query has ended")
+    finally:
+        spark.streams.removeListener(listener)
+    counts = [behind.messages for _, behind in seen if behind is not None]
+    assert counts[:3] == [8, 4, 0]
+    assert json.loads(file.read_text()) == {}
+    assert "messages=8 entries=8 bytes=" in caplog.text
+    (axes,) = history.plot().axes
+    assert [*axes.get_lines()[0].get_ydata()][:3] == [8, 4, 0]
+
+
+def test_a_table_shows_what_is_not_known_as_such() -> None:
+    """And zero as zero."""
+    history = LagHistory()
+    history("a & b", {TopicPartition(T, 0): PartitionLag(0, None, 0, 0.0)})
+    (row,) = history.rows()
+    assert row["messages"] == 0
+    assert row["entries"] is None
+    assert f"<td>a &amp; b</td><td>{T}</td><td>0</td><td>0</td><td>?</td><td>0</td><td>0</td>" in history._repr_html_()
+    history("a & b", None)
+    assert history.rows() == []
+
+
+def test_a_broker_that_does_not_answer_takes_nothing_from_the_lag_of_the_report(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The log says that it is not known whole; a bug of ours is not swallowed."""
+
+    def fails(progress: Any) -> Lag:
+        raise PulsarishError("nobody answers")
+
+    listener = LagListener(measure=fails)
+    text = json.dumps(progress({T: {"0": "5:3@100"}}, {T: {"0": "6:3@150"}}))
+    assert listener._measured(text) == {TopicPartition(T, 0): PartitionLag(50, None)}
+    assert "nobody answers" in caplog.text

@@ -213,7 +213,7 @@ def test_an_idle_query_keeps_its_offsets_and_runs_no_empty_batches(
     assert progress is not None
     for partition in range(2):
         key = TopicPartition(f"persistent://public/default/{topic}", partition)
-        assert lag(progress)[key] == PartitionLag(0, 0)
+        assert lag(progress)[key] == PartitionLag(0, 0, 0, 0.0)
 
 
 def test_a_second_query_on_the_same_subscription_is_refused(

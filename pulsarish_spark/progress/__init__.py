@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far queries are behind, from their progress: Spark lets a Python source report no metrics of its own.
+
+    progress.lag(query.lastProgress)                             # {TopicPartition(...): PartitionLag(...), ...}
+    history = progress.LagHistory()                              # a table in a notebook, and history.plot()
+    spark.streams.addListener(progress.LagListener(history, progress.LagLog(), progress.LagFile("lag.json")))
+
+Zero means that nothing is behind; None means that it is not known.
+"""
+
+from pulsarish_spark.progress.history import LagHistory
+from pulsarish_spark.progress.listener import LagFile, LagListener, LagLog
+from pulsarish_spark.progress.partition_lag import Lag, PartitionLag, total
+from pulsarish_spark.progress.probe import LagProbe
+from pulsarish_spark.progress.reports import lag
+
+__all__ = ["Lag", "LagFile", "LagHistory", "LagListener", "LagLog", "LagProbe", "PartitionLag", "lag", "total"]

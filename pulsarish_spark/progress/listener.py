@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows the lag of all queries of a session: into the log, into a small JSON file, or to whatever is called.
+
+Spark calls a listener after every micro-batch, on a thread of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from broker_core.base.errors import PulsarishError
+from pulsarish_spark.progress.partition_lag import Lag, PartitionLag, total
+from pulsarish_spark.progress.reports import lag
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN: Final = "unknown"
+
+
+class LagReport(Protocol):
+    """What a listener calls: ``report(query name or id, its lag)`` after a micro-batch, and None at the query's end."""
+
+    def __call__(self, query: str, lag: Lag | None, /) -> None: ...
+
+
+class LagListener(StreamingQueryListener):
+    """``spark.streams.addListener(LagListener(LagLog(), LagFile("lag.json")))``: calls all ``reports``.
+
+    ``measure``: ``lag``, which asks nobody, or a ``LagProbe``, which also knows bytes and seconds. Where it fails, the
+    log says so and the lag of the report itself is told.
+    """
+
+    def __init__(self, *reports: LagReport, measure: Callable[[Any], Lag] = lag) -> None:
+        self._reports = reports
+        self._measure = measure
+        self._names: dict[str, str] = {}
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing is behind yet."""
+        self._names[str(event.runId)] = event.name or str(event.id)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        progress = event.progress
+        self._tell(progress.name or str(progress.id), self._measured(progress.json))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+        """The lag has not changed."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """The query is not behind any more; it is gone."""
+        if (name := self._names.pop(str(event.runId), None)) is not None:
+            self._tell(name, None)
+
+    def _measured(self, progress: str) -> Lag:
+        try:
+            return self._measure(progress)
+        except PulsarishError as error:
+            logger.warning("lag is not known whole error=%s", error)
+            return lag(progress)
+
+    def _tell(self, query: str, found: Lag | None) -> None:
+        for report in self._reports:
+            report(query, found)
+
+
+class LagLog:
+    """Writes a line for each micro-batch of a query that reads this format."""
+
+    def __call__(self, query: str, lag: Lag | None, /) -> None:
+        if lag:
+            behind = total(lag)
+            logger.info(
+                "lag query=%s messages=%s entries=%s bytes=%s seconds=%s partitions=%d",
+                query,
+                *(UNKNOWN if value is None else round(value) for value in behind),
+                len(lag),
+            )
+
+
+class LagFile:
+    """Keeps one JSON file with the lag of all queries, for whatever watches files; unknown values are null.
+
+        {"counts": {"at": "2026-01-01T00:00:00+00:00", "total": {"messages": 3, ...}, "partitions": [{...}]}}
+
+    The file is replaced as a whole. A query leaves it when it ends.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        self._queries: dict[str, Any] = {}
+
+    def __call__(self, query: str, lag: Lag | None, /) -> None:
+        if lag is None:
+            self._queries.pop(query, None)
+        else:
+            self._queries[query] = {
+                "at": datetime.now(UTC).isoformat(timespec="seconds"),
+                "total": total(lag)._asdict(),
+                "partitions": [_row(key.topic, key.partition, each) for key, each in sorted(lag.items())],
+            }
+        new = self._path.with_name(f"{self._path.name}.new")
+        new.write_text(json.dumps(self._queries, indent=1), encoding="utf-8")
+        new.replace(self._path)
+
+
+def _row(topic: str, partition: int, lag: PartitionLag) -> dict[str, Any]:
+    return {"topic": topic, "partition": partition, **lag._asdict()}

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far one partition, and all of a query together, are behind. Pure values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pulsarish_spark.places.topics import TopicPartition
+
+
+class PartitionLag(NamedTuple):
+    """How far the end of a query's last batch is behind the newest message. 0: nothing is; None: not known.
+
+    ``bytes``: about how many bytes of stored entries these are; ``seconds``: how long ago the oldest message of them
+    was published. These two are known where a ``LagProbe`` has asked the broker.
+    """
+
+    messages: int | None
+    entries: int | None
+    bytes: int | None = None
+    seconds: float | None = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is anything that was not read, as far as is known."""
+        return bool(self.messages or self.entries) or (self.messages is None and self.entries is None)
+
+
+NOTHING_BEHIND = PartitionLag(0, 0, 0, 0.0)
+
+Lag = dict[TopicPartition, PartitionLag]
+
+
+def total(lag: Lag) -> PartitionLag:
+    """All partitions together: sums, and the longest time. What is not known of one of them is not known of all."""
+    found = list(lag.values())
+    return PartitionLag(
+        _sum(each.messages for each in found),
+        _sum(each.entries for each in found),
+        _sum(each.bytes for each in found),
+        _longest([each.seconds for each in found]),
+    )
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    summed = 0
+    for value in values:
+        if value is None:
+            return None
+        summed += value
+    return summed
+
+
+def _longest(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return max(known, default=0.0) if len(known) == len(values) else None

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks the broker what a progress report does not say of lag: its age and its size.
+
+Of each partition that is behind, the oldest message that was not read is fetched: its publish time tells the age, and
+its entry's size, times the number of entries, about how many bytes are unread. One small read for each such partition.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from broker_core.base.clock import Clock, SystemClock
+from broker_core.base.names import TopicName
+from broker_core.client import Client
+from broker_core.wire.entry import EntryRef, messages_of, read_metadata
+from pulsarish_spark.connecting.connection import connected
+from pulsarish_spark.options import address_options
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.progress.partition_lag import Lag, PartitionLag
+from pulsarish_spark.progress.reports import Unread, unread
+
+
+class LagProbe:
+    """``probe(progress)``: the lag of a query with bytes and seconds. ``options``: those that say which broker.
+
+    A client is kept open. Raises what the client raises where the broker does not answer.
+    """
+
+    def __init__(self, options: Mapping[str, str], clock: Clock | None = None) -> None:
+        self._address = address_options(options, os.environ)
+        self._clock = clock or SystemClock()
+        self._is_partitioned: dict[str, bool] = {}
+
+    def __call__(self, progress: Any) -> Lag:
+        """The lag of every partition; ``progress`` as in ``lag``."""
+        found = unread(progress)
+        if not any(each.lag.is_behind for each in found.values()):
+            return {key: each.lag for key, each in found.items()}
+        with connected(self._address) as client:
+            return {key: self._measured(client, key, each) for key, each in found.items()}
+
+    def _measured(self, client: Client, key: TopicPartition, behind: Unread) -> PartitionLag:
+        if not behind.lag.is_behind:
+            return behind.lag
+        oldest = client.first_entry_at(self._name(client, key), behind.at.position)
+        if oldest is None:  # It was deleted meanwhile; the query will tell.
+            return behind.lag
+        return behind.lag._replace(bytes=_bytes_about(behind.lag, oldest), seconds=self._age_s(oldest))
+
+    def _name(self, client: Client, key: TopicPartition) -> str:
+        """What the broker calls a partition."""
+        if key.topic not in self._is_partitioned:
+            self._is_partitioned[key.topic] = bool(client.existing_partitions(key.topic))
+        if not self._is_partitioned[key.topic]:
+            return key.topic
+        return str(TopicName.parse(key.topic).partition(key.partition))
+
+    def _age_s(self, entry: EntryRef) -> float:
+        """By the clock of this machine and that of the producer; never below 0."""
+        published_ms = read_metadata(entry.body).publish_time
+        return max(0.0, (self._clock.now_ms() - published_ms) / 1000)
+
+
+def _bytes_about(behind: PartitionLag, entry: EntryRef) -> int | None:
+    size = len(entry.body)
+    if behind.entries is not None:
+        return behind.entries * size
+    if behind.messages is not None:
+        return round(behind.messages * size / messages_of(entry.body))
+    return None
