@@ -88,6 +88,9 @@ cluster: setup  ## Spark on a cluster of two Apache Pulsar brokers: moved bundle
 rules: setup  ## list the rules of docs/semantics.md that no test cites (RULES_ARGS="--of 2.6.2" for a rule's tests)
 	@.venv/bin/python -m tests.rules $(RULES_ARGS)
 
+comparison: setup  ## check that the tests that docs/comparison.md names exist, and run them
+	@$(RUN) .venv/bin/python -m tests.comparison --run
+
 clean:  ## remove everything that set-up, tests and rigs made here
 	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/results spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
