@@ -39,6 +39,7 @@ FORBIDDEN: Final = {
         r"pypi\.org|pythonhosted\.org|repo1?\.maven|maven\.org/maven2|conda\.anaconda", re.IGNORECASE
     ),
     "a mark of unfinished work": re.compile(r"\b(?:TODO|FIXME|XXX)\b"),
+    "a mark of an unfinished merge": re.compile(r"^(?:<{7}|>{7}) "),
 }
 """What no file may contain; this one, which has to name it, is left out."""
 
