@@ -122,11 +122,8 @@ def _names_of_topics(tree: ast.Module) -> _Found:
         if isinstance(node, ast.Compare) and _is_topic(node.left) and len(node.comparators) == 1:
             other = node.comparators[0]
             if isinstance(other, ast.Constant) and isinstance(other.value, str) and "://" not in other.value:
-                yield (
-                    node.lineno,
-                    "change",
-                    f'the column topic holds full names: "persistent://public/default/{other.value}"',
-                )
+                give = 'give the source .option("topicNames", "as-given")'
+                yield node.lineno, "change", f'{give}: the column topic has the full name of "{other.value}" without it'
 
 
 def _is_topic(node: ast.expr) -> bool:

@@ -43,7 +43,7 @@ def test_a_streaming_job_is_read_whole(tmp_path: Path) -> None:
     assert found[1] == 'job.py:5: change: format("kafka") becomes format("pulsarish")'
     assert '"kafka.bootstrap.servers" names a Kafka cluster' in found[2]
     assert "did you mean maxOffsetsPerTrigger" in found[3]
-    assert '"persistent://public/default/orders"' in found[4]
+    assert '.option("topicNames", "as-given")' in found[4]
     assert any('outputMode("update") is refused' in line for line in found)
     assert any("trigger(continuous=...) does not exist" in line for line in found)
 
