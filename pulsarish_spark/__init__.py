@@ -8,6 +8,7 @@ for batch writes in threads other than the one that made the session;
 ``local()`` runs a broker of its own for a test or a notebook; ``embedded_broker()`` finds or starts the one that is
 used where no address is given; ``use_this_python()`` saves one from the wrong interpreter in Spark's workers;
 ``progress`` tells how far a query is behind; ``read_arrow()`` is the batch source without Spark;
+``describe()`` tells what a read would do without reading;
 ``lint(path)`` says what to change in a job of Spark's Kafka format.
 ``retry_later()`` and ``dead_letter()`` are for rows that failed in a query that shares its subscription.
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pulsarish_spark.connecting.connection import embedded_broker as embedded_broker
     from pulsarish_spark.connecting.embedded import LocalBroker as LocalBroker
     from pulsarish_spark.connecting.embedded import local as local
+    from pulsarish_spark.describing.dry_run import describe as describe
     from pulsarish_spark.letters import dead_letter as dead_letter
     from pulsarish_spark.letters import retry_later as retry_later
     from pulsarish_spark.losses.loss import DataLossError as DataLossError
@@ -40,6 +42,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "arrow": ["read_arrow"],
         "connecting.connection": ["embedded_broker"],
         "connecting.embedded": ["LocalBroker", "local"],
+        "describing.dry_run": ["describe"],
         "letters": ["dead_letter", "retry_later"],
         "losses.loss": ["DataLossError"],
         "moving.lint": ["lint"],

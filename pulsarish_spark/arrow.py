@@ -12,7 +12,7 @@ import os
 import pyarrow as pa
 
 from pulsarish_spark.connecting.connection import connected
-from pulsarish_spark.options import Side, read_options
+from pulsarish_spark.options import Side, option_texts, read_options
 from pulsarish_spark.positions.batch_plan import batch_tasks
 from pulsarish_spark.rows.schema import TopicColumns
 from pulsarish_spark.tasks.task import read_task
@@ -35,16 +35,8 @@ def read_arrow(topic: str | None = None, /, **options: object) -> pa.RecordBatch
     Raises ConfigError for options that are wrong, TopicNotFoundError, and, while batches are taken, DataLossError
     where messages are gone and ``failOnDataLoss`` is not false. Source: Arrow's C stream interface.
     """
-    given = {name: _text(value) for name, value in options.items()}
-    if topic is not None:
-        given["path"] = topic
-    checked = read_options(given, Side.BATCH_READ, os.environ)
+    checked = read_options(option_texts(topic, options), Side.BATCH_READ, os.environ)
     with connected(checked.address) as client:
         tasks = batch_tasks(client, checked)
     batches = itertools.chain.from_iterable(map(read_task, tasks))
     return pa.RecordBatchReader.from_batches(TopicColumns(checked.columns).arrow_schema(), batches)
-
-
-def _text(value: object) -> str:
-    """An option as Spark hands it over."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

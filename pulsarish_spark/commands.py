@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -26,6 +27,45 @@ def lint(paths: tuple[str, ...]) -> None:
         click.echo(str(finding))
     click.echo(f"to change or to check: {len(findings)}", err=True)
     sys.exit(1 if findings else 0)
+
+
+def _parsed_options(_context: click.Context, _parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
+    split = [pair.partition("=") for pair in pairs]
+    if wrong := [name for name, equals, _ in split if not name or not equals]:
+        raise click.BadParameter(
+            f"{wrong[0]!r} has no value; write -o name=value, for example -o service.url=pulsar://host:6650"
+        )
+    return {name: value for name, _, value in split}
+
+
+_options = click.option(
+    "-o", "options", metavar="NAME=VALUE", multiple=True, callback=_parsed_options, help="An option of the source."
+)
+
+
+@commands.command()
+@click.argument("topic")
+@click.option("--stream", is_flag=True, help="Describe a stream instead of a batch read.")
+@_options
+def describe(topic: str, stream: bool, options: dict[str, str]) -> None:
+    """What a read of TOPIC would do: where it starts and ends, how much that is. Makes and acknowledges nothing."""
+    from pulsarish_spark.describing.dry_run import describe as describe_read
+
+    click.echo(str(describe_read(topic, stream=stream, **options)))
+
+
+@commands.command()
+@click.argument("topic", required=False)
+@_options
+def doctor(topic: str | None, options: dict[str, str]) -> None:
+    """Check what a read needs: options, broker, TOPIC, Python and Java. Ends with 1 if a check failed."""
+    from pulsarish_spark.describing.doctor import checks
+
+    failed = 0
+    for check in checks(topic, options, os.environ):
+        click.echo(str(check))
+        failed += check.is_ok is False
+    sys.exit(1 if failed else 0)
 
 
 def main() -> None:

@@ -78,6 +78,14 @@ class AsyncClient:
 
     # -- topics
 
+    async def server_version(self) -> str:
+        """What the broker at the service URL, or the proxy there, calls itself: its product and its version."""
+
+        async def ask() -> str:
+            return (await self._network.lookup.service_connection()).server_version
+
+        return await self._retried(ask, "version of the broker")
+
     async def partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has, 0 if it is not partitioned or does not exist. Creates nothing."""
         name = TopicName.parse(topic)

@@ -6,7 +6,15 @@ Kafka's and pulsar-spark's names are aliases where the meaning is the same. ``ta
 """
 
 from pulsarish_spark.options.amounts import Amounts
-from pulsarish_spark.options.chosen import ReadOptions, WriteOptions, address_options, read_options, write_options
+from pulsarish_spark.options.chosen import (
+    ReadOptions,
+    WriteOptions,
+    address_options,
+    names_topics,
+    option_texts,
+    read_options,
+    write_options,
+)
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.queueing import QueueOptions
 from pulsarish_spark.options.sending import KeyForm
@@ -23,6 +31,8 @@ __all__ = [
     "WriteOptions",
     "address_options",
     "check_option",
+    "names_topics",
+    "option_texts",
     "read_options",
     "write_options",
 ]

@@ -20,7 +20,8 @@ from pulsarish_spark.options.connecting import CONNECTING, address_of
 from pulsarish_spark.options.filtering import kept_rows_of, key_ranges_of
 from pulsarish_spark.options.option import Side
 from pulsarish_spark.options.queueing import QueueOptions, queue_of
-from pulsarish_spark.options.selecting import DISCOVERY_S, given_names, selection_of
+from pulsarish_spark.options.securing import SECURING
+from pulsarish_spark.options.selecting import DISCOVERY_S, SELECTORS, given_names, selection_of
 from pulsarish_spark.options.sending import KeyForm
 from pulsarish_spark.options.shaping import TopicNames, columns_of
 from pulsarish_spark.options.table import parse_all, texts_of
@@ -96,13 +97,24 @@ class WriteOptions:
         return chosen | {name: limit for name, limit in limits.items() if limit}
 
 
+def option_texts(topic: str | None, options: Mapping[str, object]) -> dict[str, str]:
+    """Options that were given as Python values, and the topic beside them, as Spark hands them over."""
+    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    return given if topic is None else given | {"path": topic}
+
+
+def names_topics(raw: Mapping[str, str]) -> bool:
+    """Whether ``raw`` says what to read; ConfigError if the source does not have such options."""
+    return not parse_all(raw, Side.READ).keys().isdisjoint(SELECTORS)
+
+
 def address_options(raw: Mapping[str, str], environment: Mapping[str, str]) -> Address:
     """The broker that ``raw`` names, which may say nothing else; ConfigError if it does, or says it wrong."""
     given = parse_all(raw, Side.BATCH_READ)
-    if others := sorted(given.keys() - {option.name for option in CONNECTING}):
+    names = [option.name for option in (*CONNECTING, *SECURING)]
+    if others := sorted(given.keys() - {*names}):
         raise ConfigError(
-            f"option {others[0]} says nothing of which broker",
-            hint=f"the options are {', '.join(option.name for option in CONNECTING)}",
+            f"option {others[0]} says nothing of which broker", hint=f"the options are {', '.join(names)}"
         )
     return address_of(given, environment)
 

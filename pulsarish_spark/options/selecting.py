@@ -12,7 +12,8 @@ from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.parsing import milliseconds
 from pulsarish_spark.places.topics import Selection, parse_assign, parse_json, parse_pattern, parse_topic, parse_topics
 
-_SELECTORS: Final = ("topic", "topics", "assign", "topicsPattern")
+SELECTORS: Final = ("topic", "topics", "assign", "topicsPattern")
+"""The options of which one says what to read."""
 
 DISCOVERY_S: Final = 5.0
 """How often a stream looks for new partitions and topics, if no option says so."""
@@ -58,7 +59,7 @@ SELECTING: Final = (
 
 
 def selection_of(given: Mapping[str, Any]) -> Selection:
-    chosen = [name for name in _SELECTORS if name in given]
+    chosen = [name for name in SELECTORS if name in given]
     if len(chosen) == 1:
         selected = given[chosen[0]]
         selection = selected if isinstance(selected, Selection) else Selection.of_topics([selected])
@@ -66,7 +67,7 @@ def selection_of(given: Mapping[str, Any]) -> Selection:
         return selection
     found = "none" if not chosen else " and ".join(chosen)
     raise ConfigError(
-        f"exactly one of the options {', '.join(_SELECTORS)} says what to read, and {found} were given",
+        f"exactly one of the options {', '.join(SELECTORS)} says what to read, and {found} were given",
         hint='example: .option("topic", "flights")',
     )
 

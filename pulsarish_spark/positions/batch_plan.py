@@ -37,17 +37,23 @@ def batch_tasks(client: Client, options: ReadOptions) -> list[ReadTask]:
 
 def plan_batch(client: Client, options: ReadOptions) -> list[list[EntryRange]]:
     """The tasks of a batch read, each with its ranges."""
-    view, policy = BrokerView(client), LossPolicy(options.fail_on_data_loss)
+    view = BrokerView(client)
     layout = discover(options.selection, client)
-    options.starting.check_named(layout.partitions)
-    options.ending.check_named(layout.partitions)
     _tell(layout, options.selection.pattern)
-    found = side_by_side(lambda key: _range_of(view, key, layout.names[key], options, policy), layout.partitions)
+    found = whole_ranges(view, options, layout)
     tasks = plan_tasks(view, [whole for whole, _ in found], task_options(options))
     ends = {whole.key: whole.end for whole, is_open in found if is_open}
     return [
         [replace(piece, end=None) if piece.end == ends.get(piece.key) else piece for piece in task] for task in tasks
     ]
+
+
+def whole_ranges(view: BrokerView, options: ReadOptions, layout: Layout) -> list[tuple[EntryRange, bool]]:
+    """What to read of each partition, not cut, and whether its end is whatever that is when it is read."""
+    options.starting.check_named(layout.partitions)
+    options.ending.check_named(layout.partitions)
+    policy = LossPolicy(options.fail_on_data_loss)
+    return side_by_side(lambda key: _range_of(view, key, layout.names[key], options, policy), layout.partitions)
 
 
 def _range_of(

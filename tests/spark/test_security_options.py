@@ -9,7 +9,7 @@ import pytest
 
 from broker_core.base.errors import ConfigError
 from broker_core.client.credentials.security import SECURITY_SETTINGS
-from pulsarish_spark.options import Side, read_options
+from pulsarish_spark.options import Side, address_options, read_options
 from tests.spark.test_options import NO_ENVIRONMENT, reading
 
 
@@ -67,3 +67,10 @@ def test_spark_hides_the_options_that_hold_a_token() -> None:
     hidden = re.compile("(?i)secret|password|token|access[.]?key")
     secret = {setting.name for setting in SECURITY_SETTINGS if setting.is_secret}
     assert {name for name in secret if not hidden.search(name)} == {"authParams"}
+
+
+def test_a_broker_is_named_with_its_security() -> None:
+    """What asks a broker besides the read, as a probe of lag does, is let in as the read is."""
+    options = {"service.url": "pulsar+ssl://broker:6651", "token": "abc"}
+    asked = address_options(options, NO_ENVIRONMENT)
+    assert asked == read_options({**options, "topic": "flights"}, Side.READ, NO_ENVIRONMENT).address

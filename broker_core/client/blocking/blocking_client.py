@@ -59,6 +59,10 @@ class Client:
 
     # -- topics
 
+    def server_version(self) -> str:
+        """What the broker at the service URL, or the proxy there, calls itself: its product and its version."""
+        return self._thread.run(self._client.server_version())
+
     def partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has, 0 if it is not partitioned or does not exist. Creates nothing."""
         return self._thread.run(self._client.partitions(topic))

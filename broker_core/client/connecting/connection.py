@@ -202,6 +202,7 @@ class Connection(asyncio.BufferedProtocol):
         self.max_message_size = MESSAGE_BYTES_MAX_DEFAULT
         self.protocol_version = 0
         self.features = pb.FeatureFlags()
+        self.server_version = ""
         self._ports = _Ports(self)
         self.producers = self._ports.producers
         self.consumers = self._ports.consumers
@@ -450,6 +451,7 @@ class Connection(asyncio.BufferedProtocol):
         connected = command.connected
         self.protocol_version = min(connected.protocol_version, PROTOCOL_VERSION)
         self.features = connected.feature_flags
+        self.server_version = connected.server_version
         if connected.max_message_size > 0:
             self.max_message_size = connected.max_message_size
             # Nothing can be half read here: a broker says no more before it is asked.

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks a broker what a read would do, by the same rules as the read, and reads nothing but samples.
+
+Invariants: nothing is made on the broker and nothing is acknowledged. Where the subscription of a stream stands is
+asked by being its consumer for a moment; where it has one, that is not known.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker_core.base.clock import SystemClock
+from broker_core.base.errors import ConfigError, ConsumerBusyError, SubscriptionNotFoundError
+from pulsarish_spark.connecting.connection import connected
+from pulsarish_spark.describing.description import BrokerFound, Description, PartitionRange, SubscriptionFound
+from pulsarish_spark.describing.spark_side import spark_settings, workers_python
+from pulsarish_spark.losses.loss import LossPolicy
+from pulsarish_spark.options import ReadOptions, Side, option_texts, read_options
+from pulsarish_spark.places.offsets import Offset
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.positions.batch_plan import whole_ranges
+from pulsarish_spark.positions.cursors import Cursors
+from pulsarish_spark.positions.first_start import FirstStart
+from pulsarish_spark.positions.resuming import Place
+from pulsarish_spark.positions.stream_end import StreamEnd
+from pulsarish_spark.rows.kept_rows import ALL_ROWS
+from pulsarish_spark.viewing.broker_view import BrokerView
+from pulsarish_spark.viewing.counting import NamedRange
+from pulsarish_spark.viewing.index_notice import HOW_TO_GET_INDEXES
+from pulsarish_spark.viewing.layout import LEFT_OUT, Layout, discover
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
+
+
+class _Found(NamedTuple):
+    """Where one partition would be read. None: not known."""
+
+    key: TopicPartition
+    name: str
+    start: Offset | None
+    end: Offset
+    stands: Offset | None = None
+
+
+class _Read(NamedTuple):
+    """Where all partitions would be read, and what there is to say of it."""
+
+    found: list[_Found]
+    subscription: SubscriptionFound | None
+    notes: list[str]
+
+
+def describe(topic: str | None = None, /, *, stream: bool = False, **options: object) -> Description:
+    """What ``spark.read`` (``stream``: ``spark.readStream``) of the format would read with these options.
+
+        print(pulsarish_spark.describe("flights", startingOffsets="earliest"))
+        pulsarish_spark.describe("flights", stream=True, subscriptionName="etl").as_dict()
+
+    Options as for ``read_arrow``. Nothing is made on the broker and nothing is acknowledged; to learn where the
+    subscription of a stream stands, this is its consumer for a moment. A stream is described as without a checkpoint.
+    Where no address is given, the embedded broker is started, as by the read.
+
+    Raises what the read would raise before its first row: ConfigError for options that are wrong, TopicNotFoundError,
+    DataLossError, and what the client raises where the broker does not answer.
+    """
+    checked = read_options(option_texts(topic, options), Side.STREAM_READ if stream else Side.BATCH_READ, os.environ)
+    with connected(checked.address) as client:
+        layout = discover(checked.selection, client, missing_ok=stream)
+        read = _look(client, checked, layout, stream=stream)
+        broker = broker_found(client, [each.end for each in read.found])
+        partitions = _measured(BrokerView(client), read.found)
+    notes = [*_notes(checked, layout, broker), *read.notes]
+    return Description(
+        broker, tuple(partitions), read.subscription, workers_python(os.environ), spark_settings(), tuple(notes)
+    )
+
+
+def broker_found(client: Client, ends: Sequence[Offset]) -> BrokerFound:
+    """The broker of ``client``, where partitions end at ``ends``."""
+    product = client.server_version()
+    told = [end.message_index >= 0 for end in ends if end.position.entry > 0]
+    is_ours = product.startswith("Pulsarish")
+    return BrokerFound(client.config.service_url, product, is_ours, all(told) if told else is_ours or None)
+
+
+def _look(client: Client, options: ReadOptions, layout: Layout, *, stream: bool) -> _Read:
+    if not stream:
+        return _batch(BrokerView(client), options, layout)
+    return _queue(client, options, layout) if options.queue is not None else _stream(client, options, layout)
+
+
+def _batch(view: BrokerView, options: ReadOptions, layout: Layout) -> _Read:
+    ranges = whole_ranges(view, options, layout)
+    found = [_Found(whole.key, whole.name, whole.start, whole.end or view.latest(whole.name)) for whole, _ in ranges]
+    return _Read(found, None, [])
+
+
+def _queue(client: Client, options: ReadOptions, layout: Layout) -> _Read:
+    """A query that shares its subscription is given what comes: it has no start, and its backlog is not told."""
+    ends = BrokerView(client).latest_of(layout.names.values())
+    exists = any(client.has_subscription(name, options.subscription) for name in layout.names.values())
+    found = [_Found(key, name, None, ends[name]) for key, name in layout.names.items()]
+    note = "the broker says which messages come, so start and rows are not known"
+    return _Read(found, SubscriptionFound(options.subscription, exists), [note])
+
+
+def _stream(client: Client, options: ReadOptions, layout: Layout) -> _Read:
+    for bound in (options.starting, options.ending):
+        bound.check_named(layout.partitions, lambda topics: topics & {*layout.missing})
+    view = BrokerView(client)
+    # With a name of its own no subscription is there, so none is looked for.
+    cursors = Cursors(client, options.subscription, SystemClock())
+    first_start = FirstStart(view, cursors, options, LossPolicy(options.fail_on_data_loss))
+    looks = {key: _stand(client, view, name, options.subscription) for key, name in layout.names.items()}
+    notes = []
+    try:
+        found = []
+        for key, name in layout.names.items():
+            start = None if looks[key].in_use else first_start.find(key, name)
+            found.append(_Found(key, name, start, view.latest(name), looks[key].at))
+    finally:
+        cursors.close()
+    try:
+        first_start.check()
+    except ConfigError as error:
+        notes.append(f"the query would be refused: {error}")
+    in_use = any(look.in_use for look in looks.values())
+    if in_use:
+        notes.append("a consumer is connected to the subscription, so where it stands is not known")
+    exists = in_use or any(look.at is not None for look in looks.values())
+    return _Read(_ending(view, options, found), SubscriptionFound(options.subscription or None, exists, in_use), notes)
+
+
+class _Stand(NamedTuple):
+    """Where a subscription stands on a partition; None: it is not there, or it is in use."""
+
+    at: Offset | None = None
+    in_use: bool = False
+
+
+def _stand(client: Client, view: BrokerView, name: str, subscription: str) -> _Stand:
+    if not subscription:
+        return _Stand()
+    try:
+        cursor = client.open_cursor(name, subscription, must_exist=True)
+    except SubscriptionNotFoundError:
+        return _Stand()
+    except ConsumerBusyError:
+        return _Stand(in_use=True)
+    try:
+        return _Stand(view.unread(name, cursor.mark_delete()))
+    finally:
+        cursor.close()
+
+
+def _ending(view: BrokerView, options: ReadOptions, found: list[_Found]) -> list[_Found]:
+    """``found`` as far as the stream goes."""
+    known = [(each, each.start) for each in found if each.start is not None]
+    places = {each.key: Place(each.key, each.name, start, start) for each, start in known}
+    end = StreamEnd(view, options)
+    cut = end.cut(places, {each.key: each.end for each, _ in known})
+    end.check_order(places)
+    return [each._replace(end=cut.get(each.key, each.end)) for each in found]
+
+
+def _measured(view: BrokerView, found: list[_Found]) -> list[PartitionRange]:
+    """How much lies in each partition. Where no indexes tell, entries are counted, and sampled beyond a budget."""
+    starts = {
+        each.key: view.with_index(each.name, each.start) if each.start.key < each.end.key else each.start
+        for each in found
+        if each.start is not None
+    }
+    full = [each for each in found if each.key in starts and starts[each.key].key < each.end.key]
+    ranges = {each.key: NamedRange(each.name, starts[each.key].position, each.end.position) for each in full}
+    counted = [each.key for each in full if min(starts[each.key].message_index, each.end.message_index) < 0]
+    profiles = dict(zip(counted, view.counts.profiles([ranges[key] for key in counted], exact=True), strict=True))
+    sizes = dict(zip(ranges, view.counts.per_entry([*ranges.values()], "bytes"), strict=True))
+    rows = {key: profile.messages for key, profile in profiles.items()}
+    bytes_ = {key: round(view.counts.entries(range_).entries * sizes[key]) for key, range_ in ranges.items()}
+    return [_partition(each, starts.get(each.key), rows.get(each.key), bytes_.get(each.key, 0)) for each in found]
+
+
+def _partition(each: _Found, start: Offset | None, counted: int | None, bytes_: int) -> PartitionRange:
+    """``counted``: rows of the whole entries of the range, where no indexes tell."""
+    number = each.key.partition
+    stands = None if each.stands is None else each.stands.text(number)
+    end = each.end.text(number)
+    if start is None:
+        return PartitionRange(each.key.topic, number, None, end, None, False, None, stands)
+    if start.key >= each.end.key:
+        rows, is_exact = 0, True
+    elif counted is None:
+        rows, is_exact = max(each.end.message_index - start.message_index, 0), True
+    else:
+        rows, is_exact = max(counted - start.batch + each.end.batch, 0), False
+    return PartitionRange(each.key.topic, number, start.text(number), end, rows, is_exact, bytes_, stands)
+
+
+def _notes(options: ReadOptions, layout: Layout, broker: BrokerFound) -> list[str]:
+    notes = [f"the stream waits for {topic}, which does not exist" for topic in layout.missing]
+    notes += [f"{name} is left out: {LEFT_OUT}" for name in layout.left_out]
+    if not layout.names and options.selection.pattern:
+        notes.append(f"no topic matches {options.selection.pattern}")
+    if broker.tells_indexes is False:
+        notes.append(f"without message indexes rows are estimated; {HOW_TO_GET_INDEXES}")
+    if options.kept != ALL_ROWS:
+        notes.append("the options drop rows by key or event time, which the numbers of rows leave out of account")
+    return notes

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of Spark where a read is described: the Python of its workers, Java, and settings that matter.
+
+Needs no ``pyspark``: where nobody has imported it, no session is active. Must not know brokers.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pulsarish_spark.describing.description import WorkersPython
+
+_PYTHON_DEFAULT: Final = "python3"
+"""What Spark starts where nothing says otherwise: the first one on the PATH."""
+
+_TRIAL: Final = "import sys; print('%d.%d' % sys.version_info[:2], flush=True); import pulsarish_spark, pyarrow"
+_TRIAL_S: Final = 60.0
+"""How long a program may take to start and import; a cold disk is slow."""
+
+SETTINGS: Final = ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.shuffle.partitions")
+
+
+def workers_python(environment: Mapping[str, str]) -> WorkersPython:
+    """The Python of the active session's workers, else of a session that would be made now. It is tried."""
+    session = _active_session()
+    context = getattr(session, "_sc", None)  # A session of Spark Connect has none: its workers are elsewhere.
+    command = getattr(context, "pythonExec", "") or environment.get("PYSPARK_PYTHON") or _PYTHON_DEFAULT
+    path = shutil.which(command, path=environment.get("PATH"))
+    if path is None:
+        return WorkersPython(command, None, None, "there is no such program on the PATH")
+    return _tried(command, path, environment)
+
+
+def _tried(command: str, path: str, environment: Mapping[str, str]) -> WorkersPython:
+    try:
+        done = subprocess.run(
+            [path, "-c", _TRIAL], env=dict(environment), capture_output=True, text=True, timeout=_TRIAL_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return WorkersPython(command, path, None, f"it does not run: {error}")
+    version = done.stdout.strip() or None
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if done.returncode:
+        last = done.stderr.strip().rpartition("\n")[2] or f"it ended with code {done.returncode}"
+        return WorkersPython(command, path, version, last)
+    if version != here:
+        return WorkersPython(command, path, version, f"the driver is Python {here}, and Spark wants the same for both")
+    return WorkersPython(command, path, version)
+
+
+def spark_settings() -> dict[str, str] | None:
+    """Version, master and settings of the active session; None if there is none."""
+    session = _active_session()
+    if session is None:
+        return None
+    found = {"pyspark": sys.modules["pyspark"].__version__, "spark.master": session.conf.get("spark.master")}
+    return found | {name: session.conf.get(name) for name in SETTINGS}
+
+
+def find_java(environment: Mapping[str, str]) -> str | None:
+    """The Java that Spark would start: that of JAVA_HOME, else the first on the PATH; None if there is none."""
+    if home := environment.get("JAVA_HOME"):
+        return shutil.which(str(Path(home) / "bin" / "java"))
+    return shutil.which("java", path=environment.get("PATH"))
+
+
+def _active_session() -> Any:
+    found = getattr(sys.modules.get("pyspark.sql"), "SparkSession", None)
+    return None if found is None else found.getActiveSession()
