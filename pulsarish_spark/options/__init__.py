@@ -17,10 +17,11 @@ from pulsarish_spark.options.chosen import (
 )
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.queueing import QueueOptions
-from pulsarish_spark.options.sending import KeyForm
+from pulsarish_spark.options.sending import DELIVER_AFTER_MS_MAX, KeyForm
 from pulsarish_spark.options.table import OPTIONS, check_option
 
 __all__ = [
+    "DELIVER_AFTER_MS_MAX",
     "OPTIONS",
     "Amounts",
     "KeyForm",

@@ -82,6 +82,7 @@ class WriteOptions:
     batching_type: str
     in_chunks: bool
     chunk_bytes_max: int
+    deliver_after_ms: int
 
     def writing(self) -> dict[str, Any]:
         """The arguments of the client's ``write_rows``."""
@@ -165,4 +166,5 @@ def write_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, 
         batching_type=given.get("batchingType", ""),
         in_chunks=given.get("chunkingEnabled", False),
         chunk_bytes_max=given.get("chunkMaxMessageSize", 0),
+        deliver_after_ms=given.get("deliverAfterMs", 0),
     )

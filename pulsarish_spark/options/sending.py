@@ -21,6 +21,8 @@ HASHING_SCHEMES: Final[dict[str, HashingScheme]] = {
 ROUTING_MODES: Final = {"RoundRobinPartition": "round_robin", "SinglePartition": "single_partition"}
 BATCHING_TYPES: Final = ("default", "key_based")
 COMPRESSIONS: Final = ("none", "lz4", "zlib", "zstd", "snappy")
+DELIVER_AFTER_MS_MAX: Final = 100 * 365 * 24 * 60 * 60 * 1000
+"""A century: a longer delay is a mistake, of its unit for example."""
 
 
 def _hashing_scheme(text: str) -> HashingScheme:
@@ -35,6 +37,12 @@ def _routing_mode(text: str) -> str:
     if (mode := by_word.get(text.strip().lower())) is None:
         raise ValueError(f"it takes one of {', '.join(ROUTING_MODES)}")
     return mode
+
+
+def _delay_ms(text: str) -> int:
+    if (delay := count(text)) > DELIVER_AFTER_MS_MAX:
+        raise ValueError(f"it takes milliseconds up to {DELIVER_AFTER_MS_MAX}, which is a century")
+    return delay
 
 
 SENDING: Final = (
@@ -72,6 +80,14 @@ SENDING: Final = (
         "key_based",
         "What an entry may hold: default, any rows; key_based, rows of one key, so that Key_Shared consumers get each "
         "key in order. Rows of other keys may then be stored in another order than they came in.",
+    ),
+    Option(
+        "deliverAfterMs",
+        Side.WRITE,
+        _delay_ms,
+        "60000",
+        "Milliseconds after sending before which Shared and Key_Shared consumers do not get a row. The columns "
+        "deliver_at and deliver_after beat it where they are not null. Default: rows are delivered at once.",
     ),
     Option(
         "chunkingEnabled",

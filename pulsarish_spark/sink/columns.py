@@ -14,6 +14,7 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     DataType,
+    DayTimeIntervalType,
     IntegerType,
     LongType,
     MapType,
@@ -30,6 +31,7 @@ from broker_core.base.suggest import did_you_mean
 _TEXT_OR_BYTES: Final = "string or binary"
 _HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 _PROPERTIES_TYPE: Final = "map<string,string>"
+_DELAY_TYPE: Final = "interval day to second or bigint"
 
 
 class SinkColumn(NamedTuple):
@@ -57,6 +59,11 @@ SINK_COLUMNS: Final = {
     ),
     "event_time": SinkColumn("timestamp", "event time, cut to milliseconds"),
     "deliver_at": SinkColumn("timestamp", "not before this time, for Shared and Key_Shared consumers; null: at once"),
+    "deliver_after": SinkColumn(
+        _DELAY_TYPE,
+        "the same as a time after sending: an interval, or milliseconds. A row may have one of both; the option "
+        "deliverAfterMs is for rows that have neither",
+    ),
     "ordering_key": SinkColumn(_TEXT_OR_BYTES, "decides the consumer of a Key_Shared subscription, instead of the key"),
     "sequence_id": SinkColumn(
         "bigint",
@@ -130,6 +137,8 @@ def _fits(name: str, found: DataType) -> bool:
         return isinstance(found, BooleanType)
     if name in ("event_time", "deliver_at"):
         return isinstance(found, TimestampType)
+    if name == "deliver_after":
+        return isinstance(found, DayTimeIntervalType | ShortType | IntegerType | LongType)
     if name == "properties":
         return isinstance(found, MapType) and isinstance(found.keyType, StringType) and _is_text(found.valueType)
     return isinstance(found, ArrayType) and isinstance(found.elementType, StructType) and _is_header(found.elementType)
@@ -155,6 +164,8 @@ def _conversion(name: str, found: DataType) -> str:
         if isinstance(found, StructType | ArrayType | MapType):
             return f'example: df.withColumn("{name}", to_json("{name}"))'
         wanted = "string"
+    if wanted == _DELAY_TYPE:
+        wanted = "interval day to second" if isinstance(found, StringType) else "bigint"
     if name == "headers" and isinstance(found, MapType):
         made = f"map_entries({name})"
     return f'example: df.withColumn("{name}", expr("CAST({made} AS {wanted})"))'

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError, RowError
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import WriteOptions
@@ -49,8 +50,10 @@ class _Targets:
 
     def write(self, rows: pa.RecordBatch) -> None:
         """All that can be wrong with ``rows`` is found before one of them is sent."""
+        from pulsarish_spark.sink.delivery import with_delivery_times
         from pulsarish_spark.sink.rows import message_rows, split_by_target
 
+        rows = with_delivery_times(rows, self._options.deliver_after_ms, SystemClock().now_ms())
         parts = [
             (topic if partition is None else self._partition_name(topic, partition), chosen)
             for topic, partition, chosen in split_by_target(rows, self._options.topic)

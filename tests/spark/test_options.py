@@ -610,8 +610,8 @@ def test_an_unknown_option_is_answered_with_what_there_is_on_its_side() -> None:
         'option "acks" is unknown; the options are service.url, data.dir, operationTimeoutMs, connectionTimeoutMs, '
         "tokenFile, token, authPluginClassName, authParams, tlsTrustCertsFilePath, tlsCertificateFilePath, "
         "tlsKeyFilePath, tlsHostnameVerificationEnable, tlsAllowInsecureConnection, useTls, "
-        "topic, includeHeaders, hashingScheme, keyForm, messageRoutingMode, batchingType, chunkingEnabled, "
-        "chunkMaxMessageSize, compression, batchingMaxMessages, batchingMaxBytes"
+        "topic, includeHeaders, hashingScheme, keyForm, messageRoutingMode, batchingType, deliverAfterMs, "
+        "chunkingEnabled, chunkMaxMessageSize, compression, batchingMaxMessages, batchingMaxBytes"
     )
     with pytest.raises(ConfigError, match="did you mean startingOffsets"):
         writing(topic="t", startingOffset="earliest")

@@ -54,7 +54,7 @@ ERRORS = [
         "k string",
         (
             "the sink takes no column k; it takes key, key_is_bytes, value, topic, partition, properties, headers, "
-            "event_time, deliver_at, ordering_key, sequence_id; drop or rename it"
+            "event_time, deliver_at, deliver_after, ordering_key, sequence_id; drop or rename it"
         ),
     ),
     ("value string, eventtime timestamp", 'the sink takes no column eventtime; did you mean "event_time"?'),
@@ -79,6 +79,13 @@ ERRORS = [
         (
             "column event_time is string, but the sink takes timestamp; "
             'example: df.withColumn("event_time", expr("CAST(event_time AS timestamp)"))'
+        ),
+    ),
+    (
+        "value string, deliver_after string",
+        (
+            "column deliver_after is string, but the sink takes interval day to second or bigint; "
+            'example: df.withColumn("deliver_after", expr("CAST(deliver_after AS interval day to second)"))'
         ),
     ),
     (
