@@ -222,11 +222,16 @@ def test_a_stream_of_files_arrives_and_progress_shows_it(
     broker.create(topic, 2)
     rows(spark, 1000).repartition(4).write.parquet(str(tmp_path / "in"))
     files = spark.readStream.schema("key string, value string").option("maxFilesPerTrigger", 2)
+    written = []
     for _ in range(2):
         writer = files.parquet(str(tmp_path / "in")).writeStream.format("pulsarish").queryName("files")
         writer = writer.option("service.url", broker.service_url).option("topic", topic)
         query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
         finish(query)
+        written.append(
+            sum(progress["sink"]["numOutputRows"] for progress in query.recentProgress if progress["numInputRows"])
+        )
+    assert written == [1000, 0]
     assert values(source(topic)) == list(range(1000))
 
 
