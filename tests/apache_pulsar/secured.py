@@ -10,8 +10,10 @@ from __future__ import annotations
 import base64
 import http.client
 import ssl
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -109,6 +111,35 @@ def token(role: str, *, lives_s: float | None = None) -> str:
     if lives_s is not None:
         claims["exp"] = time.time() + lives_s
     return jwt.encode(claims, _KEY, algorithm="HS256")
+
+
+@contextmanager
+def renewed(file: Path, role: str, *, lives_s: float) -> Iterator[list[str]]:
+    """Keep a young token of ``role`` in ``file`` for the length of the block; the tokens that it has had.
+
+    On a thread of its own, so that a token does not expire because the test is held up.
+    """
+    tokens: list[str] = []
+    over = threading.Event()
+
+    def renew() -> None:
+        tokens.append(token(role, lives_s=lives_s))
+        young = file.with_suffix(".young")
+        young.write_text(tokens[-1])
+        young.replace(file)
+
+    def keep_renewing() -> None:
+        while not over.wait(lives_s / 8):
+            renew()
+
+    renew()
+    thread = threading.Thread(target=keep_renewing)
+    thread.start()
+    try:
+        yield tokens
+    finally:
+        over.set()
+        thread.join()
 
 
 def prepared(directory: Path) -> Mapping[str, str]:

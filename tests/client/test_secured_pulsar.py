@@ -29,7 +29,7 @@ from broker_core.client import (
 from broker_core.client.admin import AdminApi
 from broker_core.client.credentials.plugins import authentication_of
 from broker_core.client.credentials.tls import TlsSettings
-from tests.apache_pulsar.secured import ADMIN, BASIC_PASSWORD, BASIC_USER, CHECK_S, Secured, token
+from tests.apache_pulsar.secured import ADMIN, BASIC_PASSWORD, BASIC_USER, CHECK_S, Secured, renewed, token
 from tests.client.oauth2_issuer import running_issuer
 
 pytestmark = pytest.mark.pulsar
@@ -196,17 +196,16 @@ def test_a_token_that_is_renewed_in_its_file_keeps_a_connection_alive(
     secured: Secured, role: str, topic: str, tmp_path: Path
 ) -> None:
     """Several lives of a token long, over one producer and one consumer; each message is there once."""
-    file, lives_s = tmp_path / "token", 3 * CHECK_S
-    file.write_text(token(role, lives_s=lives_s))
+    file, lives_s = tmp_path / "token", 8 * CHECK_S
     with (
+        renewed(file, role, lives_s=lives_s),
         _client(secured, authentication=AuthenticationToken.from_file(file)) as client,
         client.subscribe(topic, "s", initial_position="earliest") as consumer,
         client.create_producer(topic) as producer,
     ):
-        ends = time.monotonic() + 4 * lives_s
+        ends = time.monotonic() + 2.5 * lives_s
         sent = 0
         while time.monotonic() < ends:
-            file.write_text(token(role, lives_s=lives_s))
             producer.send(str(sent))
             assert consumer.receive(PATIENCE_S).value == str(sent).encode()
             sent += 1

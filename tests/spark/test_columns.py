@@ -83,6 +83,7 @@ def test_every_column_has_the_type_and_the_value_that_users_expect() -> None:
             "sequence_id": 0,
             "schema_version": None,
             "replicated_from": None,
+            "redelivery_count": None,
         }
     ]
     second = batch.slice(1, 1).to_pylist()[0]

@@ -260,7 +260,7 @@ def test_an_unloaded_topic_gives_nothing_twice(share: Callable[..., Engine], cel
     assert cell.backlog(topic, NAME) == 0
 
 
-def test_partitions_that_are_added_are_read_from_their_first_message(
+def test_partitions_that_a_queue_gets_later_are_read_from_their_first_message(
     share: Callable[..., Engine], cell: Broker, topic: str
 ) -> None:
     """And a topic that does not exist yet is waited for."""

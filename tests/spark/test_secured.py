@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.apache_pulsar.secured import CHECK_S, Secured, token
+from tests.apache_pulsar.secured import CHECK_S, Secured, renewed, token
 from tests.spark.conftest import failure, values
 
 pytestmark = [pytest.mark.spark, pytest.mark.pulsar]
@@ -69,37 +69,34 @@ def test_a_stream_outlives_its_first_token(
     spark: SparkSession, secured: Secured, role: str, topic: str, tmp_path: Path
 ) -> None:
     """Source and sink read the renewed token file; each row arrives, and the checkpoint does not hold the token."""
-    file, lives_s = tmp_path / "token", 4 * CHECK_S
-    tokens: list[str] = []
+    file, lives_s = tmp_path / "token", 8 * CHECK_S
+    with renewed(file, role, lives_s=lives_s) as tokens:
+        checkpoint = _copied_for_long(spark, secured, topic, tmp_path, seconds=2.5 * lives_s)
+    kept = "".join(each.read_text(errors="replace") for each in checkpoint.rglob("*") if each.is_file())
+    assert len(tokens) > 2
+    assert [each for each in tokens if each in kept] == []
 
-    def renew() -> None:
-        tokens.append(token(role, lives_s=lives_s))
-        (tmp_path / "next").write_text(tokens[-1])
-        (tmp_path / "next").replace(file)
 
-    renew()
-    options = _options(secured, tokenFile=str(file))
+def _copied_for_long(spark: SparkSession, secured: Secured, topic: str, tmp_path: Path, *, seconds: float) -> Path:
+    """Copy a topic by a stream while rows come, and see each arrive; the checkpoint."""
+    options = _options(secured, tokenFile=str(tmp_path / "token"))
     _write(spark, options, topic, 1)
     stream = spark.readStream.format("pulsarish").options(**options, startingOffsets="earliest").load(topic)
     writing = stream.select("value").writeStream.format("pulsarish").options(**options)
     checkpoint = tmp_path / "checkpoint"
     query = writing.option("checkpointLocation", str(checkpoint)).start(f"{topic}-out")
     try:
-        ends = time.monotonic() + 4 * lives_s
+        ends = time.monotonic() + seconds
         sent = 1
         while time.monotonic() < ends:
-            renew()
             _write(spark, options, topic, 1)
             sent += 1
-        renew()
         query.processAllAvailable()
     finally:
         query.stop()
-    renew()
     out = spark.read.format("pulsarish").options(**options).load(f"{topic}-out")
     assert len(values(out)) == sent
-    kept = "".join(each.read_text(errors="replace") for each in checkpoint.rglob("*") if each.is_file())
-    assert [each for each in tokens if each in kept] == []
+    return checkpoint
 
 
 def test_refusals_are_one_clear_line(spark: SparkSession, secured: Secured, topic: str) -> None:

@@ -39,7 +39,7 @@ def test_a_stream_ends_at_an_id_that_is_there_or_comes(start: Start, cell: Broke
     cell.send_one_by_one(topic, numbers(5, 20))
     assert query.trigger() == [5, 6, 7]
     assert query.trigger() is None
-    assert [*lag(query.progress()).values()] == [PartitionLag(0, 0)]
+    assert [*lag(query.progress()).values()] == [PartitionLag(0, 0, 0, 0.0)]
     query.restart()
     assert query.trigger() is None
     cell.send_one_by_one(topic, numbers(20, 22))
