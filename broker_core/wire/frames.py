@@ -26,7 +26,9 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 SIZE_BYTES: Final = 4
 """One size field."""
 
-_HEAD_BYTES: Final = 2 * SIZE_BYTES
+HEAD_BYTES: Final = 2 * SIZE_BYTES
+"""Both of a frame."""
+
 BUFFER_BYTES_FIRST: Final = 2 * 1024
 """What a connection starts with: ten thousand idle ones must not hold much."""
 _BUFFER_BYTES_BUSY: Final = (64 * 1024, 1024 * 1024)
@@ -36,7 +38,8 @@ _TLS_STARTS: Final = (b"\x15\x03", b"\x16\x03")
 _SPARE_BYTES: Final = 16 * 1024
 """How much more than one frame of the largest size the buffer may hold, so that there is always room to read into."""
 
-_sizes_from = struct.Struct(">II").unpack_from
+sizes_from = struct.Struct(">II").unpack_from
+"""The two size fields of the frame that begins at an offset of a buffer."""
 _pack_sizes = struct.Struct(">II").pack
 
 
@@ -67,7 +70,7 @@ class FrameReader:
         is taken as it is written, so that all that is allowed may be had at once.
         """
         self._frame_bytes_max = frame_bytes_max
-        self._capacity_max = frame_bytes_max + _HEAD_BYTES + _SPARE_BYTES
+        self._capacity_max = frame_bytes_max + HEAD_BYTES + _SPARE_BYTES
         self._allocate = allocate
         self.allowed_bytes = self._capacity_max if allowed_bytes is None else allowed_bytes
         self._buffer: Any = bytearray(BUFFER_BYTES_FIRST)
@@ -81,6 +84,11 @@ class FrameReader:
         return self._end - self._start
 
     @property
+    def pending(self) -> bytes:
+        """A copy of them."""
+        return self._view[self._start : self._end].tobytes()
+
+    @property
     def capacity_bytes(self) -> int:
         """How large the buffer is."""
         return len(self._view)
@@ -89,7 +97,7 @@ class FrameReader:
     def has_frame(self) -> bool:
         """Whether ``take`` would find one, or an impossible size."""
         pending = self._end - self._start
-        if pending < _HEAD_BYTES:
+        if pending < HEAD_BYTES:
             return False
         front = self._front_bytes()
         return pending >= front or front > self._frame_bytes_max + SIZE_BYTES
@@ -97,7 +105,7 @@ class FrameReader:
     @property
     def needed_bytes(self) -> int:
         """How large the buffer must be for the frame at the front; not more than the first one if that is not known."""
-        if self._end - self._start < _HEAD_BYTES:
+        if self._end - self._start < HEAD_BYTES:
             return BUFFER_BYTES_FIRST
         return max(BUFFER_BYTES_FIRST, min(self._front_bytes(), self._capacity_max))
 
@@ -140,11 +148,11 @@ class FrameReader:
         """
         view, buffer, start, end = self._view, self._buffer, self._start, self._end
         frames: list[Frame] = []
-        while end - start >= _HEAD_BYTES and len(frames) < frames_max and command_bytes_max > 0:
-            total, command_size = _sizes_from(buffer, start)
-            command_start = start + _HEAD_BYTES
+        while end - start >= HEAD_BYTES and len(frames) < frames_max and command_bytes_max > 0:
+            total, command_size = sizes_from(buffer, start)
+            command_start = start + HEAD_BYTES
             if total > self._frame_bytes_max or not 0 < command_size <= total - SIZE_BYTES:
-                raise self._bad_sizes(total, command_size)
+                raise bad_sizes(total, command_size, self._frame_bytes_max)
             frame_end = start + SIZE_BYTES + total
             if frame_end > end:
                 break
@@ -169,7 +177,7 @@ class FrameReader:
             self._replace(bytearray(capacity))
 
     def _front_bytes(self) -> int:
-        total, _command_size = _sizes_from(self._buffer, self._start)
+        total, _command_size = sizes_from(self._buffer, self._start)
         return int(total) + SIZE_BYTES
 
     def _make_room(self) -> None:
@@ -195,23 +203,25 @@ class FrameReader:
         self._buffer, self._view = buffer, view
         self._start, self._end = 0, unread
 
-    def _bad_sizes(self, total: int, command_size: int) -> RemoteProtocolError:
-        start = total.to_bytes(SIZE_BYTES, "big")
-        if start == b"HTTP":
-            return RemoteProtocolError(
-                "the peer speaks HTTP", hint="give the port of the binary protocol, usually 6650, not that of the REST"
-            )
-        if start[:2] in _TLS_STARTS:
-            return RemoteProtocolError("the peer speaks TLS, which is not supported", hint="use a port without it")
-        if total > self._frame_bytes_max:
-            return RemoteProtocolError(
-                f"a frame of {total} bytes was announced, more than the {self._frame_bytes_max} allowed",
-                hint="the peer does not speak the Pulsar protocol, or its maxMessageSize is larger than ours",
-            )
+
+def bad_sizes(total: int, command_size: int, frame_bytes_max: int) -> RemoteProtocolError:
+    """What to say of two size fields that cannot be, or are above the limit."""
+    start = total.to_bytes(SIZE_BYTES, "big")
+    if start == b"HTTP":
         return RemoteProtocolError(
-            f"a command of {command_size} bytes was announced in a frame of {total}",
-            hint="the peer does not speak the Pulsar protocol",
+            "the peer speaks HTTP", hint="give the port of the binary protocol, usually 6650, not that of the REST"
         )
+    if start[:2] in _TLS_STARTS:
+        return RemoteProtocolError("the peer speaks TLS, which is not supported", hint="use a port without it")
+    if total > frame_bytes_max:
+        return RemoteProtocolError(
+            f"a frame of {total} bytes was announced, more than the {frame_bytes_max} allowed",
+            hint="the peer does not speak the Pulsar protocol, or its maxMessageSize is larger than ours",
+        )
+    return RemoteProtocolError(
+        f"a command of {command_size} bytes was announced in a frame of {total}",
+        hint="the peer does not speak the Pulsar protocol",
+    )
 
 
 def encode_command(command: BaseCommand) -> bytes:

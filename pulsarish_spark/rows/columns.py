@@ -19,6 +19,9 @@ from pulsarish_spark.rows.schema import REDELIVERY_COLUMN, TopicColumns
 
 _MS: Final = pa.timestamp("ms", tz="UTC")
 _US: Final = pa.timestamp("us", tz="UTC")
+_US_PER_MS: Final = 1000
+_QUICK_MS_MAX: Final = (2**63 - 1) // _US_PER_MS
+"""Up to here times are multiplied, which takes a tenth of Arrow's casts; these look at each for an overflow."""
 
 
 class ColumnMaker:
@@ -29,16 +32,17 @@ class ColumnMaker:
         self._schema = columns.arrow_schema()
         self._shown_topic = columns.shown_topic or key.topic
         self._id_partition = key.partition if partitioned else -1
+        self._made_times: pa.Array | None = None
         self._constant_rows = 0
         self._constants: dict[str, pa.Array] = {}
         makers: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
             "topic": lambda rows: self._constant("topic", rows.num_rows),
             "partition": lambda rows: self._constant("partition", rows.num_rows),
             "offset": lambda rows: rows.column("index"),
-            "timestamp": lambda rows: _microseconds(rows.column("publish_time")),
+            "timestamp": self._publish_times,
             "timestampType": lambda rows: self._constant("timestampType", rows.num_rows),
             "message_id": self._message_ids,
-            "publish_time": lambda rows: _microseconds(rows.column("publish_time")),
+            "publish_time": self._publish_times,
             "event_time": lambda rows: _microseconds(rows.column("event_time")),
             "properties": partial(self._properties, "properties"),
             REDELIVERY_COLUMN: _redelivery_counts,
@@ -54,6 +58,7 @@ class ColumnMaker:
 
     def make(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The source's columns for decoded ``rows``."""
+        self._made_times = None
         return pa.RecordBatch.from_arrays([maker(rows) for maker in self._makers], schema=self._schema)
 
     def _constant(self, name: str, rows: int) -> pa.Array:
@@ -66,6 +71,11 @@ class ColumnMaker:
             }
             self._constant_rows = rows
         return self._constants[name].slice(0, rows)
+
+    def _publish_times(self, rows: pa.RecordBatch) -> pa.Array:
+        if self._made_times is None:  # two columns have them
+            self._made_times = _microseconds(rows.column("publish_time"))
+        return self._made_times
 
     def _message_ids(self, rows: pa.RecordBatch) -> pa.Array:
         ledger, entry, batch_index = (rows.column(name) for name in ("ledger", "entry", "batch_index"))
@@ -97,7 +107,12 @@ def _redelivery_counts(rows: pa.RecordBatch) -> pa.Array:
 
 
 def _microseconds(milliseconds: pa.Array) -> pa.Array:
-    return milliseconds.cast(_MS).cast(_US)
+    """The same times as Spark counts them; ArrowInvalid for one that 64 bits do not hold."""
+    values = values_of(milliseconds)
+    if milliseconds.offset or not -_QUICK_MS_MAX <= values.min(initial=0) <= values.max(initial=0) <= _QUICK_MS_MAX:
+        return milliseconds.cast(_MS).cast(_US)
+    bitmap = milliseconds.buffers()[0]
+    return pa.Array.from_buffers(_US, len(values), [bitmap, pa.py_buffer(values * _US_PER_MS)])
 
 
 def _repeated(text: bytes, rows: int) -> pa.Array:

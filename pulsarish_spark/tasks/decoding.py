@@ -15,18 +15,21 @@ from broker_core.base.positions import Position
 from broker_core.client.chunks.chunk_split import CHUNKED_BYTES_MAX
 from broker_core.client.chunks.chunked_entries import ChunkedEntries
 from broker_core.client.consuming.unpack import UNCOMPRESSED_BYTES_MAX
-from broker_core.wire.batch import ChunkEntryError, decode_in_parts
+from broker_core.wire.batch import ChunkEntryError, decode_in_parts, lies_in_block, share_memory
 from broker_core.wire.entry import EntryRef
 from pulsarish_spark.losses.loss import LossPolicy, lost_chunks
 
 if TYPE_CHECKING:
     from broker_core.client import Client
 
-FETCH_BYTES_MAX: Final = 16 * 1024 * 1024
+FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
 """What the client may hold that is not decoded yet."""
 
-DECODE_BYTES: Final = 2 * 1024 * 1024
+DECODE_BYTES: Final = 4 * 1024 * 1024
 """Entries are decoded together up to about this size: enough rows to make the cost of a batch small."""
+
+COPIED_BYTES: Final = 512 * 1024
+"""Entries of less than this are rather copied than decoded without their neighbours."""
 
 BATCH_ROWS_MAX: Final = 16_384
 """Rows of one Arrow batch at most; with more, Spark's side gets slower."""
@@ -58,11 +61,20 @@ class EntryDecoder:
 
 
 def grouped(fetched: Iterable[Sequence[EntryRef]]) -> Iterator[list[EntryRef]]:
-    """What arrives, in groups worth decoding together."""
+    """What arrives, in groups worth decoding together: what lies in different blocks would be copied first.
+
+    A group keeps one block in memory at most, however few of the entries in it are wanted.
+    """
     group: list[EntryRef] = []
     size = 0
     for entries in fetched:
         for entry in entries:
+            if group and lies_in_block(group[-1].body) and not share_memory(group[-1].body, entry.body):
+                if size >= COPIED_BYTES:
+                    yield group
+                    group, size = [], 0
+                else:
+                    group = [_out_of_block(each) for each in group]
             group.append(entry)
             size += len(entry.body)
             if size >= DECODE_BYTES:
@@ -72,7 +84,14 @@ def grouped(fetched: Iterable[Sequence[EntryRef]]) -> Iterator[list[EntryRef]]:
         yield group
 
 
+def _out_of_block(entry: EntryRef) -> EntryRef:
+    return entry._replace(body=bytes(entry.body)) if lies_in_block(entry.body) else entry
+
+
 def in_slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """``rows`` in batches that Spark takes well."""
-    for at in range(0, rows.num_rows, BATCH_ROWS_MAX):
-        yield rows.slice(at, BATCH_ROWS_MAX)
+    """``rows`` in as few batches that Spark takes well as may be, of nearly equal size: a small one costs as much as a
+    large one."""
+    parts = -(-rows.num_rows // BATCH_ROWS_MAX)
+    for part in range(parts):
+        at, end = rows.num_rows * part // parts, rows.num_rows * (part + 1) // parts
+        yield rows.slice(at, end - at)

@@ -2,6 +2,7 @@
 """Reading and writing whole entries, probes and cursors, on both servers."""
 
 import json
+import random
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -20,8 +21,8 @@ from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client, EntryReader, Span
 from broker_core.client.columnar.entry_counting import EntryCount
 from broker_core.client.columnar.entry_reader import EARLY_PERMITS
-from broker_core.wire.batch import decode_entries
-from broker_core.wire.entry import EntryRef
+from broker_core.wire.batch import decode_entries, lies_in_block
+from broker_core.wire.entry import EntryRef, verify_entry
 from tests.client.conftest import Service
 from tests.client.helpers import assert_nothing_comes, eventually, numbered, send, take, values
 
@@ -102,6 +103,22 @@ def test_a_small_buffer_and_few_permits_lose_nothing(client: Client, topic: str)
         topic, POSITION_EARLIEST, behind(client, topic), buffer_bytes_max=1000, messages_expected=50
     )
     assert [text.strip() for text in texts(read_all(reader))] == numbered(0, 300)
+
+
+def test_entries_that_are_kept_stay_as_they_came(client: Client, topic: str) -> None:
+    """Of all sizes, so that they lie across blocks of memory; what comes later must not be written over them."""
+    noise = random.Random(7)
+    sizes = [noise.choice([10, 3000, 17_000, 150_000, 900_000, 3_000_000]) for _ in range(60)]
+    wanted = [b"%06d" % number + noise.randbytes(size) for number, size in enumerate(sizes)]
+    with client.create_producer(topic, batching_enabled=False) as producer:
+        for value in wanted:
+            producer.send_async(value)
+    kept = read_all(client.read_entries(topic, POSITION_EARLIEST, behind(client, topic), buffer_bytes_max=2_000_000))
+    assert any(lies_in_block(entry.body) for entry in kept)
+    for entry in kept:
+        verify_entry(entry.body)
+    assert [decode_entries([entry], ["value"])["value"][0].as_py() for entry in kept] == wanted
+    assert decode_entries(kept, ["value"])["value"].to_pylist() == wanted
 
 
 def test_a_broker_that_knows_how_many_are_expected_sends_hardly_more(

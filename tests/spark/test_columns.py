@@ -216,3 +216,18 @@ def test_a_schema_that_is_not_the_source_s_own_is_refused_before_anything_is_rea
     with pytest.raises(ConfigError, match=r"the one of this source, struct<value:binary>, all nullable; remove it"):
         check_user_schema(StructType([field]), ["value"])
     check_user_schema(StructType([StructField("value", BinaryType())]), ["value"])
+
+
+def test_times_are_microseconds_up_to_the_last_that_64_bits_hold() -> None:
+    """A producer may state any event time: what Spark cannot show is refused rather than shown as another time."""
+    last_ms = (2**63 - 1) // 1000
+
+    def shown(*times: int) -> list[int | None]:
+        rows = pa.record_batch({"value": pa.array([b"v"] * len(times), pa.binary()), "event_time": pa.array(times)})
+        found: list[int | None] = made(rows).column("event_time").cast(pa.int64()).to_pylist()
+        return found
+
+    assert shown(0, last_ms, -last_ms, 0, 7) == [None, last_ms * 1000, -last_ms * 1000, None, 7000]
+    for beyond in (last_ms + 1, -last_ms - 1):
+        with pytest.raises(pa.ArrowInvalid):
+            shown(1, beyond)

@@ -83,6 +83,34 @@ def test_any_mixture_of_entries_gives_the_rows_of_the_reference(source: list[Ent
 
 
 @SETTINGS
+@given(st.lists(st.tuples(entries(), st.binary(max_size=9)), min_size=1, max_size=6))
+def test_entries_that_lie_in_one_block_are_decoded_where_they_are(source: list[tuple[EntryRef, bytes]]) -> None:
+    """The same rows as of copies, whatever lies between them."""
+    block = b"".join(between + bytes(each.body) for each, between in source)
+    lying: list[EntryRef] = []
+    end = 0
+    for each, between in source:
+        start, end = end + len(between), end + len(between) + len(each.body)
+        lying.append(each._replace(body=memoryview(block)[start:end]))
+    assert decoded(decode_entries(lying)) == decode_reference([each for each, _ in source])
+
+
+@SETTINGS
+@given(st.lists(entries(), min_size=1, max_size=5), st.data())
+def test_entries_of_one_block_may_come_in_any_order_and_twice(source: list[EntryRef], data: st.DataObject) -> None:
+    """What is gathered from front to back would take the bytes of one entry for those of another."""
+    block = memoryview(b"".join(each.body for each in source))
+    lying: list[EntryRef] = []
+    end = 0
+    for each in source:
+        start, end = end, end + len(each.body)
+        lying.append(each._replace(body=block[start:end]))
+    chosen = data.draw(st.lists(st.sampled_from(range(len(source))), min_size=1, max_size=8))
+    wanted = decode_reference([source[at] for at in chosen])
+    assert decoded(decode_entries([lying[at] for at in chosen])) == wanted
+
+
+@SETTINGS
 @given(st.lists(entries(), min_size=1, max_size=3), st.sets(st.sampled_from(DECODED_SCHEMA.names)))
 def test_columns_that_are_not_asked_for_are_left_out(source: list[EntryRef], names: set[str]) -> None:
     """The others are the same as in a full decode, in the order of the schema."""

@@ -12,7 +12,7 @@ each has passed its checksum. Not owned: what trimmed data means, which is the c
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Any, Final
 
 from broker_core.base.errors import (
     AlreadyClosedError,
@@ -50,6 +50,12 @@ top of what is expected, for a broker may ignore them."""
 
 SHORT_BYTES_MAX: Final = 1024 * 1024
 """A range of so many bytes at most is short: opening a connection takes about as long as reading it."""
+
+
+def _new_block(size: int) -> Any:
+    import numpy as np  # Here, for not all who import this read in bulk.
+
+    return np.empty(size, np.uint8)
 
 
 class AsyncEntryReader:
@@ -144,6 +150,7 @@ class AsyncEntryReader:
             start=self._arriving_at,
         )
         self._port = None  # the one of before is lost
+        connection.receive_in_blocks(_new_block)
         await register(connection, self._id, self, request, permits=EARLY_PERMITS)
         self._port = connection
         self._is_topped_up = not self._messages_expected

@@ -19,7 +19,7 @@ import os
 import ssl
 import weakref
 from collections.abc import Callable
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from broker_core import __version__
 from broker_core.base.errors import (
@@ -40,6 +40,7 @@ from broker_core.client.connecting.service_url import BrokerAddress
 from broker_core.client.credentials.tls import tls_failure
 from broker_core.client.settings.config import ClientConfig
 from broker_core.wire.commands import command_name, parse_command, ping, pong
+from broker_core.wire.frame_blocks import BlockFrameReader
 from broker_core.wire.frames import FrameReader, encode_command
 from broker_core.wire.heads import MessageHead, ReceiptHead, parse_message, parse_receipt
 from broker_core.wire.proto import pulsar_api_pb2 as pb
@@ -93,7 +94,8 @@ class ConsumerPort(Protocol):
     """The consumer's side of a connection."""
 
     def message(self, head: MessageHead, body: bytes) -> None:
-        """An entry was delivered, with broker entry metadata in front if the broker sends it."""
+        """An entry was delivered, with broker entry metadata in front if the broker sends it. On a connection that
+        receives in blocks a large ``body`` is a view."""
         ...
 
     def active_changed(self, active: bool) -> None:
@@ -217,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._end_reason: PulsarishError | None = None
         self._transport: asyncio.Transport | None = None
-        self._reader = FrameReader(MESSAGE_BYTES_MAX_DEFAULT + FRAME_SLACK_BYTES)
+        self._reader: FrameReader | BlockFrameReader = FrameReader(MESSAGE_BYTES_MAX_DEFAULT + FRAME_SLACK_BYTES)
         self._outgoing: list[bytes | memoryview] = []
         self._requests: dict[int, asyncio.Future[BaseCommand]] = {}
         self._taken_back: dict[int, Callable[[], None]] = {}
@@ -306,6 +308,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._end_reason is None:
             self._taken_back[request_id] = leave
 
+    def receive_in_blocks(self, new_block: Callable[[int], Any]) -> None:
+        """From now on large bodies are views of what they were received into, as ``BlockFrameReader`` says."""
+        if isinstance(self._reader, FrameReader):
+            frame_bytes_max = self.max_message_size + FRAME_SLACK_BYTES
+            self._reader = BlockFrameReader(frame_bytes_max, new_block, self._reader.pending)
+
     def pause_reading(self) -> None:
         """Stop taking bytes from the socket, for all users of the connection, so that the broker must wait."""
         if not self._paused and self._transport is not None and self.is_open:
@@ -365,7 +373,7 @@ class Connection(asyncio.BufferedProtocol):
         self._heard = True
         try:
             for command, body in self._reader.buffer_updated(nbytes):
-                self._dispatch(command, body)
+                self._dispatch(command, cast("bytes", body))  # views only for the port that asked for them
         except ProtocolError as failure:
             logger.warning("connection protocol error peer=%s error=%s", self.address, failure)
             self.close(type(failure)(f"{failure.message} ({self.address})", hint=failure.hint))

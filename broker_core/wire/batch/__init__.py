@@ -11,6 +11,7 @@ from broker_core.wire.batch.key_groups import KeyGroups, key_groups
 from broker_core.wire.batch.route import route_rows
 from broker_core.wire.batch.rows import ENCODED_COLUMNS
 from broker_core.wire.batch.schema import DECODED_SCHEMA
+from broker_core.wire.batch.together import lies_in_block, share_memory
 from broker_core.wire.batch.warm import warm_up
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "ChunkEntryError",
     "encode_entries",
     "key_groups",
+    "lies_in_block",
     "route_rows",
+    "share_memory",
     "warm_up",
 ]

@@ -22,6 +22,8 @@ from broker_core.wire.batch.schema import PROPERTIES_TYPE
 _DTYPES: Final = {pa.from_numpy_dtype(name).id: np.dtype(name) for name in ("int32", "int64")}
 """Arrow's integer types to numpy's."""
 
+_NO_TEXT: Final = pa.nulls(0, pa.string())
+
 
 def gather(data: pa.Buffer, spans: NDArray[np.int32], count: int, valid: NDArray[np.bool_] | None = None) -> pa.Array:
     """A binary array of ``count`` values out of ``data``; ``spans`` holds 0, then start and end of each.
@@ -92,6 +94,11 @@ def properties(keys: pa.Array, values: pa.Array, offsets: NDArray[np.int32], *, 
     pairs = list(zip(text(keys).to_pylist(), text(values).to_pylist(), strict=True))
     rows = [dict(pairs[first:last]) for first, last in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
     return pa.array([list(row.items()) for row in rows], PROPERTIES_TYPE)
+
+
+def no_properties(offsets: NDArray[np.int32]) -> pa.Array:
+    """A map array whose rows, one fewer than ``offsets``, are all empty."""
+    return _map(offsets, _NO_TEXT, _NO_TEXT)
 
 
 def _map(offsets: NDArray[np.int32], keys: pa.Array, items: pa.Array) -> pa.Array:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Entries to an Arrow record batch.
 
-All entries of a call are joined into one buffer (compressed payloads are replaced by their plain bytes), kernels walk
-it once for the entries' heads and once for the messages, and columns are gathered out of it. Nothing is done in Python
-for each message, and little for each entry.
+All entries of a call are in one buffer (compressed payloads are replaced by their plain bytes), kernels walk it once
+for the entries' heads and once for the messages, and columns are gathered out of it. Nothing is done in Python for each
+message, and little for each entry.
 
 Does not verify checksums (whoever receives an entry does) and does not know where entries come from. A flaw raises
 RemoteProtocolError naming ``ledger:entry`` and gives no rows at all.
@@ -25,6 +25,7 @@ from broker_core.wire.batch import columns as cols
 from broker_core.wire.batch import keys, walk
 from broker_core.wire.batch.repeats import has_repeated_keys
 from broker_core.wire.batch.schema import PROPERTY_PAIRS, select_columns
+from broker_core.wire.batch.together import put_together
 from broker_core.wire.compression import decompress
 from broker_core.wire.entry import BytesLike, EntryRef, read_metadata
 
@@ -123,23 +124,23 @@ def _decode(packed: _Packed, schema: pa.Schema, message_bytes_max: int) -> pa.Re
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """Entries as they travel, one after the other in ``data`` from ``offsets``, and what their heads say."""
+    """Entries as they travel, in one buffer, and what their heads say."""
 
     source: Sequence[EntryRef]
-    data: bytes
-    offsets: NDArray[np.int64]
+    data: BytesLike
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
     heads: NDArray[np.int64]
 
     @classmethod
     def of(cls, entries: Sequence[EntryRef]) -> _Packed:
-        bodies = [entry.body for entry in entries]
-        data = b"".join(bodies)
+        data, starts, ends = put_together([entry.body for entry in entries])
         _check_joined_size(len(data))
-        offsets = _offsets([len(body) for body in bodies])
-        heads = np.zeros((walk.HEADS, len(bodies)), np.int64)
+        heads = np.zeros((walk.HEADS, len(entries)), np.int64)
         problem, at = walk.walk_heads(
             as_array(data),
-            offsets,
+            starts,
+            ends,
             METADATA_BYTES_MAX,
             walk.METADATA_TABLE,
             np.zeros(walk.SLOTS, np.int64),
@@ -148,7 +149,7 @@ class _Packed:
         )
         if problem:
             raise _error(problem, entries[at], -1)
-        return cls(entries, data, offsets, heads)
+        return cls(entries, data, starts, ends, heads)
 
     @property
     def is_packed(self) -> NDArray[np.bool_]:
@@ -165,7 +166,7 @@ class _Packed:
 
     def sizes_in_memory(self, message_bytes_max: int) -> NDArray[np.int64]:
         """What each entry takes when it is decoded, about. A count that lies is refused when it is met."""
-        plain = np.where(self.is_packed, self.plain_sizes(message_bytes_max), np.diff(self.offsets))
+        plain = np.where(self.is_packed, self.plain_sizes(message_bytes_max), self.ends - self.starts)
         messages = np.clip(self.heads[walk.HEAD_MESSAGES], 0, plain // walk.MEMBER_BYTES_MIN)
         sizes: NDArray[np.int64] = plain + _ROW_BYTES * messages
         return sizes
@@ -176,7 +177,7 @@ class _Joined:
     """All entries in one buffer, and what is known of each entry (int64 arrays with one number for each)."""
 
     source: Sequence[EntryRef]
-    data: bytes
+    data: BytesLike
     heads: NDArray[np.int64]
     ledgers: NDArray[np.int64]
     entries: NDArray[np.int64]
@@ -223,15 +224,9 @@ def _join(packed: _Packed, message_bytes_max: int) -> _Joined:
     )
 
 
-def as_array(data: bytes) -> walk.Bytes:
+def as_array(data: BytesLike) -> walk.Bytes:
     """What kernels read; the one door, so that a test can watch every read."""
     return np.frombuffer(data, np.uint8)
-
-
-def _offsets(sizes: list[int]) -> NDArray[np.int64]:
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return offsets
 
 
 def _check_joined_size(size: int) -> None:
@@ -241,13 +236,13 @@ def _check_joined_size(size: int) -> None:
 
 def _decompress(packed: _Packed, message_bytes_max: int) -> bytes:
     """Join again with plain payloads in place of compressed ones, and move the positions in the heads along."""
-    entries, data, offsets, heads = packed.source, packed.data, packed.offsets, packed.heads
-    view = memoryview(data)
+    entries, heads = packed.source, packed.heads
+    view = memoryview(packed.data)[: packed.ends[-1]]
     codecs, sizes = heads[walk.HEAD_COMPRESSION], heads[walk.HEAD_UNCOMPRESSED_SIZE]
-    _check_joined_size(len(data) + int(packed.plain_sizes(message_bytes_max)[packed.is_packed].sum()))
+    _check_joined_size(len(view) + int(packed.plain_sizes(message_bytes_max)[packed.is_packed].sum()))
     pieces: list[BytesLike] = []
-    lengths = np.diff(offsets)
-    copied = 0
+    growth = np.zeros(len(entries), np.int64)
+    copied = first = int(packed.starts[0])
     for at in np.flatnonzero(packed.is_packed).tolist():
         start, end = int(heads[walk.HEAD_PAYLOAD_START, at]), int(heads[walk.HEAD_PAYLOAD_END, at])
         size = int(sizes[at])
@@ -257,10 +252,10 @@ def _decompress(packed: _Packed, message_bytes_max: int) -> bytes:
             raise RemoteProtocolError(f"{_name(entries[at])} cannot be decoded: {error}") from error
         pieces += (view[copied:start], plain)
         copied = end
-        lengths[at] += size - (end - start)
+        growth[at] = size - (end - start)
         heads[walk.HEAD_PAYLOAD_END, at] = start + size
     pieces.append(view[copied:])
-    heads[: walk.HEAD_POSITIONS] += (_offsets(lengths.tolist()) - offsets)[:-1]
+    heads[: walk.HEAD_POSITIONS] += np.cumsum(growth) - growth - first
     return b"".join(pieces)
 
 
@@ -358,6 +353,8 @@ def _binary(joined: _Joined, rows: _Rows, span: int, flag: int) -> pa.Array:
 
 def _properties(joined: _Joined, rows: _Rows) -> pa.Array:
     offsets = rows.property_offsets
+    if not rows.properties_count:
+        return cols.no_properties(offsets)
     repeated = has_repeated_keys(
         as_array(joined.data), rows.properties[0], offsets, rows.count, _COMPARED_PROPERTIES_MAX
     )

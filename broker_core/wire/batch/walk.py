@@ -371,19 +371,20 @@ def _walk_head(
 @kernel
 def walk_heads(
     buf: Bytes,
-    offsets: Int64s,
+    starts: Int64s,
+    ends: Int64s,
     metadata_bytes_max: int,
     table: Bytes,
     fields: Int64s,
     no_properties: Int32s,
     heads: Int64s,
 ) -> tuple[int, int]:
-    """Fill ``heads`` (HEADS rows) from the entries in ``buf``; entry i is ``buf[offsets[i]:offsets[i + 1]]``.
+    """Fill ``heads`` (HEADS rows) from the entries in ``buf``; entry i is ``buf[starts[i]:ends[i]]``.
 
     ``fields`` is scratch of SLOTS numbers, ``no_properties`` of shape [2, 1]. Returns the first problem and its entry.
     """
-    for entry in range(offsets.size - 1):
-        at, end = offsets[entry], offsets[entry + 1]
+    for entry in range(starts.size):
+        at, end = starts[entry], ends[entry]
         problem = _walk_head(buf, at, end, metadata_bytes_max, table, fields, no_properties, heads, entry)
         if problem != _OK:
             return problem, entry
