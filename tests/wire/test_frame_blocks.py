@@ -4,36 +4,16 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core.base.errors import RemoteProtocolError
-from broker_core.wire.frame_blocks import BLOCK_BYTES, BlockFrameReader, FrameInPlace
+from broker_core.wire.frame_blocks import BLOCK_BYTES, BlockFrameReader
+from tests.wire.feeding import feed, frame
 
 FRAME_BYTES_MAX = 5 * 1024 * 1024
-
-
-def feed(reader: BlockFrameReader, data: bytes, pieces: Sequence[int]) -> list[FrameInPlace]:
-    """Read ``data`` in pieces of the given sizes, over and over, as a socket would fill the buffer."""
-    frames: list[FrameInPlace] = []
-    at = turn = 0
-    while at < len(data):
-        room = reader.get_buffer()
-        assert len(room) > 0
-        count = min(len(room), pieces[turn % len(pieces)], len(data) - at)
-        room[:count] = data[at : at + count]
-        frames += reader.buffer_updated(count)
-        at += count
-        turn += 1
-    return frames
-
-
-def frame(command: bytes, body: bytes) -> bytes:
-    """A frame, made the plain way."""
-    return struct.pack(">II", 4 + len(command) + len(body), len(command)) + command + body
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)

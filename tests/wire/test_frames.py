@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -12,30 +11,11 @@ from hypothesis import strategies as st
 
 from broker_core.base.errors import LocalProtocolError, RemoteProtocolError
 from broker_core.wire.commands import ping, success
-from broker_core.wire.frames import Frame, FrameReader, encode_command
+from broker_core.wire.frames import FrameReader, encode_command
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from tests.wire.feeding import feed, frame
 
 FRAME_BYTES_MAX = 300_000
-
-
-def feed(reader: FrameReader, data: bytes, pieces: Sequence[int]) -> list[Frame]:
-    """Read ``data`` in pieces of the given sizes, over and over, as a socket would fill the buffer."""
-    frames: list[Frame] = []
-    at = turn = 0
-    while at < len(data):
-        room = reader.get_buffer()
-        assert len(room) > 0
-        count = min(len(room), pieces[turn % len(pieces)], len(data) - at)
-        room[:count] = data[at : at + count]
-        frames += reader.buffer_updated(count)
-        at += count
-        turn += 1
-    return frames
-
-
-def frame(command: bytes, body: bytes) -> bytes:
-    """A frame, made the plain way."""
-    return struct.pack(">II", 4 + len(command) + len(body), len(command)) + command + body
 
 
 @settings(derandomize=True, deadline=None, max_examples=80)
