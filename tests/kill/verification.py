@@ -151,9 +151,9 @@ def verify(summary: Summary, folder: Path, brokers: BrokerSeries, patience_s: fl
 
 def read_log(client: Client, topic: str, violations: list[str]) -> dict[Slot, Message | None]:
     """All messages of one topic, in their order. What cannot be read is a violation, and missing for the rules."""
-    last = client.last_entry(topic).position
     log: dict[Slot, Message | None] = {}
     try:
+        last = client.last_entry(topic).position  # which reads that entry, and so waits for one that is lost
         for entries in client.read_entries(topic, POSITION_EARLIEST, Position(last.ledger, last.entry + 1)):
             batch = decode_entries(entries, {"ledger", "entry", "batch_index", "value"})
             columns = (batch.column(name).to_pylist() for name in ("ledger", "entry", "batch_index", "value"))
