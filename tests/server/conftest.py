@@ -24,9 +24,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
         assert "Traceback" not in running.stderr
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def both(broker: RunningBroker, apache_pulsar: ApachePulsar) -> Both:
-    """Our broker and a real Pulsar, for the tests of a file, which make their namespace on both."""
+    """Our broker and a real Pulsar, and the name of a namespace that a test makes on both and shares with no other."""
     ours = Side(broker.http_url, broker.service_url)
     theirs = Side(apache_pulsar.http_url, apache_pulsar.service_url)
     return Both(ours, theirs, f"public/o{uuid.uuid4().hex[:8]}")
