@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar, Unpack
 
 from broker_core.base.errors import PulsarishError, TopicNotFoundError, UsageError
 from broker_core.base.names import NamespaceName, TopicName
-from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, MessageId, Position
+from broker_core.base.positions import POSITION_EARLIEST, MessageId, Position
 from broker_core.base.topics_pattern import TopicsPattern
 from broker_core.client.columnar.cursor_handle import AsyncCursor
 from broker_core.client.columnar.entry_consumer import AsyncEntryConsumer
@@ -26,6 +26,7 @@ from broker_core.client.connecting.subscription_check import is_subscription_the
 from broker_core.client.consuming.consumer import AsyncConsumer
 from broker_core.client.consuming.reader import AsyncReader
 from broker_core.client.consuming.table_view import AsyncTableView
+from broker_core.client.messages.start_point import EndOfTopic
 from broker_core.client.producing.producer import AsyncProducer
 from broker_core.client.settings.config import (
     ClientConfig,
@@ -180,10 +181,13 @@ class AsyncClient:
     async def create_reader(
         self,
         topic: str,
-        start: MessageId = MESSAGE_ID_EARLIEST,
+        start: MessageId | EndOfTopic = "earliest",
         **options: Unpack[ReaderOptions],
     ) -> AsyncReader:
-        """A reader that begins behind ``start``, or at it; ``options`` are the fields of ``ReaderConfig``."""
+        """A reader that begins behind the message ``start``, or at it; or at an end of the topic, by its name.
+
+        ``options`` are the fields of ``ReaderConfig``.
+        """
         config = ReaderConfig.of(options)
         reader = await AsyncReader.create(self._network, TopicName.parse(topic), start, config)
         self._keep(reader.consumer)

@@ -2,8 +2,10 @@
 """Seeking and readers, on both servers."""
 
 import json
+import re
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -175,6 +177,30 @@ def test_a_reader_at_latest_sees_what_comes(client: Client, topic: str) -> None:
     send(client, topic, 3, first=10)
     assert values(take(later, 3)) == numbered(10, 13)
     assert values(take(last, 4)) == numbered(9, 13)
+
+
+def test_the_ends_of_a_topic_have_names(client: Client, topic: str) -> None:
+    """A reader and a seek take "earliest" and "latest" in the place of the two ids that mean them."""
+    send(client, topic, 3)
+    late, reader = client.create_reader(topic, "latest"), client.create_reader(topic, "earliest")
+    assert not late.has_message_available()
+    assert values(take(reader, 3)) == numbered(0, 3)
+    reader.seek("earliest")
+    assert values(take(reader, 1)) == ["m0"]
+    reader.seek("latest")
+    assert not reader.has_message_available()
+
+
+@pytest.mark.parametrize("place", ["newest", 1.5, None])
+def test_what_is_no_place_in_a_topic_is_refused(client: Client, topic: str, place: Any) -> None:
+    """In one line that says what can be named, before the broker is asked."""
+    send(client, topic, 1)
+    with pytest.raises(UsageError, match=re.escape(f"{place!r} is no place in a topic")):
+        client.create_reader(topic, place)
+    reader = client.create_reader(topic)
+    with pytest.raises(UsageError, match=re.escape(f"{place!r} is no place in a topic")):
+        reader.seek(place)
+    assert values(take(reader, 1)) == ["m0"]
 
 
 def test_a_reader_seeks(client: Client, topic: str) -> None:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from broker_core.base.errors import AlreadyClosedError
-from broker_core.base.positions import MESSAGE_ID_EARLIEST, MessageId, Position
+from broker_core.base.positions import MessageId, Position
 from broker_core.client.async_client import AsyncClient
 from broker_core.client.blocking.entry_handles import CursorHandle, EntryConsumer, EntryReader, EntryWriter
 from broker_core.client.blocking.handles import Consumer, Producer, Reader, TableView
@@ -22,6 +22,7 @@ from broker_core.client.blocking.loop_thread import LoopThread, shared_loop_thre
 from broker_core.client.columnar.entry_counting import Counted, Span
 from broker_core.client.columnar.probes import Bounds, LastEntry
 from broker_core.client.connecting.service_url import parse_service_url
+from broker_core.client.messages.start_point import EndOfTopic
 from broker_core.client.settings.config import (
     ClientConfig,
     ClientOptions,
@@ -108,10 +109,13 @@ class Client:
     def create_reader(
         self,
         topic: str,
-        start: MessageId = MESSAGE_ID_EARLIEST,
+        start: MessageId | EndOfTopic = "earliest",
         **options: Unpack[ReaderOptions],
     ) -> Reader:
-        """A reader that begins behind ``start``, or at it; ``options`` are the fields of ``ReaderConfig``."""
+        """A reader that begins behind the message ``start``, or at it; or at an end of the topic, by its name.
+
+        ``options`` are the fields of ``ReaderConfig``.
+        """
         return Reader.of(self._thread, self._client.create_reader(topic, start, **options))
 
     def create_table_view(self, topic: str) -> TableView:

@@ -321,6 +321,8 @@ class Consumer(Handle[AsyncConsumer]):
     def seek(self, target: SeekTarget, *, inclusive: bool = False) -> None:
         """Move the subscription: behind a message (``inclusive``: to it), or to a publish time in milliseconds.
 
+        "earliest" and "latest" name the ends of the topic.
+
         Over several topics or partitions a time, earliest and latest mean all of them, a message means its own, and an
         id must name its partition. A function is called with the full name of each and returns its id or time.
         """
@@ -381,8 +383,8 @@ class Reader(Handle[AsyncReader]):
         """Whether the topic was terminated and everything in it was read: nothing will ever come again."""
         return self._inner.has_reached_end_of_topic
 
-    def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """Go behind a message (``inclusive``: to it), or to a publish time in milliseconds since the epoch."""
+    def seek(self, target: SeekTarget, *, inclusive: bool = False) -> None:
+        """As ``Consumer.seek``: to a message or behind it, to an end of the topic, or to a publish time in ms."""
         self._thread.run(self._inner.seek(target, inclusive=inclusive))
 
 

@@ -32,14 +32,14 @@ from broker_core.client.consuming.receiver_queue import ReceiverQueue
 from broker_core.client.consuming.topic_consumer import TopicConsumer
 from broker_core.client.dead_letters.letter_routing import LetterRouting
 from broker_core.client.messages.message import Message
-from broker_core.client.messages.start_point import LastMessage, StartPoint
+from broker_core.client.messages.start_point import EndOfTopic, LastMessage, StartPoint, message_id_at
 from broker_core.client.settings.callbacks import Interceptors
 from broker_core.client.settings.config import ConsumerConfig
 
 Acknowledgeable: TypeAlias = Message | MessageId
 """A message, or its id where that is enough to find its partition."""
 
-SeekTarget: TypeAlias = MessageId | int | Message | Callable[[str], MessageId | int]
+SeekTarget: TypeAlias = MessageId | EndOfTopic | int | Message | Callable[[str], MessageId | EndOfTopic | int]
 """Where to go: an id or message, a publish time in milliseconds, or what a function says for each topic."""
 
 
@@ -269,17 +269,21 @@ class AsyncConsumer:
     async def seek(self, target: SeekTarget, *, inclusive: bool = False) -> None:
         """Move the subscription: behind a message (``inclusive``: to it), or to a publish time in milliseconds.
 
+        "earliest" and "latest" name the ends of the topic.
+
         Over several topics or partitions a time, earliest and latest mean all of them, a message means its own, and an
         id must name its partition. A function is called with the full name of each and returns its id or time.
         """
         if isinstance(target, Message):
             where: list[tuple[TopicConsumer, MessageId | int]] = [self.check_acknowledged(target)]
         elif callable(target):
-            where = [(child, target(str(child.topic))) for child in self._open_children]
-        elif not isinstance(target, MessageId) or target in (MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST):
-            where = [(child, target) for child in self._open_children]
+            where = [(child, _id_or_time(target(str(child.topic)))) for child in self._open_children]
         else:
-            where = [(self.child_of(target), target)]
+            place = _id_or_time(target)
+            if isinstance(place, MessageId) and place not in (MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST):
+                where = [(self.child_of(place), place)]
+            else:
+                where = [(child, place) for child in self._open_children]
         seeking = [self._seek_part(child, each, inclusive=inclusive) for child, each in where]
         # All of them, whatever becomes of one: another seek must not begin beside them.
         for outcome in await asyncio.gather(*seeking, return_exceptions=True):
@@ -366,6 +370,10 @@ class AsyncConsumer:
                 hint="pass the message itself, or an id with the partition",
             )
         return found[0]
+
+
+def _id_or_time(target: MessageId | EndOfTopic | int) -> MessageId | int:
+    return target if isinstance(target, int) else message_id_at(target)
 
 
 def redelivery_count_of(what: Acknowledgeable) -> int:

@@ -14,10 +14,10 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.subscribing import reader_subscription
-from broker_core.client.consuming.consumer import AsyncConsumer
+from broker_core.client.consuming.consumer import AsyncConsumer, SeekTarget
 from broker_core.client.consuming.topic_consumer import TopicConsumer
 from broker_core.client.messages.message import Message
-from broker_core.client.messages.start_point import StartPoint
+from broker_core.client.messages.start_point import EndOfTopic, StartPoint, message_id_at
 from broker_core.client.settings.config import ConsumerConfig, ReaderConfig
 
 
@@ -28,8 +28,11 @@ class AsyncReader:
         self.consumer = consumer
 
     @classmethod
-    async def create(cls, network: Network, topic: TopicName, start: MessageId, options: ReaderConfig) -> AsyncReader:
+    async def create(
+        cls, network: Network, topic: TopicName, start: MessageId | EndOfTopic, options: ReaderConfig
+    ) -> AsyncReader:
         """Subscribe at ``start``; over several partitions that must be earliest or latest."""
+        start = message_id_at(start)
         rollback_s = options.rollback_s
         if rollback_s and start != MESSAGE_ID_EARLIEST:
             raise UsageError(
@@ -84,8 +87,8 @@ class AsyncReader:
         """Whether the topic was terminated and everything in it was read: nothing will ever come again."""
         return self.consumer.has_reached_end_of_topic
 
-    async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """Go behind a message (``inclusive``: to it), or to a publish time in milliseconds since the epoch."""
+    async def seek(self, target: SeekTarget, *, inclusive: bool = False) -> None:
+        """As ``AsyncConsumer.seek``: to a message or behind it, to an end of the topic, or to a publish time in ms."""
         await self.consumer.seek(target, inclusive=inclusive)
 
     async def close(self) -> None:

@@ -6,10 +6,27 @@ Source: semantics 1.4.5, 1.4.6, 5.1.5.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-from broker_core.base.positions import MessageId, Position
+from broker_core.base.errors import UsageError
+from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId, Position
 from broker_core.client.messages.message import Message
+
+EndOfTopic: TypeAlias = Literal["earliest", "latest"]
+_ENDS: Final[dict[object, MessageId]] = {"earliest": MESSAGE_ID_EARLIEST, "latest": MESSAGE_ID_LATEST}
+
+
+def message_id_at(place: object) -> MessageId:
+    """The id that the name of a topic's end stands for, and an id itself; UsageError for anything else."""
+    if isinstance(place, MessageId):
+        return place
+    named = _ENDS.get(place) if isinstance(place, str) else None
+    if named is None:
+        raise UsageError(
+            f"{place!r} is no place in a topic",
+            hint='name a MessageId, "earliest" or "latest"; a seek also takes whole milliseconds since the epoch',
+        )
+    return named
 
 
 class StartPoint(NamedTuple):
