@@ -18,6 +18,7 @@ from pulsarish_spark.options.amounts import Amounts, amounts_of
 from pulsarish_spark.options.bounds import check_times, end_of, start_of
 from pulsarish_spark.options.connecting import CONNECTING, address_of
 from pulsarish_spark.options.filtering import kept_rows_of, key_ranges_of
+from pulsarish_spark.options.following import initial_position_of, prefix_of
 from pulsarish_spark.options.option import Side
 from pulsarish_spark.options.queueing import QueueOptions, queue_of
 from pulsarish_spark.options.securing import SECURING
@@ -25,7 +26,7 @@ from pulsarish_spark.options.selecting import DISCOVERY_S, SELECTORS, given_name
 from pulsarish_spark.options.sending import KeyForm
 from pulsarish_spark.options.shaping import TopicNames, columns_of
 from pulsarish_spark.options.table import parse_all, texts_of
-from pulsarish_spark.places.start_spec import Bound
+from pulsarish_spark.places.start_spec import Bound, Word
 from pulsarish_spark.places.topics import Selection, short_name
 from pulsarish_spark.rows.kept_rows import KeptRows
 from pulsarish_spark.rows.schema import TopicColumns
@@ -55,6 +56,8 @@ class ReadOptions:
     max_records_per_partition: int | None
     fail_on_data_loss: bool
     subscription: str  # empty: one of its own
+    subscription_prefix: str  # of the name of its own; empty: the usual one
+    initial_position: Word | None  # where a subscription begins that is not there
     skip_unread: bool
     discovery_s: float
     queue: QueueOptions | None = None  # None: the query reads alone, by positions
@@ -144,6 +147,8 @@ def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, s
         max_records_per_partition=given.get("maxRecordsPerPartition"),
         fail_on_data_loss=given.get("failOnDataLoss", True),
         subscription=given.get("subscriptionName", ""),
+        subscription_prefix=prefix_of(given),
+        initial_position=initial_position_of(given),
         skip_unread=given.get("skipUnread", False),
         discovery_s=given.get("partitionDiscoveryIntervalMs", DISCOVERY_S),
         queue=queue_of(given),

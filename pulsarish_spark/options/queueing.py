@@ -23,6 +23,7 @@ _REFUSED: Final = {
     "minPartitions": "the driver divides a batch by its size over the cores",
     "inputPartitions": "which task reads what follows from what the broker gives",
     "maxRecordsPerPartition": "maxOffsetsPerTrigger bounds a batch, which is divided over the cores",
+    "subscriptionPrefix": "a subscription that is shared has a name; give subscriptionName",
     "skipUnread": "a query takes what the subscription has not acknowledged",
     "startingTimestamp": "a subscription that is there says where it begins, and a new one begins earliest or latest",
     "startingOffsetsByTimestamp": "as startingTimestamp, it names places",
@@ -151,7 +152,8 @@ class QueueOptions:
     priority_level: int = 0
     quiet_s: float = QUIET_S_DEFAULT
     retry: bool = False
-    start: Word | None = None
+    start: Word | None = None  # where the subscription must begin; None: not said
+    new_start: Word = "latest"  # where it begins if it is not there
 
 
 def queue_of(given: Mapping[str, Any]) -> QueueOptions | None:
@@ -181,6 +183,7 @@ def queue_of(given: Mapping[str, Any]) -> QueueOptions | None:
     return QueueOptions(
         type=given["subscriptionType"],
         start=start,
+        new_start=start or given.get("subscriptionInitialPosition", "latest"),
         guarantee=given.get("queueGuarantee", "commit"),
         consumers=given.get("queueConsumers"),
         consumer_name=given.get("consumerName", ""),

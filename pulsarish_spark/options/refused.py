@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Final
 
-_NAME_IT: Final = 'is not supported; name the subscription: .option("subscriptionName", "my-query")'
 _NOT_NEEDED: Final = "is not needed here; remove it"
 _NO_ENCRYPTION: Final = "is not supported: messages are not encrypted here; encrypt the value, or remove it"
 _SIDE_BY_SIDE: Final = "is not possible: tasks write side by side, each as a producer of its own; remove it"
@@ -31,8 +30,6 @@ REFUSED: Final = {
     "provider": _OF_A_TABLE,
     "checkpointLocation": _OF_A_QUERY,
     "queryName": _OF_A_QUERY,
-    "groupIdPrefix": _NAME_IT,
-    "subscriptionPrefix": _NAME_IT,
     "admin.url": "is not needed: limits work over the binary protocol; remove it",
     "waitingForNonExistedTopic": "is not needed: a stream waits for its topic; remove it",
     "allowDifferentTopicSchemas": "is not needed: values are read as bytes; remove it",

@@ -37,7 +37,8 @@ class FirstStart:
         said = self._options.starting.said_of(key)
         if unread is not None and (said is None or said.point in self._own):
             return unread
-        start = resolve_start(self._view, name, key, self._options, "latest", self._policy)
+        default = self._options.initial_position or "latest"
+        start = resolve_start(self._view, name, key, self._options, default, self._policy)
         if unread is not None and unread.key < start.key and not self._options.skip_unread:
             self._note_skipped(key, name, unread, start, said.option if said is not None else "startingOffsets")
         return start

@@ -77,7 +77,7 @@ class PositionDriver:
         self._clock = clock or SystemClock()
         self._view = BrokerView(client)
         self._policy = LossPolicy(options.fail_on_data_loss)
-        subscription = options.subscription or f"{GENERATED_PREFIX}-{uuid.uuid4().hex[:12]}"
+        subscription = options.subscription or _generated_name(options.subscription_prefix)
         self._cursors = Cursors(client, subscription, self._clock)
         self._first_start = FirstStart(self._view, self._cursors, options, self._policy)
         self._resuming = Resuming(client, self._view, self._cursors, self._policy)
@@ -381,6 +381,10 @@ class PositionDriver:
         if place.at.key == end.key:
             return None, True
         return place.at if end.message_index < 0 else self._view.with_index(place.name, place.at), True
+
+
+def _generated_name(prefix: str) -> str:
+    return f"{prefix or GENERATED_PREFIX}-{uuid.uuid4().hex[:12]}"
 
 
 def _points(stop: Offsets, ends: Offsets) -> dict[TopicPartition, Points]:

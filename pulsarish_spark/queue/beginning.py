@@ -9,26 +9,25 @@ it holds, so a start that says otherwise is refused. A query that was killed bef
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client, EntryConsumer
 from pulsarish_spark.losses.loss import LossPolicy, lost_subscription
+from pulsarish_spark.options import QueueOptions
 from pulsarish_spark.places.start_spec import Word
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.queue_offset import QueueOffset
 
-START_DEFAULT: Final[Word] = "latest"
-
 
 class Beginning:
-    """``start``: None if the user says nothing."""
+    """``queue`` says where a new subscription begins, and whether one that is there must be there too."""
 
-    def __init__(self, client: Client, subscription: str, start: Word | None, policy: LossPolicy) -> None:
+    def __init__(self, client: Client, subscription: str, queue: QueueOptions, policy: LossPolicy) -> None:
         self._client = client
         self._subscription = subscription
-        self._start = start
+        self._start = queue.start
+        self._new_start = queue.new_start
         self._policy = policy
         self.is_over = False
         """Whether what comes now is added to a query that runs."""
@@ -42,7 +41,7 @@ class Beginning:
         self._is_new_query = known.n == 0
         self._existing = {name for name in names.values() if self._client.has_subscription(name, self._subscription)}
         if self._is_new_query:
-            return dict.fromkeys(names, self._start or START_DEFAULT)
+            return dict.fromkeys(names, self._new_start)
         for key in known.partitions:
             others = [name for other, name in names.items() if other.topic == key.topic]
             if names.get(key) not in self._existing and others and not self._existing.intersection(others):

@@ -55,12 +55,11 @@ class Consumers:
         queue: QueueOptions,
         *,
         limit: int | None,
-        start: Word | None,
         discovery_s: float,
         policy: LossPolicy,
         clock: BlockingClock,
     ) -> None:
-        """``start``: where a new subscription begins; ``limit``: messages of a batch; None: the user does not say."""
+        """``limit``: messages of a batch; None: the user does not say."""
         self.pile = Pile()
         self.subscription = subscription
         self._client = client
@@ -69,7 +68,7 @@ class Consumers:
         self._limit = limit
         self._policy = policy
         self._clock = clock
-        self._beginning = Beginning(client, subscription, start, policy)
+        self._beginning = Beginning(client, subscription, queue, policy)
         self._discovery_s = discovery_s
         self._layout: FollowedLayout | None = None  # None: nothing was asked yet
         self._consumers: dict[Source, EntryConsumer] = {}

@@ -27,7 +27,6 @@ def open_queue(options: ReadOptions, queue: QueueOptions, client: Client) -> Que
         options.subscription,
         queue,
         limit=options.amounts.messages_max,
-        start=queue.start,
         discovery_s=options.discovery_s,
         policy=LossPolicy(options.fail_on_data_loss),
         clock=clock,

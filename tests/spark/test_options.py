@@ -556,7 +556,6 @@ def test_what_pulsar_spark_calls_a_time_is_understood() -> None:
 @pytest.mark.parametrize(
     ("option", "why"),
     [
-        ("subscriptionPrefix", '.option("subscriptionName", "my-query")'),
         ("kafkaConsumer__pollTimeoutMs", "is not needed here; remove it"),
         ("pulsar__client__statsIntervalSeconds", "is a setting of the Java client of Pulsar, which is not used here"),
         ("owner", "CREATE TEMPORARY VIEW flights USING pulsarish OPTIONS (topic 'flights')"),
@@ -565,7 +564,7 @@ def test_what_pulsar_spark_calls_a_time_is_understood() -> None:
     ],
 )
 def test_what_other_sources_have_and_this_one_has_not_is_not_taken_for_a_typing_error(option: str, why: str) -> None:
-    """The nearest name may mean something else: groupIdPrefix is not a misspelt kafka.group.id."""
+    """The nearest name may mean something else: paths is not a misspelt path."""
     with pytest.raises(ConfigError) as caught:
         reading(topic="t", **{option: "1"})
     assert why in str(caught.value)

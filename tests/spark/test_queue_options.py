@@ -53,10 +53,22 @@ def test_what_means_nothing_in_queue_mode_is_refused(options: dict[str, str], te
         stream(**QUEUE | options)
 
 
+def test_a_new_shared_subscription_begins_where_either_option_says() -> None:
+    """Only startingOffsets asks for that of one that is there."""
+    assert stream(**QUEUE).queue == QueueOptions("shared", start=None, new_start="latest")
+    assert stream(**QUEUE, startingOffsets="earliest").queue == QueueOptions(
+        "shared", start="earliest", new_start="earliest"
+    )
+    position = stream(**QUEUE, subscriptionInitialPosition="Earliest").queue
+    assert position == QueueOptions("shared", start=None, new_start="earliest")
+
+
 def test_a_shared_subscription_needs_its_name() -> None:
     """One that nobody knows is shared with nobody."""
     with pytest.raises(ConfigError, match="subscriptionType needs the name of the subscription"):
         stream(topic="t", subscriptionType="Shared")
+    with pytest.raises(ConfigError, match="option subscriptionPrefix does not work with subscriptionType"):
+        stream(topic="t", subscriptionType="Shared", subscriptionPrefix="nightly")
 
 
 def test_options_of_queue_mode_need_it() -> None:

@@ -19,9 +19,9 @@ NAME = "theirs"
 
 def started(start: Start, topic: str, **options: str | int) -> Engine:
     """A query that does not say where to begin."""
-    query = start(topic=topic, **options)
+    query = start(topic=topic)
     del query._options["startingOffsets"]
-    query.restart()
+    query.restart(**options)
     return query
 
 
@@ -85,6 +85,33 @@ def test_each_query_without_a_name_has_a_subscription_of_its_own(start: Start, c
     assert [query.drain() for query in queries] == [list(range(5, 20))] * 2
     assert sorted(cell.subscriptions(topic)) == sorted(names)
     assert [cell.backlog(topic, name) for name in names] == [0, 0]
+
+
+def test_a_prefix_begins_the_names_of_subscriptions_that_are_generated(start: Start, cell: Broker, topic: str) -> None:
+    """Each query has one of its own, and keeps it though the prefix is changed."""
+    cell.send_one_by_one(topic, numbers(0, 10))
+    queries = [start(topic=topic, subscriptionPrefix="nightly", maxOffsetsPerTrigger=5) for _ in range(2)]
+    assert [query.trigger() for query in queries] == [[0, 1, 2, 3, 4]] * 2
+    names = cell.subscriptions(topic)
+    assert len(names) == 2
+    assert all(name.startswith("nightly-") for name in names)
+    for query in queries:
+        query.restart(subscriptionPrefix="weekly")
+    assert [query.drain() for query in queries] == [[5, 6, 7, 8, 9]] * 2
+    assert sorted(cell.subscriptions(topic)) == sorted(names)
+
+
+def test_where_a_subscription_begins_is_asked_only_if_it_is_not_there(start: Start, cell: Broker, topic: str) -> None:
+    """A new one begins at the first message or behind the last; on one that is there a query begins where it stands."""
+    used(cell, topic, 5, 20)
+    for name, position, expected in [
+        (NAME, "latest", range(5, 20)),
+        ("new", "earliest", range(20)),
+        ("newer", "latest", range(0)),
+    ]:
+        query = started(start, topic, subscriptionName=name, subscriptionInitialPosition=position)
+        assert query.drain() == list(expected)
+        assert cell.backlog(topic, name) == 0
 
 
 def test_what_ends_before_the_first_batch_leaves_no_subscription(start: Start, cell: Broker, topic: str) -> None:
