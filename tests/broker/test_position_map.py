@@ -11,7 +11,7 @@ from broker_core.broker.positions.position_map import PositionMap
 
 LEDGERS = st.integers(1, 3)
 ENTRIES = st.lists(st.integers(0, 9), min_size=1, max_size=6, unique=True)
-DOINGS = st.sampled_from(("set", "add", "pop", "put_all", "pop_all", "forget_all", "forget_through"))
+DOINGS = st.sampled_from(("set", "of_ledger", "pop", "put_all", "pop_all", "forget_all", "forget_through"))
 
 
 @given(st.lists(st.tuples(DOINGS, LEDGERS, ENTRIES, st.integers(1, 99)), max_size=40))
@@ -24,9 +24,8 @@ def test_it_holds_what_a_dictionary_of_positions_would(doings: list[tuple[str, i
         first = positions[0]
         if doing == "set":
             found[first] = model[first] = value
-        elif doing == "add":
-            assert found.add(first, value) is (first not in model)
-            model.setdefault(first, value)
+        elif doing == "of_ledger":
+            found.of_ledger(ledger)[first.entry] = model[first] = value
         elif doing == "pop":
             assert found.pop(first) == model.pop(first, None)
         elif doing == "put_all":

@@ -12,7 +12,7 @@ types - Shared"; semantics 2.4.6, 2.4.7, 3.3, 4.4.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position
@@ -25,9 +25,6 @@ from broker_core.broker.dispatch.unacked_limits import SubscriptionUnacked
 from broker_core.broker.dispatch.waiting_room import WaitingRoom
 from broker_core.broker.positions.position_map import PositionMap
 from broker_core.broker.sinks import Delivery
-
-_FEW: Final = 4
-"""So many entries are booked one by one: to gather them first costs more."""
 
 
 class PendingWatcher(Protocol):
@@ -94,17 +91,20 @@ class GivenOut:
     def send(self, consumer: Consumer, ledger: int, deliveries: list[Delivery]) -> tuple[int, int]:
         """Send ``deliveries``, all of one ledger; their messages and bytes. ``count`` and ``given`` come after it, for
         several consumers together."""
-        if len(deliveries) <= _FEW:  # as with many consumers
-            messages = size_bytes = 0
-            for delivery in deliveries:
-                cost = self.cost(delivery)
-                consumer.pending.add(delivery.entry.position, cost)
-                messages += cost
-                size_bytes += len(delivery.entry.body)
-        else:
-            costs = self.costs(deliveries)
-            messages, size_bytes = sum(costs), sum([len(delivery.entry.body) for delivery in deliveries])
-            consumer.pending.add_all(ledger, entries_of(deliveries), costs, messages)
+        pending, partial = consumer.pending, self._cursor.partial
+        held = pending.of_ledger(ledger)
+        before, messages, size_bytes = len(held), 0, 0
+        # One loop that calls nothing: with many consumers each gets a few entries of a pass, and calls would cost most.
+        for entry, _redelivery_count, ack_set in deliveries:
+            position, body, cost, _index, _timestamp = entry
+            if ack_set is not None:
+                cost = partial[position].bit_count()
+            held[position.entry] = cost
+            messages += cost
+            size_bytes += len(body)
+        if len(held) != before + len(deliveries):
+            invariant(False, "one of %s was given twice to one consumer", [each.entry.position for each in deliveries])
+        pending.unacked += messages
         consumer.send(deliveries, messages, size_bytes, self.now_ms)
         self._block_if_full(consumer)
         if consumer.permits <= 0 or consumer.blocked:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 
-from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position
 from broker_core.broker.positions.position_map import PositionMap
 
@@ -33,17 +32,9 @@ class PendingAcks:
     def __iter__(self) -> Iterator[Position]:
         return iter(self._messages)
 
-    def add(self, position: Position, messages: int) -> None:
-        """An entry that was given, and how many messages of it are open."""
-        if not self._messages.add(position, messages):
-            invariant(False, "%s was given twice to one consumer", position)
-        self.unacked += messages
-
-    def add_all(self, ledger: int, entries: Sequence[int], messages: Sequence[int], total: int) -> None:
-        """``add`` of entries of one ledger, of which ``total`` messages are open together."""
-        if not self._messages.put_all(ledger, entries, messages):
-            invariant(False, "one of %s:%s was given twice to one consumer", ledger, entries)
-        self.unacked += total
+    def of_ledger(self, ledger: int) -> dict[int, int]:
+        """The entries of one ledger, for a book that puts at least one in and adds its messages to ``unacked``."""
+        return self._messages.of_ledger(ledger)
 
     def remove(self, position: Position) -> int:
         """The whole entry is acknowledged, or taken back; how many messages of it were open, 0 if it was not here."""

@@ -47,17 +47,6 @@ class PositionMap(Generic[V]):
         ledger, entry = position
         self._ledgers.setdefault(ledger, {})[entry] = value
 
-    def add(self, position: Position, value: V) -> bool:
-        """Put one in; false, and nothing has changed, if it was there."""
-        ledger, entry = position
-        values = self._ledgers.get(ledger)
-        if values is None:
-            values = self._ledgers[ledger] = {}
-        elif entry in values:
-            return False
-        values[entry] = value
-        return True
-
     def get(self, position: Position) -> V | None:
         """The value, None if there is none."""
         ledger, entry = position
@@ -74,6 +63,13 @@ class PositionMap(Generic[V]):
         if not values:
             del self._ledgers[ledger]
         return value
+
+    def of_ledger(self, ledger: int) -> dict[int, V]:
+        """The entries of one ledger, into which at least one is put next."""
+        values = self._ledgers.get(ledger)
+        if values is None:
+            values = self._ledgers[ledger] = {}
+        return values
 
     def put_all(self, ledger: int, entries: Sequence[int], values: Sequence[V]) -> bool:
         """Put entries (at least one) of one ledger in, each with its value; whether none of them was there."""

@@ -10,7 +10,7 @@ out-of-order delivery or bring their own ranges, which never move. An entry that
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -330,7 +330,7 @@ class KeyDealer:
         self, ledger: int, deliveries: Sequence[Delivery], owners: Sequence[Consumer], hashes: Sequence[int]
     ) -> None:
         """Send each of ``deliveries`` to the owner at the same place, and book it."""
-        shares: dict[Consumer, list[Delivery]] = {owner: [] for owner in owners}
+        shares: defaultdict[Consumer, list[Delivery]] = defaultdict(list)
         for owner, delivery in zip(owners, deliveries, strict=True):
             shares[owner].append(delivery)
         self._send_all(ledger, shares)
