@@ -28,6 +28,7 @@ from broker_core.cli.output import report_error
 from broker_core.cli.policies import namespace_policies, topic_policies
 from broker_core.cli.produce import produce
 from broker_core.cli.serve import serve
+from broker_core.cli.spark_subs import clean
 from broker_core.cli.sub import sub
 from broker_core.cli.topic import topic
 
@@ -65,6 +66,7 @@ for _command in (serve, produce, consume, topic, sub, namespace, doctor, config,
 topic.add_command(topic_policies)
 topic.add_command(examine)
 sub.add_command(peek)
+sub.add_command(clean)
 namespace.add_command(namespace_policies)
 
 

@@ -19,6 +19,7 @@ from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import MessageId
 from broker_core.base.suggest import did_you_mean
 from broker_core.cli.output import Format, Row, format_option, on_terminal, print_rows, say
+from broker_core.cli.spark_subs import find_spark_subscriptions, place_options
 from broker_core.cli.target import Target, target_options
 from broker_core.cli.topic import confirm, find_stats, shortest, yes_option
 
@@ -40,11 +41,22 @@ def sub() -> None:
 
 
 @sub.command("list")
-@click.argument("topic")
+@click.argument("topic", required=False)
+@click.option("--spark", is_flag=True, help="Those that the Spark source made, of TOPIC or of more than a topic.")
+@place_options
 @format_option
 @target_options
-def list_subscriptions(target: Target, topic: str, output: Format | None) -> None:
+def list_subscriptions(
+    target: Target, topic: str | None, spark: bool, namespace: str | None, everywhere: bool, output: Format | None
+) -> None:
     """List the subscriptions of TOPIC with their backlog."""
+    if spark:
+        with target.admin() as admin:
+            made = list(find_spark_subscriptions(admin, topic, namespace, everywhere=everywhere))
+        print_rows([each.row() for each in made], output, empty="no subscriptions that the Spark source made")
+        return
+    if topic is None or namespace is not None or everywhere:
+        raise UsageError("a list of all subscriptions is of one topic", hint="name the topic, or add --spark")
     name = TopicName.parse(topic)
     with target.admin() as admin:
         found = find_stats(admin, name).get("subscriptions") or {}

@@ -161,9 +161,13 @@ class AdminApi:
         """Create it, for all clusters that there are."""
         self._call("PUT", f"/admin/v2/tenants/{_path(tenant)}", json.dumps({"allowedClusters": self._clusters()}))
 
+    def tenants(self) -> list[str]:
+        """All of them, sorted."""
+        return sorted(map(str, self._get("/admin/v2/tenants")))
+
     def has_tenant(self, tenant: str) -> bool:
         """Whether there is a tenant of this name."""
-        return tenant in self._get("/admin/v2/tenants")
+        return tenant in self.tenants()
 
     def delete_namespace(self, name: NamespaceName, *, force: bool) -> None:
         """Delete it; ``force``: with all its topics, where the broker's settings allow that."""

@@ -23,6 +23,7 @@ from broker_core.base.errors import (
 )
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client, CursorHandle
+from pulsarish_spark.connecting.marking import new_mark
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.start_spec import Word
 from pulsarish_spark.viewing.side_by_side import side_by_side
@@ -46,6 +47,7 @@ class Cursors:
         self.subscription = subscription
         self._client = client
         self._clock = clock
+        self._mark = new_mark("stream", clock.now_ms()).properties()
         self._cursors: dict[str, CursorHandle] = {}
         self._acked: dict[str, Position] = {}
         self._pending: dict[str, tuple[Position, Future[None]]] = {}
@@ -85,7 +87,13 @@ class Cursors:
         while True:
             try:
                 self._cursors[name] = self._client.open_cursor(
-                    name, self.subscription, new_at, must_exist=must_exist, needed_from=needed_from
+                    name,
+                    self.subscription,
+                    new_at,
+                    must_exist=must_exist,
+                    needed_from=needed_from,
+                    # Apache Pulsar would mark one that another application made.
+                    subscription_properties={} if must_exist else self._mark,
                 )
             except ConsumerBusyError as error:
                 if self._clock.monotonic() > deadline:

@@ -13,7 +13,6 @@ ever.
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -25,6 +24,7 @@ from broker_core.base.errors import (
     TopicNotFoundError,
 )
 from broker_core.client import Client
+from pulsarish_spark.connecting.marking import generated_name
 from pulsarish_spark.losses.loss import LossPolicy, left_partition, lost_beginning, lost_partition
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset, Offsets, Points, SourceOffset
@@ -50,9 +50,6 @@ NEWS_WAIT_S: Final = 0.1
 same query wait meanwhile."""
 
 
-GENERATED_PREFIX: Final = "pulsarish-spark"
-"""The names of subscriptions that the user does not name begin so."""
-
 SHARED_NAME: Final = "pulsarish-spark"
 """The subscription of all queries that did not name one, before each had its own. Their checkpoints do not name it."""
 
@@ -77,7 +74,7 @@ class PositionDriver:
         self._clock = clock or SystemClock()
         self._view = BrokerView(client)
         self._policy = LossPolicy(options.fail_on_data_loss)
-        subscription = options.subscription or _generated_name(options.subscription_prefix)
+        subscription = options.subscription or generated_name(options.subscription_prefix)
         self._cursors = Cursors(client, subscription, self._clock)
         self._first_start = FirstStart(self._view, self._cursors, options, self._policy)
         self._resuming = Resuming(client, self._view, self._cursors, self._policy)
@@ -381,10 +378,6 @@ class PositionDriver:
         if place.at.key == end.key:
             return None, True
         return place.at if end.message_index < 0 else self._view.with_index(place.name, place.at), True
-
-
-def _generated_name(prefix: str) -> str:
-    return f"{prefix or GENERATED_PREFIX}-{uuid.uuid4().hex[:12]}"
 
 
 def _points(stop: Offsets, ends: Offsets) -> dict[TopicPartition, Points]:

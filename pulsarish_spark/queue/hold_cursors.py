@@ -10,27 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from broker_core.base.clock import Clock
 from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.positions import Position
 from broker_core.client import Client, CursorHandle
+from pulsarish_spark.connecting.marking import new_mark
 from pulsarish_spark.places.start_spec import Word
 from pulsarish_spark.places.topics import TopicPartition
 
 MarkDeletes = Callable[[], Mapping[TopicPartition, Position]]
 
 
-def hold_name(subscription: str, consumer_name: str) -> str:
-    """How the hold of a query is called: several queries on one subscription have several."""
-    return f"{subscription}.spark-hold" + (f".{consumer_name}" if consumer_name else "")
-
-
 class HoldCursors:
     """The ``Holds`` of a query. ``mark_deletes``: how far the shared subscription is acknowledged without a gap."""
 
-    def __init__(self, client: Client, name: str, mark_deletes: MarkDeletes) -> None:
+    def __init__(self, client: Client, name: str, mark_deletes: MarkDeletes, clock: Clock) -> None:
         self._client = client
         self._name = name
         self._mark_deletes = mark_deletes
+        self._mark = new_mark("hold", clock.now_ms()).properties()
         self._cursors: dict[TopicPartition, CursorHandle] = {}
 
     def open(self, names: Mapping[TopicPartition, str]) -> None:
@@ -48,7 +46,7 @@ class HoldCursors:
         if mark_delete is not None and not self._client.has_subscription(name, self._name):
             start = Position(mark_delete.ledger, mark_delete.entry + 1)
         try:
-            return self._client.open_cursor(name, self._name, start)
+            return self._client.open_cursor(name, self._name, start, subscription_properties=self._mark)
         except ConsumerBusyError as error:
             raise ConsumerBusyError(
                 f'another query holds {name} under the name "{self._name}"',

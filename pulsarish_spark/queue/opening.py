@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.names import TopicName
+from broker_core.base.spark_marks import hold_name
 from broker_core.client import Client, DeadLetterPolicy
 from broker_core.client.settings.dead_letter_policy import MAX_REDELIVER_COUNT_DEFAULT, letter_topics
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import QueueOptions, ReadOptions
 from pulsarish_spark.places.topics import Selection
-from pulsarish_spark.queue.hold_cursors import HoldCursors, hold_name
+from pulsarish_spark.queue.hold_cursors import HoldCursors
 from pulsarish_spark.queue.intake import Consumers
 from pulsarish_spark.queue.queue_driver import QueueDriver
 
@@ -34,7 +35,7 @@ def open_queue(options: ReadOptions, queue: QueueOptions, client: Client) -> Que
     holds = None
     if queue.guarantee == "claim":
         name = hold_name(options.subscription, queue.consumer_name)
-        holds = HoldCursors(client, name, consumers.mark_deletes)
+        holds = HoldCursors(client, name, consumers.mark_deletes, clock)
     return QueueDriver(options, queue, consumers, holds, clock)
 
 

@@ -556,6 +556,8 @@ def test_what_pulsar_spark_calls_a_time_is_understood() -> None:
 @pytest.mark.parametrize(
     ("option", "why"),
     [
+        ("readCompacted", "a compacted topic has gaps, and this source reports what is missing as lost"),
+        ("pulsar__reader__readCompacted", "remove it, and keep the newest row of each key"),
         ("kafkaConsumer__pollTimeoutMs", "is not needed here; remove it"),
         ("pulsar__client__statsIntervalSeconds", "is a setting of the Java client of Pulsar, which is not used here"),
         ("owner", "CREATE TEMPORARY VIEW flights USING pulsarish OPTIONS (topic 'flights')"),

@@ -86,7 +86,11 @@ class AsyncCursor:
         self._probes = probes
         self._id = network.next_consumer_id()
         request = Subscribing(
-            topic=topic, subscription=subscription, initial_position=initial_position, create_topic=False
+            topic=topic,
+            subscription=subscription,
+            initial_position=initial_position,
+            create_topic=False,
+            subscription_properties=dict(config.subscription_properties),
         )
         self._subscribing = DurableSubscribing(network, probes, request, config)
         self._acked: Position | None = None

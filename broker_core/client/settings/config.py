@@ -587,6 +587,10 @@ class CursorConfig(CheckedSettings, frozen=True, kw_only=True):
     needed_from: Annotated[
         Position | None, _Meta(description="Nothing at or behind this entry may be lost; None: anything may.")
     ] = None
+    subscription_properties: Annotated[
+        Mapping[str, str],
+        _Meta(description="Kept with a subscription that is new. Apache Pulsar adds them to one without any."),
+    ] = msgspec.field(default_factory=dict)
 
 
 class CursorOptions(TypedDict, total=False):
@@ -594,3 +598,4 @@ class CursorOptions(TypedDict, total=False):
 
     must_exist: bool
     needed_from: Position | None
+    subscription_properties: Mapping[str, str]
