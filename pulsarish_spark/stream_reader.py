@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from broker_core.base.errors import AlreadyClosedError
 from pulsarish_spark.connecting.connection import connected
+from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions, Side, read_options
 from pulsarish_spark.places.moments import LONG_MAX
 from pulsarish_spark.plain_errors import plain_errors
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 
 def _new_driver(options: ReadOptions, client: Client) -> StreamDriver[Any]:
+    LossPolicy.of(options).prepare()
     if options.queue is not None:
         from pulsarish_spark.queue.opening import open_queue
 

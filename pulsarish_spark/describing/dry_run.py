@@ -113,7 +113,7 @@ def _stream(client: Client, options: ReadOptions, layout: Layout) -> _Read:
     view = BrokerView(client)
     # With a name of its own no subscription is there, so none is looked for.
     cursors = Cursors(client, options.subscription, SystemClock())
-    first_start = FirstStart(view, cursors, options, LossPolicy(options.fail_on_data_loss))
+    first_start = FirstStart(view, cursors, options, LossPolicy(options.on_loss == "fail"))
     looks = {key: _stand(client, view, name, options.subscription) for key, name in layout.names.items()}
     notes = []
     try:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker_core.base.positions import Position
-from pulsarish_spark.losses.loss import lost_before, lost_end, lost_gap, lost_topic
+from pulsarish_spark.losses.lost import Loss, Where, lost_before, lost_end, lost_gap, lost_topic
 from pulsarish_spark.places.offsets import Offset
 
 
@@ -43,16 +43,16 @@ class Facts:
 
 
 class Verdict(NamedTuple):
-    """``loss``: what is lost, in words; None if nothing is. ``anew``: it is another topic, to be read whole."""
+    """``loss``: what is lost; None if nothing is. ``anew``: it is another topic, to be read whole."""
 
-    loss: str | None = None
+    loss: Loss | None = None
     anew: bool = False
 
 
 AGREED = Verdict()
 
 
-def judge(partition: object, number: int, facts: Facts) -> Verdict:
+def judge(partition: Where, number: int, facts: Facts) -> Verdict:
     """Whether reading can go on. ``number`` is that of ``partition``."""
     at, found = facts.at, facts.next
     wanted = at.text(number)

@@ -19,6 +19,7 @@ from pulsarish_spark.options.bounds import check_times, end_of, start_of
 from pulsarish_spark.options.connecting import CONNECTING, address_of
 from pulsarish_spark.options.filtering import kept_rows_of, key_ranges_of
 from pulsarish_spark.options.following import initial_position_of, prefix_of
+from pulsarish_spark.options.losing import OnLoss, quarantine_directory_of
 from pulsarish_spark.options.option import Side
 from pulsarish_spark.options.queueing import QueueOptions, queue_of
 from pulsarish_spark.options.securing import SECURING
@@ -54,7 +55,8 @@ class ReadOptions:
     min_partitions: int | None
     input_partitions: int | None
     max_records_per_partition: int | None
-    fail_on_data_loss: bool
+    on_loss: OnLoss
+    quarantine_directory: str  # empty unless on_loss is quarantine
     subscription: str  # empty: one of its own
     subscription_prefix: str  # of the name of its own; empty: the usual one
     initial_position: Word | None  # where a subscription begins that is not there
@@ -145,7 +147,8 @@ def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, s
         min_partitions=given.get("minPartitions"),
         input_partitions=given.get("inputPartitions"),
         max_records_per_partition=given.get("maxRecordsPerPartition"),
-        fail_on_data_loss=given.get("failOnDataLoss", True),
+        on_loss=given.get("failOnDataLoss", "fail"),
+        quarantine_directory=quarantine_directory_of(given),
         subscription=given.get("subscriptionName", ""),
         subscription_prefix=prefix_of(given),
         initial_position=initial_position_of(given),

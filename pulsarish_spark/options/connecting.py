@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -12,7 +11,7 @@ from broker_core.base.limits import CONNECTION_TIMEOUT_S, OPERATION_TIMEOUT_S
 from broker_core.base.runtime import ENV_SERVICE_URL, default_data_dir
 from pulsarish_spark.connecting.connection import Address
 from pulsarish_spark.options.option import Option, Side
-from pulsarish_spark.options.parsing import milliseconds, text_of
+from pulsarish_spark.options.parsing import absolute_path, milliseconds, text_of
 from pulsarish_spark.options.securing import security_of, url_with_tls
 
 
@@ -23,11 +22,6 @@ def service_url(text: str) -> str:
     if not url.startswith(_SCHEMES) or url in _SCHEMES:
         raise ValueError("it takes the address of a broker that starts with pulsar://, or pulsar+ssl:// for TLS")
     return url
-
-
-def _directory(text: str) -> str:
-    """Absolute, because executors have another working directory than the driver."""
-    return os.path.abspath(os.path.expanduser(text_of(text)))
 
 
 _SCHEMES: Final = ("pulsar://", "pulsar+ssl://")
@@ -46,7 +40,7 @@ CONNECTING: Final = (
     Option(
         "data.dir",
         Side.ANY,
-        _directory,
+        absolute_path,
         "/var/lib/pulsarish",
         "Directory of the embedded broker. Default $PULSARISH_DATA_DIR, else ~/.local/share/pulsarish.",
         ("dataDir", "data_dir"),
@@ -89,4 +83,4 @@ def address_of(given: Mapping[str, Any], environment: Mapping[str, str]) -> Addr
     if url:
         return Address(url_with_tls(url, given), security=security_of(given, environment), **patience)
     # The embedded broker asks for no credentials, so it is sent none.
-    return Address("", directory or _directory(str(default_data_dir(environment))), **patience)
+    return Address("", directory or absolute_path(str(default_data_dir(environment))), **patience)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that say how a query is followed on the broker, and what happens when messages are gone."""
+"""The options that say how a query is followed on the broker."""
 
 from __future__ import annotations
 
@@ -21,14 +21,6 @@ def _subscription(text: str) -> str:
 
 
 FOLLOWING: Final = (
-    Option(
-        "failOnDataLoss",
-        Side.READ,
-        flag,
-        "false",
-        "Fail (default), or warn and go on, when messages that should be read are gone, or may be: the checkpoint, the "
-        "subscription and the broker disagree.",
-    ),
     Option(
         "subscriptionName",
         Side.STREAM_READ,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 
@@ -37,3 +38,8 @@ def text_of(text: str) -> str:
     if not text.strip():
         raise ValueError("it is empty")
     return text.strip()
+
+
+def absolute_path(text: str) -> str:
+    """Absolute, because executors have another working directory than the driver."""
+    return os.path.abspath(os.path.expanduser(text_of(text)))

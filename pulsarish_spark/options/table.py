@@ -18,6 +18,7 @@ from pulsarish_spark.options.bounds import BOUNDS
 from pulsarish_spark.options.connecting import CONNECTING
 from pulsarish_spark.options.filtering import FILTERING
 from pulsarish_spark.options.following import FOLLOWING
+from pulsarish_spark.options.losing import LOSING
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.queueing import QUEUEING
 from pulsarish_spark.options.refused import FOREIGN, REFUSED
@@ -34,6 +35,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     *BOUNDS,
     *FILTERING,
     *AMOUNTS,
+    *LOSING,
     *FOLLOWING,
     *QUEUEING,
     *SENDING,

@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 def batch_tasks(client: Client, options: ReadOptions) -> list[ReadTask]:
     """The tasks of a batch read."""
+    LossPolicy.of(options).prepare()
     return make_tasks(plan_batch(client, options), options)
 
 
@@ -52,7 +53,7 @@ def whole_ranges(view: BrokerView, options: ReadOptions, layout: Layout) -> list
     """What to read of each partition, not cut, and whether its end is whatever that is when it is read."""
     options.starting.check_named(layout.partitions)
     options.ending.check_named(layout.partitions)
-    policy = LossPolicy(options.fail_on_data_loss)
+    policy = LossPolicy.of(options)
     return side_by_side(lambda key: _range_of(view, key, layout.names[key], options, policy), layout.partitions)
 
 

@@ -25,7 +25,8 @@ from broker_core.base.errors import (
 )
 from broker_core.client import Client
 from pulsarish_spark.connecting.marking import generated_name
-from pulsarish_spark.losses.loss import LossPolicy, left_partition, lost_beginning, lost_partition
+from pulsarish_spark.losses.loss import LossPolicy
+from pulsarish_spark.losses.lost import Loss, left_partition, lost_beginning, lost_partition
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset, Offsets, Points, SourceOffset
 from pulsarish_spark.places.topics import TopicPartition
@@ -73,7 +74,7 @@ class PositionDriver:
         self._task_options = wanted
         self._clock = clock or SystemClock()
         self._view = BrokerView(client)
-        self._policy = LossPolicy(options.fail_on_data_loss)
+        self._policy = LossPolicy.of(options)
         subscription = options.subscription or generated_name(options.subscription_prefix)
         self._cursors = Cursors(client, subscription, self._clock)
         self._first_start = FirstStart(self._view, self._cursors, options, self._policy)
@@ -269,7 +270,7 @@ class PositionDriver:
         name = self._layout.names[key]
         found = self._view.with_index(name, at)
         if found.message_index > 0 and found.key == self._view.earliest(name).key:
-            self._policy.report(lost_beginning(key, found.text(key.partition), found.message_index))
+            self._report(lost_beginning(key, found.text(key.partition), found.message_index))
         self._checked_beginnings.add(key)
 
     def _check_partitions(self, offsets: Offsets) -> None:
@@ -286,10 +287,11 @@ class PositionDriver:
             if key not in self._told_missing:
                 at = offset.text(key.partition)
                 gone = self.options.selection.wants(key)
-                self._policy.report(
-                    lost_partition(key, at) if gone else left_partition(key, at, self._cursors.subscription)
-                )
+                self._report(lost_partition(key, at) if gone else left_partition(key, at, self._cursors.subscription))
                 self._told_missing.add(key)
+
+    def _report(self, loss: Loss) -> None:
+        self._policy.report(loss, self._cursors.subscription)
 
     def _asked(
         self, answer: Callable[[TopicPartition], Offset], keys: Sequence[TopicPartition]

@@ -15,7 +15,8 @@ from broker_core.base.errors import SubscriptionNotFoundError
 from broker_core.base.positions import POSITION_LATEST
 from broker_core.client import Client
 from pulsarish_spark.losses.agreement import Facts, judge
-from pulsarish_spark.losses.loss import DataLossError, LossPolicy, moved_ahead, subscription_gone, subscription_renamed
+from pulsarish_spark.losses.loss import DataLossError, LossPolicy
+from pulsarish_spark.losses.lost import moved_ahead, subscription_gone, subscription_renamed
 from pulsarish_spark.places.entries import offset_of
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
@@ -141,6 +142,6 @@ class Resuming:
         )
         verdict = judge(place.key, place.key.partition, facts)
         if verdict.loss is not None and self._told.get(place.name) != place.at:
-            self._policy.report(verdict.loss)
+            self._policy.report(verdict.loss, self._cursors.subscription)
             self._told[place.name] = place.at
         return Next(found, verdict.anew)

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from broker_core.base.errors import ConfigError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client, EntryConsumer
-from pulsarish_spark.losses.loss import LossPolicy, lost_subscription
+from pulsarish_spark.losses.loss import LossPolicy
+from pulsarish_spark.losses.lost import lost_subscription
 from pulsarish_spark.options import QueueOptions
 from pulsarish_spark.places.start_spec import Word
 from pulsarish_spark.places.topics import TopicPartition
@@ -45,7 +46,7 @@ class Beginning:
         for key in known.partitions:
             others = [name for other, name in names.items() if other.topic == key.topic]
             if names.get(key) not in self._existing and others and not self._existing.intersection(others):
-                self._policy.report(lost_subscription(key, self._subscription))
+                self._policy.report(lost_subscription(key, self._subscription), self._subscription)
         return dict.fromkeys(names, "earliest")
 
     def check(self, name: str, consumer: EntryConsumer) -> None:

@@ -22,7 +22,8 @@ from broker_core.base.positions import Position
 from broker_core.wire.batch.columns import booleans, numbers, values_of
 from broker_core.wire.entry import EntryRef
 from broker_core.wire.entry_peek import head_without_payload, sticky_key
-from pulsarish_spark.losses.loss import LossPolicy, lost_entries
+from pulsarish_spark.losses.loss import LossPolicy
+from pulsarish_spark.losses.lost import lost_entries
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.id_texts import Entries, entries_to_text
 from pulsarish_spark.queue.queue_offset import PartitionBatch

@@ -25,7 +25,8 @@ from broker_core.base.errors import (
 )
 from broker_core.base.positions import Position
 from broker_core.client import Client, EntryConsumer
-from pulsarish_spark.losses.loss import LossPolicy, lost_queue, lost_subscription
+from pulsarish_spark.losses.loss import LossPolicy
+from pulsarish_spark.losses.lost import lost_queue, lost_subscription
 from pulsarish_spark.options import QueueOptions
 from pulsarish_spark.places.start_spec import Word
 from pulsarish_spark.places.topics import Selection, TopicPartition
@@ -138,9 +139,9 @@ class Consumers:
 
     def _report(self, key: TopicPartition, failure: PulsarishError) -> None:
         if isinstance(failure, SubscriptionNotFoundError):
-            self._policy.report(lost_subscription(key, self.subscription))
+            self._policy.report(lost_subscription(key, self.subscription), self.subscription)
         elif isinstance(failure, TopicNotFoundError):
-            self._policy.report(lost_queue(key, self.subscription))
+            self._policy.report(lost_queue(key, self.subscription), self.subscription)
         else:
             raise failure
 

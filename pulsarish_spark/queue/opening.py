@@ -29,7 +29,7 @@ def open_queue(options: ReadOptions, queue: QueueOptions, client: Client) -> Que
         queue,
         limit=options.amounts.messages_max,
         discovery_s=options.discovery_s,
-        policy=LossPolicy(options.fail_on_data_loss),
+        policy=LossPolicy.of(options),
         clock=clock,
     )
     holds = None

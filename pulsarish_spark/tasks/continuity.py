@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from broker_core.base.positions import Position
 from broker_core.wire.entry import EntryRef
 from pulsarish_spark.losses.agreement import follows
-from pulsarish_spark.losses.loss import LossPolicy, lost_gap, lost_tail, lost_topic
+from pulsarish_spark.losses.loss import LossPolicy
+from pulsarish_spark.losses.lost import lost_gap, lost_tail, lost_topic
 from pulsarish_spark.places.entries import behind, offset_of
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.tasks.planning import EntryRange

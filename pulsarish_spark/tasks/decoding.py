@@ -17,7 +17,8 @@ from broker_core.client.chunks.chunked_entries import ChunkedEntries
 from broker_core.client.consuming.unpack import UNCOMPRESSED_BYTES_MAX
 from broker_core.wire.batch import ChunkEntryError, decode_in_parts, lies_in_block, share_memory
 from broker_core.wire.entry import EntryRef
-from pulsarish_spark.losses.loss import LossPolicy, lost_chunks
+from pulsarish_spark.losses.loss import LossPolicy
+from pulsarish_spark.losses.lost import lost_chunks
 
 if TYPE_CHECKING:
     from broker_core.client import Client

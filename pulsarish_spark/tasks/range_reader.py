@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.base.positions import Position
-from pulsarish_spark.losses.loss import LossPolicy, lost_end
+from pulsarish_spark.losses.loss import LossPolicy
+from pulsarish_spark.losses.lost import lost_end
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.rows.columns import ColumnMaker
 from pulsarish_spark.rows.kept_rows import ALL_ROWS, KeptRows

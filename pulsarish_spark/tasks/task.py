@@ -78,7 +78,7 @@ def task_options(options: ReadOptions) -> TaskOptions:
 
 def reading_tasks(planned: Iterable[Sequence[Reading]], options: ReadOptions) -> list[ReadTask]:
     """The tasks for what was planned, one for each sequence of readings."""
-    policy = LossPolicy(options.fail_on_data_loss)
+    policy = LossPolicy.of(options)
     address = options.address.for_executors()
     return [
         ReadTask(tuple(readings), address, {each.topic: options.columns_of(each.topic) for each in readings}, policy)

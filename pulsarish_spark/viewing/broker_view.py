@@ -16,7 +16,8 @@ from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, P
 from broker_core.client import Client
 from broker_core.client.columnar.index_search import IndexedEntry, IndexSearch
 from broker_core.wire.entry import messages_of
-from pulsarish_spark.losses.loss import LossPolicy, lost_start
+from pulsarish_spark.losses.loss import LossPolicy
+from pulsarish_spark.losses.lost import lost_start
 from pulsarish_spark.places.entries import behind, behind_last, offset_of
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.start_spec import AtIndex, AtSubscription, LogPoint
@@ -165,7 +166,8 @@ class BrokerView:
         if index >= end.message_index:
             return end
         if index < first.message_index:
-            policy.report(lost_start(what, str(index), str(first.message_index), first.message_index - index))
+            missing = first.message_index - index
+            policy.report(lost_start(name, what, str(index), str(first.message_index), missing))
             return first
         return self.inside(name, index, first, end)
 
@@ -200,14 +202,14 @@ class BrokerView:
             if wanted.key > end.key:
                 raise ConfigError(f"{what} is {wanted.text(0)}, behind the end {end.text(0)}", hint=_NO_FURTHER)
             if wanted.key < end.key:
-                policy.report(lost_start(what, wanted.text(0), "none", -1))
+                policy.report(lost_start(name, what, wanted.text(0), None, -1))
             return end
         if at.position == wanted.position:
             known = at.message_index >= 0
             return wanted._replace(message_index=at.message_index + wanted.batch if known else -1)
         if not self._ends_a_ledger(name, wanted.position):
             count = at.message_index - wanted.message_index if min(at.message_index, wanted.message_index) >= 0 else -1
-            policy.report(lost_start(what, wanted.text(0), at.text(0), count))
+            policy.report(lost_start(name, what, wanted.text(0), at.text(0), count))
         return at
 
     def _ends_a_ledger(self, name: str, position: Position) -> bool:

@@ -112,7 +112,7 @@ def test_something_is_lost(words: str) -> None:
     """The ids, the reason and what is known of the number."""
     verdict = judge("t[3]", 3, LOSSES[words])
     assert verdict.loss is not None
-    assert words in verdict.loss
+    assert words in verdict.loss.what
     assert not verdict.anew
 
 
@@ -121,7 +121,7 @@ def test_another_topic_is_recognised(words: str) -> None:
     """It is read from its beginning by whoever goes on."""
     verdict = judge("t[3]", 3, REPLACEMENTS[words])
     assert verdict.loss is not None
-    assert words in verdict.loss
+    assert words in verdict.loss.what
     assert verdict.anew
 
 

@@ -40,7 +40,7 @@ def test_only_a_topic_is_needed() -> None:
     assert options.address.service_url == ""
     assert options.address.data_dir == "/home/somebody/.local/share/pulsarish"
     assert options.subscription == ""
-    assert options.fail_on_data_loss
+    assert options.on_loss == "fail"
     assert "headers" not in options.columns
 
 
@@ -315,7 +315,32 @@ READ_ERRORS = [
     (
         Side.READ,
         {"topic": "t", "failOnDataLoss": "no"},
-        'option failOnDataLoss="no" is not valid: it takes true or false; example: .option("failOnDataLoss", "false")',
+        (
+            'option failOnDataLoss="no" is not valid: it takes one of true, false, fail, warn, quarantine; '
+            'example: .option("failOnDataLoss", "false")'
+        ),
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "failOnDataLoss": "quarantine"},
+        (
+            "failOnDataLoss=quarantine, and no quarantineDirectory says where to; give a folder: "
+            '.option("quarantineDirectory", "/var/lib/losses")'
+        ),
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "failOnDataLoss": "warn", "quarantineDirectory": "/tmp/losses"},
+        'quarantineDirectory means nothing without quarantine; add .option("failOnDataLoss", "quarantine")',
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "quarantineDirectory": "s3://bucket/losses"},
+        (
+            'option quarantineDirectory="s3://bucket/losses" is not valid: it takes the path of a folder that is '
+            "mounted on the driver and the executors, not a URL; "
+            'example: .option("quarantineDirectory", "/var/lib/losses")'
+        ),
     ),
     (
         Side.READ,
@@ -427,7 +452,7 @@ READ_ERRORS = [
         Side.READ,
         {"topic": "t", "failOnDataLoss": "a\nb"},
         (
-            'option failOnDataLoss="a\\nb" is not valid: it takes true or false; '
+            'option failOnDataLoss="a\\nb" is not valid: it takes one of true, false, fail, warn, quarantine; '
             'example: .option("failOnDataLoss", "false")'
         ),
     ),

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Loss``: what is missing, as a value with the ids, and in words. All texts about lost messages are here.
+
+Places are the texts of offsets, ``ledger:entry[:partition:batch][@index]``. Finding a loss is the business of those who
+read; what is done about it is ``loss``'s. What is only told, as nothing is known to be lost, is plain text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from pulsarish_spark.places.topics import TopicPartition
+
+Where: TypeAlias = TopicPartition | str
+"""A partition, or what the broker calls it."""
+
+Reason: TypeAlias = Literal[
+    "start", "gap", "end", "disagreement", "replaced", "chunks", "entries", "subscription", "partition", "left"
+]
+
+_NAMED_MAX: Final = 200
+"""Characters of a list of entries that an error repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Messages of one partition that should be read and are not there; ``what`` says so in one line.
+
+    ``first``: the first place that is missing, or the message index that a user named; ``next``: what is there behind
+    it; each empty where it is not known, or where there is none. ``messages``: how many are missing, -1 where that is
+    not known; ``entries_min``: so many entries are missing, perhaps more. ``entries``: by ledger, where just these are
+    missing.
+    """
+
+    reason: Reason
+    where: Where
+    what: str
+    first: str = ""
+    next: str = ""
+    messages: int = -1
+    entries_min: int = 0
+    entries: Mapping[int, str] = field(default_factory=dict)
+
+
+def _count(messages: int) -> str:
+    return "an unknown number of messages" if messages < 0 else f"{messages} message{'s' if messages != 1 else ''}"
+
+
+def lost_start(where: Where, what: str, wanted: str, found: str | None, messages: int) -> Loss:
+    """The start that a user named was deleted."""
+    text = f"{what} is {wanted}, but the first message still there is {found or 'none'}: {_count(messages)} lost"
+    return Loss("start", where, text, wanted, found or "", messages)
+
+
+def lost_beginning(partition: TopicPartition, found: str, messages: int) -> Loss:
+    """A partition was added to a topic that is read, and does not begin with its first message."""
+    text = f"partition {partition} was added, but the first message still there is {found}: {_count(messages)} lost"
+    return Loss("start", partition, text, "0", found, messages)
+
+
+def lost_gap(partition: Where, wanted: str, found: str, messages: int) -> Loss:
+    """A range does not go on where it should."""
+    text = f"partition {partition} should go on at {wanted}, but the next message is {found}: {_count(messages)} lost"
+    return Loss("gap", partition, text, wanted, found, messages)
+
+
+def lost_before(partition: Where, wanted: str, found: str | None, why: str, entries: int) -> Loss:
+    """Checkpoint, subscription and broker disagree; so many entries are known to be missing, perhaps more."""
+    comes = "there is nothing at or behind it" if found is None else f"the next message is {found}"
+    known = f"at least {entries} {'entry' if entries == 1 else 'entries'}" if entries else _count(-1)
+    text = f"partition {partition} should go on at {wanted}, but {comes}, and {why}: {known} lost"
+    return Loss("disagreement", partition, text, wanted, found or "", entries_min=entries)
+
+
+def lost_topic(partition: Where, wanted: str, found: str) -> Loss:
+    """Message indexes go back: these are other messages than those before."""
+    text = f"partition {partition} should go on at {wanted}, but {found} comes next: it was deleted or replaced"
+    return Loss("replaced", partition, text, wanted, found)
+
+
+def lost_tail(partition: Where, wanted: str, end: str, messages: int) -> Loss:
+    """A range ends too early."""
+    text = f"partition {partition} has nothing between {wanted} and {end}: {_count(messages)} lost"
+    return Loss("end", partition, text, wanted, end, messages)
+
+
+def lost_end(partition: Where, start: str, end: str) -> Loss:
+    """The topic now ends before the place that was read already: it was deleted and made again, or restored."""
+    text = f"partition {partition} ends at {end}, before {start} where reading should go on: it was deleted or replaced"
+    return Loss("replaced", partition, text, start)
+
+
+def lost_chunks(partition: Where, what: str) -> Loss:
+    """A message in chunks is not there whole."""
+    return Loss("chunks", partition, f"partition {partition}: {what}: 1 message lost", messages=1)
+
+
+def lost_partition(partition: TopicPartition, start: str) -> Loss:
+    """A partition that was read does not exist any more."""
+    return Loss(
+        "partition", partition, f"partition {partition}, to be read on at {start}, does not exist any more", start
+    )
+
+
+def left_partition(partition: TopicPartition, start: str, subscription: str) -> Loss:
+    """The options do not name it any more."""
+    text = (
+        f'partition {partition}, to be read on at {start}, is not read any more; its subscription "{subscription}" '
+        "stays on the broker and keeps what was not read, until somebody deletes it"
+    )
+    return Loss("left", partition, text, start)
+
+
+def lost_entries(partition: TopicPartition, gone: Mapping[int, str]) -> Loss:
+    """Entries of a batch, by ledger, that are not there any more."""
+    named = "; ".join(f"{ledger}:{entries}" for ledger, entries in gone.items())
+    shown = named if len(named) <= _NAMED_MAX else named[:_NAMED_MAX] + "..."
+    text = (
+        f"partition {partition} does not have the entries {shown} any more, which the checkpoint has in this batch; "
+        "they were acknowledged by another consumer, or deleted: an unknown number of messages lost"
+    )
+    return Loss("entries", partition, text, entries=gone)
+
+
+def lost_subscription(partition: TopicPartition, subscription: str) -> Loss:
+    """A subscription that a query shares was deleted."""
+    text = (
+        f'subscription "{subscription}" of partition {partition} was deleted, and with it which messages were not '
+        "processed yet; a new one begins with the first message that is there"
+    )
+    return Loss("subscription", partition, text)
+
+
+def lost_queue(partition: TopicPartition, subscription: str) -> Loss:
+    """A partition whose messages a query shares was deleted."""
+    text = f'partition {partition} does not exist any more, nor what subscription "{subscription}" had not processed'
+    return Loss("partition", partition, text)
+
+
+# -- told, though nothing is known to be lost
+
+
+def subscription_gone(partition: TopicPartition, subscription: str, wanted: str) -> str:
+    """The subscription is made anew, and nothing is known to be lost."""
+    return (
+        f'subscription "{subscription}" of partition {partition} was deleted; it is made anew at {wanted}, '
+        "and what comes there is still known"
+    )
+
+
+def subscription_renamed(partition: TopicPartition, former: str, subscription: str, wanted: str) -> str:
+    """The user has given a running checkpoint another subscription."""
+    return (
+        f'the checkpoint of partition {partition} was made with subscription "{former}"; "{subscription}" begins at '
+        f"{wanted}. The former one stays on the broker and keeps what was not read, until somebody deletes it"
+    )
+
+
+def moved_ahead(partition: TopicPartition, subscription: str, mark_delete: str, wanted: str) -> str:
+    """The subscription no longer keeps what is to be read, and all of it is still there."""
+    return (
+        f'subscription "{subscription}" of partition {partition} stands behind {mark_delete}, ahead of {wanted} where '
+        "reading goes on: somebody has skipped or reset it, or messages have expired; what is there is read, "
+        "but the broker may delete it any moment"
+    )

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options that say what happens when messages are gone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from broker_core.base.errors import ConfigError
+from pulsarish_spark.options.option import Option, Side
+from pulsarish_spark.options.parsing import absolute_path
+
+OnLoss = Literal["fail", "warn", "quarantine"]
+
+_WORDS: Final[Mapping[str, OnLoss]] = {
+    "true": "fail",
+    "false": "warn",
+    "fail": "fail",
+    "warn": "warn",
+    "quarantine": "quarantine",
+}
+
+_QUARANTINE: Final = "quarantineDirectory"
+
+
+def _on_loss(text: str) -> OnLoss:
+    word = text.strip().lower()
+    if word not in _WORDS:
+        raise ValueError(f"it takes one of {', '.join(_WORDS)}")
+    return _WORDS[word]
+
+
+def _folder(text: str) -> str:
+    path = text.strip().removeprefix("file://")
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path):
+        raise ValueError("it takes the path of a folder that is mounted on the driver and the executors, not a URL")
+    return absolute_path(path)
+
+
+LOSING: Final = (
+    Option(
+        "failOnDataLoss",
+        Side.READ,
+        _on_loss,
+        "false",
+        "What to do when messages that should be read are gone, or may be, as the checkpoint, the subscription and the "
+        "broker disagree: true or fail (default); false or warn: one warning, and go on; quarantine: the same, and "
+        "what is missing is written to a file first ([losses.md](losses.md)).",
+    ),
+    Option(
+        _QUARANTINE,
+        Side.READ,
+        _folder,
+        "/var/lib/losses",
+        "Folder of these files, which the driver and all executors share; one for each query. Needed for quarantine.",
+    ),
+)
+
+
+def quarantine_directory_of(given: Mapping[str, Any]) -> str:
+    """The folder, empty without quarantine; ConfigError if only one of both options is given."""
+    directory: str = given.get(_QUARANTINE, "")
+    wanted = given.get("failOnDataLoss") == "quarantine"
+    if wanted and not directory:
+        raise ConfigError(
+            "failOnDataLoss=quarantine, and no quarantineDirectory says where to",
+            hint=f'give a folder: .option("{_QUARANTINE}", "/var/lib/losses")',
+        )
+    if directory and not wanted:
+        raise ConfigError(
+            f"{_QUARANTINE} means nothing without quarantine", hint='add .option("failOnDataLoss", "quarantine")'
+        )
+    return directory
