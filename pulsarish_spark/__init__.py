@@ -10,6 +10,7 @@ used where no address is given; ``use_this_python()`` saves one from the wrong i
 ``progress`` tells how far a query is behind; ``read_arrow()`` is the batch source without Spark;
 ``describe()`` tells what a read would do without reading;
 ``lint(path)`` says what to change in a job of Spark's Kafka format.
+``export_batch()`` writes one batch of a query to a file, ``replay()`` reads that without a broker.
 ``retry_later()`` and ``dead_letter()`` are for rows that failed in a query that shares its subscription.
 
 A name is imported when it is first used: what does not need Spark works without it, and Spark's own processes load only
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from pulsarish_spark.letters import retry_later as retry_later
     from pulsarish_spark.losses.loss import DataLossError as DataLossError
     from pulsarish_spark.moving.lint import lint as lint
+    from pulsarish_spark.replaying.exporting import export_batch as export_batch
+    from pulsarish_spark.replaying.replay import replay as replay
     from pulsarish_spark.source import PulsarishSource as PulsarishSource
     from pulsarish_spark.source import register as register
     from pulsarish_spark.workers.interpreter import use_this_python as use_this_python
@@ -46,6 +49,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "letters": ["dead_letter", "retry_later"],
         "losses.loss": ["DataLossError"],
         "moving.lint": ["lint"],
+        "replaying.exporting": ["export_batch"],
+        "replaying.replay": ["replay"],
         "source": ["PulsarishSource", "register"],
         "workers.interpreter": ["use_this_python"],
     },

@@ -55,6 +55,24 @@ def describe(topic: str, stream: bool, options: dict[str, str]) -> None:
 
 
 @commands.command()
+@click.option("--checkpoint", required=True, metavar="DIR", help="The checkpointLocation of the query.")
+@click.option("--batch", type=int, metavar="N", help="Which batch. Default: the last one that was begun.")
+@click.option(
+    "--source", type=int, metavar="N", help="Which source of the query, from 0, if several are of this format."
+)
+@click.argument("file")
+@_options
+def export(checkpoint: str, batch: int | None, source: int | None, file: str, options: dict[str, str]) -> None:
+    """Write the rows of one batch of a query to FILE, which replayFile reads without a broker."""
+    from pulsarish_spark.replaying.exporting import export_batch
+
+    exported = export_batch(checkpoint, file, batch=batch, source=source, **options)
+    for what in exported.losses:
+        click.echo(f"lost: {what}", err=True)
+    click.echo(f"batch {exported.batch}: {exported.rows} rows in {file}")
+
+
+@commands.command()
 @click.argument("topic", required=False)
 @_options
 def doctor(topic: str | None, options: dict[str, str]) -> None:

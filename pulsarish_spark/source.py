@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pulsarish_spark.batch_reader import PulsarishBatchReader
+    from pulsarish_spark.replaying.replay_reader import PulsarishReplayReader
     from pulsarish_spark.sink.writer import PulsarishBatchWriter, PulsarishStreamWriter
     from pulsarish_spark.stream_reader import PulsarishStreamReader
 
@@ -35,15 +36,24 @@ class PulsarishSource(DataSource):
 
     @plain_errors
     def schema(self) -> StructType:
-        from pulsarish_spark.options import Side, read_options
+        from pulsarish_spark.options import Side, read_options, replay_file
         from pulsarish_spark.rows.schema import spark_schema
 
+        if path := replay_file(dict(self.options)):
+            from pulsarish_spark.replaying.replay_reader import replay_schema
+
+            return replay_schema(path)
         return spark_schema(read_options(dict(self.options), Side.READ, os.environ).columns)
 
     @plain_errors
-    def reader(self, schema: StructType) -> PulsarishBatchReader:
+    def reader(self, schema: StructType) -> PulsarishBatchReader | PulsarishReplayReader:
         from pulsarish_spark.batch_reader import PulsarishBatchReader
+        from pulsarish_spark.options import replay_file
 
+        if path := replay_file(dict(self.options)):
+            from pulsarish_spark.replaying.replay_reader import PulsarishReplayReader
+
+            return PulsarishReplayReader(path, schema)
         return PulsarishBatchReader(dict(self.options), schema)
 
     @plain_errors

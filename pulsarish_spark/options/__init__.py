@@ -10,9 +10,11 @@ from pulsarish_spark.options.chosen import (
     ReadOptions,
     WriteOptions,
     address_options,
+    exported_options,
     names_topics,
     option_texts,
     read_options,
+    replay_file,
     write_options,
 )
 from pulsarish_spark.options.option import Option, Side
@@ -32,8 +34,10 @@ __all__ = [
     "WriteOptions",
     "address_options",
     "check_option",
+    "exported_options",
     "names_topics",
     "option_texts",
     "read_options",
+    "replay_file",
     "write_options",
 ]

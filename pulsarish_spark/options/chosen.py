@@ -22,6 +22,7 @@ from pulsarish_spark.options.following import initial_position_of, prefix_of
 from pulsarish_spark.options.losing import OnLoss, quarantine_directory_of
 from pulsarish_spark.options.option import Side
 from pulsarish_spark.options.queueing import QueueOptions, queue_of
+from pulsarish_spark.options.replaying import REPLAY_FILE
 from pulsarish_spark.options.securing import SECURING
 from pulsarish_spark.options.selecting import DISCOVERY_S, SELECTORS, given_names, selection_of
 from pulsarish_spark.options.sending import KeyForm
@@ -109,9 +110,29 @@ def option_texts(topic: str | None, options: Mapping[str, object]) -> dict[str, 
     return given if topic is None else given | {"path": topic}
 
 
-def names_topics(raw: Mapping[str, str]) -> bool:
+def names_topics(raw: Mapping[str, str], side: Side = Side.READ) -> bool:
     """Whether ``raw`` says what to read; ConfigError if the source does not have such options."""
-    return not parse_all(raw, Side.READ).keys().isdisjoint(SELECTORS)
+    return not parse_all(raw, side).keys().isdisjoint(SELECTORS)
+
+
+def replay_file(raw: Mapping[str, str]) -> str:
+    """The exported batch that is to be read instead of a topic; "" if none is. ConfigError if more is asked for."""
+    if REPLAY_FILE.lower() not in map(str.lower, raw):
+        return ""
+    given = parse_all(raw, Side.READ)
+    if others := sorted(given.keys() - {REPLAY_FILE}):
+        raise ConfigError(
+            f"option {others[0]} means nothing beside {REPLAY_FILE}",
+            hint="a replay has the rows and the columns of the exported batch; remove it",
+        )
+    path: str = given[REPLAY_FILE]
+    return path
+
+
+def exported_options(raw: Mapping[str, str]) -> dict[str, str]:
+    """``raw``, by proper names, without what says who connects."""
+    secret = {option.name for option in SECURING}
+    return {name: text for name, text in texts_of(raw).items() if name not in secret}
 
 
 def address_options(raw: Mapping[str, str], environment: Mapping[str, str]) -> Address:
@@ -128,6 +149,8 @@ def address_options(raw: Mapping[str, str], environment: Mapping[str, str]) -> A
 def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, str]) -> ReadOptions:
     """Check ``raw`` for ``side`` (READ: not known yet which of both) and give it types; ConfigError if it is wrong."""
     given = parse_all(raw, side)
+    if REPLAY_FILE in given:
+        raise ConfigError(f"option {REPLAY_FILE} works in spark.read alone", hint="use pulsarish_spark.replay(path)")
     now_ms = SystemClock().now_ms()
     check_times(given, now_ms)
     selection = selection_of(given)

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from broker_core.base.errors import ConfigError
 from pulsarish_spark.options.option import Option, Side
-from pulsarish_spark.options.parsing import absolute_path
+from pulsarish_spark.options.parsing import mounted_path
 
 OnLoss = Literal["fail", "warn", "quarantine"]
 
@@ -31,13 +30,6 @@ def _on_loss(text: str) -> OnLoss:
     return _WORDS[word]
 
 
-def _folder(text: str) -> str:
-    path = text.strip().removeprefix("file://")
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path):
-        raise ValueError("it takes the path of a folder that is mounted on the driver and the executors, not a URL")
-    return absolute_path(path)
-
-
 LOSING: Final = (
     Option(
         "failOnDataLoss",
@@ -51,7 +43,7 @@ LOSING: Final = (
     Option(
         _QUARANTINE,
         Side.READ,
-        _folder,
+        mounted_path,
         "/var/lib/losses",
         "Folder of these files, which the driver and all executors share; one for each query. Needed for quarantine.",
     ),

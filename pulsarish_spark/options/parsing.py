@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 
 
@@ -38,6 +39,13 @@ def text_of(text: str) -> str:
     if not text.strip():
         raise ValueError("it is empty")
     return text.strip()
+
+
+def mounted_path(text: str) -> str:
+    path = text.strip().removeprefix("file://")
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path):
+        raise ValueError("it takes a path that is mounted on the driver and the executors, not a URL")
+    return absolute_path(path)
 
 
 def absolute_path(text: str) -> str:

@@ -22,6 +22,7 @@ from pulsarish_spark.options.losing import LOSING
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.queueing import QUEUEING
 from pulsarish_spark.options.refused import FOREIGN, REFUSED
+from pulsarish_spark.options.replaying import REPLAYING
 from pulsarish_spark.options.securing import ALIAS_BEGINNINGS, SECURING
 from pulsarish_spark.options.selecting import SELECTING
 from pulsarish_spark.options.sending import SENDING
@@ -38,6 +39,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     *LOSING,
     *FOLLOWING,
     *QUEUEING,
+    *REPLAYING,
     *SENDING,
 )
 

@@ -337,8 +337,8 @@ READ_ERRORS = [
         Side.READ,
         {"topic": "t", "quarantineDirectory": "s3://bucket/losses"},
         (
-            'option quarantineDirectory="s3://bucket/losses" is not valid: it takes the path of a folder that is '
-            "mounted on the driver and the executors, not a URL; "
+            'option quarantineDirectory="s3://bucket/losses" is not valid: it takes a path that is mounted on the '
+            "driver and the executors, not a URL; "
             'example: .option("quarantineDirectory", "/var/lib/losses")'
         ),
     ),

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file of an exported batch: a Parquet file whose metadata say what it holds, written whole or not at all.
+
+Under ``pulsarish.export`` it has a JSON document, which docs/losses.md explains. Any reader of Parquet can read the
+rows. Knows nothing of brokers and checkpoints.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from broker_core.base.errors import UsageError
+from pulsarish_spark.rows.schema import ALL_COLUMNS, TopicColumns
+
+FORM: Final = 1
+_WORD: Final = "pulsarish.export"
+
+BATCH_ROWS: Final = 16_384
+"""Rows of one Arrow batch of a replay at most, as of a read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportFile:
+    """A file that was read as far as its metadata. ``said``: its document; ``group_rows``: rows of each row group."""
+
+    path: str
+    columns: tuple[str, ...]
+    said: Mapping[str, Any]
+    group_rows: tuple[int, ...]
+
+    def batches(self, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """The rows of some row groups, with the types of the source."""
+        schema = TopicColumns(self.columns).arrow_schema()
+        with pq.ParquetFile(self.path) as file:
+            for batch in file.iter_batches(BATCH_ROWS, row_groups=list(groups)):
+                yield batch.cast(schema)
+
+
+def write_export(
+    path: str | os.PathLike[str],
+    columns: Sequence[str],
+    batches: Iterable[pa.RecordBatch],
+    said: Callable[[], Mapping[str, Any]],
+) -> int:
+    """Write ``batches`` to a new file; returns the number of rows. ``said``: what else the document has, asked last.
+
+    UsageError if there is a file already, or it cannot be written. Where an iteration fails nothing stays.
+    """
+    target = Path(path)
+    if target.exists():
+        raise UsageError(f"{target} is there already", hint="what it holds may be all that is left; give another name")
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    rows = 0
+    try:
+        with pq.ParquetWriter(part, TopicColumns(tuple(columns)).arrow_schema(), compression="zstd") as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                rows += batch.num_rows
+            document = {"form": FORM, "columns": list(columns), "rows": rows, **said()}
+            writer.add_key_value_metadata({_WORD: json.dumps(document)})
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written: {error.strerror or error}", hint="give another path") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return rows
+
+
+def open_export(path: str | os.PathLike[str]) -> ExportFile:
+    """The file at ``path``; UsageError if it is none, or one of a newer version."""
+    try:
+        metadata = pq.read_metadata(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "it is no Parquet file"
+        raise UsageError(
+            f"{os.fspath(path)} cannot be replayed: {reason}",
+            hint="give a file of pulsarish_spark.export_batch, under a path that driver and executors share",
+        ) from error
+    said = json.loads((metadata.metadata or {}).get(_WORD.encode(), b"{}"))
+    if said.get("form") != FORM or not {*said["columns"]} <= {*ALL_COLUMNS}:
+        raise UsageError(
+            f"{os.fspath(path)} cannot be replayed: it was not exported, or by a newer version",
+            hint="give a file of pulsarish_spark.export_batch; spark.read.parquet reads the rows of any",
+        )
+    groups = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+    return ExportFile(os.fspath(path), tuple(said["columns"]), said, tuple(groups))

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exports one batch of a query: its exact range, as the checkpoint has it, read from the broker into one file.
+
+The rows are those that the batch has in the query: by positions what lies between two offsets, in queue mode the
+entries that the offset names. Nothing is acknowledged and no subscription is touched. What is gone is told with its
+ids, by the same rule as in the query.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from broker_core.base.clock import SystemClock
+from broker_core.base.names import TopicName
+from pulsarish_spark.connecting.connection import connected
+from pulsarish_spark.losses.loss import LossPolicy
+from pulsarish_spark.losses.lost import Loss, lost_beginning, lost_entries, lost_partition
+from pulsarish_spark.losses.quarantine import document_of
+from pulsarish_spark.options import ReadOptions, Side, exported_options, names_topics, option_texts, read_options
+from pulsarish_spark.places.moments import time_text
+from pulsarish_spark.places.offsets import Offset, SourceOffset
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.queue.dividing import divide_by_place
+from pulsarish_spark.queue.queue_offset import QueueOffset
+from pulsarish_spark.replaying.checkpoint import NotedBatch, noted_batch
+from pulsarish_spark.replaying.export_file import write_export
+from pulsarish_spark.tasks.planning import EntryRange
+from pulsarish_spark.tasks.task import RangeReading, Reading
+from pulsarish_spark.viewing.broker_view import BrokerView
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from broker_core.client import Client
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was written: ``rows`` of batch ``batch``; ``losses``: what of it is not there any more, in words."""
+
+    batch: int
+    rows: int
+    losses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Noting(LossPolicy):
+    """Also notes what it lets pass."""
+
+    noted: list[Loss] = field(default_factory=list)
+
+    def report(self, loss: Loss, subscription: str = "") -> None:
+        LossPolicy.report(self, loss, subscription)
+        self.noted.append(loss)
+
+
+def export_batch(
+    checkpoint: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    batch: int | None = None,
+    source: int | None = None,
+    **options: object,
+) -> Exported:
+    """Write the rows of batch ``batch`` (None: the last one that was noted, as the one that fails) to ``path``.
+
+        export_batch("/data/checkpoint", "batch.parquet", batch=41, **{"service.url": "pulsar://host:6650"})
+        pulsarish_spark.replay("batch.parquet").read_all()
+        spark.read.format("pulsarish").option("replayFile", "batch.parquet").load()
+
+    ``options``: those of the query, as far as they say which broker and which columns and rows; topics are those of
+    the checkpoint, unless they are named. ``source``: which source of the query, if several are of this format.
+
+    Raises UsageError for a checkpoint that does not have the batch, ConfigError for wrong options, and DataLossError
+    with the ids of what is gone, unless ``failOnDataLoss`` is warn: then the file says what it lacks.
+    """
+    noted = noted_batch(checkpoint, batch, source)
+    raw = option_texts(None, options)
+    if not names_topics(raw, Side.STREAM_READ):
+        raw["topics"] = ",".join(sorted({key.topic for key in _partitions(noted)}))
+    checked = read_options(raw, Side.STREAM_READ, os.environ)
+    base = LossPolicy.of(checked)
+    base.prepare()
+    policy = _Noting(base.fail, base.quarantine)
+
+    def said() -> Mapping[str, Any]:
+        now_ms = SystemClock().now_ms()
+        return {
+            "batch": noted.number,
+            "source": noted.source,
+            "start": noted.start,
+            "end": noted.end,
+            "options": exported_options(raw),
+            "losses": [document_of(each, "", now_ms) for each in policy.noted],
+            "exportedAt": time_text(now_ms),
+        }
+
+    with connected(checked.address) as client:
+        rows = write_export(path, checked.columns, _rows(client, noted, checked, policy), said)
+    return Exported(noted.number, rows, tuple(loss.what for loss in policy.noted))
+
+
+def _partitions(noted: NotedBatch) -> Mapping[TopicPartition, object]:
+    is_queue = "queue" in noted.end
+    return QueueOffset.from_json(noted.end).partitions if is_queue else SourceOffset.from_json(noted.end).points
+
+
+def _rows(client: Client, noted: NotedBatch, options: ReadOptions, policy: LossPolicy) -> Iterator[pa.RecordBatch]:
+    if "queue" in noted.end:
+        readings = _entries(client, QueueOffset.from_json(noted.end), policy)
+    else:
+        readings = _ranges(client, noted, options, policy)
+    for reading in readings:
+        yield from reading.rows(client, options.columns_of(reading.topic), policy)
+
+
+def _entries(client: Client, end: QueueOffset, policy: LossPolicy) -> Iterator[Reading]:
+    """What a batch has of a shared subscription."""
+    names = {key: name for key in end.partitions if (name := _name(client, key)) is not None}
+    for key in sorted(end.partitions.keys() - names.keys()):
+        policy.report(lost_entries(key, end.partitions[key].ids))
+    yield from itertools.chain.from_iterable(divide_by_place(end, names, 1))
+
+
+def _ranges(client: Client, noted: NotedBatch, options: ReadOptions, policy: LossPolicy) -> Iterator[Reading]:
+    """What lies between two offsets. A partition that only the end has was new in the batch, and is read whole."""
+    end = SourceOffset.from_json(noted.end)
+    begin = end.starts if end.ends_first or noted.start is None else SourceOffset.from_json(noted.start).offsets
+    for key, stop in sorted(end.offsets.items()):
+        if begin.get(key) == stop:
+            continue
+        if (name := _name(client, key)) is None:
+            policy.report(lost_partition(key, (begin.get(key) or stop).text(key.partition)))
+            continue
+        start = begin.get(key) or _beginning(client, key, name, policy)
+        if start.key < stop.key or key in begin:
+            whole = EntryRange(key, name, name != key.topic, start, stop, exact=key in begin)
+            yield RangeReading(whole, options.kept)
+
+
+def _beginning(client: Client, key: TopicPartition, name: str, policy: LossPolicy) -> Offset:
+    """The first message of a partition that was new; it has lost some if it does not begin with index 0."""
+    view = BrokerView(client)
+    first = view.with_index(name, view.earliest(name))
+    if first.message_index > 0:
+        policy.report(lost_beginning(key, first.text(key.partition), first.message_index))
+    return first
+
+
+def _name(client: Client, key: TopicPartition) -> str | None:
+    """What the broker calls a partition; None if it is gone."""
+    partitions = client.existing_partitions(key.topic)
+    if partitions is None or key.partition >= max(partitions, 1):
+        return None
+    return str(TopicName.parse(key.topic).partition(key.partition)) if partitions else key.topic
