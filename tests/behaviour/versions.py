@@ -89,8 +89,13 @@ class Outcome:
 
 
 def run(client: Client, chosen: Sequence[str], report: Path) -> dict[str, Outcome]:
-    """The suite, or the behaviours of it that are ``chosen``, with one client on both services."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", "--timeout=300"]
+    """The suite, or the behaviours of it that are ``chosen``, with one client on both services.
+
+    It runs in a worker, of which there is one at a time: a native client that takes its process down, as old versions
+    do now and then, fails the behaviour at hand, and the others go on in the next worker.
+    """
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "1", "--timeout=300"]
+    command.append(f"--junitxml={report}")
     selection = list(chosen) or [str(HERE), "-k", client.language]
     with report.with_suffix(".log").open("w") as log:
         subprocess.run([*command, *selection], env=client.environment(), stdout=log, stderr=log, check=False)
