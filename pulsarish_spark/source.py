@@ -71,7 +71,7 @@ class PulsarishSource(DataSource):
         options = write_options(dict(self.options), Side.BATCH_WRITE, os.environ)
         if overwrite:
             raise ConfigError("a topic cannot be overwritten, only appended to", hint='use .mode("append")')
-        check_columns(schema, options.topic)
+        check_columns(schema, options.topic, options.column_names)
         return PulsarishBatchWriter(options)
 
     @plain_errors
@@ -86,7 +86,7 @@ class PulsarishSource(DataSource):
                 'outputMode("complete") replaces the whole result in every batch, which a topic cannot do',
                 hint='use outputMode("append") with a watermark, or foreachBatch to write what changed',
             )
-        check_columns(schema, options.topic)
+        check_columns(schema, options.topic, options.column_names)
         return PulsarishStreamWriter(options)
 
 

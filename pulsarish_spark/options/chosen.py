@@ -89,17 +89,22 @@ class WriteOptions:
     in_chunks: bool
     chunk_bytes_max: int
     deliver_after_ms: int
+    send_timeout_s: float
+    unconfirmed_bytes_max: int
+    column_names: str
 
     def writing(self) -> dict[str, Any]:
         """The arguments of the client's ``write_rows``."""
         chosen: dict[str, Any] = {"compression": self.compression, "hashing_scheme": self.hashing_scheme}
-        limits = {
+        limits: dict[str, Any] = {
             "batching_max_messages": self.messages_max,
             "batching_max_bytes": self.bytes_max,
             "message_routing_mode": self.routing_mode,
             "batching_type": self.batching_type,
             "chunking_enabled": self.in_chunks,
             "chunk_max_message_size": self.chunk_bytes_max,
+            "send_timeout_s": self.send_timeout_s,
+            "window_bytes_max": self.unconfirmed_bytes_max,
         }
         return chosen | {name: limit for name, limit in limits.items() if limit}
 
@@ -198,4 +203,7 @@ def write_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, 
         in_chunks=given.get("chunkingEnabled", False),
         chunk_bytes_max=given.get("chunkMaxMessageSize", 0),
         deliver_after_ms=given.get("deliverAfterMs", 0),
+        send_timeout_s=given.get("sendTimeoutMs", 0.0),
+        unconfirmed_bytes_max=given.get("memoryLimitBytes", 0),
+        column_names=given.get("columnNames", "pulsarish"),
     )

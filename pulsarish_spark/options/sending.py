@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from broker_core.base.hashing import HashingScheme
 from pulsarish_spark.options.option import Option, Side
-from pulsarish_spark.options.parsing import count, flag, one_of
+from pulsarish_spark.options.parsing import count, flag, milliseconds, one_of
 
 KeyForm = Literal["auto", "text", "bytes"]
 KEY_FORMS: Final[tuple[KeyForm, ...]] = ("auto", "text", "bytes")
@@ -88,6 +88,24 @@ SENDING: Final = (
         "60000",
         "Milliseconds after sending before which Shared and Key_Shared consumers do not get a row. The columns "
         "deliver_at and deliver_after beat it where they are not null. Default: rows are delivered at once.",
+    ),
+    Option(
+        "sendTimeoutMs",
+        Side.WRITE,
+        milliseconds,
+        "30000",
+        "How long a row may wait for the broker's confirmation before its task fails; whether the row is stored is not "
+        "known then, and the error says so. Default operationTimeoutMs. It cannot be for ever, which 0 is in Java.",
+        ("pulsar.producer.sendTimeoutMs",),
+    ),
+    Option(
+        "memoryLimitBytes",
+        Side.WRITE,
+        count,
+        "8388608",
+        "Bytes that a task may have sent to one topic and not confirmed; it waits for room, and sends an entry that is "
+        "larger alone. Default 33554432.",
+        ("pulsar.client.memoryLimitBytes",),
     ),
     Option(
         "chunkingEnabled",

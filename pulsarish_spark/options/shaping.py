@@ -42,11 +42,12 @@ SHAPING: Final = (
     ),
     Option(
         "columnNames",
-        Side.READ,
+        Side.ANY,
         one_of(*COLUMN_NAMES),
         "pulsar-spark",
         "Whose names the columns have. pulsar-spark: value, __key, __topic, __messageId, __publishTime, __eventTime "
-        "and __messageProperties, unless columns says otherwise. Default pulsarish.",
+        "and __messageProperties, unless columns says otherwise; the sink takes these too, __eventTime also as "
+        "milliseconds, and leaves __messageId and __publishTime out. Default pulsarish.",
     ),
     Option(
         "topicNames",

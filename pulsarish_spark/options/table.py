@@ -58,6 +58,7 @@ _SHOWN_MAX: Final = 200
 _BY_KEY: Final = {key.lower(): option for option in OPTIONS for key in (option.name, *option.aliases)}
 _SPELLED: Final = {key.lower(): key for option in OPTIONS for key in (option.name, *option.aliases)}
 _LIKENESS_MIN: Final = 0.7
+_FOREIGN_BEGINNING: Final = re.compile(r"kafka\.|pulsar\.[a-z]+\.")
 _REFUSED_BY_KEY: Final = {name.lower(): (name, why) for name, why in REFUSED.items()}
 
 
@@ -116,15 +117,36 @@ def _find(key: str, side: Side) -> Option:
     if refused := _REFUSED_BY_KEY.get(key.lower()):
         name, why = refused
         raise ConfigError(f'option "{name}" {why}')
+    raise _unknown(key, side)
+
+
+def _unknown(key: str, side: Side) -> ConfigError:
+    """What to say of an option that nobody knows."""
+    for start, whose in FOREIGN.items():
+        if key.lower().startswith(start):
+            return _unknown_foreign(key, whose)
     here = [name for name, option in _BY_KEY.items() if option.sides & side]
     if near := _nearest(key, here) or _nearest(key, _BY_KEY):
         option = _BY_KEY[near]
-        raise ConfigError(f'option "{key}" is unknown', hint=f"did you mean {option.name}? {_example(option)}")
-    for start, whose in FOREIGN.items():
-        if key.lower().startswith(start):
-            raise ConfigError(f'option "{key}" is a setting of {whose}, which is not used here', hint="remove it")
+        return ConfigError(f'option "{key}" is unknown', hint=f"did you mean {option.name}? {_example(option)}")
     names = ", ".join(option.name for option in OPTIONS if option.sides & side)
-    raise ConfigError(f'option "{key}" is unknown', hint=f"the options are {names}")
+    return ConfigError(f'option "{key}" is unknown', hint=f"the options are {names}")
+
+
+def _unknown_foreign(key: str, whose: str) -> ConfigError:
+    """Likewise, under a name of another client. Its beginning, alike in all of them, says nothing of what is meant."""
+    found = _FOREIGN_BEGINNING.match(key.lower())
+    beginning = found[0] if found else ""
+    alike = [name for name in (*_BY_KEY, *_REFUSED_BY_KEY) if beginning and name.startswith(beginning)]
+    rest = _nearest(key[len(beginning) :], [name[len(beginning) :] for name in alike])
+    near = "" if rest is None else beginning + rest
+    if near in _BY_KEY:
+        option = _BY_KEY[near]
+        return ConfigError(f'option "{key}" is unknown', hint=f"did you mean {_SPELLED[near]}? {_example(option)}")
+    if near:
+        name, why = _REFUSED_BY_KEY[near]
+        return ConfigError(f'option "{key}" is unknown', hint=f"did you mean {name}? It {why}")
+    return ConfigError(f'option "{key}" is a setting of {whose}, which is not used here', hint="remove it")
 
 
 def _nearest(key: str, names: Iterable[str]) -> str | None:

@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.suggest import did_you_mean
+from pulsarish_spark.sink.column_names import PULSAR_SPARK_NAMES, own_name
 
 _TEXT_OR_BYTES: Final = "string or binary"
 _HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
@@ -92,36 +93,45 @@ MESSAGE_COLUMNS: Final = (
 """What an entry is made from; ``headers`` come as ``properties``."""
 
 
-def check_columns(schema: StructType, topic_option: str) -> None:
-    """ConfigError unless rows of ``schema`` can be written; ``topic_option`` is the option topic, "" without it."""
-    fields = {field.name: field.dataType for field in schema.fields}
-    for name, found in fields.items():
-        if name not in SINK_COLUMNS and name not in _LEFT_OUT:
-            raise ConfigError(
-                f"the sink takes no column {name}",
-                hint=did_you_mean(
-                    name, SINK_COLUMNS, otherwise=f"it takes {', '.join(SINK_COLUMNS)}; drop or rename it"
-                ),
-            )
-        if name in SINK_COLUMNS and not _fits(name, found):
-            raise ConfigError(
-                f"column {name} is {found.simpleString()}, but the sink takes {SINK_COLUMNS[name].type_words}",
-                hint=_conversion(name, found),
-            )
-    if len(fields) < len(schema.fields):
-        names = schema.fieldNames()
+def check_columns(schema: StructType, topic_option: str, column_names: str = "pulsarish") -> None:
+    """ConfigError unless rows of ``schema`` can be written; the options ``topic``, "" without it, and columnNames."""
+    given: dict[str, str] = {}
+    for field in schema.fields:
+        own = own_name(field.name, column_names)
+        if own in given:
+            names = [given[own]] if given[own] == field.name else [given[own], field.name]
+            raise ConfigError(f"there are several columns {' and '.join(names)}", hint="drop or rename all but one")
+        given[own] = field.name
+        _check_column(field, own)
+    if "value" not in given:
         raise ConfigError(
-            f"there are several columns {next(name for name in names if names.count(name) > 1)}",
-            hint="drop or rename all but one",
-        )
-    if "value" not in fields:
-        raise ConfigError(
-            f"there is no column value among {', '.join(fields) or 'no columns'}",
+            f"there is no column value among {', '.join(given.values()) or 'no columns'}",
             hint='example: df.selectExpr("to_json(struct(*)) AS value")',
         )
-    if not topic_option and "topic" not in fields:
+    if not topic_option and "topic" not in given:
         raise ConfigError(
             "there is neither an option topic nor a column topic", hint='example: .option("topic", "flights")'
+        )
+
+
+def _check_column(field: StructField, own: str) -> None:
+    """``own``: what the sink calls this column."""
+    name, found = field.name, field.dataType
+    if name in PULSAR_SPARK_NAMES and own == name:
+        raise ConfigError(
+            f"the sink takes no column {name}", hint='it does with .option("columnNames", "pulsar-spark")'
+        )
+    if own not in SINK_COLUMNS and own not in _LEFT_OUT:
+        raise ConfigError(
+            f"the sink takes no column {name}",
+            hint=did_you_mean(name, SINK_COLUMNS, otherwise=f"it takes {', '.join(SINK_COLUMNS)}; drop or rename it"),
+        )
+    if name == "__eventTime" and isinstance(found, LongType):
+        return  # Milliseconds, as pulsar-spark takes them.
+    if own in SINK_COLUMNS and not _fits(own, found):
+        raise ConfigError(
+            f"column {name} is {found.simpleString()}, but the sink takes {SINK_COLUMNS[own].type_words}",
+            hint=_conversion(name, own, found),
         )
 
 
@@ -157,15 +167,15 @@ def _is(field: StructField, name: str, kind: type[DataType]) -> bool:
     return field.name == name and isinstance(field.dataType, kind)
 
 
-def _conversion(name: str, found: DataType) -> str:
-    """An example that makes what was found into what is wanted."""
-    wanted, made = SINK_COLUMNS[name].type_words, name
+def _conversion(name: str, own: str, found: DataType) -> str:
+    """An example that makes what was found into what is wanted of the column that the sink calls ``own``."""
+    wanted, made = SINK_COLUMNS[own].type_words, name
     if wanted == _TEXT_OR_BYTES:
         if isinstance(found, StructType | ArrayType | MapType):
             return f'example: df.withColumn("{name}", to_json("{name}"))'
         wanted = "string"
     if wanted == _DELAY_TYPE:
         wanted = "interval day to second" if isinstance(found, StringType) else "bigint"
-    if name == "headers" and isinstance(found, MapType):
+    if own == "headers" and isinstance(found, MapType):
         made = f"map_entries({name})"
     return f'example: df.withColumn("{name}", expr("CAST({made} AS {wanted})"))'

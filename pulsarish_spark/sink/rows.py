@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.base.errors import ConfigError
+from broker_core.base.errors import ConfigError, InvalidTopicNameError
+from broker_core.base.names import TopicName
 from pulsarish_spark.options import KeyForm
 from pulsarish_spark.sink.columns import MESSAGE_COLUMNS
 from pulsarish_spark.sink.keys import with_key_forms
@@ -39,12 +40,24 @@ def split_by_target(rows: pa.RecordBatch, topic_option: str) -> Iterator[tuple[s
                 hint='fill it, or send all rows to one topic: .option("topic", "flights")',
             )
         topics = list(_split_by(rows, "topic"))
+        for topic, of_topic in topics:
+            _check_topic(topic, of_topic)
     for topic, of_topic in topics:
         if "partition" not in names:
             yield topic, None, of_topic
         else:
             for partition, chosen in _split_by(of_topic, "partition"):
                 yield topic, partition, chosen
+
+
+def _check_topic(topic: str, rows: pa.RecordBatch) -> None:
+    """ConfigError names the first of ``rows``, which say that they go to ``topic``."""
+    try:
+        TopicName.parse(topic)
+    except InvalidTopicNameError as error:
+        raise ConfigError(
+            f"column topic is {topic!r} in {row_words(rows, 0)}: {error.message}", hint=error.hint
+        ) from error
 
 
 def _split_by(rows: pa.RecordBatch, name: str) -> Iterator[tuple[Any, pa.RecordBatch]]:

@@ -12,7 +12,7 @@ import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from broker_core.client.columnar.entry_writer import EncodedRows
 
 logger = logging.getLogger(__name__)
+
+_IN_CHUNKS: Final = '.option("chunkingEnabled", "true")'
+"""How users of Spark say ``chunking_enabled``, which the client's hints speak of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +53,14 @@ class _Targets:
 
     def write(self, rows: pa.RecordBatch) -> None:
         """All that can be wrong with ``rows`` is found before one of them is sent."""
+        from pulsarish_spark.sink.column_names import with_own_names
         from pulsarish_spark.sink.delivery import with_delivery_times
         from pulsarish_spark.sink.rows import message_rows, split_by_target
 
+        rows = with_own_names(rows, self._options.column_names)
         rows = with_delivery_times(rows, self._options.deliver_after_ms, SystemClock().now_ms())
         parts = [
-            (topic if partition is None else self._partition_name(topic, partition), chosen)
+            (topic if partition is None else self._partition_name(topic, partition, chosen), chosen)
             for topic, partition, chosen in split_by_target(rows, self._options.topic)
         ]
         ready = [(name, chosen, message_rows(chosen, self._options.key_form)) for name, chosen in parts]
@@ -72,7 +77,8 @@ class _Targets:
         try:
             return self._writers[name].encode(rows)
         except RowError as error:
-            raise ConfigError(f"{row_words(chosen, error.row)} {error.flaw}", hint=error.hint) from error
+            hint = error.hint.replace("chunking_enabled", _IN_CHUNKS)
+            raise ConfigError(f"{row_words(chosen, error.row)} {error.flaw}", hint=hint) from error
 
     def flush(self) -> None:
         """Return when everything written is confirmed."""
@@ -85,13 +91,15 @@ class _Targets:
             for writer in self._writers.values():
                 leaving.callback(writer.close)
 
-    def _partition_name(self, topic: str, partition: int) -> str:
+    def _partition_name(self, topic: str, partition: int, rows: pa.RecordBatch) -> str:
+        from pulsarish_spark.sink.properties import row_words
+
         names = self._partitions.get(topic)
         if names is None:
             names = self._partitions[topic] = self._client.partition_names(topic)
         if not 0 <= partition < len(names):
             raise ConfigError(
-                f"column partition is {partition} in a row, but topic {topic} has {len(names)}",
+                f"column partition is {partition} in {row_words(rows, 0)}, but topic {topic} has {len(names)}",
                 hint="partitions are counted from 0; without the column, or where it is null, the key decides",
             )
         return names[partition]

@@ -578,26 +578,6 @@ def test_what_pulsar_spark_calls_a_time_is_understood() -> None:
     assert said == [("startingTimestamp", Moment(5)), ("endingTimestamp", Moment(7))]
 
 
-@pytest.mark.parametrize(
-    ("option", "why"),
-    [
-        ("readCompacted", "a compacted topic has gaps, and this source reports what is missing as lost"),
-        ("pulsar__reader__readCompacted", "remove it, and keep the newest row of each key"),
-        ("kafkaConsumer__pollTimeoutMs", "is not needed here; remove it"),
-        ("pulsar__client__statsIntervalSeconds", "is a setting of the Java client of Pulsar, which is not used here"),
-        ("owner", "CREATE TEMPORARY VIEW flights USING pulsarish OPTIONS (topic 'flights')"),
-        ("provider", "CREATE TEMPORARY VIEW flights USING pulsarish OPTIONS (topic 'flights')"),
-        ("paths", '.option("topics", "a,b").load()'),
-    ],
-)
-def test_what_other_sources_have_and_this_one_has_not_is_not_taken_for_a_typing_error(option: str, why: str) -> None:
-    """The nearest name may mean something else: paths is not a misspelt path."""
-    with pytest.raises(ConfigError) as caught:
-        reading(topic="t", **{option: "1"})
-    assert why in str(caught.value)
-    assert "did you mean" not in str(caught.value)
-
-
 def test_a_list_of_topics_is_no_topic() -> None:
     """A stream would make a topic of that name, and wait for ever."""
     with pytest.raises(ConfigError, match=r'it takes one topic; read several with .option\("topics", "a,b"\)'):
@@ -636,8 +616,9 @@ def test_an_unknown_option_is_answered_with_what_there_is_on_its_side() -> None:
         'option "acks" is unknown; the options are service.url, data.dir, operationTimeoutMs, connectionTimeoutMs, '
         "tokenFile, token, authPluginClassName, authParams, tlsTrustCertsFilePath, tlsCertificateFilePath, "
         "tlsKeyFilePath, tlsHostnameVerificationEnable, tlsAllowInsecureConnection, useTls, "
-        "topic, includeHeaders, hashingScheme, keyForm, messageRoutingMode, batchingType, deliverAfterMs, "
-        "chunkingEnabled, chunkMaxMessageSize, compression, batchingMaxMessages, batchingMaxBytes"
+        "topic, includeHeaders, columnNames, hashingScheme, keyForm, messageRoutingMode, batchingType, deliverAfterMs, "
+        "sendTimeoutMs, memoryLimitBytes, chunkingEnabled, chunkMaxMessageSize, compression, "
+        "batchingMaxMessages, batchingMaxBytes"
     )
     with pytest.raises(ConfigError, match="did you mean startingOffsets"):
         writing(topic="t", startingOffset="earliest")

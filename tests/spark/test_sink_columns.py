@@ -186,3 +186,40 @@ def test_a_null_topic_is_an_error() -> None:
     """Dropping the row would be worse."""
     with pytest.raises(ConfigError, match="column topic is null in a row without a key, so it has nowhere to go"):
         list(split_by_target(batch(value=pa.array(["a", "b"]), topic=pa.array(["x", None])), ""))
+
+
+def test_the_names_of_pulsar_spark_are_taken_where_the_option_says_so() -> None:
+    """A frame of a pulsar-spark job is written as it is, its ids and publish times left out."""
+    given = "__key binary, value binary, __topic string, __eventTime timestamp, __messageProperties map<string,string>"
+    check_columns(columns(f"{given}, __messageId binary, __publishTime timestamp"), "", "pulsar-spark")
+    check_columns(columns("value string, __eventTime long, partition int"), "t", "pulsar-spark")
+
+
+@pytest.mark.parametrize(
+    ("ddl", "names", "text"),
+    [
+        (
+            "value string, __key string",
+            "pulsarish",
+            'the sink takes no column __key; it does with .option("columnNames", "pulsar-spark")',
+        ),
+        (
+            "value string, __key int",
+            "pulsar-spark",
+            (
+                "column __key is int, but the sink takes string or binary; "
+                """example: df.withColumn("__key", expr("CAST(__key AS string)"))"""
+            ),
+        ),
+        (
+            "value string, __key string, key string",
+            "pulsar-spark",
+            "there are several columns __key and key; drop or rename all but one",
+        ),
+    ],
+)
+def test_columns_of_pulsar_spark_are_refused_by_their_own_names(ddl: str, names: str, text: str) -> None:
+    """The user knows no other."""
+    with pytest.raises(ConfigError) as caught:
+        check_columns(columns(ddl), "t", names)
+    assert str(caught.value) == text

@@ -52,7 +52,7 @@ def test_a_value_that_is_too_large_is_named_by_its_key_and_nothing_is_sent(cell:
         ConfigError, match="the row with the key 'huge' has a value of 6291456 bytes, more than"
     ) as told:
         write(cell, "", rows)
-    assert "send it in chunks" in str(told.value)
+    assert 'send it in chunks (.option("chunkingEnabled", "true")), or raise maxMessageSize' in str(told.value)
     assert [read(cell, each) for each in topics] == [[], []]
 
 
@@ -103,3 +103,54 @@ def test_options_of_the_java_producer_are_refused_with_the_reason(name: str, tex
         "hashing_scheme": "java",
         "message_routing_mode": "single_partition",
     }
+
+
+def test_a_wrong_place_is_told_by_the_key_of_its_row(cell: Broker, topic: str) -> None:
+    """A partition that is not there, a name that is none; nothing of the other rows is sent."""
+    cell.create(topic, 2)
+    partitions = pa.record_batch({"key": ["a", "b", None], "value": ["1", "2", "3"], "partition": [0, 7, 9]})
+    with pytest.raises(
+        ConfigError, match=f"column partition is 7 in the row with the key 'b', but topic .*{topic} has 2"
+    ):
+        write(cell, topic, partitions)
+    with pytest.raises(ConfigError, match="column partition is 9 in a row without a key, but topic"):
+        write(cell, topic, partitions.slice(2))
+    names = pa.record_batch({"key": ["a", "b"], "value": ["1", "2"], "topic": [topic, "no/good"]})
+    with pytest.raises(ConfigError, match="column topic is 'no/good' in the row with the key 'b': "):
+        write(cell, "", names)
+    assert read(cell, topic) == []
+
+
+def test_a_copy_of_a_pulsar_spark_frame_is_written_with_its_names(cell: Broker, topic: str) -> None:
+    """As it is: keys, properties, times in either form; rows go where __topic says."""
+    other = f"{topic}-copy"
+    when = pa.array([1_600_000_000_123_456, None], pa.timestamp("us", "UTC"))
+    names = pa.array([[("a", "1")], []], pa.map_(pa.string(), pa.string()))
+    rows = pa.record_batch(
+        {"__key": [b"k", None], "value": [b"1", b"2"], "__eventTime": when, "__messageProperties": names}
+    )
+    write(cell, topic, rows, columnNames="pulsar-spark")
+    found = read(cell, topic, columnNames="pulsar-spark")
+    assert [row["__key"] for row in found] == [b"k", None]
+    copied = pa.Table.from_pylist(found).combine_chunks().to_batches()[0]
+    at = copied.schema.get_field_index("__topic")
+    copied = copied.set_column(at, "__topic", pa.array([other] * 2))
+    copied = copied.set_column(copied.schema.get_field_index("__messageProperties"), "__messageProperties", names)
+    at = copied.schema.get_field_index("__eventTime")
+    write(
+        cell,
+        "",
+        copied.set_column(at, "__eventTime", pa.array([1_600_000_000_123, None], pa.int64())),
+        columnNames="pulsar-spark",
+    )
+    again = read(cell, other, columnNames="pulsar-spark")
+    same = ("__key", "value", "__eventTime", "__messageProperties")
+    assert [[row[name] for name in same] for row in again] == [[row[name] for name in same] for row in found]
+
+
+def test_little_room_for_what_is_not_confirmed_only_makes_it_slow(cell: Broker, topic: str) -> None:
+    """Each entry goes alone then, one that is larger than the room too, and all are there in their order."""
+    values = [str(number) for number in range(50)]
+    rows = pa.record_batch({"value": [*values, "x" * 1000]})
+    write(cell, topic, rows, memoryLimitBytes="1", batchingMaxMessages="3")
+    assert [row["value"].decode() for row in read(cell, topic)] == [*values, "x" * 1000]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 
 from broker_core.base.errors import ConfigError, RowsUnconfirmedError
 from broker_core.client import Client
+from broker_core.testing.running_broker import RunningBroker
 from pulsarish_spark.options import Side, write_options
 from pulsarish_spark.sink.writer import write_rows
 from tests.spark.brokers import Broker
@@ -38,7 +40,7 @@ def test_a_task_that_failed_on_one_topic_leaves_the_others_too(broker: Broker, t
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"partition": pa.array([0, 1, 7], pa.int32())}, "column partition is 7 in a row"),
+        ({"partition": pa.array([0, 1, 7], pa.int32())}, "column partition is 7 in a row without a key"),
         ({"topic": ["a", "b", None]}, "column topic is null in a row without a key"),
         ({"partition": [0, 1, 1], "key_is_bytes": [False] * 3, "key": [b"a", b"b", b"\xff"]}, "is to be sent as text"),
     ],
@@ -58,3 +60,26 @@ def test_nothing_of_a_batch_is_written_that_has_a_wrong_row(
         assert not {f"persistent://public/default/{topic}-{each}" for each in "ab"} & {
             *client.topics_of("public/default")
         }
+
+
+@pytest.mark.parametrize("sent", [{"key": ["lost", "too"]}, {"key": ["lost", None], "chunkingEnabled": "true"}])
+def test_rows_that_nobody_confirms_fail_the_task_as_unknown_and_are_named(
+    tmp_path: Path, topic: str, sent: dict[str, Any]
+) -> None:
+    """A broker that is gone for longer than sendTimeoutMs may or may not have stored them."""
+    with RunningBroker(tmp_path / "data") as broker:
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield pa.record_batch({"key": ["first"], "value": [b"1"]})
+            with Client(broker.service_url) as client, client.create_reader(topic) as reader:
+                assert reader.read_next(60).key == "first"
+            broker.kill()
+            yield pa.record_batch({"key": sent["key"], "value": [bytes(6 * 1024 * 1024 if len(sent) > 1 else 1), b"3"]})
+
+        given = {"service.url": broker.service_url, "topic": topic, "sendTimeoutMs": "1500"}
+        given |= {name: text for name, text in sent.items() if name != "key"}
+        with pytest.raises(RowsUnconfirmedError) as caught:
+            write_rows(batches(), write_options(given, Side.BATCH_WRITE, {}))
+    unknown = "of 3 rows 1 are stored, 2 may or may not be, the first of them the row with the key 'lost', the others"
+    assert unknown in caught.value.message
+    assert caught.value.unknown_rows == (1, 2)

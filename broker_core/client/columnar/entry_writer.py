@@ -28,6 +28,7 @@ from broker_core.base.errors import (
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.client.chunks.chunk_split import check_can_be_chunked, chunk_entries, part_bytes_max
+from broker_core.client.columnar.unconfirmed import first_key
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.opening import open_all
 from broker_core.client.connecting.retrying import retrying
@@ -77,6 +78,7 @@ class AsyncEntryWriter:
         self._torn: set[tuple[int, int]] = set()  # lane and sequence id of messages of which a chunk has failed
         self._failure: PulsarishError | None = None
         self._unknown_rows: list[RowNumbers] = []
+        self._unknown_entry: EncodedEntry | None = None  # the first of them
 
     @classmethod
     async def create(cls, network: Network, topic: TopicName, config: WriterConfig) -> AsyncEntryWriter:
@@ -131,6 +133,7 @@ class AsyncEntryWriter:
             if failure is not None:
                 self._failure = self._failure or failure
                 self._unknown_rows.append(encoded.rows)
+                self._unknown_entry = self._unknown_entry or entry
                 if entry.chunks_behind >= 0:
                     self._torn.add(message)
             elif entry.chunks_behind <= 0 and message not in self._torn:
@@ -169,9 +172,11 @@ class AsyncEntryWriter:
             raise self._failure
         if self._failure is not None:
             unknown = np.unique(np.concatenate(self._unknown_rows)) if self._unknown_rows else np.empty(0, np.int64)
+            key = None if self._unknown_entry is None else first_key(self._unknown_entry)
+            named = "" if key is None else f", the first of them the row with the key {key!r}"
             raise RowsUnconfirmedError(
                 f"writing to {self.topic} failed: {self._failure.message}; of {self.rows_written} rows "
-                f"{self.rows_confirmed} are stored, {len(unknown)} may or may not be, the others are not",
+                f"{self.rows_confirmed} are stored, {len(unknown)} may or may not be{named}, the others are not",
                 hint=self._failure.hint,
                 unknown_rows=tuple(unknown.tolist()),
             ) from self._failure

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of options that other sources and clients have: taken, refused with the reason, or recognised when misspelt."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core.base.errors import ConfigError
+from pulsarish_spark.options import Side, check_option
+from tests.spark.test_options import reading, writing
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("readCompacted", "a compacted topic has gaps, and this source reports what is missing as lost"),
+        ("pulsar__reader__readCompacted", "remove it, and keep the newest row of each key"),
+        ("kafkaConsumer__pollTimeoutMs", "is not needed here; remove it"),
+        ("pulsar__client__statsIntervalSeconds", "is a setting of the Java client of Pulsar, which is not used here"),
+        ("owner", "CREATE TEMPORARY VIEW flights USING pulsarish OPTIONS (topic 'flights')"),
+        ("provider", "CREATE TEMPORARY VIEW flights USING pulsarish OPTIONS (topic 'flights')"),
+        ("paths", '.option("topics", "a,b").load()'),
+    ],
+)
+def test_what_other_sources_have_and_this_one_has_not_is_not_taken_for_a_typing_error(option: str, why: str) -> None:
+    """The nearest name may mean something else: paths is not a misspelt path."""
+    with pytest.raises(ConfigError) as caught:
+        reading(topic="t", **{option: "1"})
+    assert why in str(caught.value)
+    assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("pulsar.producer.compresionType", "did you mean pulsar.producer.compressionType? example: .option("),
+        ("pulsar.producer.chunkEnabled", "did you mean pulsar.producer.chunkingEnabled? example: .option("),
+        ("pulsar.client.operationTimeout", "did you mean pulsar.client.operationTimeoutMs? example: .option("),
+        ("pulsar.producer.maxPendingMessage", "did you mean pulsar.producer.maxPendingMessages? It is not needed: a"),
+        ("kafka.bootstrap.server", "did you mean kafka.bootstrap.servers? It names a Kafka cluster and this format"),
+    ],
+)
+def test_a_misspelt_name_of_another_client_is_compared_with_names_of_that_client(key: str, hint: str) -> None:
+    """What is suggested means the same there; and what that client refuses here is told at once."""
+    with pytest.raises(ConfigError) as caught:
+        check_option(key, None, Side.BATCH_WRITE)
+    assert str(caught.value).startswith(f'option "{key}" is unknown; {hint}')
+
+
+@pytest.mark.parametrize("key", ["pulsar.client.numIoThreads", "pulsar.producer.", "pulsar.client", "kafka."])
+def test_a_common_beginning_makes_no_names_alike(key: str) -> None:
+    """pulsar.client.numIoThreads was taken for a misspelt pulsar.client.authParams."""
+    with pytest.raises(ConfigError, match=r"is a setting of the .* which is not used here; remove it"):
+        check_option(key, None, Side.BATCH_WRITE)
+
+
+def test_the_java_clients_limits_of_sending_are_taken() -> None:
+    """Under its names, with its meaning; what would wait for ever there is refused."""
+    given = {"pulsar__producer__sendTimeoutMs": "2500", "pulsar__client__memoryLimitBytes": "4096"}
+    options = writing(topic="t", **given).writing()
+    assert (options["send_timeout_s"], options["window_bytes_max"]) == (2.5, 4096)
+    assert {"send_timeout_s", "window_bytes_max"}.isdisjoint(writing(topic="t").writing())
+    with pytest.raises(ConfigError, match='option sendTimeoutMs="0" is not valid: it takes a whole number from 1 up'):
+        writing(topic="t", sendTimeoutMs="0")
