@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from broker_core.base.limits import METADATA_BYTES_MAX
 from broker_core.wire.entry import (
     BrokerEntry,
     BrokerEntryPrefixes,
+    BytesLike,
     broker_entry_prefix,
     ensure_checksum,
     read_metadata,
@@ -79,6 +82,20 @@ def test_every_flipped_bit_is_found(size: int) -> None:
             damaged[at] ^= 0x10
             with pytest.raises((ChecksumMismatchError, RemoteProtocolError)):
                 verify_entry(bytes(damaged))
+
+
+@pytest.mark.parametrize("size", [0, 100, 65_526, 65_536, 200_000])
+def test_a_view_is_summed_where_it_lies(size: int) -> None:
+    """Readers in bulk give the checksum numpy's view of the memory; what is damaged in it is found all the same."""
+    block = bytearray(b"junk" + seal_entry(METADATA, bytes(size)))
+
+    def summed(data: BytesLike) -> Any:
+        return np.frombuffer(data, np.uint8)
+
+    verify_entry(memoryview(block)[4:].toreadonly(), summed)
+    block[-1] ^= 0x10
+    with pytest.raises(ChecksumMismatchError):
+        verify_entry(memoryview(block)[4:].toreadonly(), summed)
 
 
 def test_an_entry_without_checksum_gets_one() -> None:
