@@ -38,15 +38,19 @@ BOUNDS: Final = {
 """At least so much of what should be high, at most so much of what should be low; in the unit of the case."""
 
 LIMIT_SIDE: Final = "python limit"
-SHARE_OF_LIMIT: Final = 0.7
-"""Spark reads reach this share of what any source written in Python could."""
+
+
+def share_of_limit(case: str) -> float:
+    """The share that a Spark read reaches of what any source written in Python could; copies weigh more at 1 KiB."""
+    return 0.6 if "KiB" in case else 0.7
 
 
 def budget_for(figure: Figure, others: Sequence[Figure]) -> str:
     """The bound of this figure's case and whether it holds; empty where there is none."""
     limit = next((other for other in others if (other.case, other.side) == (figure.case, LIMIT_SIDE)), None)
     if limit is not None and figure.side == "pulsarish":
-        return _verdict(figure, SHARE_OF_LIMIT * limit.median, f"{SHARE_OF_LIMIT:.0%} of the python limit")
+        share = share_of_limit(figure.case)
+        return _verdict(figure, share * limit.median, f"{share:.0%} of the python limit")
     bound = BOUNDS.get(figure.case)
     return "" if bound is None else _verdict(figure, bound, f"{bound:,g}" if bound < 1e6 else f"{bound / 1e6:g} M")
 

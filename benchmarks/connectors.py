@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two connectors that Spark cases are measured with, behind one interface: ours, and Spark's own for Kafka.
+"""The connectors that Spark cases are measured with, behind one interface: ours, and Spark's own for Kafka.
 
 A ``Connector`` says how to name the format, which options read or write a topic, how a topic is made, and which
 processes serve it. ``KafkaConnector`` exists twice in a run: at its defaults, and as somebody who knows Kafka's
 consumer would set it. Ours too: with all its columns, as it comes, and with the seven that Kafka's source and ``python
-limit`` have, because Spark works for every column of every row.
+limit`` have, because Spark works for every column of every row; and it reads from Apache Pulsar as well as from ours.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any, Final, Protocol
 
 from benchmarks.admin import create_topic
 from benchmarks.kafka.recipe import KafkaBroker
-from broker_core.testing.running_broker import RunningBroker
 
 _TOPIC_TIMEOUT_S: Final = 30.0
 
@@ -30,6 +29,10 @@ KAFKA_TUNED: Final = {
     "kafka.max.poll.records": "5000",
 }
 
+OUR_SIDE: Final = "pulsarish"
+KAFKA_SIDE: Final = "kafka"
+TUNED_SIDE: Final = "kafka tuned"
+APACHE_SIDE: Final = "from apache pulsar"
 NARROW_SIDE: Final = "pulsarish, 7 columns"
 SEVEN_COLUMNS: Final = {"columns": "key,value,topic,partition,offset,timestamp,timestampType"}
 
@@ -69,12 +72,25 @@ class Connector(Protocol):
         ...
 
 
+class PulsarBroker(Protocol):
+    """A running broker that speaks Pulsar's protocol: ours, or Apache Pulsar."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def service_url(self) -> str: ...
+
+    @property
+    def http_url(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class PulsarishConnector:
-    """Our source and sink on a broker process of ours."""
+    """Our source and sink on ``broker``."""
 
-    broker: RunningBroker
-    side: str = "pulsarish"
+    broker: PulsarBroker
+    side: str = OUR_SIDE
     read_options: dict[str, str] = field(default_factory=dict)
     write_options: dict[str, str] = field(default_factory=dict)
     format: str = "pulsarish"
@@ -102,7 +118,7 @@ class KafkaConnector:
     """Spark's Kafka source and sink on a broker of ``benchmarks.kafka``."""
 
     broker: KafkaBroker
-    side: str = "kafka"
+    side: str = KAFKA_SIDE
     read_tuning: dict[str, str] = field(default_factory=dict)
     format: str = "kafka"
 

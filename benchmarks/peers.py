@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make bench-peers``: Spark with our connector on our broker, beside Spark with its Kafka connector on Kafka.
+"""``make bench-peers``: our connector on our broker and on Apache Pulsar, beside Spark's Kafka connector on Kafka.
 
     python -m benchmarks.peers [--quick] [--only reads,writes,latency,idle,etl]
 
-Both brokers run at the same time, each at its defaults: ours confirms a message when fdatasync has returned, Kafka
-when it is in the page cache. Cases are run in turn on all sides. ``kafka tuned`` is the same broker read with settings
-that an expert would choose; ``7 columns`` are those that Kafka's source has, of our eleven; ``python limit`` is what
-any Python source could reach.
+All brokers run at the same time, each at its defaults: ours confirms a message when fdatasync has returned, the others
+when it is in the page cache. Cases are run in turn on all sides, and each bar of ``benchmarks.verdicts`` gets its line.
+``kafka tuned`` is the same broker read with settings that an expert would choose; ``7 columns`` are those that Kafka's
+source has, of our eleven; ``python limit`` is what any Python source could reach.
 """
 
 from __future__ import annotations
@@ -26,9 +26,13 @@ from benchmarks import report
 from benchmarks.budgets import LIMIT_SIDE
 from benchmarks.compare import Sample, Side, in_turn
 from benchmarks.connectors import (
+    APACHE_SIDE,
+    KAFKA_SIDE,
     KAFKA_TUNED,
     NARROW_SIDE,
+    OUR_SIDE,
     SEVEN_COLUMNS,
+    TUNED_SIDE,
     Connector,
     KafkaConnector,
     PulsarishConnector,
@@ -40,14 +44,16 @@ from benchmarks.parts import add_only
 from benchmarks.spark_cases import SparkCases, new_session
 from benchmarks.spark_suite import FULL, QUICK, Scale, run_suite
 from benchmarks.spark_suite import PARTS as SUITE_PARTS
+from benchmarks.verdicts import verdict_lines
 from broker_core.testing.running_broker import RunningBroker
 from examples.flights.source import load_flights
+from tests.apache_pulsar import start as apache
 
 _REPOSITORY: Final = Path(__file__).resolve().parent.parent
 ETL: Final = "etl"
 IDLE: Final = "idle"
 PARTS: Final = (*SUITE_PARTS, IDLE, ETL)
-_SIDES: Final = ("pulsarish", "kafka", "kafka tuned", NARROW_SIDE, LIMIT_SIDE)
+_SIDES: Final = (OUR_SIDE, KAFKA_SIDE, TUNED_SIDE, APACHE_SIDE, NARROW_SIDE, LIMIT_SIDE)
 
 
 def main(arguments: list[str]) -> int:
@@ -61,32 +67,40 @@ def main(arguments: list[str]) -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="bench-peers-") as folder:
             figures = measure(Path(folder), scale, chosen.only)
-    except kafka.PeerUnavailableError as error:
+    except (kafka.PeerUnavailableError, apache.UnavailableError) as error:
         sys.stderr.write(f"no comparison: {error}\n")
         return 1
     path = report.save("peers", context, figures)
     print(report.environment_lines(context))
-    print("durability: pulsarish fdatasync before every confirmation, Kafka none (each at its defaults)\n")
+    print("durability: pulsarish fdatasync before every confirmation, the others none (each at its defaults)\n")
     print(report.ratio_table(figures, _SIDES))
+    if lines := verdict_lines(figures):
+        print(f"\nBars, held against medians of {scale.runs} runs; above 1 the first side is better:\n{lines}")
     print(f"\nstored in {path}")
     return 0
 
 
 def measure(folder: Path, scale: Scale, parts: Collection[str]) -> list[Figure]:
     """What ``parts`` name, in the one session first, then the ETL job as processes of its own."""
-    with kafka.running_broker(folder / "kafka") as theirs, RunningBroker(folder / "pulsarish") as ours:
+    with (
+        kafka.running_broker(folder / "kafka") as theirs,
+        apache.running(folder / "apache") as pulsar,
+        RunningBroker(folder / "pulsarish") as ours,
+    ):
         pulsarish = PulsarishConnector(ours)
         narrow = PulsarishConnector(ours, NARROW_SIDE, SEVEN_COLUMNS)
         default = KafkaConnector(theirs)
-        tuned = KafkaConnector(theirs, "kafka tuned", KAFKA_TUNED)
+        tuned = KafkaConnector(theirs, TUNED_SIDE, KAFKA_TUNED)
+        elsewhere = PulsarishConnector(pulsar, APACHE_SIDE)
         spark = new_session(kafka.connector_jars())
         cases = SparkCases(spark, folder / "spark")
         cases.scratch.mkdir()
-        figures = run_suite(cases, [pulsarish, default, tuned, narrow], [pulsarish, default], scale, parts)
+        readers: list[Connector] = [pulsarish, default, tuned, elsewhere, narrow]
+        figures = run_suite(cases, readers, [pulsarish, default], scale, parts)
         if IDLE in parts:
-            figures += idle_figures(spark, cases.scratch, [pulsarish, default], scale.idle_s, scale.runs)
+            figures += idle_figures(spark, cases.scratch, [pulsarish, default], scale.idle_s, scale.slow_runs)
         spark.stop()
-        return figures + (etl_twins([pulsarish, default], folder, scale.runs) if ETL in parts else [])
+        return figures + (etl_twins([pulsarish, default], folder, scale.slow_runs) if ETL in parts else [])
 
 
 def etl_twins(connectors: list[Connector], folder: Path, runs: int) -> list[Figure]:

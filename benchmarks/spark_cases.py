@@ -83,7 +83,7 @@ class SparkCases:
 
     spark: Any
     scratch: Path
-    _filled: set[tuple[str, str]] = field(default_factory=set)
+    _filled: set[tuple[tuple[int, ...], str]] = field(default_factory=set)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     # -- data
@@ -103,10 +103,11 @@ class SparkCases:
     def fill(self, connector: Connector, rows: Rows) -> str:
         """A topic that holds exactly ``rows``; filled at the first call for the broker behind ``connector``."""
         topic = f"rows-{rows.count}-{rows.value_bytes}-{rows.partitions}"
-        if (connector.format, topic) not in self._filled:
+        filled = tuple(connector.server_pids), topic
+        if filled not in self._filled:
             connector.create_topic(topic, rows.partitions)
             self._save(self.generated(rows), connector, topic)
-            self._filled.add((connector.format, topic))
+            self._filled.add(filled)
         return topic
 
     # -- batch
