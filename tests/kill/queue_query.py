@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One process of a query in queue mode, which kills itself at a step: what ``queue_rig`` starts again and again.
 
-    python -m tests.kill.queue_query SERVICE_URL TOPIC FOLDER GUARANTEE STEP BATCH
-
-It calls the stream reader in Spark's order, with offset log, commit log and sink as files of FOLDER, each written at
-once and synced. At STEP of batch BATCH it ends by SIGKILL, and waits for messages until then; with the step ``never``
-it ends when nothing comes any more. The sink is idempotent: a batch that is run again replaces its file, and the former
+``run_query`` is all of it; the rig forks processes that run it from one that has imported everything. It calls the
+stream reader in Spark's order, with offset log, commit log and sink as files of a folder, each written at once and
+synced. At a step of a batch it ends by SIGKILL, and waits for messages until then; with the step ``never`` it ends when
+nothing comes any more. The sink is idempotent: a batch that is run again replaces its file, and the former
 rows stay beside it to be compared.
 """
 
@@ -14,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -28,7 +26,7 @@ NEVER: Final = "never"
 
 SUBSCRIPTION: Final = "work"
 BATCH_MESSAGES: Final = 200
-QUIET_MS: Final = 3_000
+QUIET_MS: Final = 2_000
 
 
 def reader_of(service_url: str, topic: str, guarantee: str) -> PulsarishStreamReader:
@@ -107,11 +105,7 @@ class Query:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main() -> None:
-    service_url, topic, folder, guarantee, step, batch = sys.argv[1:]
+def run_query(service_url: str, topic: str, folder: str, guarantee: str, step: str, batch: int) -> None:
+    """The query, to its end or to ``step`` of ``batch``."""
     assert step in (*STEPS, NEVER)
-    Query(reader_of(service_url, topic, guarantee), Path(folder), step, int(batch)).run()
-
-
-if __name__ == "__main__":
-    main()
+    Query(reader_of(service_url, topic, guarantee), Path(folder), step, batch).run()

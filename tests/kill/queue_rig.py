@@ -1,46 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills a query in queue mode at each step of a batch, beside a rival consumer, and counts what was lost or twice.
 
-    python -m tests.kill.queue_rig [--only BROKER] [--guarantee commit|claim] [--step STEP] [--json FILE]
+    python -m tests.kill.queue_rig [--only BROKER] [--guarantee commit|claim] [--step STEP] [--kills N] [--json FILE]
 
 The rival is an ordinary consumer of the same subscription, on all the time; it takes what it is given. The query is a
-process of its own (``queue_query``), killed with SIGKILL in its third batch and started again when the rival has had
-time to take what was free. In the end every message must have been processed; none twice by the query; a batch that was
-run twice must have had the same rows; and where docs/queues.md says "once", none by both. Exit code 0: all that holds.
+process of its own (``queue_query``), killed with SIGKILL in its third batch and started again when the rival has taken
+more than the broker gave back. In the end every message must have been processed; none twice by the query; a batch that
+was run twice must have had the same rows; and where docs/queues.md says "once", none by both. ``--kills`` spreads so
+many kills over all that was asked for, some at once, each on a topic of its own. Exit code 0: all that holds.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import multiprocessing
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Final
 
 from broker_core.client import Client
 from broker_core.testing.running_broker import RunningBroker
 from tests.apache_pulsar.start import running as running_pulsar
-from tests.kill.queue_query import BATCH_MESSAGES, NEVER, STEPS, SUBSCRIPTION, Step
+from tests.kill.queue_query import BATCH_MESSAGES, NEVER, STEPS, SUBSCRIPTION, Step, run_query
+from tests.kill.queue_rival import QUEUE_SIZE, Rival
 
-REPOSITORY: Final = Path(__file__).resolve().parents[2]
 BROKERS: Final = ("pulsarish", "apache")
 GUARANTEES: Final = ("commit", "claim")
 MESSAGES: Final = 3_000
 KILLED_BATCH: Final = 2
-RIVAL_MESSAGE_S: Final = 0.002
-"""What the rival takes for a message: it is slower than the query, so both have work."""
-AWAY_S: Final = 3.0
-"""How long the query is away after a kill: the rival must get what the broker gives back."""
-TIMEOUT_S: Final = 180.0
+HELD_MESSAGES: Final = 2 * BATCH_MESSAGES + 2 * QUEUE_SIZE
+"""More than the query can hold of the broker when it is killed, and the rival has on its way then."""
+AT_ONCE: Final = 4
+"""Kills at a time: most of each is waiting."""
+TIMEOUT_S: Final = 240.0
+
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["tests.kill.queue_query"])
 
 MAY_BE_TWICE: Final[dict[str, frozenset[Step]]] = {
     "commit": frozenset({"noted", "planned", "read", "sunk", "committed"}),
@@ -69,34 +75,6 @@ class Outcome:
         return not (self.lost or self.repeated or self.replays_differ) and self.twice <= allowed
 
 
-class Rival:
-    """An ordinary consumer on a thread of its own."""
-
-    def __init__(self, client: Client, topic: str) -> None:
-        self.processed: list[int] = []
-        self._consumer = client.subscribe(topic, SUBSCRIPTION, type="shared", receiver_queue_size=50)
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._work)
-        self._thread.start()
-
-    def _work(self) -> None:
-        while not self._ending.is_set():
-            for message in self._consumer.batch_receive(max_messages=20, timeout_s=0.2):
-                time.sleep(RIVAL_MESSAGE_S)
-                self.processed.append(int(message.value or b""))
-                self._consumer.acknowledge(message, wait=True)
-
-    def end(self) -> None:
-        """Return when it has taken all that it is given."""
-        seen = -1
-        while seen != len(self.processed):
-            seen = len(self.processed)
-            time.sleep(1.0)
-        self._ending.set()
-        self._thread.join()
-        self._consumer.close()
-
-
 def play(broker: str, service_url: str, guarantee: str, step: Step, folder: Path) -> Outcome:
     """One query that is killed once, from its first message to its last."""
     topic = f"queue-{uuid.uuid4().hex[:10]}"
@@ -104,27 +82,42 @@ def play(broker: str, service_url: str, guarantee: str, step: Step, folder: Path
         client.create_producer(topic).close()
         query = _start(service_url, topic, folder, guarantee, step)
         _wait_for(folder / "attached")
-        rival = Rival(client, topic)
+        rival = Rival(client, topic, SUBSCRIPTION)
         with client.create_producer(topic, batching_enabled=False) as producer:
             for number in range(MESSAGES):
                 producer.send_async(str(number))
-        if (code := query.wait(TIMEOUT_S)) != -signal.SIGKILL:
-            raise RuntimeError(f"the query of {topic} ended with {code} and was to be killed at: {step}")
-        time.sleep(AWAY_S)
-        _run_to_its_end(service_url, topic, folder, guarantee)
+            producer.flush()
+            if (code := _end_of(query)) != -signal.SIGKILL:
+                raise RuntimeError(f"the query of {topic} ended with {code} and was to be killed at: {step}")
+            before = len(rival.processed)
+            producer.send(str(MESSAGES))  # It comes last, where the rival has less than that left.
+            rival.wait_until(lambda seen: len(seen) >= before + HELD_MESSAGES or MESSAGES in seen, TIMEOUT_S)
+            _run_to_its_end(service_url, topic, folder, guarantee)
+            producer.send(str(MESSAGES + 1))
+        rival.wait_until(lambda seen: MESSAGES + 1 in seen, TIMEOUT_S)
         rival.end()
         _run_to_its_end(service_url, topic, folder, guarantee)  # What the rival had been given and not taken.
         return _outcome(broker, guarantee, step, folder, rival.processed)
 
 
 def _run_to_its_end(service_url: str, topic: str, folder: Path, guarantee: str) -> None:
-    if code := _start(service_url, topic, folder, guarantee, NEVER).wait(TIMEOUT_S):
+    if code := _end_of(_start(service_url, topic, folder, guarantee, NEVER)):
         raise RuntimeError(f"the restarted query of {topic} ended with {code}")
 
 
-def _start(service_url: str, topic: str, folder: Path, guarantee: str, step: str) -> subprocess.Popen[bytes]:
-    arguments = [service_url, topic, str(folder), guarantee, step, str(KILLED_BATCH)]
-    return subprocess.Popen([sys.executable, "-m", "tests.kill.queue_query", *arguments], cwd=REPOSITORY)
+def _start(service_url: str, topic: str, folder: Path, guarantee: str, step: str) -> ForkServerProcess:
+    arguments = (service_url, topic, str(folder), guarantee, step, KILLED_BATCH)
+    process = _processes.Process(target=run_query, args=arguments)
+    process.start()
+    return process
+
+
+def _end_of(query: ForkServerProcess) -> int | None:
+    """Its exit code, negative for a signal; None if it has not ended, and it is killed."""
+    query.join(TIMEOUT_S)
+    code = query.exitcode
+    query.kill()
+    return code
 
 
 def _wait_for(path: Path) -> None:
@@ -145,7 +138,7 @@ def _outcome(broker: str, guarantee: str, step: str, folder: Path, rival: list[i
         broker,
         guarantee,
         step,
-        lost=len(set(range(MESSAGES)) - set(ours) - set(rival)),
+        lost=len(set(range(MESSAGES + 2)) - set(ours) - set(rival)),
         twice=len(set(ours) & set(rival)),
         repeated=len(ours) - len(set(ours)),
         replays_differ=sum(1 for attempts in batches.values() if any(each != attempts[0] for each in attempts)),
@@ -165,6 +158,53 @@ def running(broker: str) -> Iterator[str]:
                 yield pulsar.service_url
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which kills: each of ``steps`` with each of ``guarantees`` on each of ``brokers``, ``kills`` in all."""
+
+    brokers: Sequence[str]
+    guarantees: Sequence[str]
+    steps: Sequence[Step]
+    kills: int | None
+
+    def on(self, broker: str) -> list[tuple[str, Step]]:
+        """The kills on one broker, one of each kind unless it is said how many."""
+        kinds = list(itertools.product(self.guarantees, self.steps))
+        if self.kills is None:
+            return kinds
+        count = len(range(self.brokers.index(broker), self.kills, len(self.brokers)))
+        return list(itertools.islice(itertools.cycle(kinds), count))
+
+
+def run(wanted: Wanted, at_once: int) -> Iterator[Outcome]:
+    """What came of each kill, when it is known."""
+
+    def one(broker: str, service_url: str, guarantee: str, step: Step) -> Outcome:
+        with tempfile.TemporaryDirectory() as folder:
+            return play(broker, service_url, guarantee, step, Path(folder))
+
+    for broker in wanted.brokers:
+        with running(broker) as service_url, ThreadPoolExecutor(at_once) as pool:
+            yield from pool.map(lambda kind: one(broker, service_url, *kind), wanted.on(broker))  # noqa: B023
+
+
+def table(outcomes: Sequence[Outcome]) -> list[str]:
+    """A line for each kind of kill: sums, and the most that were processed twice in one."""
+    kinds: dict[tuple[str, str, str], list[Outcome]] = {}
+    for each in outcomes:
+        kinds.setdefault((each.broker, each.guarantee, each.step), []).append(each)
+    lines = [f"{'broker':<10} {'guarantee':<10} {'killed':<10} kills lost repeated replays-differ twice-at-most"]
+    for (broker, guarantee, step), found in kinds.items():
+        lost, repeated = sum(each.lost for each in found), sum(each.repeated for each in found)
+        differ, twice = sum(each.replays_differ for each in found), max(each.twice for each in found)
+        verdict = "" if all(each.holds for each in found) else "  NOT AS PROMISED"
+        lines.append(
+            f"{broker:<10} {guarantee:<10} {step:<10} {len(found):>5} {lost:>4} {repeated:>8} {differ:>14} "
+            f"{twice:>13}{verdict}"
+        )
+    return lines
+
+
 def _say(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
@@ -175,24 +215,24 @@ def main() -> int:
     parser.add_argument("--only", choices=BROKERS)
     parser.add_argument("--guarantee", choices=GUARANTEES)
     parser.add_argument("--step", choices=STEPS)
+    parser.add_argument("--kills", type=int, help="how many in all; without it one of each kind")
+    parser.add_argument("--at-once", type=int, default=AT_ONCE, help="how many at a time")
     parser.add_argument("--json", type=Path, help="where to write the outcomes")
-    wanted = parser.parse_args()
+    asked = parser.parse_args()
+    wanted = Wanted(
+        BROKERS if asked.only is None else (asked.only,),
+        GUARANTEES if asked.guarantee is None else (asked.guarantee,),
+        STEPS if asked.step is None else (asked.step,),
+        asked.kills,
+    )
     outcomes: list[Outcome] = []
-    _say(f"{'broker':<10} {'guarantee':<10} {'killed':<10} lost twice repeated replays-differ rival")
-    for broker in BROKERS if wanted.only is None else (wanted.only,):
-        with running(broker) as service_url:
-            for guarantee in GUARANTEES if wanted.guarantee is None else (wanted.guarantee,):
-                for step in STEPS if wanted.step is None else (wanted.step,):
-                    with tempfile.TemporaryDirectory() as folder:
-                        found = play(broker, service_url, guarantee, step, Path(folder))
-                    outcomes.append(found)
-                    verdict = "" if found.holds else "  NOT AS PROMISED"
-                    _say(
-                        f"{broker:<10} {guarantee:<10} {step:<10} {found.lost:>4} {found.twice:>5} "
-                        f"{found.repeated:>8} {found.replays_differ:>14} {found.rival:>5}{verdict}"
-                    )
-    if wanted.json:
-        wanted.json.write_text(json.dumps([asdict(each) for each in outcomes], indent=1))
+    for found in run(wanted, asked.at_once):
+        outcomes.append(found)
+        _say(f"{found}{'' if found.holds else '  NOT AS PROMISED'}")
+        if asked.json:
+            asked.json.write_text(json.dumps([asdict(each) for each in outcomes], indent=1))
+    for line in table(outcomes):
+        _say(line)
     return 0 if all(each.holds for each in outcomes) else 1
 
 
