@@ -75,6 +75,11 @@ def head_without_payload(delivered: bytes) -> bytes:
     return _NO_CHECKSUM + len(metadata).to_bytes(4, "big") + bytes(metadata)
 
 
+def is_plain(head: bytes) -> bool:
+    """Whether an entry without its payload is certainly one whole message. False is not certain."""
+    return _MESSAGES_TAG not in head and _UUID_TAG not in head
+
+
 def messages_in(body: bytes) -> int:
     """How many messages an entry says that it holds, at least one; RemoteProtocolError if its metadata is garbage."""
     end = _METADATA_AT + _u32_from(body, _SIZE_AT)[0]

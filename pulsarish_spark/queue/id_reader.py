@@ -9,7 +9,7 @@ others had acknowledged some messages only the rest are rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -70,6 +70,10 @@ class Span(NamedTuple):
     @property
     def end(self) -> Position:
         return Position(self.ledger, int(self.entries[-1]) + 1)
+
+    @property
+    def has_no_gaps(self) -> bool:
+        return self.end.entry - self.start.entry == len(self.entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +142,25 @@ def read_ids(
     It is called where they should have come, and may raise.
     """
     for span in spans_of(entries):
-        wanted = set(span.entries.tolist())
         for _ in range(LOOKS):
-            for fetched in _range(client, name, span, entry_messages):
-                found = [each for each in fetched if each.entry in wanted]
-                wanted.difference_update(each.entry for each in found)
-                if found:
-                    yield found
-            if not wanted:
+            came: list[int] = []
+            for found in _wanted_of(_range(client, name, span, entry_messages), span):
+                came += [each.entry for each in found]
+                yield found
+            if len(came) == len(span.entries):
                 break
-            span = Span(span.ledger, np.array(sorted(wanted), np.int64))
-        if wanted:
+            span = Span(span.ledger, np.setdiff1d(span.entries, np.array(came, np.int64), assume_unique=True))
+        else:
             on_missing({span.ledger: entries_to_text(span.entries)})
+
+
+def _wanted_of(fetched: Iterable[Sequence[EntryRef]], span: Span) -> Iterator[list[EntryRef]]:
+    """Those of ``span``, where there are any. All are where it has no gaps, as a reader reads each once."""
+    wanted = None if span.has_no_gaps else frozenset(span.entries.tolist())
+    for entries in fetched:
+        found = [each for each in entries if each.ledger == span.ledger and (wanted is None or each.entry in wanted)]
+        if found:
+            yield found
 
 
 def _range(client: Client, name: str, span: Span, entry_messages: float) -> Iterator[Sequence[EntryRef]]:
@@ -158,8 +169,7 @@ def _range(client: Client, name: str, span: Span, entry_messages: float) -> Iter
         with client.read_entries(
             name, span.start, span.end, buffer_bytes_max=FETCH_BYTES_MAX, messages_expected=expected
         ) as fetched:
-            for entries in fetched:
-                yield [each for each in entries if each.ledger == span.ledger]
+            yield from fetched
     except TopicNotFoundError:
         return  # All of it is gone.
 

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -69,18 +68,12 @@ class PartitionBatch:
         ]
 
     @classmethod
-    def of(cls, given: Iterable[GivenEntry]) -> PartitionBatch:
+    def of(cls, given: Collection[GivenEntry]) -> PartitionBatch:
         """Of entries in any order, each once."""
-        whole: dict[int, list[int]] = defaultdict(list)
-        again: dict[int, dict[int, list[int]]] = {}
-        parts: dict[Position, int] = {}
-        for each in given:
-            whole[each.ledger].append(each.entry)
-            if each.redelivery_count:
-                again.setdefault(each.redelivery_count, defaultdict(list))[each.ledger].append(each.entry)
-            if each.unacked is not None:
-                parts[each.position] = each.unacked
-        return cls(id_texts(whole), parts, {count: id_texts(entries) for count, entries in again.items()})
+        counts = {each.redelivery_count for each in given} - {0}
+        again = {count: _by_ledger([each for each in given if each.redelivery_count == count]) for count in counts}
+        parts = {each.position: each.unacked for each in given if each.unacked is not None}
+        return cls(_by_ledger(given), parts, again)
 
 
 @dataclass(frozen=True)
@@ -149,6 +142,13 @@ class QueueOffset:
 def id_texts(entries: Mapping[int, Sequence[int]]) -> dict[int, str]:
     """Entries by ledger, in any order, as texts."""
     return {ledger: entries_to_text(np.unique(np.array(found, np.int64))) for ledger, found in entries.items()}
+
+
+def _by_ledger(given: Collection[GivenEntry]) -> dict[int, str]:
+    ledgers = {each.ledger for each in given}
+    if len(ledgers) == 1:
+        return id_texts({ledgers.pop(): [each.entry for each in given]})
+    return id_texts({ledger: [each.entry for each in given if each.ledger == ledger] for ledger in ledgers})
 
 
 def _ledgers(ids: IdTexts) -> dict[str, str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker_core.client import Client
+from broker_core.client.settings.config import SubscriptionType
 
 MESSAGE_S: Final = 0.002
 """What it works on a message."""
@@ -23,7 +24,7 @@ RECEIVE_S: Final = 0.2
 class Rival:
     """A consumer on a thread of its own."""
 
-    def __init__(self, client: Client, topic: str, subscription: str, type_: str = "shared") -> None:
+    def __init__(self, client: Client, topic: str, subscription: str, type_: SubscriptionType = "shared") -> None:
         self.processed: list[int] = []
         self._consumer = client.subscribe(topic, subscription, type=type_, receiver_queue_size=QUEUE_SIZE)
         self._ending = threading.Event()

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
@@ -253,8 +252,13 @@ def test_an_unloaded_topic_gives_nothing_twice(share: Callable[..., Engine], cel
     cell.send(topic, numbers(0, 100), batching_max_messages=10)
     query = share(topic=topic, maxOffsetsPerTrigger=30)
     seen = query.attempt() or []
+    consumers = list(query._reader._driver_state._intake._consumers.values())  # type: ignore[union-attr]
+    sessions = [each.session for each in consumers]
     cell.unload(topic)
-    time.sleep(0.5)  # The consumer comes back and is given the batch again, which it must not take.
+    eventually(
+        lambda: all(each.has_given and each.session > old for each, old in zip(consumers, sessions, strict=True)),
+        "the consumer comes back and is given the batch again, which the query must not take",
+    )
     query.end, query._begun = query._begun, None
     assert sorted(seen + query.drain()) == list(range(100))
     assert cell.backlog(topic, NAME) == 0

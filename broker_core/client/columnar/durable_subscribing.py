@@ -8,8 +8,8 @@ the same entry; then everything behind it is there too, and is kept by whatever 
 another one, the subscription is deleted, so that it is not found later and taken for the former one.
 
 Asking leaves something behind at Apache Pulsar: it removes a subscription that is not durable some time after its
-consumer, by name, and removes a durable one of that name instead. So a subscription that was made is asked for
-again, and is not taken before it is there.
+consumer, by name, and removes a durable one of that name instead, or refuses to make one meanwhile. So a subscription
+that was made is asked for again, and is not taken before it is there, and one that was refused for that is tried again.
 
 Invariant: ``register`` returns with the consumer on a subscription that has kept everything from ``needs`` on, or on a
 new one if that was allowed; or raises with no consumer left at the broker. What came and was deleted between the two
@@ -23,6 +23,7 @@ from typing import Final
 from broker_core.base.errors import (
     ChecksumMismatchError,
     ConsumerBusyError,
+    NotAllowedError,
     ProtocolError,
     ServiceNotReadyError,
     SubscriptionNotFoundError,
@@ -37,6 +38,9 @@ from broker_core.client.settings.config import CursorConfig
 
 _DAMAGED: Final = (ChecksumMismatchError, ProtocolError)
 """What looking at a damaged entry ends with."""
+
+_VISITOR_IS_THERE: Final = "NonDurable subscription with the same name already exists"
+"""What Apache Pulsar says while it has not removed the subscription that a question has left behind."""
 
 
 class DurableSubscribing:
@@ -63,7 +67,7 @@ class DurableSubscribing:
             await self._look(needed_from)
             if not await self._is_there(connection):
                 raise self._not_found("does not exist")
-        await register(connection, consumer_id, port, self._request)
+        await self._subscribe(connection, consumer_id, port)
         try:
             if not self._must_exist:
                 await self._check_made(connection)
@@ -75,6 +79,18 @@ class DurableSubscribing:
             raise
         self._must_exist = True
         self._kept = None
+
+    async def _subscribe(self, connection: Connection, consumer_id: int, port: ConsumerPort) -> None:
+        try:
+            await register(connection, consumer_id, port, self._request)
+        except NotAllowedError as failure:
+            if not failure.message.startswith(_VISITOR_IS_THERE):
+                raise
+            raise ServiceNotReadyError(
+                f"subscription {self._request.subscription!r} of {self._request.topic} is held by a reader "
+                f"of that name, or by who asked whether it is there: {failure.message}",
+                hint="if a reader has that name, close it, or take another subscription name",
+            ) from failure
 
     async def _look(self, needed_from: Position | None) -> None:
         """See what the subscription must keep, unless an earlier attempt has seen it."""

@@ -12,8 +12,10 @@ Source: semantics 4.1, 2.4.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 from broker_core.base.errors import PulsarishError
 from broker_core.base.names import TopicName, check_subscription_name
@@ -29,13 +31,10 @@ from broker_core.client.connecting.retrying import retrying
 from broker_core.client.connecting.subscribing import Subscribing, flow, last_message_id, leave, mark_delete_of
 from broker_core.client.messages.permits import Permits
 from broker_core.client.settings.config import CursorConfig, EntryConsumerConfig
-from broker_core.wire.commands import message_id
+from broker_core.wire.entry_acks import entry_acks
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
-
-ACKS_AT_ONCE: Final = 20_000
-"""Positions of one ACK: some 200 KB, far below what brokers take as a frame."""
 
 OnGiven = Callable[[], None]
 """Is called on the client's thread when something was given where nothing was, and when the consumer has ended."""
@@ -128,10 +127,16 @@ class AsyncEntryConsumer:
     async def ack(self, positions: Sequence[Position]) -> None:
         """Acknowledge whole entries, whoever was given them; returns when the broker has confirmed each."""
         timeout_s = self._network.config.operation_timeout_s
-        for at in range(0, len(positions), ACKS_AT_ONCE):
-            part = positions[at : at + ACKS_AT_ONCE]
-            what = f"acknowledging {len(part)} entries on subscription {self.subscription!r} of {self.topic}"
-            await retrying(lambda part=part: self._ack_once(part), what, timeout_s, self._network.new_backoff())  # type: ignore[misc]
+        what = f"acknowledging entries on subscription {self.subscription!r} of {self.topic}"
+        acks = entry_acks(self._id, positions, self.topic.partition_index)
+        # All at once: the broker confirms each when it is on disk, and many can be in one write.
+        outcomes = await asyncio.gather(
+            *[retrying(partial(self._ack_once, ack), what, timeout_s, self._network.new_backoff()) for ack in acks],
+            return_exceptions=True,
+        )
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
 
     async def mark_delete(self) -> Position | None:
         """How far the subscription is acknowledged without a gap, None if the broker does not tell."""
@@ -156,18 +161,11 @@ class AsyncEntryConsumer:
             await leave(connection, self._id)
         await self._attachment.close()
 
-    async def _ack_once(self, positions: Sequence[Position]) -> None:
+    async def _ack_once(self, ack: pb.CommandAck) -> None:
         connection = await self._attachment.attached(self._network.config.operation_timeout_s)
-        request_id = connection.next_request_id()
-        partition = self.topic.partition_index
-        ack = pb.CommandAck(
-            consumer_id=self._id,
-            ack_type=pb.CommandAck.Individual,
-            message_id=[message_id(each, partition) for each in positions],
-            request_id=request_id,
-        )
+        ack.request_id = connection.next_request_id()
         command = BaseCommand(type=BaseCommand.ACK, ack=ack)
-        await self._detachment.answer(connection.request(command, request_id))
+        await self._detachment.answer(connection.request(command, ack.request_id))
 
     def _send_permits(self, messages: int) -> None:
         connection = self._attachment.connection

@@ -15,7 +15,7 @@ from broker_core.base.hashing import murmur3_31
 from broker_core.base.limits import BATCH_MESSAGES_MAX
 from broker_core.base.positions import Position
 from broker_core.wire.ack_sets import all_bits, bits_of_words
-from broker_core.wire.entry_peek import ChunkPlace, chunk_place, head_without_payload, messages_in, sticky_key
+from broker_core.wire.entry_peek import ChunkPlace, chunk_place, head_without_payload, is_plain, messages_in, sticky_key
 from broker_core.wire.heads import MessageHead
 
 NO_KEY_HASH: Final = -1
@@ -47,6 +47,8 @@ def given_entry(head: MessageHead, body: bytes, *, with_key: bool) -> GivenEntry
     """What ``head`` and ``body`` of a MESSAGE say. ``with_key``: also the hash of the sticky key."""
     try:
         entry = head_without_payload(body)
+        if not with_key and is_plain(entry):
+            return GivenEntry(head.ledger, head.entry, 1, head.redelivery_count)
         key_hash = murmur3_31(sticky_key(entry)) if with_key else NO_KEY_HASH
         messages = messages_in(entry)
         chunk = chunk_place(entry)

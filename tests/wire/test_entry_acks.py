@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ACKs of many entries as they are made for queues: what protobuf reads out of them."""
+
+from __future__ import annotations
+
+from broker_core.base.positions import Position
+from broker_core.wire.entry_acks import ENTRIES_AT_ONCE, entry_acks
+from broker_core.wire.heads import parse_ack
+from broker_core.wire.long_lists import LONG_FROM_BYTES
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandAck
+
+LARGE = 2**62
+
+
+def test_every_position_is_in_one_ack_that_the_broker_reads_at_once() -> None:
+    """Of several ledgers, with ids of all lengths, on a partition: none is lost, none is long enough to be cut."""
+    wanted = [Position(7, entry) for entry in (*range(5_000), *range(2**21 - 3, 2**21 + 3))]
+    wanted += [Position(LARGE, LARGE + entry) for entry in range(ENTRIES_AT_ONCE + 1)]
+    found = []
+    for number, ack in enumerate(entry_acks(3, wanted, 12)):
+        assert (ack.consumer_id, ack.ack_type) == (3, CommandAck.Individual)
+        assert {each.partition for each in ack.message_id} == {12}
+        ack.request_id = number
+        command = BaseCommand(type=BaseCommand.ACK, ack=ack).SerializeToString()
+        assert len(command) < LONG_FROM_BYTES
+        head = parse_ack(command)
+        assert head is not None
+        found += [Position(head.ledger, entry) for entry in head.entries]
+    assert found == wanted
+
+
+def test_a_topic_without_partitions_has_none_in_its_acks() -> None:
+    """As every client writes it."""
+    (ack,) = entry_acks(0, [Position(1, 2)], -1)
+    assert not ack.message_id[0].HasField("partition")
+    assert (ack.message_id[0].ledgerId, ack.message_id[0].entryId) == (1, 2)
