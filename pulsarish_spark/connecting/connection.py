@@ -40,7 +40,8 @@ class Address:
 
     ``seen`` is where the driver found the embedded broker, on ``machine``; it serves executors that do not have its
     directory. On another machine a directory of the same name would be another broker's. ``security`` travels to the
-    tasks: files that it names are read there, and a secret that was given as text goes with it.
+    tasks: files that it names are read there, and a secret that was given as text goes with it. ``admin_url``: its
+    admin REST; empty where that is not known, and where the embedded broker tells it.
     """
 
     service_url: str = ""
@@ -50,6 +51,7 @@ class Address:
     operation_timeout_s: float = OPERATION_TIMEOUT_S
     connection_timeout_s: float = CONNECTION_TIMEOUT_S
     security: Security = _NO_SECURITY
+    admin_url: str = ""
 
     @property
     def embedded_here(self) -> Path | None:

@@ -30,6 +30,7 @@ from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.counting import NamedRange
 from pulsarish_spark.viewing.index_notice import HOW_TO_GET_INDEXES
 from pulsarish_spark.viewing.layout import LEFT_OUT, Layout, discover
+from pulsarish_spark.viewing.patience import BrokerPatience
 
 if TYPE_CHECKING:
     from broker_core.client import Client
@@ -130,8 +131,23 @@ def _stream(client: Client, options: ReadOptions, layout: Layout) -> _Read:
     in_use = any(look.in_use for look in looks.values())
     if in_use:
         notes.append("a consumer is connected to the subscription, so where it stands is not known")
+    notes += _expiry_notes(client, options, found)
     exists = in_use or any(look.at is not None for look in looks.values())
     return _Read(_ending(view, options, found), SubscriptionFound(options.subscription or None, exists, in_use), notes)
+
+
+def _expiry_notes(client: Client, options: ReadOptions, found: list[_Found]) -> list[str]:
+    """When the broker passes over what is unread, where it does and that is known."""
+    asked, now_ms = BrokerPatience(options.address), SystemClock().now_ms()
+    notes = []
+    for each in found:
+        patience = asked.of(each.key.topic)
+        if each.start is None or patience is None or patience.limit_s is None:
+            continue
+        oldest = client.first_entry_at(each.name, each.start.position)
+        if oldest is not None and (left_s := patience.left_s(oldest, now_ms)) is not None:
+            notes.append(f"{patience.why} passes the start of {each.key} in about {left_s:.0f} s")
+    return notes
 
 
 class _Stand(NamedTuple):

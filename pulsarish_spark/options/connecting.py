@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.limits import CONNECTION_TIMEOUT_S, OPERATION_TIMEOUT_S
-from broker_core.base.runtime import ENV_SERVICE_URL, default_data_dir
+from broker_core.base.runtime import ENV_HTTP_URL, ENV_SERVICE_URL, default_data_dir
 from pulsarish_spark.connecting.connection import Address
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.parsing import absolute_path, milliseconds, text_of
@@ -23,6 +23,17 @@ def service_url(text: str) -> str:
         raise ValueError("it takes the address of a broker that starts with pulsar://, or pulsar+ssl:// for TLS")
     return url
 
+
+def _admin_url(text: str) -> str:
+    url = text_of(text)
+    if "@" in url:
+        raise ConfigError("the admin URL names a user or a password", hint="use tokenFile or another authentication")
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("it takes the address of an admin REST that starts with http:// or https://")
+    return url
+
+
+ADMIN_URL: Final = "admin.url"
 
 _SCHEMES: Final = ("pulsar://", "pulsar+ssl://")
 
@@ -44,6 +55,16 @@ CONNECTING: Final = (
         "/var/lib/pulsarish",
         "Directory of the embedded broker. Default $PULSARISH_DATA_DIR, else ~/.local/share/pulsarish.",
         ("dataDir", "data_dir"),
+    ),
+    Option(
+        ADMIN_URL,
+        Side.READ,
+        _admin_url,
+        "http://host:8080",
+        "Address of the broker's admin REST, which gets the same credentials as service.url; asked only for when "
+        "unread messages expire, so that a stream warns before they do. The embedded broker is asked without it. "
+        "Else $PULSARISH_HTTP_URL, where $PULSARISH_SERVICE_URL says which broker.",
+        ("adminUrl", "admin_url"),
     ),
     Option(
         "operationTimeoutMs",
@@ -71,6 +92,7 @@ def address_of(given: Mapping[str, Any], environment: Mapping[str, str]) -> Addr
         raise ConfigError(
             "options service.url and data.dir were both given", hint="data.dir is for the embedded broker; give one"
         )
+    admin_url = given.get(ADMIN_URL, "")
     patience = {
         "operation_timeout_s": given.get("operationTimeoutMs", OPERATION_TIMEOUT_S),
         "connection_timeout_s": given.get("connectionTimeoutMs", CONNECTION_TIMEOUT_S),
@@ -80,7 +102,13 @@ def address_of(given: Mapping[str, Any], environment: Mapping[str, str]) -> Addr
             url = service_url(named)
         except ValueError as error:
             raise ConfigError(f'{ENV_SERVICE_URL}="{named}" in the environment is not valid: {error}') from error
+        admin_url = admin_url or environment.get(ENV_HTTP_URL, "")
     if url:
-        return Address(url_with_tls(url, given), security=security_of(given, environment), **patience)
+        security = security_of(given, environment)
+        return Address(url_with_tls(url, given), security=security, admin_url=admin_url, **patience)
+    if admin_url:
+        raise ConfigError(
+            f"{ADMIN_URL} means nothing without service.url, as the embedded broker tells its own", hint="remove it"
+        )
     # The embedded broker asks for no credentials, so it is sent none.
     return Address("", directory or absolute_path(str(default_data_dir(environment))), **patience)

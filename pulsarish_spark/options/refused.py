@@ -38,7 +38,6 @@ REFUSED: Final = {
     "provider": _OF_A_TABLE,
     "checkpointLocation": _OF_A_QUERY,
     "queryName": _OF_A_QUERY,
-    "admin.url": "is not needed: limits work over the binary protocol; remove it",
     "waitingForNonExistedTopic": "is not needed: a stream waits for its topic; remove it",
     "allowDifferentTopicSchemas": "is not needed: values are read as bytes; remove it",
     "pollTimeoutMs": _NOT_NEEDED,

@@ -33,6 +33,7 @@ from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.admission import Admission
 from pulsarish_spark.positions.cursors import Cursors
 from pulsarish_spark.positions.cutting import plan_tasks
+from pulsarish_spark.positions.expiry_watch import ExpiryWatch
 from pulsarish_spark.positions.first_start import FirstStart
 from pulsarish_spark.positions.news import News
 from pulsarish_spark.positions.pace import Pace
@@ -81,6 +82,7 @@ class PositionDriver:
         self._resuming = Resuming(client, self._view, self._cursors, self._policy)
         self._news = News(self._cursors, self._clock)
         self._stream_end = StreamEnd(self._view, options)
+        self._expiry = ExpiryWatch(client, options.address, self._clock)
         self._pace = Pace(options.amounts, self._clock)
         self._notice = IndexNotice()
         self._layout = FollowedLayout(options.selection, client, self._clock, options.discovery_s)
@@ -147,6 +149,7 @@ class PositionDriver:
         places = self._places(start)
         self._start_acks(start.offsets)
         ends = self._ends(places)
+        self._expiry.look(places, ends)
         stop = self._stop(places, ends, limit)
         self._note_lag(stop, ends)
         if stop == start.offsets:

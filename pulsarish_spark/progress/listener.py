@@ -84,7 +84,7 @@ class LagLog:
         if lag:
             behind = total(lag)
             logger.info(
-                "lag query=%s messages=%s entries=%s bytes=%s seconds=%s partitions=%d",
+                "lag query=%s messages=%s entries=%s bytes=%s seconds=%s expires_s=%s partitions=%d",
                 query,
                 *(UNKNOWN if value is None else round(value) for value in behind),
                 len(lag),

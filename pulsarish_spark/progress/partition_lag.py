@@ -13,13 +13,16 @@ class PartitionLag(NamedTuple):
     """How far the end of a query's last batch is behind the newest message. 0: nothing is; None: not known.
 
     ``bytes``: about how many bytes of stored entries these are; ``seconds``: how long ago the oldest message of them
-    was published. These two are known where a ``LagProbe`` has asked the broker.
+    was published. ``expires_s``: in how many
+    seconds the broker passes over that message unread; None also where it never does. These three are known where a
+    ``LagProbe`` has asked the broker.
     """
 
     messages: int | None
     entries: int | None
     bytes: int | None = None
     seconds: float | None = None
+    expires_s: float | None = None
 
     @property
     def is_behind(self) -> bool:
@@ -33,13 +36,16 @@ Lag = dict[TopicPartition, PartitionLag]
 
 
 def total(lag: Lag) -> PartitionLag:
-    """All partitions together: sums, and the longest time. What is not known of one of them is not known of all."""
+    """All partitions together: sums, the longest age, and what expires first of what is known to. Else what is not
+    known of one of them is not known of all."""
     found = list(lag.values())
+    expiring = [each.expires_s for each in found if each.expires_s is not None]
     return PartitionLag(
         _sum(each.messages for each in found),
         _sum(each.entries for each in found),
         _sum(each.bytes for each in found),
         _longest([each.seconds for each in found]),
+        min(expiring, default=None),
     )
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the broker what a progress report does not say of lag: its age and its size.
+"""Asks the broker what a progress report does not say of lag: its age, its size, and when it expires.
 
 Of each partition that is behind, the oldest message that was not read is fetched: its publish time tells the age, and
-its entry's size, times the number of entries, about how many bytes are unread. One small read for each such partition.
+its entry's size, times the number of entries, about how many bytes are unread. One small read for
+each such partition. How long the broker keeps unread messages, its admin REST tells, where that is known.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pulsarish_spark.options import address_options
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.progress.partition_lag import Lag, PartitionLag
 from pulsarish_spark.progress.reports import Unread, unread
+from pulsarish_spark.viewing.patience import BrokerPatience
 
 
 class LagProbe:
@@ -32,6 +34,7 @@ class LagProbe:
         self._address = address_options(options, os.environ)
         self._clock = clock or SystemClock()
         self._is_partitioned: dict[str, bool] = {}
+        self._patience = BrokerPatience(self._address)
 
     def __call__(self, progress: Any) -> Lag:
         """The lag of every partition; ``progress`` as in ``lag``."""
@@ -47,7 +50,12 @@ class LagProbe:
         oldest = client.first_entry_at(self._name(client, key), behind.at.position)
         if oldest is None:  # It was deleted meanwhile; the query will tell.
             return behind.lag
-        return behind.lag._replace(bytes=_bytes_about(behind.lag, oldest), seconds=self._age_s(oldest))
+        patience = self._patience.of(key.topic)
+        return behind.lag._replace(
+            bytes=_bytes_about(behind.lag, oldest),
+            seconds=self._age_s(oldest),
+            expires_s=None if patience is None else patience.left_s(oldest, self._clock.now_ms()),
+        )
 
     def _name(self, client: Client, key: TopicPartition) -> str:
         """What the broker calls a partition."""

@@ -322,6 +322,19 @@ READ_ERRORS = [
     ),
     (
         Side.READ,
+        {"topic": "t", "admin.url": "http://host:8080"},
+        "admin.url means nothing without service.url, as the embedded broker tells its own; remove it",
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "service.url": "pulsar://host:6650", "admin.url": "host:8080"},
+        (
+            'option admin.url="host:8080" is not valid: it takes the address of an admin REST that starts with '
+            'http:// or https://; example: .option("admin.url", "http://host:8080")'
+        ),
+    ),
+    (
+        Side.READ,
         {"topic": "t", "failOnDataLoss": "quarantine"},
         (
             "failOnDataLoss=quarantine, and no quarantineDirectory says where to; give a folder: "

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Warns of messages before the broker passes over them unread: a loss that can still be prevented.
+
+Looks at partitions that are behind, once in ``LOOK_S``, while Spark asks for batches; a batch that runs long holds it
+up, and then a ``LagProbe`` tells. One small read for each partition that is behind, and none where nothing expires.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from broker_core.base.clock import BlockingClock
+from broker_core.client import Client
+from pulsarish_spark.connecting.connection import Address
+from pulsarish_spark.places.offsets import Offset, Offsets
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.positions.resuming import Place
+from pulsarish_spark.viewing.patience import BrokerPatience, Patience
+from pulsarish_spark.viewing.side_by_side import side_by_side
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 60.0
+"""How often it is looked, and how often one warning comes again: brokers look for what has expired about as often."""
+
+SOON: Final = 0.5
+"""A warning comes when less than this share of the time is left: early enough to do something, not at every delay."""
+
+
+class ExpiryWatch:
+    """Used by one thread."""
+
+    def __init__(self, client: Client, address: Address, clock: BlockingClock) -> None:
+        self._client = client
+        self._clock = clock
+        self._patience = BrokerPatience(address, clock)
+        self._looked_at: float | None = None
+
+    def look(self, places: Mapping[TopicPartition, Place], ends: Offsets) -> None:
+        """Warn of what is unread of partitions that are read on at ``places`` and end at ``ends``, if it goes soon."""
+        behind = [place for key, place in places.items() if place.at.key < ends[key].key]
+        now = self._clock.monotonic()
+        if not behind or (self._looked_at is not None and now - self._looked_at < LOOK_S):
+            return
+        self._looked_at = now
+        known = {topic: self._patience.of(topic) for topic in {place.key.topic for place in behind}}
+        limited = [
+            (place, patience)
+            for place in behind
+            if (patience := known[place.key.topic]) is not None and patience.limit_s is not None
+        ]
+        for warning in side_by_side(lambda each: self._warning(*each, ends[each[0].key]), limited):
+            if warning is not None:
+                logger.warning("messages expire soon what=%s advice=%s", *warning)
+
+    def _warning(self, place: Place, patience: Patience, end: Offset) -> tuple[str, str] | None:
+        oldest = self._client.first_entry_at(place.name, place.at.position)
+        left_s = None if oldest is None else patience.left_s(oldest, self._clock.now_ms())
+        if left_s is None or patience.limit_s is None or left_s > SOON * patience.limit_s:
+            return None
+        at = place.at.text(place.key.partition)
+        when = f"{patience.why} passes the position {at} of {place.key} in about {_duration(left_s)}"
+        return f"{when}: {_left(place.at, end)}", "give the query more resources or larger batches, or raise the limit"
+
+
+def _left(at: Offset, end: Offset) -> str:
+    if min(at.message_index, end.message_index) >= 0:
+        return f"{end.message_index - at.message_index:,} messages are unread"
+    if at.position.ledger == end.position.ledger:
+        return f"{end.position.entry - at.position.entry:,} entries are unread"
+    return "an unknown number of messages is unread"
+
+
+def _duration(seconds: float) -> str:
+    """In the largest unit of which there are two."""
+    for unit, size_s in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size_s:
+            return f"{seconds / size_s:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a broker waits for a subscription: the age at which it passes over messages that nobody has acknowledged.
+
+Two policies do that: the time to live of messages, and a backlog quota in time that evicts. Both are asked of the admin
+REST, as they are in force for the topic. Retention deletes only what every subscription has acknowledged. A quota in
+bytes that evicts depends on what is written, so nothing is foretold of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, NamedTuple
+
+from broker_core.base.clock import BlockingClock, SystemClock
+from broker_core.base.errors import PulsarishError
+from broker_core.base.names import TopicName
+from broker_core.client.admin import AdminApi
+from broker_core.wire.entry import EntryRef, read_metadata
+from pulsarish_spark.connecting.admin import open_admin
+from pulsarish_spark.connecting.connection import Address
+
+logger = logging.getLogger(__name__)
+
+POLICY_S: Final = 60.0
+"""How long an answer is believed: brokers look for what has expired about as often."""
+
+_EVICTS: Final = "consumer_backlog_eviction"
+
+
+class Patience(NamedTuple):
+    """``limit_s``: unread messages that are older are passed over; None: none are, however old. ``why``: by what."""
+
+    limit_s: float | None
+    why: str = ""
+
+    def left_s(self, entry: EntryRef, now_ms: int) -> float | None:
+        """How long ``entry`` is still kept, by the clocks of this machine and the producer; 0: it may go any moment."""
+        if self.limit_s is None:
+            return None
+        age_s = (now_ms - read_metadata(entry.body).publish_time) / 1000
+        return max(0.0, self.limit_s - age_s)
+
+
+class BrokerPatience:
+    """Asks the broker at ``address``, and says once in the log why it is not known. Used by one thread."""
+
+    def __init__(self, address: Address, clock: BlockingClock | None = None) -> None:
+        self._address = address
+        self._clock = clock or SystemClock()
+        self._found: dict[str, tuple[float, Patience | None]] = {}
+        self._told = False
+
+    def of(self, topic: str) -> Patience | None:
+        """The patience for a topic, by its full name without the partition; None: it is not known."""
+        asked_at, found = self._found.get(topic, (None, None))
+        now = self._clock.monotonic()
+        if asked_at is None or now - asked_at > POLICY_S:
+            found = self._ask(topic)
+            self._found[topic] = now, found
+        return found
+
+    def _ask(self, topic: str) -> Patience | None:
+        try:
+            admin = open_admin(self._address)
+            if admin is None:
+                self._tell(topic, "the option admin.url does not say where to ask")
+                return None
+            with admin:
+                return patience_of(admin, TopicName.parse(topic))
+        except PulsarishError as error:
+            self._tell(topic, str(error))
+            return None
+
+    def _tell(self, topic: str, reason: str) -> None:
+        if not self._told:
+            logger.info("it is not known when unread messages expire topic=%s reason=%s", topic, reason)
+            self._told = True
+
+
+def patience_of(admin: AdminApi, topic: TopicName) -> Patience:
+    """What is in force for ``topic``."""
+    limits = [(float(admin.policy(topic, "messageTTL", applied=True) or 0), "the time to live")]
+    quota = (admin.policy(topic, "backlogQuota", applied=True) or {}).get("message_age") or {}
+    if quota.get("policy") == _EVICTS:
+        limits.append((float(quota.get("limitTime") or 0), "the backlog quota in time"))
+    set_ = [limit for limit in limits if limit[0] > 0]
+    return Patience(*min(set_)) if set_ else Patience(None)
