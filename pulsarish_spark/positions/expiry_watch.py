@@ -14,6 +14,7 @@ from typing import Final
 from broker_core.base.clock import BlockingClock
 from broker_core.client import Client
 from pulsarish_spark.connecting.connection import Address
+from pulsarish_spark.places.entries import offset_of
 from pulsarish_spark.places.offsets import Offset, Offsets
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.resuming import Place
@@ -57,12 +58,15 @@ class ExpiryWatch:
 
     def _warning(self, place: Place, patience: Patience, end: Offset) -> tuple[str, str] | None:
         oldest = self._client.first_entry_at(place.name, place.at.position)
-        left_s = None if oldest is None else patience.left_s(oldest, self._clock.now_ms())
-        if left_s is None or patience.limit_s is None or left_s > SOON * patience.limit_s:
+        if oldest is None or patience.limit_s is None:
+            return None  # It was deleted meanwhile; the tasks will tell.
+        left_s = patience.left_s(oldest, self._clock.now_ms())
+        if left_s is None or left_s > SOON * patience.limit_s:
             return None
-        at = place.at.text(place.key.partition)
+        first = offset_of(oldest)
+        at = first.text(place.key.partition)
         when = f"{patience.why} passes the position {at} of {place.key} in about {_duration(left_s)}"
-        return f"{when}: {_left(place.at, end)}", "give the query more resources or larger batches, or raise the limit"
+        return f"{when}: {_left(first, end)}", "give the query more resources or larger batches, or raise the limit"
 
 
 def _left(at: Offset, end: Offset) -> str:
