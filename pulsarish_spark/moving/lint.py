@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -21,6 +22,8 @@ from pulsarish_spark.options import Side, check_option
 
 KAFKA: Final = "kafka"
 _PACKAGE: Final = "spark-sql-kafka"
+_TOPIC_IN_SQL: Final = re.compile(r"""(?<![\w.])topic\s*(?:==?|<>|!=)\s*['"]((?:(?!://)[^'"])+)['"]""", re.IGNORECASE)
+"""A comparison of the column ``topic`` with a short name, in a text such as ``where`` takes."""
 
 Severity = Literal["change", "check"]
 
@@ -122,8 +125,15 @@ def _names_of_topics(tree: ast.Module) -> _Found:
         if isinstance(node, ast.Compare) and _is_topic(node.left) and len(node.comparators) == 1:
             other = node.comparators[0]
             if isinstance(other, ast.Constant) and isinstance(other.value, str) and "://" not in other.value:
-                give = 'give the source .option("topicNames", "as-given")'
-                yield node.lineno, "change", f'{give}: the column topic has the full name of "{other.value}" without it'
+                yield _asks_for_short_name(node.lineno, other.value)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            for name in _TOPIC_IN_SQL.findall(node.value):
+                yield _asks_for_short_name(node.lineno, name)
+
+
+def _asks_for_short_name(line: int, name: str) -> tuple[int, Severity, str]:
+    give = 'give the source .option("topicNames", "as-given")'
+    return line, "change", f'{give}: the column topic has the full name of "{name}" without it'
 
 
 def _is_topic(node: ast.expr) -> bool:

@@ -22,6 +22,7 @@ from pulsarish_spark.options.following import initial_position_of, prefix_of
 from pulsarish_spark.options.losing import OnLoss, quarantine_directory_of
 from pulsarish_spark.options.option import Side
 from pulsarish_spark.options.queueing import QueueOptions, queue_of
+from pulsarish_spark.options.refused import OF_A_QUERY
 from pulsarish_spark.options.replaying import REPLAY_FILE
 from pulsarish_spark.options.securing import SECURING
 from pulsarish_spark.options.selecting import DISCOVERY_S, SELECTORS, given_names, selection_of
@@ -32,10 +33,6 @@ from pulsarish_spark.places.start_spec import Bound, Word
 from pulsarish_spark.places.topics import Selection, short_name
 from pulsarish_spark.rows.kept_rows import KeptRows
 from pulsarish_spark.rows.schema import TopicColumns
-
-_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
-"""Spark passes these of its own to a streaming sink."""
-
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
@@ -188,7 +185,7 @@ def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, s
 
 def write_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, str]) -> WriteOptions:
     """Check ``raw`` for ``side`` and give it types; ConfigError says what is wrong."""
-    sparks_own = _SPARKS_OWN if side is Side.STREAM_WRITE else frozenset()
+    sparks_own = OF_A_QUERY if side is Side.STREAM_WRITE else frozenset()
     given = parse_all({key: text for key, text in raw.items() if key.lower() not in sparks_own}, side)
     return WriteOptions(
         address=address_of(given, environment),

@@ -63,5 +63,8 @@ REFUSED: Final = {
 """Options of Spark's Kafka source and of pulsar-spark that mean nothing here, or something that cannot be had."""
 
 
+OF_A_QUERY: Final = frozenset({"checkpointlocation", "queryname"})
+"""Of those, in lower case, the ones that Spark passes to a streaming sink, where they are right."""
+
 FOREIGN: Final = {"kafka.": "the Kafka client", "pulsar.": "the Java client of Pulsar"}
 """Beginnings of the names of settings of other clients, and whose they are."""

@@ -21,7 +21,7 @@ from pulsarish_spark.options.following import FOLLOWING
 from pulsarish_spark.options.losing import LOSING
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.queueing import QUEUEING
-from pulsarish_spark.options.refused import FOREIGN, REFUSED
+from pulsarish_spark.options.refused import FOREIGN, OF_A_QUERY, REFUSED
 from pulsarish_spark.options.replaying import REPLAYING
 from pulsarish_spark.options.securing import ALIAS_BEGINNINGS, SECURING
 from pulsarish_spark.options.selecting import SELECTING
@@ -83,6 +83,8 @@ def parse_all(raw: Mapping[str, str], side: Side) -> dict[str, Any]:
 
 def check_option(key: str, text: str | None, side: Side) -> None:
     """ConfigError unless ``side`` has this option and can read ``text``; None: only the name is known."""
+    if side is Side.STREAM_WRITE and key.lower() in OF_A_QUERY:
+        return
     option = _find(key, side)
     _check_side(option, side)
     if text is not None:

@@ -85,11 +85,24 @@ def test_only_the_format_changes_where_everything_else_is_the_same(tmp_path: Pat
 reader = spark.readStream.format("kafka").option("subscribe", sys.argv[1])
 rows = reader.option("startingOffsets", '{"t":{"0":-1,"1":-2}}').option("failOnDataLoss", False).load()
 rows.write.format("kafka").mode("append").option("topic", name).save()
+query = rows.writeStream.format("kafka").option("topic", name).option("checkpointLocation", "/c").queryName("q").start()
 """
     assert said(tmp_path, program) == [
         'job.py:2: change: format("kafka") becomes format("pulsarish")',
         'job.py:4: change: format("kafka") becomes format("pulsarish")',
+        'job.py:5: change: format("kafka") becomes format("pulsarish")',
     ]
+
+
+@pytest.mark.parametrize("condition", ["topic = 'orders'", 'value is not null and TOPIC=="orders"', "topic <> 'orders'"])
+def test_a_short_name_in_sql_is_found(tmp_path: Path, condition: str) -> None:
+    """As ``where`` takes it; a full name is right already, and another column is none of its business."""
+    program = 'rows = spark.read.format("kafka").option("subscribe", "orders").load().where({!r})'
+    found = said(tmp_path, program.format(condition))
+    assert len(found) == 2
+    assert 'the full name of "orders"' in found[1]
+    for other in ("topic = 'persistent://public/default/orders'", "my.topic = 'orders'", "subtopic = 'orders'"):
+        assert len(said(tmp_path, program.format(other))) == 1
 
 
 def test_a_notebook_is_told_by_its_cells(tmp_path: Path) -> None:
