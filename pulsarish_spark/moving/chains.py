@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds how a program uses a format of Spark: ``spark.read.format(...).option(...).load()`` and its kin.
 
-Owns reading such chains out of a syntax tree: over line ends, over variables that are assigned once, with options given
+Owns reading such chains out of a syntax tree: over line ends, over variables, with options given
 one by one or as a dict. It evaluates nothing: what is computed has the value None. Knows nothing of Kafka or Pulsar.
 """
 
@@ -11,7 +11,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from pulsarish_spark.options import Side
 
@@ -49,20 +49,47 @@ class Use:
         return self.lines.get(what, self.line)
 
 
+class _Assigned(NamedTuple):
+    """One value of a variable, None if it is computed, and the line where its assignment ends."""
+
+    line: int
+    value: ast.expr | None
+
+
 class Names:
-    """The values of variables that a program assigns once, wherever in it."""
+    """The values of variables that a program assigns once, wherever in it; of others what they were assigned last."""
 
     def __init__(self, tree: ast.Module) -> None:
-        values: defaultdict[str, list[ast.expr | None]] = defaultdict(list)
+        assigned: defaultdict[str, list[_Assigned]] = defaultdict(list)
         for node in ast.walk(tree):
             match node:
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                    values[name].append(value)
+                    assigned[name].append(_Assigned(node.end_lineno or node.lineno, value))
                 case ast.AnnAssign(target=ast.Name(id=name), value=value):
-                    values[name].append(value)
+                    assigned[name].append(_Assigned(node.end_lineno or node.lineno, value))
                 case ast.AugAssign(target=ast.Name(id=name)) | ast.arg(arg=name):
-                    values[name].append(None)
-        self._once = {name: found[0] for name, found in values.items() if len(found) == 1}
+                    assigned[name].append(_Assigned(node.lineno, None))
+        self._assigned = assigned
+        self._once = {name: found[0].value for name, found in assigned.items() if len(found) == 1}
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        self._functions = [range(each.lineno, (each.end_lineno or each.lineno) + 1) for each in functions]
+
+    def last(self, name: ast.Name) -> ast.expr | None:
+        """What stands for ``name`` in a chain: a reader is often assigned again with one more option.
+
+        That is the last assignment above it in its function, as if every branch was taken.
+        """
+        if name.id in self._once:
+            return self._once[name.id]
+        scope = self._function(name.lineno)
+        above = sorted(
+            (each for each in self._assigned[name.id] if each.line < name.lineno), key=lambda each: each.line
+        )
+        return next((each.value for each in above[::-1] if self._function(each.line) == scope), None)
+
+    def _function(self, line: int) -> range | None:
+        """The lines of the innermost function that has ``line``."""
+        return min((lines for lines in self._functions if line in lines), key=len, default=None)
 
     def value(self, node: ast.expr | None) -> ast.expr | None:
         """``node``, or what the variable that it names was assigned."""
@@ -133,7 +160,7 @@ def _steps(node: ast.expr, names: Names) -> list[tuple[ast.Attribute, ast.Call |
                 steps.append((at, None))
                 at = at.value
             case ast.Name():
-                at = names.value(at)
+                at = names.last(at)
             case _:
                 at = None
     return steps[::-1]

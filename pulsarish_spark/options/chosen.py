@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError
@@ -33,6 +33,7 @@ from pulsarish_spark.places.start_spec import Bound, Word
 from pulsarish_spark.places.topics import Selection, short_name
 from pulsarish_spark.rows.kept_rows import KeptRows
 from pulsarish_spark.rows.schema import TopicColumns
+
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:

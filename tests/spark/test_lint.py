@@ -94,7 +94,9 @@ query = rows.writeStream.format("kafka").option("topic", name).option("checkpoin
     ]
 
 
-@pytest.mark.parametrize("condition", ["topic = 'orders'", 'value is not null and TOPIC=="orders"', "topic <> 'orders'"])
+@pytest.mark.parametrize(
+    "condition", ["topic = 'orders'", 'value is not null and TOPIC=="orders"', "topic <> 'orders'"]
+)
 def test_a_short_name_in_sql_is_found(tmp_path: Path, condition: str) -> None:
     """As ``where`` takes it; a full name is right already, and another column is none of its business."""
     program = 'rows = spark.read.format("kafka").option("subscribe", "orders").load().where({!r})'
@@ -137,3 +139,27 @@ def test_the_command_prints_the_findings_and_ends_with_1(tmp_path: Path) -> None
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         codes[name] = (done.returncode, done.stdout.count("\n"))
     assert codes == {"job.py": (1, 1), "other.py": (0, 0), "none.py": (2, 0)}
+
+
+REASSIGNED = """
+def rows(spark, servers):
+    reader = spark.readStream.format("kafka")
+    reader = reader.option("kafka.bootstrap.servers", servers)
+    if servers:
+        reader = reader.option("maxOffsetPerTrigger", 10)
+    return reader.load()
+
+def send(df, reader):
+    reader = df.write.format("parquet")
+    reader = reader.option("kafka.bootstrap.servers", "of a parquet file")
+    reader.save("x")
+    reader = df.write.format("kafka")
+    reader = reader.mode("append")
+    reader.save()
+"""
+
+
+def test_a_reader_that_is_assigned_again_is_followed(tmp_path: Path) -> None:
+    """Within its function: a variable of the same name elsewhere is another one."""
+    found = [line.split(":")[1] for line in said(tmp_path, REASSIGNED)]
+    assert found == ["3", "4", "6", "13"]
