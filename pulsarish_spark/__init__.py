@@ -5,7 +5,8 @@
 
 ``register(spark)`` is only needed where Spark's own discovery of the module ``pyspark_pulsarish`` does not work, and
 for batch writes in threads other than the one that made the session;
-``local()`` runs a broker of its own for a test or a notebook; ``embedded_broker()`` finds or starts the one that is
+``local()`` runs a broker of its own for a block of code, ``notebook_broker()`` one until Python ends;
+``embedded_broker()`` finds or starts the one that is
 used where no address is given; ``use_this_python()`` saves one from the wrong interpreter in Spark's workers;
 ``progress`` tells how far a query is behind; ``read_arrow()`` is the batch source without Spark;
 ``describe()`` tells what a read would do without reading;
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pulsarish_spark.connecting.connection import embedded_broker as embedded_broker
     from pulsarish_spark.connecting.embedded import LocalBroker as LocalBroker
     from pulsarish_spark.connecting.embedded import local as local
+    from pulsarish_spark.connecting.embedded import notebook_broker as notebook_broker
     from pulsarish_spark.describing.dry_run import describe as describe
     from pulsarish_spark.letters import dead_letter as dead_letter
     from pulsarish_spark.letters import retry_later as retry_later
@@ -44,7 +46,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "arrow": ["read_arrow"],
         "connecting.connection": ["embedded_broker"],
-        "connecting.embedded": ["LocalBroker", "local"],
+        "connecting.embedded": ["LocalBroker", "local", "notebook_broker"],
         "describing.dry_run": ["describe"],
         "letters": ["dead_letter", "retry_later"],
         "losses.loss": ["DataLossError"],

@@ -113,7 +113,7 @@ def _usable(data_dir: Path) -> Iterator[None]:
 
 
 class LocalBroker(NamedTuple):
-    """A broker made by ``local()``."""
+    """A broker made by ``local()`` or ``notebook_broker()``."""
 
     service_url: str
     http_url: str
@@ -142,6 +142,17 @@ def local(data_dir: str | os.PathLike[str] | None = None) -> Iterator[LocalBroke
         stack.callback(_end, process)
         info = _await_ready(directory, process, only=process.pid)
         yield LocalBroker(info.service_url, info.http_url, directory, process.pid)
+
+
+def notebook_broker() -> LocalBroker:
+    """The same until this Python ends: for a notebook, as no block spans its cells, and for a short program.
+
+    Raises as ``local`` does.
+    """
+    running = contextlib.ExitStack()
+    broker = running.enter_context(local())
+    atexit.register(running.close)
+    return broker
 
 
 class Guard:

@@ -240,6 +240,17 @@ def test_a_local_broker_leaves_nothing_behind() -> None:
         os.kill(broker.pid, 0)
 
 
+def test_a_broker_of_a_notebook_ends_with_its_python() -> None:
+    """No block spans the cells of a notebook; nothing is left behind all the same."""
+    program = "import pulsarish_spark; broker = pulsarish_spark.notebook_broker(); print(broker.data_dir, broker.pid)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    directory, pid = done.stdout.split()
+    assert not Path(directory).exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid), 0)
+
+
 LOCAL = """
 import time
 from pulsarish_spark import local
