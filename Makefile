@@ -85,6 +85,9 @@ routing: setup  ## where the official Java, Python and Go clients send keys, and
 cluster: setup  ## Spark on a cluster of two Apache Pulsar brokers: moved bundles, killed brokers (CLUSTER_ARGS=...)
 	@$(RUN) .venv/bin/python -m tests.spark.takeover $(CLUSTER_ARGS)
 
+notebooks: setup  ## make the examples' notebooks from their scripts and run them (NOTEBOOKS_ARGS="late_sessions" for some)
+	@$(RUN) .venv/bin/python -m tests.examples.notebooks $(NOTEBOOKS_ARGS)
+
 rules: setup  ## list the rules of docs/semantics.md that no test cites (RULES_ARGS="--of 2.6.2" for a rule's tests)
 	@.venv/bin/python -m tests.rules $(RULES_ARGS)
 
@@ -98,4 +101,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test test-oldest setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills flood damage sim clients stalls soak routing rules clean help cluster
+.PHONY: demo test test-oldest setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills flood damage sim clients stalls soak routing notebooks rules clean help cluster

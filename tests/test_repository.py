@@ -29,6 +29,7 @@ LOG_TEXT: Final = re.compile(r"[a-z][a-z' -]*[a-z](?: \w+=%[.\d]*[a-z])*")
 """What a log line says: the event in words, then the values by name. ``server.log`` makes JSON of it."""
 
 DIVIDER: Final = re.compile(r"\s*# ?[-=~*#]{2}")
+CELL: Final = "\n# %%"
 DIVIDER_FORM: Final = re.compile(r"\s*# -- \S.*[^-]")
 UNIT_FORM: Final = {"SECONDS": "S", "SECS": "S", "SEC": "S", "MILLIS": "MS", "MILLISECONDS": "MS", "MSEC": "MS"}
 """Units in the names of constants that have another, usual form."""
@@ -154,10 +155,11 @@ def test_a_log_line_is_an_event_and_values_by_name() -> None:
 
 
 def test_sections_of_a_file_are_divided_in_one_way() -> None:
-    """``# -- what comes``, at any depth."""
+    """``# -- what comes``, at any depth. In the scripts of notebooks, cells are headed by Markdown."""
     assert [
         f"{_named(path)}:{number}"
         for path in CODE
+        if CELL not in path.read_text(encoding="utf-8")
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if DIVIDER.match(line) and not DIVIDER_FORM.fullmatch(line)
     ] == []

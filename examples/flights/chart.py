@@ -16,15 +16,20 @@ DELAY_SHOWN_MAX_MINUTES: Final = 90
 
 
 def draw(days: pa.Table, path: Path) -> None:
-    """Save a heat map of ``mean_delay``: a row a carrier, busiest on top, a column a day."""
+    """Save the picture."""
+    figure(days).savefig(path, dpi=100)
+
+
+def figure(days: pa.Table) -> Figure:
+    """A heat map of ``mean_delay``: a row a carrier, busiest on top, a column a day."""
     carriers, names = _busiest_first(days)
     first_day = pc.min(days["day"]).cast(pa.int32()).as_py()
     grid = np.full((len(carriers), days["day"].cast(pa.int32()).to_numpy().max() - first_day + 1), np.nan)
     rows = np.array([carriers[carrier] for carrier in days["carrier"].to_pylist()])
     grid[rows, days["day"].cast(pa.int32()).to_numpy() - first_day] = days["mean_delay"].to_numpy()
 
-    figure = Figure(figsize=(14, 5), layout="constrained")
-    axes = figure.subplots()
+    picture = Figure(figsize=(14, 5), layout="constrained")
+    axes = picture.subplots()
     axes.set_facecolor("#e8e8e8")
     dates = np.datetime64(first_day, "D") + np.array([0, grid.shape[1]])
     image = axes.imshow(
@@ -44,8 +49,8 @@ def draw(days: pa.Table, path: Path) -> None:
     )
     axes.set_yticks(np.arange(len(names)) + 0.5, names)
     axes.set_title("Departures from New York City: mean delay of each carrier on each day (grey: no departure)")
-    figure.colorbar(image, ax=axes, label="minutes", extend="max", pad=0.01)
-    figure.savefig(path, dpi=100)
+    picture.colorbar(image, ax=axes, label="minutes", extend="max", pad=0.01)
+    return picture
 
 
 def _busiest_first(days: pa.Table) -> tuple[dict[str, int], list[str]]:

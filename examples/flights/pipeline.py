@@ -23,7 +23,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documents use
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from flights.check import one_row_a_day

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job as many have it: orders come from Kafka, sums by country go back there. ``after.py`` is the same on Pulsar."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+
+def session() -> SparkSession:
+    """A session that knows the format: a JAR that fits Spark and Scala is fetched at the start."""
+    builder = SparkSession.builder.appName("sums").config("spark.sql.shuffle.partitions", 2)
+    builder = builder.config("spark.jars.packages", "org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0")
+    return builder.getOrCreate()
+
+
+def orders(spark: SparkSession, servers: str) -> DataFrame:
+    """The stream of orders of shops, test orders left out."""
+    stream = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", "orders,orders-test")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 10_000)
+        .option("failOnDataLoss", True)
+        .option("includeHeaders", True)
+        .option("kafka.group.id", "sums")
+        .load()
+    )
+    shop = F.decode(F.col("headers")[0]["value"], "UTF-8").alias("shop")
+    order = F.from_json(F.col("value").cast("string"), "country string, amount double").alias("order")
+    return stream.where("topic = 'orders'").select("timestamp", shop, order).select("timestamp", "shop", "order.*")
+
+
+def sums(spark: SparkSession, servers: str, checkpoint: str) -> StreamingQuery:
+    """The sum of each country, whenever it changes, to the topic ``sums``."""
+    totals = (
+        orders(spark, servers).groupBy("country").agg(F.sum("amount").alias("amount"), F.count("*").alias("orders"))
+    )
+    messages = totals.select(F.col("country").alias("key"), F.to_json(F.struct("*")).alias("value"))
+    writer = messages.writeStream.outputMode("update").option("checkpointLocation", checkpoint)
+    writer = writer.format("kafka").option("kafka.bootstrap.servers", servers).option("topic", "sums")
+    return writer.trigger(availableNow=True).start()
+
+
+def send(rows: DataFrame, servers: str) -> None:
+    """Orders from elsewhere into their topic."""
+    rows.write.format("kafka").option("kafka.bootstrap.servers", servers).option("topic", "orders").save()
