@@ -31,6 +31,7 @@ import sys
 import duckdb
 from pulsarish_spark import read_arrow
 rows = read_arrow(sys.argv[1], **{"service.url": sys.argv[2]})
+duckdb.sql("set enable_progress_bar = false")  # it prints one where two seconds have passed
 print(duckdb.sql("select count(*), max(partition) from rows").fetchall())
 """
 

@@ -45,7 +45,7 @@ def test_credentials_of_the_environment_go_to_a_named_broker_only() -> None:
     [
         ({"token": "hush", "tokenFile": "/t"}, "tokenFile and token are both ways to say who the client is"),
         ({"tokn": "hush"}, 'option "tokn" is unknown; did you mean token?'),
-        ({"pulsar.client.authParam": "hush"}, "did you mean authParams?"),
+        ({"pulsar.client.authParam": "hush"}, "did you mean pulsar.client.authParams?"),
         ({"authPluginClassName": "basic", "authParams": "hush"}, "parameters for basic cannot be read"),
         ({"pulsar.client.authParams": "hush", "pulsar.admin.authParams": "hush2"}, "mean the same"),
         ({"pulsar.client.tlsTrustStorePassword": "hush"}, "give PEM files"),
