@@ -99,7 +99,11 @@ class Broker:
 
     def drop_acknowledged(self, topic: str) -> None:
         """Delete all that every subscription has acknowledged; return when it is gone. Others come back meanwhile."""
-        old = self.ledgers(topic)[:-1]
+        self.drop_acknowledged_before(topic, self.ledgers(topic)[-1])
+
+    def drop_acknowledged_before(self, topic: str, ledger: int) -> None:
+        """The same of the ledgers before one, which are acknowledged whole."""
+        old = [each for each in self.ledgers(topic) if each < ledger]
 
         def are_gone() -> bool:
             self.trim(topic)  # Again: an acknowledgement was on its way, or a client had a look at one of them.
