@@ -48,12 +48,15 @@ class BrokerPatience:
         self._address = address
         self._clock = clock or SystemClock()
         self._found: dict[str, tuple[float, Patience | None]] = {}
+        self._failed_at: float | None = None
         self._told = False
 
     def of(self, topic: str) -> Patience | None:
         """The patience for a topic, by its full name without the partition; None: it is not known."""
         asked_at, found = self._found.get(topic, (None, None))
         now = self._clock.monotonic()
+        if self._failed_at is not None and now - self._failed_at <= POLICY_S:
+            return found  # Who did not answer for one topic would hold up the query for each of the others, too.
         if asked_at is None or now - asked_at > POLICY_S:
             found = self._ask(topic)
             self._found[topic] = now, found
@@ -72,6 +75,7 @@ class BrokerPatience:
             return None
 
     def _tell(self, topic: str, reason: str) -> None:
+        self._failed_at = self._clock.monotonic()
         if not self._told:
             logger.info("it is not known when unread messages expire topic=%s reason=%s", topic, reason)
             self._told = True

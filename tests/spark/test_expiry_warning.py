@@ -11,15 +11,27 @@ from typing import Any
 
 import pytest
 
+from broker_core.base.clock import SystemClock
 from broker_core.base.names import TopicName
 from pulsarish_spark import describe
+from pulsarish_spark.connecting.connection import Address
 from pulsarish_spark.progress import LagProbe, total
-from pulsarish_spark.viewing.patience import Patience, patience_of
+from pulsarish_spark.viewing import patience
+from pulsarish_spark.viewing.patience import POLICY_S, BrokerPatience, Patience, patience_of
 from tests.spark.brokers import Broker, eventually, numbers
 from tests.spark.conftest import Start
 
 DAY_S = 86_400
 QUOTA = {"message_age": {"limitSize": -1, "limitTime": 3600, "policy": "consumer_backlog_eviction"}}
+
+
+class ManualClock(SystemClock):
+    """Goes on by hand."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
 
 
 def in_force(cell: Broker, topic: str, policy: str, value: Any, wanted: Patience) -> None:
@@ -36,8 +48,6 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def send_old(cell: Broker, topic: str, count: int, age_s: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages whose producer published them so long ago, each in an entry of its own."""
-    from broker_core.base.clock import SystemClock
-
     real = SystemClock.now_ms
     with monkeypatch.context() as patched:
         patched.setattr(SystemClock, "now_ms", lambda clock: real(clock) - age_s * 1000)
@@ -94,6 +104,19 @@ def test_a_probe_and_a_description_tell_when_it_goes(start: Start, cell: Broker,
         f"the backlog quota in time passes the start of persistent://public/default/{topic}[0]" in note
         for note in notes
     )
+
+
+def test_who_does_not_answer_is_not_asked_for_each_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query of a thousand topics would be held up a thousand times; it is asked again a minute later."""
+    asked: list[Address] = []
+    monkeypatch.setattr(patience, "open_admin", asked.append)
+    clock = ManualClock()
+    broker = BrokerPatience(Address("pulsar://127.0.0.1:1"), clock)
+    assert [broker.of(f"persistent://public/default/{number}") for number in range(5)] == [None] * 5
+    assert len(asked) == 1
+    clock.seconds += POLICY_S + 1
+    broker.of("persistent://public/default/0")
+    assert len(asked) == 2
 
 
 def test_what_is_not_known_is_said_once(
