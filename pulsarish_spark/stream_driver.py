@@ -46,8 +46,8 @@ class StreamDriver(Protocol[O]):
         """
         ...
 
-    def newest(self) -> O | None:
-        """The ends as last seen, for the progress report."""
+    def newest(self) -> StreamOffset | None:
+        """For the progress report: the ends as last seen, or what else says how much is left."""
         ...
 
     def tasks(self, start: O, end: O) -> list[ReadTask]:

@@ -4,6 +4,7 @@
 Of each partition that is behind, the oldest message that was not read is fetched: its publish time tells the age, and
 its entry's size, times the number of entries, about how many bytes are unread. One small read for
 each such partition. How long the broker keeps unread messages, its admin REST tells, where that is known.
+Of a query in queue mode none of these is known: what is left is not in one piece.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import address_options
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.progress.partition_lag import Lag, PartitionLag
-from pulsarish_spark.progress.reports import Unread, unread
+from pulsarish_spark.progress.reports import Unread, lag, unread
 from pulsarish_spark.viewing.patience import BrokerPatience
 
 
@@ -38,11 +39,11 @@ class LagProbe:
 
     def __call__(self, progress: Any) -> Lag:
         """The lag of every partition; ``progress`` as in ``lag``."""
-        found = unread(progress)
+        found, told = unread(progress), lag(progress)
         if not any(each.lag.is_behind for each in found.values()):
-            return {key: each.lag for key, each in found.items()}
+            return told
         with connected(self._address) as client:
-            return {key: self._measured(client, key, each) for key, each in found.items()}
+            return told | {key: self._measured(client, key, each) for key, each in found.items()}
 
     def _measured(self, client: Client, key: TopicPartition, behind: Unread) -> PartitionLag:
         if not behind.lag.is_behind:

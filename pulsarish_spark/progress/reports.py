@@ -2,7 +2,8 @@
 """Reads lag out of a progress report of Spark.
 
 Where the broker tells message indexes, messages are counted, and entries within one ledger. Where it tells none,
-entries are: over the end of a ledger the source has counted them when it made the report.
+entries are: over the end of a ledger the source has counted them when it made the report. A query in queue mode has no
+place in a topic: it tells the backlog of its subscription.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 from pulsarish_spark.places.offsets import NO_TOPICS, Offset, SourceOffset
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.progress.partition_lag import NOTHING_BEHIND, Lag, PartitionLag
+from pulsarish_spark.queue.backlog import QueueBacklog
 
 
 class Unread(NamedTuple):
@@ -29,7 +31,18 @@ def lag(progress: Any) -> Lag:
 
     ``progress``: a StreamingQueryProgress, its dictionary or its JSON text; None, before the first batch: no lag known.
     """
-    return {key: each.lag for key, each in unread(progress).items()}
+    return {key: each.lag for key, each in unread(progress).items()} | queue_lag(progress)
+
+
+def queue_lag(progress: Any) -> Lag:
+    """Of what queries in queue mode read: what is left of their subscriptions, counted in entries."""
+    found: Lag = {}
+    for source in [] if progress is None else _as_dict(progress).get("sources", []):
+        document = _document(source.get("latestOffset"))
+        left = None if document is None else QueueBacklog.from_json(document)
+        for key, entries in () if left is None else left.entries.items():
+            found[key] = NOTHING_BEHIND if entries == 0 else PartitionLag(None, entries)
+    return found
 
 
 def unread(progress: Any) -> dict[TopicPartition, Unread]:
@@ -57,11 +70,16 @@ def _as_dict(progress: Any) -> Mapping[str, Any]:
 
 def _offset(document: Any) -> SourceOffset | None:
     """An offset of this format, or None for that of another source."""
-    if isinstance(document, str):
-        document = json.loads(document)
-    if not isinstance(document, Mapping) or not all("://" in key or key in NO_TOPICS for key in document):
+    found = _document(document)
+    if found is None or not all("://" in key or key in NO_TOPICS for key in found):
         return None
-    return SourceOffset.from_json(document)
+    return SourceOffset.from_json(found)
+
+
+def _document(offset: Any) -> Mapping[str, Any] | None:
+    """The JSON object that an offset is, or None if it is none."""
+    found = json.loads(offset) if isinstance(offset, str) else offset
+    return found if isinstance(found, Mapping) else None
 
 
 def _between(at: Offset, latest: Offset, entries_over_ledgers: int | None) -> PartitionLag:

@@ -220,6 +220,11 @@ class Consumers:
         found = {source.key: each.mark_delete() for source, each in self._consumers.items() if source.number == 0}
         return {key: at for key, at in found.items() if at is not None}
 
+    def backlogs(self) -> dict[TopicPartition, int | None]:
+        """How many entries of each partition nobody has acknowledged; None: not known."""
+        asked = {source.key: each.start_backlog() for source, each in self._consumers.items() if source.number == 0}
+        return {key: told.result() for key, told in asked.items()}
+
     def close(self) -> None:
         """Leave the subscription."""
         for consumer in self._consumers.values():

@@ -21,6 +21,7 @@ from broker_core.base.clock import BlockingClock
 from broker_core.base.positions import Position
 from pulsarish_spark.options import QueueOptions, ReadOptions
 from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.queue.backlog import QueueBacklog
 from pulsarish_spark.queue.dividing import Names, divide_by_key, divide_by_place
 from pulsarish_spark.queue.pile import Choice, Pile, Source
 from pulsarish_spark.queue.queue_offset import TEXT_BYTES_MAX, PartitionBatch, QueueOffset
@@ -33,6 +34,9 @@ query wait meanwhile."""
 CONSUMER_MESSAGES: Final = 20_000
 """Messages of a batch for each consumer where no limit is given: this batch and the next one are less than the 50,000
 that brokers let a consumer have unacknowledged."""
+
+BACKLOG_EVERY_S: Final = 5.0
+"""How old what is told of the backlog may be while no batch is made: a question for each partition."""
 
 Positions = Mapping[TopicPartition, list[Position]]
 
@@ -80,6 +84,10 @@ class Intake(Protocol):
         """So many messages are done with."""
         ...
 
+    def backlogs(self) -> Mapping[TopicPartition, int | None]:
+        """How many entries of each partition nobody has acknowledged; None: not known."""
+        ...
+
     def close(self) -> None:
         """Leave the subscription."""
         ...
@@ -116,6 +124,9 @@ class QueueDriver:
         self._made: QueueOffset | None = None  # the last offset that was returned
         self._choice: Choice | None = None  # what it was made of
         self._acked = 0  # the last batch of which this process has acknowledged everything
+        self._told: QueueBacklog | None = None  # of what is left, last
+        self._told_of = 0  # the batch that it was told of
+        self._told_at = 0.0
         self._settled = 0  # the last batch that is behind us, with all that follows from it
 
     # -- what Spark asks, in its order
@@ -144,9 +155,14 @@ class QueueDriver:
             return start
         return self._make(start, most)
 
-    def newest(self) -> None:
-        """Not known: what others take of the rest is theirs."""
-        return
+    def newest(self) -> QueueBacklog | None:
+        """What is left beside the batch that was made: Spark asks right behind ``latest``, several times a second."""
+        number, now = 0 if self._made is None else self._made.n, self._clock.monotonic()
+        if self._told is None or self._told_of != number or now - self._told_at >= BACKLOG_EVERY_S:
+            unacked = self._made if self._made is not None and number != self._acked else QueueOffset()
+            self._told = QueueBacklog.beside(unacked, self._intake.backlogs())
+            self._told_of, self._told_at = number, now
+        return self._told
 
     def tasks(self, start: QueueOffset, end: QueueOffset) -> list[ReadTask]:
         """The tasks of batch ``end``."""

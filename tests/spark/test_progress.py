@@ -51,6 +51,20 @@ def test_lag_is_counted_in_messages_and_entries() -> None:
     assert lag(json.dumps(progress(json.dumps(end), json.dumps(latest)))) == expected
 
 
+def test_a_query_in_queue_mode_tells_the_backlog_of_its_subscription() -> None:
+    """In entries, beside the batch that it has; what the broker did not tell is not known, and zero is zero."""
+    end = {"queue": 1, "n": 3, "m": 7, "topics": {T: {"0": {"17": "0-6"}}}}
+    latest = {"queue": 1, "behind": {T: {"0": 5, "1": None, "2": 0}}}
+    expected = {
+        TopicPartition(T, 0): PartitionLag(None, 5),
+        TopicPartition(T, 1): PartitionLag(None, None),
+        TopicPartition(T, 2): PartitionLag(0, 0, 0, 0.0),
+    }
+    assert lag(progress(json.dumps(end), json.dumps(latest))) == expected
+    assert total(expected) == PartitionLag(None, None, None, None)
+    assert lag(progress(end, None)) == lag(progress(end, end)) == {}
+
+
 def test_lag_needs_no_import_of_its_own() -> None:
     """``pulsarish_spark.progress.lag`` as the README has it."""
     program = "import pulsarish_spark; print(pulsarish_spark.progress.lag(None))"

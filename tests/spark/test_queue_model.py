@@ -63,6 +63,9 @@ class IntakeModel:
     def attach(self, known: QueueOffset) -> None:
         """The consumers are there from the beginning."""
 
+    def backlogs(self) -> dict[TopicPartition, int | None]:
+        return {KEY: self._broker.entries - len(self._broker.acked)}
+
     def names(self) -> dict[TopicPartition, str]:
         return {KEY: KEY.topic}
 

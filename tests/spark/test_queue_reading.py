@@ -11,6 +11,8 @@ import pytest
 
 from broker_core.base.positions import Position
 from broker_core.client import Client, Consumer, Message
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.progress import PartitionLag, lag
 from tests.spark.brokers import Broker, eventually, numbers
 from tests.spark.conftest import Start
 from tests.spark.engine import Engine
@@ -80,6 +82,23 @@ def test_it_shares_with_an_ordinary_consumer(share: Callable[..., Engine], cell:
     assert sorted(ours + theirs) == list(range(600))
     assert ours
     assert cell.backlog(topic, NAME) == 0
+
+
+@pytest.mark.parametrize("guarantee", ["commit", "claim"])
+def test_its_lag_is_what_is_left_of_the_subscription(
+    share: Callable[..., Engine], cell: Broker, topic: str, guarantee: str
+) -> None:
+    """Beside the batch, acknowledged or not; what another consumer holds is not done either."""
+    cell.create(topic, 0)
+    query = share(topic=topic, maxOffsetsPerTrigger=10, queueGuarantee=guarantee)
+    assert query.drain() == []
+    cell.send_one_by_one(topic, numbers(0, 25))
+    key = TopicPartition(f"persistent://public/default/{topic}", 0)
+    first = query.trigger() or []
+    assert first
+    assert lag(query.progress()) == {key: PartitionLag(None, 25 - len(first))}
+    assert sorted(first + query.drain()) == list(range(25))
+    assert lag(query.progress()) == {key: PartitionLag(0, 0, 0, 0.0)}
 
 
 def test_a_replayed_batch_has_the_same_rows(share: Callable[..., Engine], cell: Broker, topic: str) -> None:

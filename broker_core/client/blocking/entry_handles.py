@@ -151,6 +151,10 @@ class EntryConsumer(Handle[AsyncEntryConsumer]):
         """How far the subscription is acknowledged without a gap, None if the broker does not tell."""
         return self._thread.run(self._inner.mark_delete())
 
+    def start_backlog(self) -> Future[int | None]:
+        """How many entries of the subscription nobody has acknowledged, None if no broker says so soon."""
+        return self._thread.start(self._inner.backlog())
+
 
 class CursorHandle(Handle[AsyncCursor]):
     """A durable subscription that is acknowledged but not read."""

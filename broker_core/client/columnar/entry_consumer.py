@@ -15,9 +15,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from broker_core.base.errors import PulsarishError
+from broker_core.base.errors import ConnectionLostError, OperationTimeoutError, PulsarishError, ServerError
 from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import Position
 from broker_core.client.columnar.detachment import Detachment
@@ -28,13 +28,16 @@ from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.retrying import retrying
-from broker_core.client.connecting.subscribing import Subscribing, flow, last_message_id, leave, mark_delete_of
+from broker_core.client.connecting.subscribing import Subscribing, backlog, flow, last_message_id, leave, mark_delete_of
 from broker_core.client.messages.permits import Permits
 from broker_core.client.settings.config import CursorConfig, EntryConsumerConfig
 from broker_core.wire.entry_acks import entry_acks
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+BACKLOG_S_MAX: Final = 5.0
+"""How long the size of a backlog is waited for: it is only told to people."""
 
 OnGiven = Callable[[], None]
 """Is called on the client's thread when something was given where nothing was, and when the consumer has ended."""
@@ -148,6 +151,16 @@ class AsyncEntryConsumer:
         timeout_s = self._network.config.operation_timeout_s
         what = f"position of subscription {self.subscription!r} of {self.topic}"
         return await retrying(attempt, what, timeout_s, self._network.new_backoff())
+
+    async def backlog(self) -> int | None:
+        """Entries of the subscription that nobody has acknowledged; None if no broker says so soon."""
+        connection = self._attachment.connection
+        if connection is None:
+            return None
+        try:
+            return await self._detachment.answer(backlog(connection, self._id, BACKLOG_S_MAX))
+        except (ConnectionLostError, OperationTimeoutError, ServerError):
+            return None
 
     async def close(self) -> None:
         """Leave the subscription, which stays; what was not acknowledged goes to others. Harmless if closed."""

@@ -71,6 +71,7 @@ _ANSWERS: Final = {
     BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
     BaseCommand.WATCH_TOPIC_LIST_SUCCESS: "watchTopicListSuccess",
     BaseCommand.ACK_RESPONSE: "ackResponse",
+    BaseCommand.CONSUMER_STATS_RESPONSE: "consumerStatsResponse",
 }
 """Commands that answer a request, and the field that has its number."""
 

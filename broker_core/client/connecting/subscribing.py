@@ -12,7 +12,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker_core.base.errors import ServerError, TopicNotFoundError
+from broker_core.base.errors import ServerError, TopicNotFoundError, server_error
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.connecting.connection import Connection, ConsumerPort
@@ -167,6 +167,17 @@ async def last_message_id(connection: Connection, consumer_id: int) -> pb.Comman
     asked = pb.CommandGetLastMessageId(consumer_id=consumer_id, request_id=request_id)
     command = BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID, getLastMessageId=asked)
     return (await connection.request(command, request_id)).getLastMessageIdResponse
+
+
+async def backlog(connection: Connection, consumer_id: int, timeout_s: float) -> int:
+    """How many entries of the consumer's subscription nobody has acknowledged."""
+    request_id = connection.next_request_id()
+    asked = pb.CommandConsumerStats(consumer_id=consumer_id, request_id=request_id)
+    command = BaseCommand(type=BaseCommand.CONSUMER_STATS, consumerStats=asked)
+    answer = (await connection.request(command, request_id, timeout_s)).consumerStatsResponse
+    if answer.HasField("error_code"):
+        raise server_error(answer.error_code, answer.error_message)
+    return int(answer.msgBacklog)
 
 
 def mark_delete_of(answer: pb.CommandGetLastMessageIdResponse) -> Position | None:
