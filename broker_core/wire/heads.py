@@ -22,7 +22,7 @@ from broker_core.base.errors import RemoteProtocolError
 from broker_core.base.positions import to_signed64
 from broker_core.base.txn_id import TxnId
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
-from broker_core.wire.varint import SHORT, varint, varints
+from broker_core.wire.varint import LOW_BITS, LOW_MASK, SHORT, VARINTS, beside_low_bits, varint, varints
 
 # Bare numbers below are protobuf tags: field number * 8 + wire type (0 a varint, 2 bytes or a nested message).
 _INT64_MAX: Final = 2**63 - 1
@@ -32,6 +32,9 @@ _COLUMNS_FROM: Final = 16
 
 _ID_BYTES_MAX: Final = 8
 """Longer entry ids are left to protobuf."""
+
+_SIZES_KNOWN: Final = 8
+"""Heads that are kept for a consumer, of which there may be very many: of entries of so many sizes."""
 
 _COUNTED_BELOW: Final = 2**62
 """Sequence ids from here on are parsed one by one: counting up could end beyond 64 bits."""
@@ -373,37 +376,53 @@ class MessageHeads:
     """
 
     __slots__ = (
-        "_consumer", "_end", "_entry_bytes", "_ledger", "_partition", "_size", "_start", "_tail_len", "_until_entry",
-        "consumer_epoch",
+        "_consumer", "_consumer_id", "_end", "_epoch_end", "_high", "_ledger", "_low", "_partition", "_size", "_start",
+        "_until_entry", "consumer_epoch",
     )  # fmt: skip
 
     def __init__(self, consumer_id: int, partition: int, consumer_epoch: int = -1) -> None:
         self.consumer_epoch = consumer_epoch
+        self._consumer_id = consumer_id
         self._consumer = b"\x08" + varint(consumer_id)
-        self._partition = b"\x18" + varint(partition) if partition >= 0 else b""
-        self._end = self._partition + (b"\x28" + varint(consumer_epoch) if consumer_epoch >= 0 else b"")
-        self._ledger = self._entry_bytes = self._tail_len = -1
+        self._partition = partition
+        self._epoch_end = b"\x28" + varint(consumer_epoch) if consumer_epoch >= 0 else b""
+        self._ledger = self._high = -1
         self._size = 0
-        self._start = self._until_entry = b""
+        self._low, self._start, self._end = VARINTS, b"", b""
+        self._until_entry: dict[int, bytes] = {}
 
     def head(self, ledger: int, entry: int, tail_len: int) -> bytes:
         """Everything of the frame before its last ``tail_len`` bytes."""
-        encoded = varint(entry)
-        if ledger != self._ledger or len(encoded) != self._entry_bytes:
-            self._begin(ledger, len(encoded))
-        if tail_len != self._tail_len:
-            self._until_entry = _pack_sizes(self._size + 4 + tail_len, self._size) + self._start
-            self._tail_len = tail_len
-        return self._until_entry + encoded + self._end
+        if entry < SHORT:
+            return message_frame_head(
+                self._consumer_id, ledger, entry, self._partition, 0, None, tail_len, self.consumer_epoch
+            )
+        if entry >> LOW_BITS != self._high or ledger != self._ledger:
+            self._begin(ledger, entry >> LOW_BITS)
+        until_entry = self._until_entry.get(tail_len) or self._of_size(tail_len)
+        return until_entry + self._low[entry & LOW_MASK] + self._end
 
-    def _begin(self, ledger: int, entry_bytes: int) -> None:
-        message_id = b"\x08" + varint(ledger) + b"\x10"
-        id_bytes = len(message_id) + entry_bytes + len(self._partition)
-        message = b"%b\x12%c%b" % (self._consumer, id_bytes, message_id)
-        message_bytes = len(message) + entry_bytes + len(self._end)
+    def _begin(self, ledger: int, high: int) -> None:
+        """Entries of which all but the low bits are ``high``."""
+        self._low, high_bits = beside_low_bits(high)
+        ledger_id = b"\x08" + varint(ledger) + b"\x10"
+        partition = b"\x18" + varint(self._partition) if self._partition >= 0 else b""
+        id_bytes = len(ledger_id) + 2 + len(high_bits) + len(partition)
+        self._end = high_bits + partition + self._epoch_end
+        message = b"%b\x12%c%b" % (self._consumer, id_bytes, ledger_id)
+        message_bytes = len(message) + 2 + len(self._end)
         self._start = b"\x08\x09\x4a%c%b" % (message_bytes, message)
         self._size = 4 + message_bytes
-        self._ledger, self._entry_bytes, self._tail_len = ledger, entry_bytes, -1
+        self._ledger, self._high = ledger, high
+        self._until_entry.clear()
+
+    def _of_size(self, tail_len: int) -> bytes:
+        """What comes before the entry id."""
+        if len(self._until_entry) >= _SIZES_KNOWN:
+            self._until_entry.clear()
+        until_entry = _pack_sizes(self._size + 4 + tail_len, self._size) + self._start
+        self._until_entry[tail_len] = until_entry
+        return until_entry
 
 
 def parse_message(command: bytes) -> MessageHead | None:

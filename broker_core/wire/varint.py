@@ -31,7 +31,16 @@ _LAST: Final = tuple(bytes((value,)) for value in range(0x80))
 _NOT_LAST: Final = tuple(bytes((value | 0x80,)) for value in range(0x80))
 # Put together from single bytes: encoding each number would be a good part of what importing a client takes.
 VARINTS: Final = _LAST + tuple(low + high for high in _LAST[1:] for low in _NOT_LAST)
-_LOW_14_BITS: Final = tuple(low + high for high in _NOT_LAST for low in _NOT_LAST)
+LOW_BITS: Final = 14
+LOW_MASK: Final = _TABLE_SIZE - 1
+LOW_14_BITS: Final = tuple(low + high for high in _NOT_LAST for low in _NOT_LAST)
+"""The two bytes of the low bits of a number that has more."""
+
+
+def beside_low_bits(high: int) -> tuple[tuple[bytes, ...], bytes]:
+    """How numbers with these bits above the lowest ``LOW_BITS`` are encoded, those of one byte aside: a table of two
+    bytes by the low bits, and what follows these."""
+    return (LOW_14_BITS, varint(high)) if high else (VARINTS, b"")
 
 
 def varint(value: int) -> bytes:
@@ -39,10 +48,10 @@ def varint(value: int) -> bytes:
     if 0 <= value < _TABLE_SIZE:
         return VARINTS[value]
     if 0 < value < _TWO_STEPS:
-        return _LOW_14_BITS[value & _TABLE_SIZE - 1] + VARINTS[value >> 14]
+        return LOW_14_BITS[value & _TABLE_SIZE - 1] + VARINTS[value >> 14]
     if 0 < value < _THREE_STEPS:
         low, middle = value & _TABLE_SIZE - 1, value >> 14 & _TABLE_SIZE - 1
-        return _LOW_14_BITS[low] + _LOW_14_BITS[middle] + VARINTS[value >> 28]
+        return LOW_14_BITS[low] + LOW_14_BITS[middle] + VARINTS[value >> 28]
     invariant(-(1 << 63) <= value <= _UINT64_MASK, "%d does not fit in 64 bits", value)
     return _encode(value & _UINT64_MASK)
 
@@ -57,6 +66,6 @@ def varints(first: int, count: int) -> list[bytes]:
             encoded += VARINTS[low : low + end - number]
         else:
             high = varint(number >> 14)
-            encoded += [each + high for each in _LOW_14_BITS[low : low + end - number]]
+            encoded += [each + high for each in LOW_14_BITS[low : low + end - number]]
         number = first + len(encoded)
     return encoded

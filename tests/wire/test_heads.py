@@ -112,7 +112,11 @@ def test_a_message_is_written_and_read_as_by_protobuf(
     small,
     partition,
     optional,
-    st.lists(st.tuples(signed, st.integers(0, 2**40), st.integers(0, 2**31) | st.just(100)), min_size=1, max_size=8),
+    st.lists(
+        st.tuples(signed | st.just(7), st.integers(0, 2**40) | st.integers(100, 200), st.integers(0, 2**31)),
+        min_size=1,
+        max_size=24,
+    ),
 )
 def test_heads_of_one_consumer_are_as_any_others(
     consumer_id: int, index: int, epoch: int, places: list[tuple[int, int, int]]
