@@ -17,6 +17,7 @@ from broker_core.base.errors import ConfigError, TopicNotFoundError
 from broker_core.client import Client
 from pulsarish_spark.commands import commands
 from pulsarish_spark.describing.description import Description
+from tests.apache_pulsar.secured import Secured, token
 from tests.spark.brokers import Broker, numbers
 from tests.spark.conftest import Start
 
@@ -278,3 +279,17 @@ def test_the_doctor_says_that_nobody_answers() -> None:
     assert result.exit_code == 1
     assert "failed  address" in result.output
     assert "pulsar://127.0.0.1:1" in result.output
+
+
+@pytest.mark.pulsar
+def test_the_doctor_says_that_the_broker_does_not_let_it_in(secured: Secured) -> None:
+    """It answers, and refuses the token: two lines, with the options to look at and without the token."""
+    secret = token("somebody", lives_s=-60)
+    given = {"service.url": secured.service_url, "tlsTrustCertsFilePath": secured.ca, "token": secret}
+    result = run("doctor", *(word for name, text in given.items() for word in ("-o", f"{name}={text}")))
+    lines = [line for line in result.output.splitlines() if "address" in line or "authentication" in line]
+    assert result.exit_code == 1
+    assert [line.split()[:2] for line in lines] == [["ok", "address:"], ["failed", "authentication:"]], result.output
+    assert "it expired at" in lines[1]
+    assert "see the options token, tokenFile and authPluginClassName" in lines[1]
+    assert secret not in result.output
