@@ -75,7 +75,6 @@ print(by_polars)
 # than memory; each reader can be read once.
 
 # %%
-duckdb.sql("set enable_progress_bar = false")
 weather = read_arrow(topic, columns="key,value", **where)
 by_duckdb = duckdb.sql("""
     select decode(key) as city, count(*) as count,

@@ -85,7 +85,11 @@ class Runner:
         client = NotebookClient(
             notebook, km=self._kernel, timeout=_CELL_TIMEOUT_S, startup_timeout=_START_TIMEOUT_S, record_timing=False
         )
-        client.execute(cleanup_kc=False)
+        try:
+            client.execute(cleanup_kc=False)  # the kernel stays for the next one; its sockets do not
+        finally:
+            if client.kc is not None:
+                client.kc.stop_channels()
 
 
 @contextmanager
