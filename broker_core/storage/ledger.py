@@ -219,7 +219,8 @@ class Ledger:
         if chunk is not None:
             skip = entry - chunk.first
             stop = min(stop, chunk.first + len(chunk.bodies))
-            return self._from_cache(entry, stop, bytes_max, chunk.bodies[skip : stop - chunk.first], chunk.times[skip:])
+            cached = slice(skip, stop - chunk.first)
+            return self._from_cache(entry, stop, bytes_max, chunk.bodies[cached], chunk.times[cached])
         index = self.index(entry)
         try:
             return self._from_file(index, entry, self._stop_by_bytes(index, entry, stop, bytes_max))
@@ -235,6 +236,10 @@ class Ledger:
         self, entry: int, stop: int, bytes_max: int, bodies: list[bytes], times: list[int]
     ) -> list[StoredEntry]:
         index = self.index(entry)
+        if len(bodies) == 1:
+            last = index.indexes[entry]
+            messages_of_it = last - index.first_index_of(entry) + 1
+            return [StoredEntry(Position(self.id, entry), bodies[0], messages_of_it, last, times[0])]
         sizes = list(accumulate(map(len, bodies)))
         fitting = max(bisect_right(sizes, bytes_max), 1)
         if fitting < len(bodies):
