@@ -62,6 +62,9 @@ kill: setup  ## kill the real broker under load, 500 times, and compare with wha
 queue-kills: setup  ## kill a query in queue mode at each step beside a rival consumer, on both brokers (QUEUE_KILLS_ARGS=...)
 	@$(RUN) .venv/bin/python -m tests.kill.queue_rig $(QUEUE_KILLS_ARGS)
 
+queue-share: setup  ## ten million messages shared by Spark and three clients, each processed once (QUEUE_SHARE_ARGS=...)
+	@$(RUN) .venv/bin/python -m tests.kill.queue_share $(QUEUE_SHARE_ARGS)
+
 flood: setup  ## attack a real broker; CPU of its longest turn, memory, and how others fare (FLOOD_ARGS="--only NAME --stacks")
 	@$(RUN) .venv/bin/python -m tests.flood.rig $(FLOOD_ARGS)
 
@@ -101,4 +104,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test test-oldest setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills flood damage sim clients stalls soak routing notebooks rules clean help cluster
+.PHONY: demo test test-oldest setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills queue-share flood damage sim clients stalls soak routing notebooks rules clean help cluster

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.kill.queue_rig import Outcome
+from tests.kill.queue_query import STEPS
+from tests.kill.queue_rig import BROKERS, GUARANTEES, Outcome, Wanted, table
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -54,3 +55,24 @@ def test_what_the_table_does_not_promise_fails(change: dict[str, Any], holds: bo
     values: dict[str, Any] = dict.fromkeys(("lost", "twice", "repeated", "replays_differ", "rival"), 0)
     values |= {"broker": "pulsarish", "guarantee": "commit", "step": "sunk"}
     assert Outcome(**values | change).holds is holds
+
+
+def test_kills_are_spread_over_brokers_guarantees_and_steps() -> None:
+    """As many in all as were asked for, and of no kind two more than of another; without a number one of each."""
+    wanted = Wanted(BROKERS, GUARANTEES, STEPS, 27)
+    kinds = [(broker, *kind) for broker in BROKERS for kind in wanted.on(broker)]
+    assert len(kinds) == 27
+    counts = [
+        kinds.count((broker, guarantee, step)) for broker in BROKERS for guarantee in GUARANTEES for step in STEPS
+    ]
+    assert set(counts) == {1, 2}
+    assert len(Wanted(BROKERS, GUARANTEES, STEPS, None).on("apache")) == len(GUARANTEES) * len(STEPS)
+
+
+def test_one_bad_kill_shows_in_the_table() -> None:
+    """Sums would hide it among the good ones of its kind."""
+    numbers = dict.fromkeys(("lost", "twice", "repeated", "replays_differ", "rival"), 0)
+    good = Outcome("pulsarish", "claim", "sunk", **numbers)
+    bad = Outcome("pulsarish", "claim", "sunk", **numbers | {"twice": 1})
+    assert "NOT" not in "".join(table([good, good]))
+    assert "NOT" in "".join(table([good, bad, good]))
