@@ -41,6 +41,8 @@ MESSAGES: Final = 3_000
 KILLED_BATCH: Final = 2
 HELD_MESSAGES: Final = 2 * BATCH_MESSAGES + 2 * QUEUE_SIZE
 """More than the query can hold of the broker when it is killed, and the rival has on its way then."""
+RIVAL_AT_FIRST: Final = 1_000
+"""The rival leaves the query at least the batches up to the one that is killed."""
 AT_ONCE: Final = 4
 """Kills at a time: most of each is waiting."""
 TIMEOUT_S: Final = 240.0
@@ -82,13 +84,14 @@ def play(broker: str, service_url: str, guarantee: str, step: Step, folder: Path
         client.create_producer(topic).close()
         query = _start(service_url, topic, folder, guarantee, step)
         _wait_for(folder / "attached")
-        rival = Rival(client, topic, SUBSCRIPTION)
+        rival = Rival(client, topic, SUBSCRIPTION, RIVAL_AT_FIRST)
         with client.create_producer(topic, batching_enabled=False) as producer:
             for number in range(MESSAGES):
                 producer.send_async(str(number))
             producer.flush()
             if (code := _end_of(query)) != -signal.SIGKILL:
                 raise RuntimeError(f"the query of {topic} ended with {code} and was to be killed at: {step}")
+            rival.go_on()
             before = len(rival.processed)
             producer.send(str(MESSAGES))  # It comes last, where the rival has less than that left.
             rival.wait_until(lambda seen: len(seen) >= before + HELD_MESSAGES or MESSAGES in seen, TIMEOUT_S)
