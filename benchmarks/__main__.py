@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``make bench``: every figure of the product alone, with its budget.
 
-    python -m benchmarks [--quick] [--only codec,storage,acks,broker,latency,dispatch,chunks,delayed,spark]
+    python -m benchmarks [--quick] [--only codec,storage,acks,broker,latency,dispatch,chunks,delayed,spark,planner]
 
 Each part is a module of this package. Medians of several runs after one that is thrown away; CPU seconds are those of
 the processes measured. The result is printed as Markdown and stored as JSON under ``benchmarks/results``.
@@ -24,6 +24,7 @@ from benchmarks import (
     delayed_bench,
     delayed_load,
     dispatch_load,
+    planner,
     queues,
     receive_latency,
     report,
@@ -53,6 +54,7 @@ def main(arguments: list[str]) -> int:
         "delayed": lambda quick: from_results(delayed_bench.run(quick=quick) + delayed_load.run(quick=quick)),
         "spark": spark,
         "queues": lambda quick: queues.run(quick=quick),
+        "planner": lambda quick: planner.run(quick=quick),
     }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the product alone.")
     parser.add_argument("--quick", action="store_true", help="little data, one run: shows that everything works")

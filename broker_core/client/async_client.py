@@ -258,6 +258,10 @@ class AsyncClient:
         """The first entry at or after ``position``; None if there is none."""
         return await self._probes.first_entry_at(TopicName.parse(topic), position)
 
+    async def first_entries_at(self, places: Sequence[tuple[str, Position]]) -> list[EntryRef | None]:
+        """The same at several places, asked all at once."""
+        return list(await asyncio.gather(*(self.first_entry_at(*place) for place in places)))
+
     async def bounds_at(self, topic: str, position: Position) -> Bounds:
         """The last entry before ``position`` and the first one at or after it, in whatever ledgers they are."""
         return await self._probes.bounds_at(TopicName.parse(topic), position)

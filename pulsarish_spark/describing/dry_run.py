@@ -118,10 +118,9 @@ def _stream(client: Client, options: ReadOptions, layout: Layout) -> _Read:
     looks = {key: _stand(client, view, name, options.subscription) for key, name in layout.names.items()}
     notes = []
     try:
-        found = []
-        for key, name in layout.names.items():
-            start = None if looks[key].in_use else first_start.find(key, name)
-            found.append(_Found(key, name, start, view.latest(name), looks[key].at))
+        starts = first_start.find({key: name for key, name in layout.names.items() if not looks[key].in_use})
+        ends = view.ends_of(layout.names.values())
+        found = [_Found(key, name, starts.get(key), ends[name], looks[key].at) for key, name in layout.names.items()]
     finally:
         cursors.close()
     try:

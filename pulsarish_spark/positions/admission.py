@@ -21,6 +21,7 @@ from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.counting import EntryCounts, NamedRange, Unit
 from pulsarish_spark.viewing.entry_profile import Profile
 from pulsarish_spark.viewing.limits import share_out, weighted_backlogs
+from pulsarish_spark.viewing.side_by_side import side_by_side
 
 
 class Waiting(NamedTuple):
@@ -51,6 +52,12 @@ class Admission:
 
     def waiting(self, begin: Offsets, end: Offsets) -> Waiting:
         """What there is to read."""
+        # Messages are counted from where each partition stands, and a share of them ends near by.
+        self.view.look_at(
+            (self.names[key], begin[key].position)
+            for key, to in end.items()
+            if to.message_index >= 0 and begin[key].key < to.key
+        )
         starts = {
             key: begin[key] if to.message_index < 0 else self.view.with_index(self.names[key], begin[key])
             for key, to in end.items()
@@ -77,10 +84,11 @@ class Admission:
         # What was counted of the next batch is kept for the tasks, which are planned next.
         self.view.counts.keep(dict(found.values()))
         stops = {key: Offset(range_.end) for key, (range_, _) in found.items() if range_.end < end[key].position}
-        for key, start in waiting.starts.items():
-            if key not in waiting.uncounted and shares[key] < waiting.messages[key]:
-                stops[key] = _advance(self.view, self.names[key], start, end[key], shares[key])
-        return stops
+        cut = [key for key in waiting.starts if key not in waiting.uncounted and shares[key] < waiting.messages[key]]
+        advanced = side_by_side(
+            lambda key: _advance(self.view, self.names[key], waiting.starts[key], end[key], shares[key]), cut
+        )
+        return stops | dict(zip(cut, advanced, strict=True))
 
     def _byte_stops(self, begin: Offsets, end: Offsets, limit: int) -> dict[TopicPartition, Offset]:
         ranges = {key: self._range(key, begin[key], to) for key, to in end.items() if begin[key].position < to.position}
@@ -90,13 +98,14 @@ class Admission:
         found = _counted(
             self.view.counts, {key: (range_, rooms[key]) for key, range_ in ranges.items() if shares[key]}, "bytes"
         )
-        stops: dict[TopicPartition, Offset] = {}
-        for key, (range_, _) in found.items():
-            if range_.end < end[key].position:
-                at = Offset(range_.end)
-                # With an index, so that messages of the next batch are counted by it.
-                stops[key] = at if end[key].message_index < 0 else self.view.offset_at(range_.name, range_.end) or at
-        return stops
+        cut = {key: range_ for key, (range_, _) in found.items() if range_.end < end[key].position}
+        # With an index, so that messages of the next batch are counted by it.
+        indexed = {key for key in cut if end[key].message_index >= 0}
+        self.view.look_at((cut[key].name, cut[key].end) for key in indexed)
+        return {
+            key: (self.view.offset_at(range_.name, range_.end) if key in indexed else None) or Offset(range_.end)
+            for key, range_ in cut.items()
+        }
 
     def _rooms(
         self, backlogs: Mapping[TopicPartition, int], shares: Mapping[TopicPartition, int], limit: int
@@ -129,7 +138,7 @@ def _estimates(
     counts: EntryCounts, ranges: Mapping[TopicPartition, NamedRange], unit: Unit
 ) -> dict[TopicPartition, int]:
     """How much there is, for shares: as many entries as there are, each of a likely size."""
-    entries = [counts.entries(range_).entries for range_ in ranges.values()]
+    entries = [profile.entries for profile in side_by_side(counts.entries, [*ranges.values()])]
     sizes = counts.per_entry([*ranges.values()], unit)
     return {key: round(count * size) for key, count, size in zip(ranges, entries, sizes, strict=True)}
 
@@ -138,15 +147,18 @@ def _counted(
     counts: EntryCounts, ranges: Mapping[TopicPartition, tuple[NamedRange, int]], unit: Unit
 ) -> dict[TopicPartition, tuple[NamedRange, Profile]]:
     """The part of each range that has no more than its room, or one entry, and where what lies in it."""
-    found: dict[TopicPartition, tuple[NamedRange, Profile]] = {}
-    counted = counts.count([*ranges.values()], unit)
-    for (key, (range_, room)), profile in zip(ranges.items(), counted, strict=True):
-        if not profile.entries:
-            continue  # Nothing is there any more. The task that reads the range reports that.
+    counted = dict(zip(ranges, counts.count([*ranges.values()], unit), strict=True))
+
+    def fitted(key: TopicPartition) -> tuple[NamedRange, Profile]:
+        range_, room = ranges[key]
+        profile = counted[key]
         fitting = profile.within(room)
         if fitting.entries == profile.entries:
             fitting += counts.fitting(range_.behind(profile), profile.largest, room - profile.messages, unit)
         rest = range_.behind(fitting)
         has_rest = bool(counts.entries(rest).entries)
-        found[key] = (range_._replace(end=rest.start) if has_rest else range_, fitting)
-    return found
+        return range_._replace(end=rest.start) if has_rest else range_, fitting
+
+    # Where nothing is there any more, the task that reads the range reports that.
+    there = [key for key, profile in counted.items() if profile.entries]
+    return dict(zip(there, side_by_side(fitted, there), strict=True))

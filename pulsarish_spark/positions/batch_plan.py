@@ -20,7 +20,7 @@ from pulsarish_spark.positions.cutting import plan_tasks
 from pulsarish_spark.positions.starting import resolve_end, resolve_start
 from pulsarish_spark.tasks.planning import EntryRange
 from pulsarish_spark.tasks.task import ReadTask, make_tasks, task_options
-from pulsarish_spark.viewing.broker_view import BrokerView
+from pulsarish_spark.viewing.broker_view import BrokerView, Edges
 from pulsarish_spark.viewing.layout import LEFT_OUT, Layout, discover
 from pulsarish_spark.viewing.side_by_side import side_by_side
 
@@ -54,23 +54,29 @@ def whole_ranges(view: BrokerView, options: ReadOptions, layout: Layout) -> list
     options.starting.check_named(layout.partitions)
     options.ending.check_named(layout.partitions)
     policy = LossPolicy.of(options)
-    return side_by_side(lambda key: _range_of(view, key, layout.names[key], options, policy), layout.partitions)
+    edges = view.edges_of(layout.names.values())
+    return side_by_side(
+        lambda key: _range_of(view, key, layout.names[key], options, policy, edges[layout.names[key]]),
+        layout.partitions,
+    )
 
 
 def _range_of(
-    view: BrokerView, key: TopicPartition, name: str, options: ReadOptions, policy: LossPolicy
+    view: BrokerView, key: TopicPartition, name: str, options: ReadOptions, policy: LossPolicy, edges: Edges
 ) -> tuple[EntryRange, bool]:
     """What to read of one partition, and whether its end is whatever that is when it is read."""
     end = resolve_end(view, name, key, options, policy)
-    start = resolve_start(view, name, key, options, "earliest", policy)
     said = options.starting.said_of(key)
     exact = said is not None and said.point != "earliest"
+    start = resolve_start(view, name, key, options, "earliest", policy) if exact else edges.first
     if end is not None and start.key > end.key:
         raise ConfigError(
             f"{key} would be read from {start.text(key.partition)} back to {end.text(key.partition)}",
             hint="swap the starting and the ending option",
         )
-    return EntryRange(key, name, name != key.topic, start, end or view.latest(name), exact), end is None
+    # A start behind the end that was asked for is at a message that came meanwhile.
+    last = end or (start if start.key > edges.end.key else edges.end)
+    return EntryRange(key, name, name != key.topic, start, last, exact), end is None
 
 
 def _tell(layout: Layout, pattern: str) -> None:

@@ -15,6 +15,7 @@ from pulsarish_spark.tasks.planning import EntryRange, TaskOptions, cut_indexes
 from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.counting import NamedRange
 from pulsarish_spark.viewing.entry_profile import Profile
+from pulsarish_spark.viewing.side_by_side import side_by_side
 
 
 def plan_tasks(view: BrokerView, ranges: Sequence[EntryRange], wanted: TaskOptions) -> list[list[EntryRange]]:
@@ -25,9 +26,9 @@ def plan_tasks(view: BrokerView, ranges: Sequence[EntryRange], wanted: TaskOptio
     found = view.counts.profiles([_named(whole) for whole in uncounted], exact=wanted.max_records is not None)
     profiles = dict(zip(uncounted, found, strict=True))
     sized = [replace(whole, about=profiles[whole].messages) if whole in profiles else whole for whole in ranges]
-    pieces: list[EntryRange] = []
-    for whole, given, count in zip(sized, ranges, wanted.pieces([whole.size for whole in sized]), strict=True):
-        pieces += cut(view, whole, count, profiles.get(given))
+    counts = wanted.pieces([whole.size for whole in sized])
+    cuts = [*zip(sized, counts, map(profiles.get, ranges), strict=True)]
+    pieces = [piece for some in side_by_side(lambda each: cut(view, *each), cuts) for piece in some]
     return wanted.tasks(sized, pieces)
 
 

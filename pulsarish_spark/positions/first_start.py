@@ -9,6 +9,8 @@ and told only by ``check``: a restarted query whose first batch is noted already
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from broker_core.base.errors import ConfigError, SubscriptionNotFoundError
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
@@ -16,12 +18,13 @@ from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.start_spec import AtSubscription
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.cursors import Cursors
-from pulsarish_spark.positions.starting import resolve_start
+from pulsarish_spark.positions.starting import resolve_start, starts_at_edges
 from pulsarish_spark.viewing.broker_view import BrokerView
+from pulsarish_spark.viewing.side_by_side import side_by_side
 
 
 class FirstStart:
-    """Used by one thread, or by several of which each has partitions of its own."""
+    """Used by one thread."""
 
     def __init__(self, view: BrokerView, cursors: Cursors, options: ReadOptions, policy: LossPolicy) -> None:
         self._view = view
@@ -31,17 +34,28 @@ class FirstStart:
         self._own = (AtSubscription(), AtSubscription(options.subscription))
         self._skips: list[ConfigError] = []
 
-    def find(self, key: TopicPartition, name: str) -> Offset:
-        """Where one partition begins. A subscription that is there is in use from now on; none is made."""
-        unread = self.position(name) if self._options.subscription else None
-        said = self._options.starting.said_of(key)
-        if unread is not None and (said is None or said.point in self._own):
-            return unread
+    def find(self, names: Mapping[TopicPartition, str]) -> dict[TopicPartition, Offset]:
+        """Where partitions begin. A subscription that is there is in use from now on; none is made."""
+        asked = [*names] if self._options.subscription else []
+        positions = side_by_side(lambda key: self.position(names[key]), asked)
+        unread = {key: at for key, at in zip(asked, positions, strict=True) if at is not None}
+        resumed = {key: at for key, at in unread.items() if self._resumes(key)}
+        others = {key: name for key, name in names.items() if key not in resumed}
         default = self._options.initial_position or "latest"
-        start = resolve_start(self._view, name, key, self._options, default, self._policy)
-        if unread is not None and unread.key < start.key and not self._options.skip_unread:
-            self._note_skipped(key, name, unread, start, said.option if said is not None else "startingOffsets")
-        return start
+        found = resumed | starts_at_edges(self._view, others, self._options, default)
+        sought = [key for key in others if key not in found]
+        starts = side_by_side(
+            lambda key: resolve_start(self._view, names[key], key, self._options, default, self._policy), sought
+        )
+        found |= dict(zip(sought, starts, strict=True))
+        for key in unread.keys() - resumed.keys():
+            self._note_skipped(key, names[key], unread[key], found[key])
+        return {key: found[key] for key in names}
+
+    def _resumes(self, key: TopicPartition) -> bool:
+        """Whether a partition goes on where its subscription stands, if there is one."""
+        said = self._options.starting.said_of(key)
+        return said is None or said.point in self._own
 
     def check(self) -> None:
         """ConfigError if a start that was found would skip messages that are not acknowledged."""
@@ -56,9 +70,13 @@ class FirstStart:
             return None
         return self._view.unread(name, self._cursors.handle(name).mark_delete())
 
-    def _note_skipped(self, key: TopicPartition, name: str, unread: Offset, start: Offset, option: str) -> None:
+    def _note_skipped(self, key: TopicPartition, name: str, unread: Offset, start: Offset) -> None:
+        if unread.key >= start.key or self._options.skip_unread:
+            return
         if self._view.offset_at(name, unread.position) is None:
             return  # It stands at the end of the topic.
+        said = self._options.starting.said_of(key)
+        option = said.option if said is not None else "startingOffsets"
         places = unread.text(key.partition), start.text(key.partition)
         self._skips.append(
             ConfigError(

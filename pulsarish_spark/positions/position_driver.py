@@ -112,8 +112,7 @@ class PositionDriver:
         if self._initial is None:
             for bound in (self.options.starting, self.options.ending):
                 bound.check_named(self._layout.partitions, self._layout.awaited)
-            names = self._layout.names
-            found = self._asked(lambda key: self._first_start.find(key, names[key]), [*names])
+            found = self._first_start.find(self._layout.names)
             self._initial = self._offset({key: Points(at) for key, at in found.items()})
         return self._initial
 
@@ -180,7 +179,8 @@ class PositionDriver:
         self._first_start.check()
         names = self._layout.names
         new = [key for key in names if key not in start.points]
-        begin = start.offsets | self._asked(lambda key: self._view.earliest(names[key]), new)
+        edges = self._view.edges_of([names[key] for key in new])
+        begin = start.offsets | {key: edges[names[key]].first for key in new}
         places = {key: Place(key, name, begin[key], begin[key]) for key, name in names.items()}
         found = self._view.latest_of(names.values())
         shown = {key: max(found[place.name], place.at, key=lambda end: end.key) for key, place in places.items()}
@@ -338,7 +338,8 @@ class PositionDriver:
             if 0 <= at.position.ledger < ends[key].position.ledger
             and min(at.message_index, ends[key].message_index) < 0
         }
-        self._behind = {key: self._view.counts.entries(range_).entries for key, range_ in left.items()}
+        found = side_by_side(self._view.counts.entries, [*left.values()])
+        self._behind = {key: profile.entries for key, profile in zip(left, found, strict=True)}
 
     def _known_end(self, place: Place, end: Offset) -> Offset:
         """``end``, or the place itself where the broker shows nothing, or nothing new, behind it."""

@@ -6,6 +6,8 @@ Partitions that the options do not name have the default of the query's kind.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from broker_core.base.errors import ConfigError
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
@@ -14,6 +16,17 @@ from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.start_spec import AtSubscription, LogPoint, Said, Word
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.viewing.broker_view import BrokerView
+
+
+def starts_at_edges(
+    view: BrokerView, names: Mapping[TopicPartition, str], options: ReadOptions, default: Word
+) -> dict[TopicPartition, Offset]:
+    """Where those of the partitions start that start at their beginning or end, which are asked for all at once."""
+    points = {key: (options.starting.said_of(key) or Said("startingOffsets", default)).point for key in names}
+    edges = view.edges_of([names[key] for key, point in points.items() if point == "earliest"])
+    ends = view.ends_of([names[key] for key, point in points.items() if point == "latest"])
+    starts = {name: both.first for name, both in edges.items()} | ends
+    return {key: starts[name] for key, name in names.items() if name in starts}
 
 
 def resolve_start(

@@ -8,14 +8,14 @@ offsets have none and counts are unknown; callers must live with that.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from broker_core.base.errors import ConfigError, ConsumerBusyError, SubscriptionNotFoundError
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.client import Client
 from broker_core.client.columnar.index_search import IndexedEntry, IndexSearch
-from broker_core.wire.entry import messages_of
+from broker_core.wire.entry import EntryRef, messages_of
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_start
 from pulsarish_spark.places.entries import behind, behind_last, offset_of
@@ -23,6 +23,7 @@ from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.start_spec import AtIndex, AtSubscription, LogPoint
 from pulsarish_spark.viewing.counting import EntryCounts
 from pulsarish_spark.viewing.index_notice import HOW_TO_GET_INDEXES
+from pulsarish_spark.viewing.side_by_side import side_by_side
 
 _SHOWN_MAX: Final = 10_000
 """Entries that are remembered: some of each partition where there are thousands, in a few MiB."""
@@ -35,6 +36,13 @@ class _Shown(NamedTuple):
     at: Offset
     behind: Offset
     messages: int
+
+
+class Edges(NamedTuple):
+    """Where a partition begins and ends: its first message that is still there, and behind its last one."""
+
+    first: Offset
+    end: Offset
 
 
 class BrokerView:
@@ -57,8 +65,16 @@ class BrokerView:
         if (known := self._shown.get(key)) is not None:
             return known
         entry = self._client.first_entry_at(name, position)
-        if entry is None:
-            return None
+        return None if entry is None else self._remembered(key, entry)
+
+    def look_at(self, places: Iterable[tuple[str, Position]]) -> None:
+        """Ask for the first entries at or behind ``places`` all at once, for questions about them that come next."""
+        unknown = [place for place in places if place not in self._shown]
+        for place, entry in zip(unknown, self._client.first_entries_at(unknown), strict=True):
+            if entry is not None:
+                self._remembered(place, entry)
+
+    def _remembered(self, key: tuple[str, Position], entry: EntryRef) -> _Shown:
         shown = _Shown(offset_of(entry), behind(entry), messages_of(entry.body))
         with self._remembering:
             if len(self._shown) >= _SHOWN_MAX:
@@ -68,25 +84,38 @@ class BrokerView:
 
     def latest(self, name: str) -> Offset:
         """Behind the last message that is durable now."""
-        end = self.latest_of([name])[name]
-        if end.position.entry > 0:
-            return end
+        return self.ends_of([name])[name]
+
+    def ends_of(self, names: Collection[str]) -> dict[str, Offset]:
+        """The same for several partitions, which are asked all at once."""
+        ends = self.latest_of(names)
         # Apache Pulsar shows no last message where all are deleted, but knows which it was until it loads the topic.
-        before = self._client.bounds_at(name, POSITION_LATEST).before
-        return Offset(Position(before.ledger, before.entry + 1))
+        unshown = [name for name, end in ends.items() if end.position.entry <= 0]
+        bounds = side_by_side(lambda name: self._client.bounds_at(name, POSITION_LATEST), unshown)
+        return ends | {
+            name: Offset(Position(at.before.ledger, at.before.entry + 1))
+            for name, at in zip(unshown, bounds, strict=True)
+        }
 
     def latest_of(self, names: Collection[str]) -> dict[str, Offset]:
-        """The same for several partitions, which are asked all at once; ledger -1 where no message is shown."""
+        """``ends_of`` without a second question; ledger -1 where no message is shown."""
         asked = list(names)
         return {name: behind_last(last) for name, last in zip(asked, self._client.last_entries(asked), strict=True)}
 
     def earliest(self, name: str) -> Offset:
         """The first message that is still there; of an empty partition its end."""
+        return self.edges_of([name])[name].first
+
+    def edges_of(self, names: Collection[str]) -> dict[str, Edges]:
+        """Both ends of several partitions, which are asked all at once."""
         # In this order: a message that comes in between is then behind the offset, not before it. And never from
         # memory: what was first may have been deleted.
-        end = self.latest(name)
-        first = self._client.first_entry_at(name, POSITION_EARLIEST)
-        return end if first is None else offset_of(first)
+        ends = self.ends_of(names)
+        firsts = self._client.first_entries_at([(name, POSITION_EARLIEST) for name in ends])
+        return {
+            name: Edges(end if first is None else offset_of(first), end)
+            for (name, end), first in zip(ends.items(), firsts, strict=True)
+        }
 
     def with_index(self, name: str, offset: Offset) -> Offset:
         """``offset`` with its message index, if there is a message at it and the broker tells."""

@@ -167,6 +167,10 @@ class Client:
         """The first entry at or after ``position``; None if there is none."""
         return self._thread.run(self._client.first_entry_at(topic, position))
 
+    def first_entries_at(self, places: Sequence[tuple[str, Position]]) -> list[EntryRef | None]:
+        """The same at several places, asked all at once."""
+        return self._thread.run(self._client.first_entries_at(places))
+
     def bounds_at(self, topic: str, position: Position) -> Bounds:
         """The last entry before ``position`` and the first one at or after it, in whatever ledgers they are."""
         return self._thread.run(self._client.bounds_at(topic, position))

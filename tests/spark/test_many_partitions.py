@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planning a read of many partitions: what is asked of all of them is asked at once, and nothing twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pytest
+
+from broker_core.base.positions import Position
+from broker_core.client import Client
+from broker_core.client.columnar.probes import LastEntry
+from broker_core.wire.entry import EntryRef
+from pulsarish_spark.options import Side, read_options
+from pulsarish_spark.positions.batch_plan import plan_batch
+from pulsarish_spark.positions.position_driver import PositionDriver
+from pulsarish_spark.tasks.task import task_options
+from tests.spark.brokers import Broker
+
+PARTITIONS: Final = 12
+MESSAGES: Final = 3
+
+
+class Noting(Client):
+    """A client that notes what is asked about ends and entries: of several partitions at once, or of one alone."""
+
+    def __init__(self, service_url: str) -> None:
+        super().__init__(service_url)
+        self.ends: Counter[str] = Counter()
+        self.alone: list[str] = []
+        self.together: list[int] = []
+
+    def last_entries(self, topics: Sequence[str]) -> list[LastEntry]:
+        self.ends.update(topics)
+        return super().last_entries(topics)
+
+    def first_entry_at(self, topic: str, position: Position) -> EntryRef | None:
+        self.alone.append(topic)
+        return super().first_entry_at(topic, position)
+
+    def first_entries_at(self, places: Sequence[tuple[str, Position]]) -> list[EntryRef | None]:
+        self.together.append(len(places))
+        return super().first_entries_at(places)
+
+
+@pytest.fixture
+def wide(broker: Broker, topic: str) -> str:
+    """A topic of many partitions, each with a few entries of one message."""
+    broker.create(topic, PARTITIONS)
+    with Client(broker.service_url) as client:
+        for number in range(PARTITIONS):
+            with client.create_producer(f"{topic}-partition-{number}", batching_enabled=False) as producer:
+                for _ in range(MESSAGES):
+                    producer.send(b"x")
+    return topic
+
+
+@pytest.fixture
+def noting(broker: Broker) -> Iterator[Noting]:
+    with Noting(broker.service_url) as client:
+        yield client
+
+
+def test_a_batch_plan_asks_each_partition_for_its_end_once(broker: Broker, noting: Noting, wide: str) -> None:
+    """And for all first messages in one go."""
+    options = read_options({"service.url": broker.service_url, "topic": wide}, Side.BATCH_READ, {})
+    planned = [piece for task in plan_batch(noting, options) for piece in task]
+    assert {piece.key.partition for piece in planned} == set(range(PARTITIONS))
+    assert sorted(noting.ends.values()) == [1] * PARTITIONS
+    assert noting.together == [PARTITIONS]
+    assert noting.alone == []
+
+
+def test_a_limited_stream_looks_at_all_partitions_at_once(broker: Broker, noting: Noting, wide: str) -> None:
+    """A limit of one message each cuts every partition without a question about one of them alone."""
+    raw = {
+        "service.url": broker.service_url,
+        "topic": wide,
+        "startingoffsets": "earliest",
+        "maxoffsetspertrigger": str(PARTITIONS),
+    }
+    options = read_options(raw, Side.STREAM_READ, {})
+    driver = PositionDriver(options, noting, task_options(options))
+    try:
+        start = driver.initial()
+        noting.together.clear()
+        end = driver.latest(start, PARTITIONS)
+    finally:
+        driver.close()
+    assert [end.offsets[key].message_index for key in start.offsets] == [1] * PARTITIONS
+    assert PARTITIONS in noting.together
+    assert not [name for name, count in Counter(noting.alone).items() if count > 1]
