@@ -41,6 +41,7 @@ NAMES: Final = (
 
 _CELL_TIMEOUT_S: Final = 300
 _START_TIMEOUT_S: Final = 300
+_END_TIMEOUT_S: Final = 60
 _KEPT_METADATA: Final = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
 _FORGET: Final = "%reset -f"
 
@@ -100,6 +101,7 @@ def runner(environment: Mapping[str, str]) -> Iterator[Runner]:
     try:
         yield Runner(kernel)
     finally:
+        kernel.shutdown_wait_time = _END_TIMEOUT_S  # it ends its brokers, one after the other
         kernel.shutdown_kernel()
 
 
