@@ -67,6 +67,11 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
     help="Stop after this long without a connection. [default: never]",
 )
 @click.option(
+    "--stop-with-stdin",
+    is_flag=True,
+    help="Stop when standard input ends: a pipe does when the program that started the broker is gone, even if killed.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     help="What is said on stderr: this and all above. [default: info]",
@@ -79,6 +84,7 @@ def serve(
     http_port: int,
     durability: str | None,
     idle_stop: int | None,
+    stop_with_stdin: bool,
     log_level: str | None,
     log_format: str | None,
     assignments: tuple[str, ...],
@@ -112,7 +118,14 @@ def serve(
             _greet(directory, resolved.settings.durability, info.service_url)
 
     try:
-        process.serve(resolved.settings, data_dir=directory, port=port, http_port=http_port, on_ready=announce)
+        process.serve(
+            resolved.settings,
+            data_dir=directory,
+            port=port,
+            http_port=http_port,
+            on_ready=announce,
+            stops_with_stdin=stop_with_stdin,
+        )
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise

@@ -18,6 +18,7 @@ import logging
 import os
 import resource
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
@@ -49,6 +50,8 @@ EXIT_DISK_FAILED: Final = 8
 _CHECK_S: Final = 5.0
 """How often it is checked whether the data directory is still there and whether anybody is connected."""
 
+_STDIN_BYTES: Final = 4096
+
 _OTHER_FILES: Final = 512
 """Descriptors for what is neither a log file nor a connection of a client: the catalogue, HTTP clients, a reserve."""
 
@@ -65,8 +68,11 @@ def serve(
     http_port: int,
     on_ready: Callable[[RuntimeInfo], None],
     host: str = "127.0.0.1",
+    stops_with_stdin: bool = False,
 ) -> None:
     """Serve until a signal or the idle stop. ``on_ready`` is called once, when both ports accept connections.
+
+    ``stops_with_stdin``: or until standard input ends, as a pipe does when the process at its other end is gone.
 
     The logging of this process is the broker's from here on.
 
@@ -84,7 +90,7 @@ def serve(
     log = Log()
     log.begin(settings.log_level, settings.log_format, settings.log_file)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(settings, data_dir, host, port, http_port, on_ready, log))
+        runner.run(_serve(settings, data_dir, host, port, http_port, on_ready, log, stops_with_stdin=stops_with_stdin))
     log.tell_repeats(at_end=True)
 
 
@@ -106,9 +112,13 @@ async def _serve(
     http_port: int,
     on_ready: Callable[[RuntimeInfo], None],
     log: Log,
+    *,
+    stops_with_stdin: bool,
 ) -> None:
-    stop = asyncio.Event()
+    stop = asyncio.get_running_loop().create_future()
     _handle_signals(stop)
+    if stops_with_stdin:
+        _watch_stdin(stop)
     _raise_file_limit(settings.max_connections)
     server = BrokerServer(settings, data_dir, on_disk_failure=_die)
     await server.start(host, port, http_port)
@@ -134,12 +144,12 @@ async def _serve(
     logger.info("broker stopped pid=%d", info.pid)
 
 
-def _handle_signals(stop: asyncio.Event) -> None:
+def _handle_signals(stop: asyncio.Future[str]) -> None:
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGTERM, signal.SIGINT)
 
     def on_signal() -> None:
-        stop.set()
+        _stop_for("a signal", stop)
         for number in numbers:
             # The next one must work even if the stop hangs, so it is left to the operating system.
             loop.remove_signal_handler(number)
@@ -149,18 +159,33 @@ def _handle_signals(stop: asyncio.Event) -> None:
         loop.add_signal_handler(number, on_signal)
 
 
+def _watch_stdin(stop: asyncio.Future[str]) -> None:
+    loop, stdin = asyncio.get_running_loop(), sys.stdin.fileno()
+
+    def on_readable() -> None:
+        if not os.read(stdin, _STDIN_BYTES):
+            loop.remove_reader(stdin)
+            _stop_for("standard input ended", stop)
+
+    loop.add_reader(stdin, on_readable)
+
+
+def _stop_for(reason: str, stop: asyncio.Future[str]) -> None:
+    if not stop.done():
+        stop.set_result(reason)
+
+
 async def _until_time_to_stop(
-    server: BrokerServer, idle_stop_seconds: int, data_dir: Path, stop: asyncio.Event, log: Log
+    server: BrokerServer, idle_stop_seconds: int, data_dir: Path, stop: asyncio.Future[str], log: Log
 ) -> str:
-    """Return why: a signal, or nobody was connected for ``idle_stop_seconds`` (0: never) at a stretch."""
+    """Return why: what ``stop`` says, or nobody was connected for ``idle_stop_seconds`` (0: never) at a stretch."""
     clock = asyncio.get_running_loop().time
     lock_path = Path(layout.lock_path(str(data_dir)))
     lock_number = _file_number(lock_path)
     idle_since, made = clock(), server.connections_made
     trimmer = Trimmer()
-    while not stop.is_set():
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), min(_CHECK_S, idle_stop_seconds or _CHECK_S))
+    while not stop.done():
+        await asyncio.wait([stop], timeout=min(_CHECK_S, idle_stop_seconds or _CHECK_S))
         log.tell_repeats()
         await trimmer.look(at_ease=server.at_ease, alone=not server.connections_open)
         if _file_number(lock_path) != lock_number:
@@ -169,7 +194,7 @@ async def _until_time_to_stop(
             idle_since, made = clock(), server.connections_made
         elif idle_stop_seconds and clock() - idle_since >= idle_stop_seconds:
             return f"nobody was connected for {idle_stop_seconds} s"
-    return "a signal"
+    return stop.result()
 
 
 def _file_number(path: Path) -> int:

@@ -36,7 +36,8 @@ LOG_FILE: Final = "embedded.log"
 LOCK_FILE: Final = "embedded.lock"
 PORTS_FILE: Final = "embedded.json"
 LOCAL_IDLE_STOP_S: Final = 3600
-"""The same for a broker of ``local()``, in case its owner is killed: longer than anybody thinks in a notebook."""
+"""The same for a broker of ``local()``, in case a fork of its owner outlives that: longer than anybody thinks in a
+notebook."""
 
 START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 20.0
@@ -125,9 +126,9 @@ class LocalBroker(NamedTuple):
 def local(data_dir: str | os.PathLike[str] | None = None) -> Iterator[LocalBroker]:
     """Run a broker of its own on free ports for the length of the block, for tests and notebooks.
 
-    It is stopped at the end, and its data is deleted unless it lies in a ``data_dir`` that was named; if owner and
-    broker are killed, the next call deletes it. Raises EmbeddedBrokerError if it cannot start, as where another broker
-    serves ``data_dir``.
+    It is stopped at the end, and its data is deleted unless it lies in a ``data_dir`` that was named. If this process
+    is killed, the broker stops by itself, and the next call deletes the data. Raises EmbeddedBrokerError if it cannot
+    start, as where another broker serves ``data_dir``.
     """
     with contextlib.ExitStack() as stack:
         if data_dir is None:
@@ -137,7 +138,11 @@ def local(data_dir: str | os.PathLike[str] | None = None) -> Iterator[LocalBroke
         with _usable(directory):
             _prepare(directory)
             process = _launch(
-                directory, Ports(), idle_stop_s=LOCAL_IDLE_STOP_S, kept_open=() if lock is None else (lock,)
+                directory,
+                Ports(),
+                idle_stop_s=LOCAL_IDLE_STOP_S,
+                kept_open=() if lock is None else (lock,),
+                ends_with_us=True,
             )
         stack.callback(_end, process)
         info = _await_ready(directory, process, only=process.pid)
@@ -240,15 +245,21 @@ def _started(data_dir: Path, ports: Ports) -> RuntimeInfo:
 
 
 def _launch(
-    data_dir: Path, ports: Ports, *, idle_stop_s: int, kept_open: tuple[int, ...] = ()
+    data_dir: Path, ports: Ports, *, idle_stop_s: int, kept_open: tuple[int, ...] = (), ends_with_us: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start a broker in a session of its own: no signal meant for its starter reaches it. It shares ``kept_open``."""
+    """Start a broker in a session of its own: no signal meant for its starter reaches it. It shares ``kept_open``.
+
+    ``ends_with_us``: it stops when this process is gone, however that ended: only this one holds the pipe.
+    """
     command = [sys.executable, "-m", "broker_core", "serve", "--data-dir", str(data_dir.absolute())]
     command += ["--port", str(ports.service), "--http-port", str(ports.http), "--idle-stop", str(idle_stop_s)]
     command += ["--set", f"logFile={(data_dir / LOG_FILE).absolute()}"]  # so that the broker keeps it short
+    if ends_with_us:
+        command.append("--stop-with-stdin")
+    stdin = subprocess.PIPE if ends_with_us else subprocess.DEVNULL
     with open(data_dir / LOG_FILE, "ab", opener=private_opener) as log:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=kept_open
+            command, stdin=stdin, stdout=log, stderr=log, start_new_session=True, pass_fds=kept_open
         )
 
 
@@ -273,6 +284,8 @@ def _await_ready(data_dir: Path, process: subprocess.Popen[bytes], *, only: int 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
+    if process.stdin is not None:
+        process.stdin.close()
     try:
         process.wait(_STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import msgspec
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -260,6 +261,15 @@ with local() as broker:
 """
 
 
+def test_a_local_broker_stops_when_its_owner_is_killed() -> None:
+    """As a notebook's kernel is that does not end in time; nobody is left to stop it."""
+    with subprocess.Popen([sys.executable, "-c", LOCAL], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        broker = psutil.Process(int(owner.stdout.readline().split()[1]))
+        owner.kill()
+    broker.wait(60)
+
+
 def test_what_killed_owners_leave_is_swept_and_nothing_that_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +285,7 @@ def test_what_killed_owners_leave_is_swept_and_nothing_that_lives(
     ):
         said = [owner.stdout.readline().split() for owner in (first, second) if owner.stdout]
         folders, brokers = [Path(words[0]) for words in said], [int(words[1]) for words in said]
+        os.kill(brokers[0], signal.SIGSTOP)  # or it would stop by itself, as its owner is gone
         end(first.pid, signal.SIGKILL)
         end(brokers[1], signal.SIGKILL)
         with local():

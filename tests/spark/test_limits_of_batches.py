@@ -180,7 +180,7 @@ def test_the_log_says_once_which_kind_of_broker_a_query_reads(
     told = [
         (record.levelname, record.message.split(" partition=")[0])
         for record in caplog.records
-        if "index" in record.message
+        if "message indexes" in record.message
     ]
     assert told == [
         ("INFO", "broker tells message indexes")
