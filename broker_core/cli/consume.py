@@ -227,15 +227,13 @@ def _open(
     wishes: _Wishes,
     prefetch: int,
 ) -> _Stream:
-    from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST
-
     word: InitialPosition | None = start if start in ("earliest", "latest") else None  # type: ignore[assignment] # checked
     if subscription is None and kind != "exclusive":
         raise UsageError(f"--type {kind} needs a subscription", hint="name one with -s")
     if subscription is not None and word is None:
         raise UsageError("a subscription cannot begin at a message id", hint="use --from earliest or latest")
     wishes.check(subscription, kind)
-    at = {"earliest": MESSAGE_ID_EARLIEST, "latest": MESSAGE_ID_LATEST}[word] if word else _message_id(start)
+    at = word or _message_id(start)
     if not wishes.topics_pattern:
         _require_topic(client, topic)
     if subscription is not None:

@@ -26,7 +26,6 @@ from broker_core.client.connecting.subscription_check import is_subscription_the
 from broker_core.client.consuming.consumer import AsyncConsumer
 from broker_core.client.consuming.reader import AsyncReader
 from broker_core.client.consuming.table_view import AsyncTableView
-from broker_core.client.messages.start_point import EndOfTopic
 from broker_core.client.producing.producer import AsyncProducer
 from broker_core.client.settings.config import (
     ClientConfig,
@@ -181,7 +180,7 @@ class AsyncClient:
     async def create_reader(
         self,
         topic: str,
-        start: MessageId | EndOfTopic = "earliest",
+        start: MessageId | InitialPosition = "earliest",
         **options: Unpack[ReaderOptions],
     ) -> AsyncReader:
         """A reader that begins behind the message ``start``, or at it; or at an end of the topic, by its name.

@@ -22,7 +22,6 @@ from broker_core.client.blocking.loop_thread import LoopThread, shared_loop_thre
 from broker_core.client.columnar.entry_counting import Counted, Span
 from broker_core.client.columnar.probes import Bounds, LastEntry
 from broker_core.client.connecting.service_url import parse_service_url
-from broker_core.client.messages.start_point import EndOfTopic
 from broker_core.client.settings.config import (
     ClientConfig,
     ClientOptions,
@@ -109,7 +108,7 @@ class Client:
     def create_reader(
         self,
         topic: str,
-        start: MessageId | EndOfTopic = "earliest",
+        start: MessageId | InitialPosition = "earliest",
         **options: Unpack[ReaderOptions],
     ) -> Reader:
         """A reader that begins behind the message ``start``, or at it; or at an end of the topic, by its name.

@@ -32,14 +32,14 @@ from broker_core.client.consuming.receiver_queue import ReceiverQueue
 from broker_core.client.consuming.topic_consumer import TopicConsumer
 from broker_core.client.dead_letters.letter_routing import LetterRouting
 from broker_core.client.messages.message import Message
-from broker_core.client.messages.start_point import EndOfTopic, LastMessage, StartPoint, message_id_at
+from broker_core.client.messages.start_point import LastMessage, StartPoint, message_id_at
 from broker_core.client.settings.callbacks import Interceptors
-from broker_core.client.settings.config import ConsumerConfig
+from broker_core.client.settings.config import ConsumerConfig, InitialPosition
 
 Acknowledgeable: TypeAlias = Message | MessageId
 """A message, or its id where that is enough to find its partition."""
 
-SeekTarget: TypeAlias = MessageId | EndOfTopic | int | Message | Callable[[str], MessageId | EndOfTopic | int]
+SeekTarget: TypeAlias = MessageId | InitialPosition | int | Message | Callable[[str], MessageId | InitialPosition | int]
 """Where to go: an id or message, a publish time in milliseconds, or what a function says for each topic."""
 
 
@@ -372,7 +372,7 @@ class AsyncConsumer:
         return found[0]
 
 
-def _id_or_time(target: MessageId | EndOfTopic | int) -> MessageId | int:
+def _id_or_time(target: MessageId | InitialPosition | int) -> MessageId | int:
     return target if isinstance(target, int) else message_id_at(target)
 
 

@@ -17,8 +17,8 @@ from broker_core.client.connecting.subscribing import reader_subscription
 from broker_core.client.consuming.consumer import AsyncConsumer, SeekTarget
 from broker_core.client.consuming.topic_consumer import TopicConsumer
 from broker_core.client.messages.message import Message
-from broker_core.client.messages.start_point import EndOfTopic, StartPoint, message_id_at
-from broker_core.client.settings.config import ConsumerConfig, ReaderConfig
+from broker_core.client.messages.start_point import StartPoint, message_id_at
+from broker_core.client.settings.config import ConsumerConfig, InitialPosition, ReaderConfig
 
 
 class AsyncReader:
@@ -29,7 +29,7 @@ class AsyncReader:
 
     @classmethod
     async def create(
-        cls, network: Network, topic: TopicName, start: MessageId | EndOfTopic, options: ReaderConfig
+        cls, network: Network, topic: TopicName, start: MessageId | InitialPosition, options: ReaderConfig
     ) -> AsyncReader:
         """Subscribe at ``start``; over several partitions that must be earliest or latest."""
         start = message_id_at(start)

@@ -6,13 +6,12 @@ Source: semantics 1.4.5, 1.4.6, 5.1.5.
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from broker_core.base.errors import UsageError
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId, Position
 from broker_core.client.messages.message import Message
 
-EndOfTopic: TypeAlias = Literal["earliest", "latest"]
 _ENDS: Final[dict[object, MessageId]] = {"earliest": MESSAGE_ID_EARLIEST, "latest": MESSAGE_ID_LATEST}
 
 
