@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +120,7 @@ def _rows(client: Client, noted: NotedBatch, options: ReadOptions, policy: LossP
 
 def _entries(client: Client, end: QueueOffset, policy: LossPolicy) -> Iterator[Reading]:
     """What a batch has of a shared subscription."""
-    names = {key: name for key in end.partitions if (name := _name(client, key)) is not None}
+    names = _names(client, end.partitions)
     for key in sorted(end.partitions.keys() - names.keys()):
         policy.report(lost_entries(key, end.partitions[key].ids))
     yield from itertools.chain.from_iterable(divide_by_place(end, names, 1))
@@ -130,10 +130,10 @@ def _ranges(client: Client, noted: NotedBatch, options: ReadOptions, policy: Los
     """What lies between two offsets. A partition that only the end has was new in the batch, and is read whole."""
     end = SourceOffset.from_json(noted.end)
     begin = end.starts if end.ends_first or noted.start is None else SourceOffset.from_json(noted.start).offsets
-    for key, stop in sorted(end.offsets.items()):
-        if begin.get(key) == stop:
-            continue
-        if (name := _name(client, key)) is None:
+    moved = {key: stop for key, stop in sorted(end.offsets.items()) if begin.get(key) != stop}
+    names = _names(client, moved)
+    for key, stop in moved.items():
+        if (name := names.get(key)) is None:
             policy.report(lost_partition(key, (begin.get(key) or stop).text(key.partition)))
             continue
         start = begin.get(key) or _beginning(client, key, name, policy)
@@ -151,9 +151,13 @@ def _beginning(client: Client, key: TopicPartition, name: str, policy: LossPolic
     return first
 
 
-def _name(client: Client, key: TopicPartition) -> str | None:
-    """What the broker calls a partition; None if it is gone."""
-    partitions = client.existing_partitions(key.topic)
-    if partitions is None or key.partition >= max(partitions, 1):
-        return None
-    return str(TopicName.parse(key.topic).partition(key.partition)) if partitions else key.topic
+def _names(client: Client, keys: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+    """What the broker calls those of ``keys`` that are still there; each topic is asked for once."""
+    topics = sorted({key.topic for key in keys})
+    counts = dict(zip(topics, client.existing_partitions_of(topics), strict=True))
+    names: dict[TopicPartition, str] = {}
+    for key in keys:
+        partitions = counts[key.topic]
+        if partitions is not None and key.partition < max(partitions, 1):
+            names[key] = str(TopicName.parse(key.topic).partition(key.partition)) if partitions else key.topic
+    return names
