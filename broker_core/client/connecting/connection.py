@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection to one broker: handshake, requests and their answers, keep-alive, and handing on what arrives.
+"""One connection to one broker: its handshake, what leaves, and handing on what arrives.
 
-Owns the transport and the tables that say which producer, consumer or request a command belongs to. Knows nothing of
+Owns the transport and the tables that say which producer or consumer a command belongs to; what it asks, how it says
+who we are and how it notices a silent broker are in ``requests``, ``introduction`` and ``keep_alive``. Knows nothing of
 topics, retries or what an entry holds; a port in ``producers``, ``consumers`` or ``topic_watches`` is told once,
 through ``detached``, when the connection or the broker ends the relation.
 
@@ -21,7 +22,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
-from broker_core import __version__
 from broker_core.base.errors import (
     AuthenticationError,
     ConnectionLostError,
@@ -32,15 +32,18 @@ from broker_core.base.errors import (
     ServerError,
     server_error,
 )
-from broker_core.base.limits import FRAME_SLACK_BYTES, MESSAGE_BYTES_MAX_DEFAULT, PROTOCOL_VERSION
+from broker_core.base.limits import FRAME_SLACK_BYTES, MESSAGE_BYTES_MAX_DEFAULT
 from broker_core.base.positions import to_signed64
 from broker_core.base.secret import Secret
 from broker_core.client.connecting.identity import Identity
+from broker_core.client.connecting.introduction import Introduction
+from broker_core.client.connecting.keep_alive import KeepAlive
+from broker_core.client.connecting.requests import ANSWERS, Requests
 from broker_core.client.connecting.service_url import BrokerAddress
 from broker_core.client.credentials.tls import tls_failure
 from broker_core.client.settings.config import ClientConfig
 from broker_core.wire.arriving_heads import ArrivingHeads
-from broker_core.wire.commands import command_name, parse_command, ping, pong
+from broker_core.wire.commands import command_name, parse_command, pong
 from broker_core.wire.frame_blocks import BlockFrameReader
 from broker_core.wire.frames import FrameReader, encode_command
 from broker_core.wire.heads import MessageHead, ReceiptHead, parse_receipt
@@ -48,8 +51,6 @@ from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 logger = logging.getLogger(__name__)
-
-CLIENT_VERSION: Final = f"Pulsarish-Python-v{__version__}"
 
 LINGER_S: Final = 5.0
 """What is not sent when a connection is closed may take this long to leave; a broker that is stuck never takes it."""
@@ -60,20 +61,6 @@ _HINT_UNANSWERED: Final = "if that is its port for TLS, write pulsar+ssl://"
 
 _REQUEST_OF_NONE: Final = 2**64 - 1
 """The request id -1 as it travels: what a broker has against the connection, and not against a request."""
-
-_ANSWERS: Final = {
-    BaseCommand.SUCCESS: "success",
-    BaseCommand.ERROR: "error",
-    BaseCommand.PRODUCER_SUCCESS: "producer_success",
-    BaseCommand.PARTITIONED_METADATA_RESPONSE: "partitionMetadataResponse",
-    BaseCommand.LOOKUP_RESPONSE: "lookupTopicResponse",
-    BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
-    BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
-    BaseCommand.WATCH_TOPIC_LIST_SUCCESS: "watchTopicListSuccess",
-    BaseCommand.ACK_RESPONSE: "ackResponse",
-    BaseCommand.CONSUMER_STATS_RESPONSE: "consumerStatsResponse",
-}
-"""Commands that answer a request, and the field that has its number."""
 
 
 class ProducerPort(Protocol):
@@ -204,18 +191,16 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, address: BrokerAddress, config: ClientConfig, identity: Identity, credential: Secret) -> None:
         self.address = address
         self.max_message_size = MESSAGE_BYTES_MAX_DEFAULT
-        self.protocol_version = 0
         self.features = pb.FeatureFlags()
         self.server_version = ""
+        self.is_paused = False
+        """Whether we refuse to read."""
         self._ports = _Ports(self)
         self.producers = self._ports.producers
         self.consumers = self._ports.consumers
         self.topic_watches = self._ports.topic_watches
         self._config = config
-        self._identity = identity
-        self._credential = credential
-        """What the broker was told last of who we are."""
-        self._renewal: asyncio.Task[None] | None = None
+        self._introduction = Introduction(address, identity, credential)
         self._loop = asyncio.get_running_loop()
         self._handshake: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -224,19 +209,13 @@ class Connection(asyncio.BufferedProtocol):
         self._reader: FrameReader | BlockFrameReader = FrameReader(MESSAGE_BYTES_MAX_DEFAULT + FRAME_SLACK_BYTES)
         self._heads = ArrivingHeads()
         self._outgoing: list[bytes | memoryview] = []
-        self._requests: dict[int, asyncio.Future[BaseCommand]] = {}
-        self._taken_back: dict[int, Callable[[], None]] = {}
-        """What to do when the broker answers that it has done what was cancelled meanwhile."""
-        self._last_request_id = -1
-        self._heard = False
-        self._ping_pending = False
-        self._paused = False
-        self._keep_alive: asyncio.TimerHandle | None = None
+        self._requests = Requests(self._loop)
+        self._keep_alive = KeepAlive(self, config.keep_alive_interval_s)
         self._abortion: asyncio.TimerHandle | None = None
         self._handlers = {
             BaseCommand.PING: lambda _: self.send(pong()),
             BaseCommand.PONG: lambda _: None,
-            BaseCommand.AUTH_CHALLENGE: self._on_auth_challenge,
+            BaseCommand.AUTH_CHALLENGE: lambda _: self._introduction.renew(self.send, self.close),
             **self._ports.handlers(),
         }
         """What to do with each command that is neither an answer nor one of the two hot ones."""
@@ -250,8 +229,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def next_request_id(self) -> int:
         """A number for one request."""
-        self._last_request_id += 1
-        return self._last_request_id
+        return self._requests.next_id()
 
     def send(self, command: BaseCommand) -> None:
         """Send a command that has no answer. Does nothing on a closed connection."""
@@ -290,16 +268,16 @@ class Connection(asyncio.BufferedProtocol):
                 f"{command_name(command)} was not answered by {self.address} in {limit_s:g} s"
             ) from None
         finally:
-            self._requests.pop(request_id, None)
+            self._requests.forget(request_id)
 
     def start_request(self, command: BaseCommand, request_id: int) -> asyncio.Future[BaseCommand]:
         """Send a request now; the future has its answer or failure."""
-        future = self._loop.create_future()
         if self._end_reason is not None:
+            future = self._loop.create_future()
             future.set_exception(self._end_reason)
-        else:
-            self._requests[request_id] = future
-            self.send(command)
+            return future
+        future = self._requests.expect(request_id)
+        self.send(command)
         return future
 
     def take_back(self, request_id: int, leave: Callable[[], None]) -> None:
@@ -309,7 +287,7 @@ class Connection(asyncio.BufferedProtocol):
         consumer, and then register one that is not there any more, for as long as the connection lasts.
         """
         if self._end_reason is None:
-            self._taken_back[request_id] = leave
+            self._requests.take_back(request_id, leave)
 
     def receive_in_blocks(self, new_block: Callable[[int], Any]) -> None:
         """From now on large bodies are views of what they were received into, as ``BlockFrameReader`` says."""
@@ -319,14 +297,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_reading(self) -> None:
         """Stop taking bytes from the socket, for all users of the connection, so that the broker must wait."""
-        if not self._paused and self._transport is not None and self.is_open:
-            self._paused = True
+        if not self.is_paused and self._transport is not None and self.is_open:
+            self.is_paused = True
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Go on after ``pause_reading``."""
-        if self._paused and self._transport is not None:
-            self._paused = False
+        if self.is_paused and self._transport is not None:
+            self.is_paused = False
             if self.is_open:
                 self._transport.resume_reading()
 
@@ -366,14 +344,14 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         _live.add(self)
-        self.send(self._connect_command())
-        self._arm_keep_alive()
+        self.send(self._introduction.connect_command())
+        self._keep_alive.start()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._heard = True
+        self._keep_alive.heard = True
         try:
             for command, body in self._reader.buffer_updated(nbytes):
                 self._dispatch(command, cast("bytes", body))  # views only for the port that asked for them
@@ -393,37 +371,6 @@ class Connection(asyncio.BufferedProtocol):
             self._ended.set_result(None)
 
     # -- inside
-
-    def _connect_command(self) -> BaseCommand:
-        connect = pb.CommandConnect(
-            client_version=CLIENT_VERSION,
-            protocol_version=PROTOCOL_VERSION,
-            auth_method_name=self._identity.method,
-            auth_data=self._credential.reveal().encode() or None,
-            feature_flags=pb.FeatureFlags(
-                supports_auth_refresh=True,
-                supports_broker_entry_metadata=True,
-                supports_get_partitioned_metadata_without_auto_creation=True,
-            ),
-        )
-        if self.address.proxied_for:
-            connect.proxy_to_broker_url = self.address.proxied_for
-        return BaseCommand(type=BaseCommand.CONNECT, connect=connect)
-
-    def _on_auth_challenge(self, _command: BaseCommand) -> None:
-        """The broker does not take the credential for much longer: it wants another one, or it closes."""
-        if self._renewal is None or self._renewal.done():
-            self._renewal = self._loop.create_task(self._answer_auth_challenge())
-
-    async def _answer_auth_challenge(self) -> None:
-        try:
-            self._credential = await self._identity.credential(instead_of=self._credential)
-        except PulsarishError as failure:
-            self.close(failure)
-            return
-        data = pb.AuthData(auth_method_name=self._identity.method, auth_data=self._credential.reveal().encode())
-        answer = pb.CommandAuthResponse(client_version=CLIENT_VERSION, response=data, protocol_version=PROTOCOL_VERSION)
-        self.send(BaseCommand(type=BaseCommand.AUTH_RESPONSE, authResponse=answer))
 
     def _flush(self) -> None:
         if self._outgoing and self._transport is not None:
@@ -446,8 +393,8 @@ class Connection(asyncio.BufferedProtocol):
         parsed = parse_command(command)
         if not self._handshake.done():
             self._on_handshake(parsed)
-        elif (field := _ANSWERS.get(parsed.type)) is not None:
-            self._on_answer(parsed, field)
+        elif parsed.type in ANSWERS:
+            self._on_answer(parsed)
         elif (handler := self._handlers.get(parsed.type)) is not None:
             handler(parsed)
         else:
@@ -460,7 +407,6 @@ class Connection(asyncio.BufferedProtocol):
         if command.type != BaseCommand.CONNECTED:
             raise RemoteProtocolError(f"{self.address} answered CONNECT with {command_name(command)}")
         connected = command.connected
-        self.protocol_version = min(connected.protocol_version, PROTOCOL_VERSION)
         self.features = connected.feature_flags
         self.server_version = connected.server_version
         if connected.max_message_size > 0:
@@ -473,70 +419,27 @@ class Connection(asyncio.BufferedProtocol):
         """The broker refuses the client itself, which is the end of the connection."""
         refusal = server_error(command.error.error, command.error.message)
         if isinstance(refusal, AuthenticationError) and self._handshake.done():
-            refusal = self._identity.refused(self.address, self._credential, refusal)
+            refusal = self._introduction.refused(refusal)
         self.close(refusal)
 
-    def _on_answer(self, command: BaseCommand, field: str) -> None:
-        answer = getattr(command, field)
-        if command.type == BaseCommand.ERROR and answer.request_id == _REQUEST_OF_NONE:
+    def _on_answer(self, command: BaseCommand) -> None:
+        if command.type == BaseCommand.ERROR and command.error.request_id == _REQUEST_OF_NONE:
             self._on_refusal(command)
-            return
-        if command.type == BaseCommand.PRODUCER_SUCCESS and not answer.producer_ready:
-            if (leave := self._taken_back.get(answer.request_id)) is not None:
-                leave()
-            return  # The producer waits for its turn; the same request will be answered again.
-        future = self._requests.pop(answer.request_id, None)
-        leave = self._taken_back.pop(answer.request_id, None)
-        failed = command.type == BaseCommand.ERROR or _has_error(answer)
-        if leave is not None and not failed:
-            leave()
-        if future is None or future.done():
-            return
-        if failed:
-            future.set_exception(server_error(answer.error, answer.message))
         else:
-            future.set_result(command)
-
-    def _arm_keep_alive(self) -> None:
-        self._heard = False
-        self._keep_alive = self._loop.call_later(self._config.keep_alive_interval_s, self._check_alive)
-
-    def _check_alive(self) -> None:
-        """Ping after one interval of silence, give up after a second one. While we refuse to read, silence is ours."""
-        silent = not self._heard and not self._paused
-        if silent and self._ping_pending:
-            interval_s = self._config.keep_alive_interval_s
-            self.close(ConnectionLostError(f"{self.address} has not answered a ping for {interval_s:g} s"))
-            return
-        self._ping_pending = silent
-        if silent:
-            self.send(ping())
-        self._arm_keep_alive()
+            self._requests.answered(command)
 
     def _finish(self, reason: PulsarishError) -> None:
         """Fail what waits for answers, and tell all ports, once."""
         if self._end_reason is not None:
             return
         self._end_reason = reason
-        if self._keep_alive is not None:
-            self._keep_alive.cancel()
-        if self._renewal is not None and self._renewal is not asyncio.current_task(self._loop):
-            self._renewal.cancel()
+        self._keep_alive.stop()
+        self._introduction.stop()
         if not self._handshake.done():
             self._handshake.set_exception(reason)
             self._handshake.exception()  # Looked at, or asyncio would log it where nobody waits for it any more.
-        self._taken_back.clear()
-        requests, self._requests = self._requests, {}
-        for future in requests.values():
-            if not future.done():
-                future.set_exception(reason)
+        self._requests.fail(reason)
         self._ports.detach_all(reason)
-
-
-def _has_error(answer: object) -> bool:
-    """Whether an answer of a type of its own reports a failure."""
-    fields = getattr(answer, "DESCRIPTOR").fields_by_name  # noqa: B009 - generated classes share no typed base with it
-    return "error" in fields and bool(answer.HasField("error"))  # type: ignore[attr-defined]
 
 
 def disown_sockets() -> None:

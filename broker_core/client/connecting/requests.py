@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The requests of one connection: their numbers, who waits for which answer, and what was given up meanwhile.
+
+Knows nothing of the socket. Invariant: whoever waits hears once, of the answer or of the connection's end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from broker_core.base.errors import PulsarishError, server_error
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+ANSWERS: Final = {
+    BaseCommand.SUCCESS: "success",
+    BaseCommand.ERROR: "error",
+    BaseCommand.PRODUCER_SUCCESS: "producer_success",
+    BaseCommand.PARTITIONED_METADATA_RESPONSE: "partitionMetadataResponse",
+    BaseCommand.LOOKUP_RESPONSE: "lookupTopicResponse",
+    BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
+    BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
+    BaseCommand.WATCH_TOPIC_LIST_SUCCESS: "watchTopicListSuccess",
+    BaseCommand.ACK_RESPONSE: "ackResponse",
+    BaseCommand.CONSUMER_STATS_RESPONSE: "consumerStatsResponse",
+}
+"""Commands that answer a request, and the field that has its number."""
+
+
+class Requests:
+    """What one connection has asked its broker."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._last_id = -1
+        self._waiting: dict[int, asyncio.Future[BaseCommand]] = {}
+        self._taken_back: dict[int, Callable[[], None]] = {}
+        """What to do when the broker answers that it has done what was cancelled meanwhile."""
+
+    def next_id(self) -> int:
+        """A number for one request."""
+        self._last_id += 1
+        return self._last_id
+
+    def expect(self, request_id: int) -> asyncio.Future[BaseCommand]:
+        """A future for the answer to a request that is about to be sent."""
+        future = self._waiting[request_id] = self._loop.create_future()
+        return future
+
+    def forget(self, request_id: int) -> None:
+        """Nobody waits for this answer any more."""
+        self._waiting.pop(request_id, None)
+
+    def take_back(self, request_id: int, leave: Callable[[], None]) -> None:
+        """Call ``leave`` if that request is answered after all, and not with an error."""
+        self._taken_back[request_id] = leave
+
+    def answered(self, command: BaseCommand) -> None:
+        """The broker has sent one of ``ANSWERS``."""
+        answer = getattr(command, ANSWERS[command.type])
+        if command.type == BaseCommand.PRODUCER_SUCCESS and not answer.producer_ready:
+            if (leave := self._taken_back.get(answer.request_id)) is not None:
+                leave()
+            return  # The producer waits for its turn; the same request will be answered again.
+        future = self._waiting.pop(answer.request_id, None)
+        leave = self._taken_back.pop(answer.request_id, None)
+        failed = command.type == BaseCommand.ERROR or _has_error(answer)
+        if leave is not None and not failed:
+            leave()
+        if future is None or future.done():
+            return
+        if failed:
+            future.set_exception(server_error(answer.error, answer.message))
+        else:
+            future.set_result(command)
+
+    def fail(self, reason: PulsarishError) -> None:
+        """The connection has ended: no answer will come."""
+        self._taken_back.clear()
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(reason)
+
+
+def _has_error(answer: Any) -> bool:
+    """Whether an answer of a type of its own reports a failure."""
+    return "error" in answer.DESCRIPTOR.fields_by_name and bool(answer.HasField("error"))
