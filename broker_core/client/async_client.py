@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar, Unpack
 
 from broker_core.base.errors import PulsarishError, TopicNotFoundError, UsageError
 from broker_core.base.names import NamespaceName, TopicName
-from broker_core.base.positions import POSITION_EARLIEST, MessageId, Position
+from broker_core.base.positions import MessageId, Position
 from broker_core.base.topics_pattern import TopicsPattern
 from broker_core.client.columnar.cursor_handle import AsyncCursor
 from broker_core.client.columnar.entry_consumer import AsyncEntryConsumer
@@ -60,7 +60,11 @@ C = TypeVar("C", bound=Closable)
 
 
 class AsyncClient:
-    """A client of the cluster at ``service_url``. Make it while an event loop runs, and use it on that loop only."""
+    """A client of the cluster at ``service_url``. Make it while an event loop runs, and use it on that loop only.
+
+    It has 31 methods: one for each kind of thing that it makes, and for each question that it asks. It is one door for
+    applications; the work is done behind it.
+    """
 
     def __init__(self, config: ClientConfig) -> None:
         """ConfigError if the service URL is not valid. Nothing is connected before it is needed."""
@@ -298,21 +302,11 @@ class AsyncClient:
         self._keep(cursor)
         try:
             if isinstance(start, Position):
-                await self._begin_at(cursor, name, start)
+                await cursor.begin_at(start)
         except BaseException:
             await cursor.close()  # The caller has no handle to do it, and the subscription would stay in use.
             raise
         return cursor
-
-    async def _begin_at(self, cursor: AsyncCursor, topic: TopicName, start: Position) -> None:
-        # The protocol cannot place a durable subscription at an entry, nor tell whether it is new. One that has
-        # acknowledged nothing stands before the first entry; what the first ack of its reader will cover is acked now.
-        first = await self._probes.first_entry_at(topic, POSITION_EARLIEST)
-        mark_delete = await cursor.mark_delete()
-        if first is None or mark_delete is None or start <= Position(first.ledger, first.entry):
-            return
-        if mark_delete < Position(first.ledger, first.entry):
-            await cursor.ack_through(Position(start.ledger, start.entry - 1))
 
     async def close(self) -> None:
         """Close everything made from this client, then the connections. Raises the first failure of a flush."""

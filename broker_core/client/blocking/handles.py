@@ -19,8 +19,9 @@ from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import MessageId
 from broker_core.client.blocking.loop_thread import Latch, LoopThread
 from broker_core.client.client_stats import ConsumerStats, ProducerStats
+from broker_core.client.consuming.addressing import Acknowledgeable, SeekTarget, redelivery_count_of
 from broker_core.client.consuming.batch_receive import BYTES_DEFAULT, MESSAGES_DEFAULT, TIMEOUT_S_DEFAULT
-from broker_core.client.consuming.consumer import Acknowledgeable, AsyncConsumer, SeekTarget, redelivery_count_of
+from broker_core.client.consuming.consumer import AsyncConsumer
 from broker_core.client.consuming.reader import AsyncReader
 from broker_core.client.consuming.table_view import AsyncTableView
 from broker_core.client.messages.message import Message

@@ -23,7 +23,7 @@ from broker_core.base.errors import (
     PulsarishError,
 )
 from broker_core.base.names import TopicName, check_subscription_name
-from broker_core.base.positions import Position
+from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client.columnar.detachment import Detachment
 from broker_core.client.columnar.durable_subscribing import DurableSubscribing
 from broker_core.client.columnar.probes import LastEntry, Probes, last_of
@@ -103,6 +103,19 @@ class AsyncCursor:
     async def open(self) -> None:
         """Subscribe; ConsumerBusyError says what to do if the subscription is in use."""
         await self._attachment.open(self._network.config.operation_timeout_s)
+
+    async def begin_at(self, start: Position) -> None:
+        """Have a new subscription stand before the entry at ``start``; changes nothing of one that has acks.
+
+        The protocol cannot place a durable subscription at an entry, nor tell whether it is new. One that has
+        acknowledged nothing stands before the first entry; what the first ack of its reader will cover is acked now.
+        """
+        first = await self._probes.first_entry_at(self.topic, POSITION_EARLIEST)
+        mark_delete = await self.mark_delete()
+        if first is None or mark_delete is None or start <= Position(first.ledger, first.entry):
+            return
+        if mark_delete < Position(first.ledger, first.entry):
+            await self.ack_through(Position(start.ledger, start.entry - 1))
 
     @property
     def failure(self) -> PulsarishError | None:

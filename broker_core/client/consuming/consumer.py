@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The asyncio consumer: one subscription over a topic, its partitions, or several topics, seen as one stream.
 
-Owns which partition an acknowledgement belongs to, and the shared queue. ``take``, ``check_acknowledged`` and
-``child_of`` may be called on any thread, all else on the event loop's. Source: semantics 1.2.4, 1.4.6, 3.1, 4.1.5.
+Owns the shared queue, and its parts' order when it ends. ``take`` and ``check_acknowledged`` may be called on any
+thread, all else on the event loop's. Source: semantics 1.2.4, 1.4.6, 3.1, 4.1.5.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeAlias
 
 from broker_core.base.errors import AlreadyClosedError, OperationTimeoutError, UsageError
 from broker_core.base.names import TopicName, check_subscription_name
-from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
+from broker_core.base.positions import MessageId
 from broker_core.base.topics_pattern import TopicsPattern
 from broker_core.client.acks.ack_sender import Receipt
 from broker_core.client.client_stats import ConsumerStats
 from broker_core.client.connecting.network import Network
+from broker_core.client.consuming.addressing import Acknowledgeable, Addressing, SeekTarget, redelivery_count_of
 from broker_core.client.consuming.batch_receive import (
     BYTES_DEFAULT,
     MESSAGES_DEFAULT,
@@ -32,19 +32,16 @@ from broker_core.client.consuming.receiver_queue import ReceiverQueue
 from broker_core.client.consuming.topic_consumer import TopicConsumer
 from broker_core.client.dead_letters.letter_routing import LetterRouting
 from broker_core.client.messages.message import Message
-from broker_core.client.messages.start_point import LastMessage, StartPoint, message_id_at
+from broker_core.client.messages.start_point import LastMessage, StartPoint
 from broker_core.client.settings.callbacks import Interceptors
-from broker_core.client.settings.config import ConsumerConfig, InitialPosition
-
-Acknowledgeable: TypeAlias = Message | MessageId
-"""A message, or its id where that is enough to find its partition."""
-
-SeekTarget: TypeAlias = MessageId | InitialPosition | int | Message | Callable[[str], MessageId | InitialPosition | int]
-"""Where to go: an id or message, a publish time in milliseconds, or what a function says for each topic."""
+from broker_core.client.settings.config import ConsumerConfig
 
 
 class AsyncConsumer:
-    """Receives from a subscription. Made by ``AsyncClient.subscribe`` and ``AsyncClient.subscribe_pattern``."""
+    """Receives from a subscription. Made by ``AsyncClient.subscribe`` and ``AsyncClient.subscribe_pattern``.
+
+    It has 31 methods since Pulsar's consumers have so many calls; most are passed on to one of its parts.
+    """
 
     def __init__(
         self,
@@ -70,6 +67,7 @@ class AsyncConsumer:
         context = ConsumerContext(network, subscription, config, self._queue, durable, mixed_keys)
         wanted = Wanted(list(dict.fromkeys(topics)), pattern, self._letters.retry_topic, start)
         self._topics = ConsumerTopics(context, wanted, self._letters.of)
+        self._addressing = Addressing(self._topics, self._queue, subscription, config)
 
     @classmethod
     async def create(
@@ -96,11 +94,6 @@ class AsyncConsumer:
     def children(self) -> tuple[TopicConsumer, ...]:
         """One for each topic or partition; more may come and, of a pattern, go."""
         return self._topics.parts
-
-    @property
-    def _open_children(self) -> list[TopicConsumer]:
-        """Those that can be asked: not those that are being added."""
-        return [child for child in self.children if child.is_open]
 
     @property
     def topics(self) -> list[str]:
@@ -166,7 +159,7 @@ class AsyncConsumer:
     async def acknowledge(self, what: Acknowledgeable, *, wait: bool = False) -> None:
         """Acknowledge one message. ``wait``: return when the broker has confirmed it, and do not wait for a group."""
         child, message_id = self.check_acknowledged(what)
-        receipt = self._new_receipt(wait)
+        receipt = _receipt(self.config, wait)
         child.acks.acknowledge(message_id, receipt)
         if receipt is not None:
             await receipt.done
@@ -174,15 +167,10 @@ class AsyncConsumer:
     async def acknowledge_cumulative(self, what: Acknowledgeable, *, wait: bool = False) -> None:
         """Acknowledge a message and all before it in its partition. UsageError on a Shared subscription."""
         child, message_id = self.check_acknowledged(what, cumulative=True)
-        receipt = self._new_receipt(wait)
+        receipt = _receipt(self.config, wait)
         child.acks.acknowledge_cumulative(message_id, receipt)
         if receipt is not None:
             await receipt.done
-
-    def _new_receipt(self, wait: bool) -> Receipt | None:
-        if not wait and not self.config.ack_receipt_enabled:
-            return None
-        return Receipt(self._network.loop.create_future(), at_once=wait)
 
     def negative_acknowledge(self, what: Acknowledgeable) -> None:
         """Have a message delivered again after ``negative_ack_redelivery_delay_s``, or its backoff.
@@ -202,7 +190,9 @@ class AsyncConsumer:
         Returns when the copy is stored; if it cannot be, raises, and the message is delivered again soon.
         UsageError without ``retry_enabled``.
         """
-        await self._reconsume(message, delay_s, properties, cumulative=False)
+        child, message_id = self.check_acknowledged(message)
+        letter = self._letters.retry(message, child.topic, delay_s, properties or {})
+        await child.acks.acknowledge_once(message_id, self._letters.producers.send(*letter))
 
     async def reconsume_later_cumulative(
         self, message: Message, delay_s: float, properties: Mapping[str, str] | None = None
@@ -211,23 +201,9 @@ class AsyncConsumer:
 
         Only ``message`` is copied: those before it are done. UsageError on a Shared or Key_Shared subscription.
         """
-        await self._reconsume(message, delay_s, properties, cumulative=True)
-
-    async def _reconsume(
-        self, message: Message, delay_s: float, properties: Mapping[str, str] | None, *, cumulative: bool
-    ) -> None:
-        child, message_id = self.check_acknowledged(message, cumulative=cumulative)
+        child, message_id = self.check_acknowledged(message, cumulative=True)
         letter = self._letters.retry(message, child.topic, delay_s, properties or {})
-        child.acks.copying(message_id)
-        try:
-            await self._letters.producers.send(*letter)
-        except BaseException:
-            child.acks.copying_failed(message_id)
-            raise
-        if cumulative:
-            child.acks.acknowledge_cumulative(message_id)
-        else:
-            child.acks.acknowledge(message_id)
+        await child.acks.acknowledge_once(message_id, self._letters.producers.send(*letter), cumulative=True)
 
     def pause(self) -> None:
         """Ask the broker for no more messages until ``resume``. What is queued or on its way can still be received."""
@@ -274,16 +250,7 @@ class AsyncConsumer:
         Over several topics or partitions a time, earliest and latest mean all of them, a message means its own, and an
         id must name its partition. A function is called with the full name of each and returns its id or time.
         """
-        if isinstance(target, Message):
-            where: list[tuple[TopicConsumer, MessageId | int]] = [self.check_acknowledged(target)]
-        elif callable(target):
-            where = [(child, _id_or_time(target(str(child.topic)))) for child in self._open_children]
-        else:
-            place = _id_or_time(target)
-            if isinstance(place, MessageId) and place not in (MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST):
-                where = [(self.child_of(place), place)]
-            else:
-                where = [(child, place) for child in self._open_children]
+        where = self._addressing.sought(target)
         seeking = [self._seek_part(child, each, inclusive=inclusive) for child, each in where]
         # All of them, whatever becomes of one: another seek must not begin beside them.
         for outcome in await asyncio.gather(*seeking, return_exceptions=True):
@@ -302,7 +269,7 @@ class AsyncConsumer:
 
     async def last_messages(self) -> list[LastMessage]:
         """The same for each topic or partition, with the subscription's mark-delete positions."""
-        return list(await asyncio.gather(*(child.last_message_id() for child in self._open_children)))
+        return list(await asyncio.gather(*(child.last_message_id() for child in self._topics.open_parts)))
 
     async def has_message_available(self) -> bool:
         """Whether ``receive`` would return a message that is already published.
@@ -311,7 +278,7 @@ class AsyncConsumer:
         """
         if self._batches.kept or len(self._queue):
             return True
-        return any(await asyncio.gather(*(child.has_message_after_taken() for child in self._open_children)))
+        return any(await asyncio.gather(*(child.has_message_after_taken() for child in self._topics.open_parts)))
 
     async def unsubscribe(self, *, force: bool = False) -> None:
         """Delete the subscription, and close. ``force``: even if it has other consumers, which are disconnected.
@@ -339,43 +306,14 @@ class AsyncConsumer:
                 self._interceptors.told(lambda each: each.close)
 
     def check_acknowledged(self, what: Acknowledgeable, *, cumulative: bool = False) -> tuple[TopicConsumer, MessageId]:
-        """The partition and id that an acknowledgement is about; UsageError if that is not possible."""
+        """The part and the id that an acknowledgement is about; UsageError if that is not possible."""
         if self._closed:
             raise AlreadyClosedError(f"the consumer of subscription {self.subscription!r} is closed")
-        if cumulative and self.config.is_shared:
-            raise UsageError(
-                f"subscription {self.subscription!r} is {self.config.type}: messages before one may belong to others",
-                hint="acknowledge one by one",
-            )
-        if isinstance(what, MessageId):
-            if what.batch_size <= what.batch_index:
-                raise UsageError(
-                    f"message id {what} does not tell the size of its batch",
-                    hint="acknowledge the message itself, or its whole entry as ledger:entry",
-                )
-            return self.child_of(what), what
-        source = what.source
-        if isinstance(source, TopicConsumer) and source.queue is self._queue:
-            return source, what.message_id
-        raise UsageError(f"message {what.message_id} was received by another consumer")
-
-    def child_of(self, message_id: MessageId) -> TopicConsumer:
-        """The part that ``message_id`` belongs to."""
-        if len(self.children) == 1:
-            return self.children[0]
-        found = [child for child in self.children if child.partition == message_id.partition]
-        if len(found) != 1:
-            raise UsageError(
-                f"message id {message_id} does not tell which of {len(self.children)} topics or partitions it is from",
-                hint="pass the message itself, or an id with the partition",
-            )
-        return found[0]
+        return self._addressing.acknowledged(what, cumulative=cumulative)
 
 
-def _id_or_time(target: MessageId | InitialPosition | int) -> MessageId | int:
-    return target if isinstance(target, int) else message_id_at(target)
-
-
-def redelivery_count_of(what: Acknowledgeable) -> int:
-    """How often it was delivered before, 0 if that is not known."""
-    return what.redelivery_count if isinstance(what, Message) else 0
+def _receipt(config: ConsumerConfig, wait: bool) -> Receipt | None:
+    """For an ack on the event loop whose answer matters."""
+    if not wait and not config.ack_receipt_enabled:
+        return None
+    return Receipt(asyncio.get_running_loop().create_future(), at_once=wait)

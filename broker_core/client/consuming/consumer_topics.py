@@ -86,6 +86,11 @@ class ConsumerTopics:
             self._discover(self._config.auto_update_partitions_interval_s, self._grow)
 
     @property
+    def open_parts(self) -> list[TopicConsumer]:
+        """Those that can be asked: not those that are being added."""
+        return [part for part in self.parts if part.is_open]
+
+    @property
     def _may_grow(self) -> bool:
         """Whether a topic has partitions, and so may get more."""
         return any(self._partitions.values())
@@ -100,7 +105,7 @@ class ConsumerTopics:
     async def unsubscribe(self, *, force: bool) -> None:
         """Delete the subscription of each topic. Raises why one may not be deleted; its part goes on."""
         self._unsubscribing = True
-        parts = [part for part in self.parts if part.is_open]
+        parts = self.open_parts
         outcomes = await asyncio.gather(*(part.unsubscribe(force=force) for part in parts), return_exceptions=True)
         gone = {part for part, outcome in zip(parts, outcomes, strict=True) if outcome is None}
         self.parts = tuple(part for part in self.parts if part not in gone)

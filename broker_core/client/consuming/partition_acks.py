@@ -9,7 +9,7 @@ Source: semantics 3.1, 3.5.1, 4.2, 4.3, 5.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from broker_core.base.errors import PulsarishError
@@ -121,13 +121,20 @@ class PartitionAcks:
         self.counters.negative_acks += 1
         self._redelivery.nack(message_id, redelivery_count)
 
-    def copying(self, message_id: MessageId) -> None:
-        """A copy of the message is being written; the message is acknowledged when the copy is stored."""
+    async def acknowledge_once(
+        self, message_id: MessageId, copied: Awaitable[object], *, cumulative: bool = False
+    ) -> None:
+        """Acknowledge when a copy of the message is stored; if it cannot be, the message comes again soon."""
         self._redelivery.copying(message_id)
-
-    def copying_failed(self, message_id: MessageId) -> None:
-        """There is no copy, so the message comes again."""
-        self._redelivery.again_soon(message_id.position)
+        try:
+            await copied
+        except BaseException:
+            self._redelivery.again_soon(message_id.position)
+            raise
+        if cumulative:
+            self.acknowledge_cumulative(message_id)
+        else:
+            self.acknowledge(message_id)
 
     def rewind(self) -> None:
         """Have everything delivered again that is not acknowledged, now."""
