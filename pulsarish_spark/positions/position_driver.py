@@ -13,12 +13,11 @@ ever.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from broker_core.base.clock import BlockingClock, SystemClock
 from broker_core.base.errors import (
-    ConfigError,
     NotAllowedError,
     SubscriptionNotFoundError,
     TopicNotFoundError,
@@ -26,7 +25,6 @@ from broker_core.base.errors import (
 from broker_core.client import Client
 from pulsarish_spark.connecting.marking import generated_name
 from pulsarish_spark.losses.loss import LossPolicy
-from pulsarish_spark.losses.lost import Loss, left_partition, lost_beginning, lost_partition
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset, Offsets, Points, SourceOffset
 from pulsarish_spark.places.topics import TopicPartition
@@ -37,6 +35,7 @@ from pulsarish_spark.positions.expiry_watch import ExpiryWatch
 from pulsarish_spark.positions.first_start import FirstStart
 from pulsarish_spark.positions.news import News
 from pulsarish_spark.positions.pace import Pace
+from pulsarish_spark.positions.partition_changes import PartitionChanges
 from pulsarish_spark.positions.resuming import Place, Resuming
 from pulsarish_spark.positions.stream_end import StreamEnd
 from pulsarish_spark.tasks.planning import EntryRange, TaskOptions
@@ -75,26 +74,26 @@ class PositionDriver:
         self._task_options = wanted
         self._clock = clock or SystemClock()
         self._view = BrokerView(client)
-        self._policy = LossPolicy.of(options)
+        policy = LossPolicy.of(options)
         subscription = options.subscription or generated_name(options.subscription_prefix)
         self._cursors = Cursors(client, subscription, self._clock)
-        self._first_start = FirstStart(self._view, self._cursors, options, self._policy)
-        self._resuming = Resuming(client, self._view, self._cursors, self._policy)
+        self._first_start = FirstStart(self._view, self._cursors, options, policy)
+        self._resuming = Resuming(client, self._view, self._cursors, policy)
         self._news = News(self._cursors, self._clock)
         self._stream_end = StreamEnd(self._view, options)
         self._expiry = ExpiryWatch(client, options.address, self._clock)
         self._pace = Pace(options.amounts, self._clock)
         self._notice = IndexNotice()
         self._layout = FollowedLayout(options.selection, client, self._clock, options.discovery_s)
+        self._changes = PartitionChanges(
+            options, policy, self._layout, self._view, self._cursors, self._first_start, self._resuming
+        )
         self._initial: SourceOffset | None = None
         self._planned = False  # Then nothing is first any more, even if it lies where a replayed batch made us begin.
         self._bounded = False
         self._target: Offsets | None = None
         self._newest: Offsets = {}
         self._behind: dict[TopicPartition, int] = {}
-        self._told_missing: set[TopicPartition] = set()
-        self._checked_beginnings: set[TopicPartition] = set()
-        self._unread: dict[str, Offset | None] = {}
         self._idle_at: SourceOffset | None = None  # where the last look has found nothing new
 
     # -- what Spark asks, in its order
@@ -145,7 +144,7 @@ class PositionDriver:
         if not self._planned and start == self._initial:
             return self._first_end(start, limit)
         self._adopt(start)
-        places = self._places(start)
+        places = self._changes.places(start)
         self._start_acks(start.offsets)
         ends = self._ends(places)
         self._expiry.look(places, ends)
@@ -217,7 +216,7 @@ class PositionDriver:
         self._planned = True
         self._adopt(end)
         begin = end.starts if end.ends_first else start.offsets
-        self._check_partitions(end.offsets)
+        self._changes.check_gone(end.offsets)
         ranges = side_by_side(lambda key: self._range(key, begin.get(key), end.offsets[key]), [*end.offsets])
         return plan_tasks(self._view, [each for each in ranges if each is not None], self._task_options)
 
@@ -231,7 +230,7 @@ class PositionDriver:
         """Leave the subscription."""
         self._cursors.close()
 
-    # -- partitions that come and go
+    # -- how far
 
     def _refresh_layout(self) -> None:
         if self._bounded and self._target is not None:
@@ -239,73 +238,9 @@ class PositionDriver:
         if self._layout.is_due():
             self._layout.look()
 
-    def _places(self, start: SourceOffset) -> dict[TopicPartition, Place]:
-        """Where the partitions that exist now are read on; those that are new begin at their first message."""
-        self._check_partitions(start.offsets)
-        names = self._layout.names
-        added = [key for key in names if key not in start.points]
-        new = self._asked(lambda key: self._new_partition(names[key]), added)
-        side_by_side(lambda key: self._check_beginning(key, new[key], start), added)
-        places: dict[TopicPartition, Place] = {}
-        for key, name in names.items():
-            points = start.points.get(key) or Points(new[key])
-            places[key] = Place(key, name, points.at, points.seen or points.at)
-        unheld = [place for key, place in places.items() if key not in new and not self._cursors.is_open(place.name)]
-        side_by_side(self._resuming.hold, unheld)
-        return places
-
-    def _new_partition(self, name: str) -> Offset:
-        """Where a partition is read from that came after the checkpoint: all of it, or what is not acknowledged."""
-        if not self._cursors.is_open(name):
-            self._unread[name] = self._first_start.position(name)
-            self._cursors.open(name)
-        return self._unread.get(name) or self._view.earliest(name)
-
-    def _check_beginning(self, key: TopicPartition, at: Offset, start: SourceOffset) -> None:
-        """A partition that came after the checkpoint, to one of its topics or to the same pattern, has only messages
-        that this query has to read: those before ``at`` that are gone are lost. Apache Pulsar deletes what comes before
-        there is a subscription. Where the user reads more topics than before, they may be as old as they like."""
-        selection = self.options.selection
-        is_of_topic = key.topic in start.topics and selection.reads_all_of(key.topic)
-        was_added = is_of_topic or (bool(selection.patterns) and start.pattern == selection.pattern)
-        if not was_added or key in self._checked_beginnings:
-            return
-        name = self._layout.names[key]
-        found = self._view.with_index(name, at)
-        if found.message_index > 0 and found.key == self._view.earliest(name).key:
-            self._report(lost_beginning(key, found.text(key.partition), found.message_index))
-        self._checked_beginnings.add(key)
-
-    def _check_partitions(self, offsets: Offsets) -> None:
-        for key, offset in offsets.items():
-            if key in self._layout.names:
-                continue
-            if self._policy.fail and not self.options.selection.wants(key):
-                what = key if self.options.selection.wants_some_of(key.topic) else key.topic
-                raise ConfigError(
-                    f"the checkpoint was made for topic {what}, which is not read now",
-                    hint="read the same topics, use a new checkpoint folder, or leave it from now on: "
-                    '.option("failOnDataLoss", "false")',
-                )
-            if key not in self._told_missing:
-                at = offset.text(key.partition)
-                gone = self.options.selection.wants(key)
-                self._report(lost_partition(key, at) if gone else left_partition(key, at, self._cursors.subscription))
-                self._told_missing.add(key)
-
-    def _report(self, loss: Loss) -> None:
-        self._policy.report(loss, self._cursors.subscription)
-
-    def _asked(
-        self, answer: Callable[[TopicPartition], Offset], keys: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, Offset]:
-        return dict(zip(keys, side_by_side(answer, keys), strict=True))
-
     def _start_acks(self, offsets: Offsets) -> None:
         names = self._layout.names
         self._cursors.start_acks({names[key]: offset for key, offset in offsets.items() if key in names})
-
-    # -- how far
 
     def _ends(self, places: Mapping[TopicPartition, Place]) -> Offsets:
         """The ends of all partitions, after waiting a moment for news if there are none; never past the target."""
@@ -366,7 +301,7 @@ class PositionDriver:
         if name is None:
             return None
         if begin is None:
-            start: Offset | None = self._new_partition(name)
+            start: Offset | None = self._changes.beginning(name)
             exact = False
         else:
             self._resuming.hold(Place(key, name, begin, end))

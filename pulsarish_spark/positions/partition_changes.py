@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Partitions that come and go: where a stream reads on in those that there are now, and what it means that one is gone.
+
+Owns what was found and told of each, so that it is asked and told once. Knows nothing of how far a batch goes.
+Invariants: a partition that came after the checkpoint is read from its first message, or else those before are a loss;
+one that is gone is a loss too, or a mistake where the user does not read it any more.
+"""
+
+from __future__ import annotations
+
+from broker_core.base.errors import ConfigError
+from pulsarish_spark.losses.loss import LossPolicy
+from pulsarish_spark.losses.lost import Loss, left_partition, lost_beginning, lost_partition
+from pulsarish_spark.options import ReadOptions
+from pulsarish_spark.places.offsets import Offset, Offsets, Points, SourceOffset
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.positions.cursors import Cursors
+from pulsarish_spark.positions.first_start import FirstStart
+from pulsarish_spark.positions.resuming import Place, Resuming
+from pulsarish_spark.viewing.broker_view import BrokerView
+from pulsarish_spark.viewing.followed_layout import FollowedLayout
+from pulsarish_spark.viewing.side_by_side import side_by_side
+
+
+class PartitionChanges:
+    """Of one query, whose partitions are those of ``layout``."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        policy: LossPolicy,
+        layout: FollowedLayout,
+        view: BrokerView,
+        cursors: Cursors,
+        first_start: FirstStart,
+        resuming: Resuming,
+    ) -> None:
+        self._selection = options.selection
+        self._policy = policy
+        self._layout = layout
+        self._view = view
+        self._cursors = cursors
+        self._first_start = first_start
+        self._resuming = resuming
+        self._told_missing: set[TopicPartition] = set()
+        self._checked_beginnings: set[TopicPartition] = set()
+        self._unread: dict[str, Offset | None] = {}
+
+    def places(self, start: SourceOffset) -> dict[TopicPartition, Place]:
+        """Where the partitions that exist now are read on; those that are new begin at their first message."""
+        self.check_gone(start.offsets)
+        names = self._layout.names
+        added = [key for key in names if key not in start.points]
+        new = dict(zip(added, side_by_side(lambda key: self.beginning(names[key]), added), strict=True))
+        side_by_side(lambda key: self._check_beginning(key, new[key], start), added)
+        places: dict[TopicPartition, Place] = {}
+        for key, name in names.items():
+            points = start.points.get(key) or Points(new[key])
+            places[key] = Place(key, name, points.at, points.seen or points.at)
+        unheld = [place for key, place in places.items() if key not in new and not self._cursors.is_open(place.name)]
+        side_by_side(self._resuming.hold, unheld)
+        return places
+
+    def beginning(self, name: str) -> Offset:
+        """Where a partition is read from that came after the checkpoint: all of it, or what is not acknowledged."""
+        if not self._cursors.is_open(name):
+            self._unread[name] = self._first_start.position(name)
+            self._cursors.open(name)
+        return self._unread.get(name) or self._view.earliest(name)
+
+    def check_gone(self, offsets: Offsets) -> None:
+        """Tell of each partition of ``offsets`` that is not there; ConfigError if the user does not read it now."""
+        for key, offset in offsets.items():
+            if key in self._layout.names:
+                continue
+            if self._policy.fail and not self._selection.wants(key):
+                what = key if self._selection.wants_some_of(key.topic) else key.topic
+                raise ConfigError(
+                    f"the checkpoint was made for topic {what}, which is not read now",
+                    hint="read the same topics, use a new checkpoint folder, or leave it from now on: "
+                    '.option("failOnDataLoss", "false")',
+                )
+            if key not in self._told_missing:
+                at = offset.text(key.partition)
+                gone = self._selection.wants(key)
+                self._report(lost_partition(key, at) if gone else left_partition(key, at, self._cursors.subscription))
+                self._told_missing.add(key)
+
+    def _check_beginning(self, key: TopicPartition, at: Offset, start: SourceOffset) -> None:
+        """A partition that came after the checkpoint, to one of its topics or to the same pattern, has only messages
+        that this query has to read: those before ``at`` that are gone are lost. Apache Pulsar deletes what comes before
+        there is a subscription. Where the user reads more topics than before, they may be as old as they like."""
+        is_of_topic = key.topic in start.topics and self._selection.reads_all_of(key.topic)
+        was_added = is_of_topic or (bool(self._selection.patterns) and start.pattern == self._selection.pattern)
+        if not was_added or key in self._checked_beginnings:
+            return
+        name = self._layout.names[key]
+        found = self._view.with_index(name, at)
+        if found.message_index > 0 and found.key == self._view.earliest(name).key:
+            self._report(lost_beginning(key, found.text(key.partition), found.message_index))
+        self._checked_beginnings.add(key)
+
+    def _report(self, loss: Loss) -> None:
+        self._policy.report(loss, self._cursors.subscription)
