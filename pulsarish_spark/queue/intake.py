@@ -75,7 +75,7 @@ class Consumers:
         self._consumers: dict[Source, EntryConsumer] = {}
         self._permitted = 0
         self._news = threading.Event()
-        self._attached_at = clock.monotonic()
+        self._absences: dict[tuple[Source, int], float] = {}  # who was seen without a broker, behind which session: when
 
     # -- consumers come and go
 
@@ -179,9 +179,10 @@ class Consumers:
     def wait(self, seconds: float) -> bool:
         """Whether something was given, or happened, within that time; OperationTimeoutError without a broker."""
         now = self._clock.monotonic()
-        if all(consumer.is_attached for consumer in self._consumers.values()):
-            self._attached_at = now
-        elif now - self._attached_at > self._client.config.operation_timeout_s:
+        absent = [(source, each.session) for source, each in self._consumers.items() if not each.is_attached]
+        # A query that has work does not look, perhaps for minutes: patience begins when the absence is seen.
+        self._absences = {each: self._absences.get(each, now) for each in absent}
+        if any(now - since > self._client.config.operation_timeout_s for since in self._absences.values()):
             raise OperationTimeoutError(
                 f'a consumer of subscription "{self.subscription}" has had no broker for '
                 f"{self._client.config.operation_timeout_s:g} s",
