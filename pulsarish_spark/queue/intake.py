@@ -75,7 +75,7 @@ class Consumers:
         self._consumers: dict[Source, EntryConsumer] = {}
         self._permitted = 0
         self._news = threading.Event()
-        self._absences: dict[tuple[Source, int], float] = {}  # who was seen without a broker, behind which session: when
+        self._absences: dict[tuple[Source, int], float] = {}  # who lost its broker, and of which session: seen when
 
     # -- consumers come and go
 

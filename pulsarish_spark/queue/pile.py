@@ -10,7 +10,7 @@ give it to anybody.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
@@ -58,6 +58,24 @@ class Choice:
     def taken(self) -> dict[Source, int]:
         """Messages by consumer."""
         return dict(_messages_of(self.units + self.repeats))
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Units, or single chunks, that were taken off the lines without a batch."""
+
+    units: list[tuple[Source, Unit]]
+
+    def messages(self) -> dict[Source, int]:
+        """By consumer: what the broker may give instead."""
+        return dict(_messages_of([(source, unit) for source, unit in self.units if _takes_permits(unit)]))
+
+    def positions(self) -> dict[TopicPartition, list[Position]]:
+        """Of all entries, by partition."""
+        found: dict[TopicPartition, list[Position]] = {}
+        for source, unit in self.units:
+            found.setdefault(source.key, []).extend(each.position for each in unit)
+        return found
 
 
 class Pile:
@@ -127,16 +145,18 @@ class Pile:
         for source, unit in reversed(units):
             self._lines[source].appendleft(unit)
 
-    def drop(self, positions: Mapping[TopicPartition, set[Position]]) -> dict[Source, int]:
-        """Forget entries that are in a batch already; returns the messages dropped of each consumer."""
+    def drop(self, is_known: Callable[[TopicPartition, GivenEntry], bool]) -> Dropped:
+        """Forget entries that are in a batch already, chunks of messages that are not whole among them."""
         dropped: list[tuple[Source, Unit]] = []
         for source, line in self._lines.items():
-            known = positions.get(source.key)
-            if known and line:
-                kept = [unit for unit in line if unit[-1].position not in known]
-                dropped += [(source, unit) for unit in line if unit[-1].position in known]
-                self._lines[source] = deque(kept)
-        return dict(_messages_of(dropped))
+            known = [unit for unit in line if is_known(source.key, unit[-1])]
+            if known:
+                dropped += [(source, unit) for unit in known]
+                self._lines[source] = deque(unit for unit in line if not is_known(source.key, unit[-1]))
+            for held in self._chunks[source].values():
+                dropped += [(source, (each,)) for each in held if is_known(source.key, each)]
+                held[:] = [each for each in held if not is_known(source.key, each)]
+        return Dropped(dropped)
 
     def _in_turn(self) -> list[Source]:
         """Consumers that have something, beginning with the one whose entry had to wait."""
@@ -154,6 +174,11 @@ class Pile:
             return ()
         del self._chunks[source][uuid]
         return tuple(sorted(held, key=lambda each: each.position))
+
+
+def _takes_permits(unit: Unit) -> bool:
+    """Chunks before the last one do not."""
+    return unit[-1].chunk is None or unit[-1].messages > 0
 
 
 def _messages_of(units: list[tuple[Source, Unit]]) -> Counter[Source]:

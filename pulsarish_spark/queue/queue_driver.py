@@ -5,7 +5,7 @@ Theory of operation. An entry is *free* at the broker, *given* to this process, 
 batch, and *acknowledged*. Spark notes the offset that ``latest`` returns before it runs the batch, and gives it back as
 ``start`` when the batch is done, also behind the last one. So: an offset is returned only when all entries of its
 predecessor are acknowledged with receipts, and at most one batch is ever logged and not acknowledged. What the broker
-gives again of that one is dropped. No state is kept outside of the checkpoint.
+gives again of what was acknowledged is dropped. No state is kept outside of the checkpoint, but for that.
 
 ``claim`` acknowledges a batch already when Spark has logged it, in ``tasks``, which is the first call after that. The
 broker then deletes what it has, unless somebody keeps it for a replay: ``holds`` does, and moves on when it is done.
@@ -21,6 +21,7 @@ from broker_core.base.clock import BlockingClock
 from broker_core.base.positions import Position
 from pulsarish_spark.options import QueueOptions, ReadOptions
 from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.queue.acknowledged import KEPT_S, Acknowledged
 from pulsarish_spark.queue.backlog import QueueBacklog
 from pulsarish_spark.queue.dividing import Names, divide_by_key, divide_by_place
 from pulsarish_spark.queue.pile import Choice, Pile, Source
@@ -128,6 +129,8 @@ class QueueDriver:
         self._told_of = 0  # the batch that it was told of
         self._told_at = 0.0
         self._settled = 0  # the last batch that is behind us, with all that follows from it
+        self._acknowledged = Acknowledged(clock)
+        self._checked_until = 0.0  # until then the broker may give something again
 
     # -- what Spark asks, in its order
 
@@ -208,18 +211,30 @@ class QueueDriver:
         """Acknowledge ``batch``, unless this process has, and forget what was given again of it meanwhile."""
         if batch.n == self._acked:
             return
-        positions = {key: part.positions() for key, part in batch.partitions.items()}
-        self._intake.ack(positions)
+        self._intake.ack({key: part.positions() for key, part in batch.partitions.items()})
         self._acked = batch.n
+        self._acknowledged.add(batch)
         if self._choice is not None and self._made is not None and self._made.n == batch.n:
             self._intake.release(self._choice.taken(), self._choice.sessions)
-        if self._intake.collect():
-            self._drop(batch)
+        self._collect()
 
-    def _drop(self, batch: QueueOffset) -> None:
-        known = {key: set(part.positions()) for key, part in batch.partitions.items()}
-        dropped = self._intake.pile.drop(known)
-        self._intake.release(dropped, self._intake.pile.sessions)
+    def _collect(self) -> None:
+        """Put what was given on the pile, but for what was acknowledged.
+
+        After a lost connection the broker gives again what it did not know to be acknowledged, now or later. That is
+        acknowledged once more: a broker that was killed may have forgotten what it had confirmed.
+        """
+        now = self._clock.monotonic()
+        before = self._intake.pile.sessions
+        begins = self._intake.collect()
+        sessions = self._intake.pile.sessions
+        if begins and any(sessions.get(source, session) != session for source, session in before.items()):
+            self._checked_until = now + KEPT_S
+        if begins or now <= self._checked_until:
+            dropped = self._intake.pile.drop(self._acknowledged.has)
+            if dropped.units:
+                self._intake.ack(dropped.positions())
+                self._intake.release(dropped.messages(), sessions)
 
     # -- making a batch
 
@@ -228,8 +243,7 @@ class QueueDriver:
         wait_s = self._queue.quiet_s if self._bounded else GIVEN_WAIT_S
         until = self._clock.monotonic() + wait_s
         while True:
-            if self._intake.collect():
-                self._drop(start)
+            self._collect()
             if not self._intake.pile.is_empty:
                 return True
             if self._bounded and not self._intake.is_open:

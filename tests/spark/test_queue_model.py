@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver of queue mode as a state machine, under kills, lost connections and a rival, against what is promised.
+"""The driver of queue mode as a state machine, under kills, lost connections, lost acks and a rival: what is promised.
 
 Spark's order of calls, its logs and the broker are models here; the driver, its pile and its offsets are the real ones.
 """
@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -40,7 +41,13 @@ class BrokerModel:
         self.entries = 0
         self.holders: dict[int, Source] = {}
         self.acked: set[int] = set()
+        self.forgotten: set[int] = set()
+        """What was acknowledged, and was not written when the broker died."""
         self.given: Counter[int] = Counter()
+
+    @property
+    def confirmed(self) -> set[int]:
+        return self.acked | self.forgotten
 
     @property
     def free(self) -> list[int]:
@@ -54,6 +61,7 @@ class IntakeModel:
         self.pile = Pile()
         self.consumers = len(SOURCES)
         self.is_open = True
+        self.acked: list[int] = []
         self._broker = broker
         self._sessions = dict.fromkeys(SOURCES, 1)
         self._given: dict[Source, list[GivenEntry]] = {source: [] for source in SOURCES}
@@ -110,6 +118,7 @@ class IntakeModel:
 
     def ack(self, positions: Mapping[TopicPartition, list[Position]]) -> None:
         for position in positions.get(KEY, []):
+            self.acked.append(position.entry)
             self._broker.acked.add(position.entry)
             self._broker.holders.pop(position.entry, None)
 
@@ -194,7 +203,7 @@ class SharedQueryMachine(RuleBasedStateMachine):
         start = self._read(self.start)
         end = self.driver.latest(start, LIMIT)
         if self.done:
-            assert self._entries(self.done - 1) <= self.broker.acked
+            assert self._entries(self.done - 1) <= self.broker.confirmed
         if end == start:
             return
         assert self.driver.latest(start, LIMIT) == end, "Spark may ask again before it notes the answer"
@@ -233,7 +242,9 @@ class SharedQueryMachine(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        """At any moment between two calls; what it held is free."""
+        """At any moment between two calls; what it held is free, and the broker has written all acknowledgements."""
+        self.broker.acked |= self.broker.forgotten
+        self.broker.forgotten.clear()
         self.intake.close()
         self._start_process()
 
@@ -241,6 +252,16 @@ class SharedQueryMachine(RuleBasedStateMachine):
     def lose_connection(self, source: Source) -> None:
         """Its entries go to anybody, to the other consumer of the query too."""
         self.intake.lose(source)
+        self.intake.give()
+
+    @rule(acks=st.integers(0, 3 * LIMIT))
+    def broker_dies(self, acks: int) -> None:
+        """All connections are lost, and so many of the query's last acknowledgements, though they were confirmed."""
+        lost = set(self.intake.acked[-acks:] if acks else ()) - self.rivals
+        self.broker.acked -= lost
+        self.broker.forgotten |= lost
+        for source in SOURCES:
+            self.intake.lose(source)
         self.intake.give()
 
     @rule(count=st.integers(1, 8))
@@ -272,7 +293,7 @@ class SharedQueryMachine(RuleBasedStateMachine):
     @invariant()
     def at_most_one_batch_is_noted_and_not_acknowledged(self) -> None:
         for number in range(len(self.offsets) - 1):
-            assert self._entries(number) <= self.broker.acked
+            assert self._entries(number) <= self.broker.confirmed
 
     def teardown(self) -> None:
         """Nothing is lost: when all is quiet, every entry was processed."""
@@ -297,10 +318,26 @@ class ClaimingQueryMachine(SharedQueryMachine):
     def a_planned_batch_is_acknowledged(self) -> None:
         """So nobody else is given it."""
         if self.planned:
-            assert self._entries(len(self.offsets) - 1) <= self.broker.acked
+            assert self._entries(len(self.offsets) - 1) <= self.broker.confirmed
 
 
 TestSharedQuery = SharedQueryMachine.TestCase
 TestSharedQuery.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestClaimingQuery = ClaimingQueryMachine.TestCase
 TestClaimingQuery.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize("machine", [SharedQueryMachine, ClaimingQueryMachine])
+def test_what_a_killed_broker_has_forgotten_is_acknowledged_again(machine: type[SharedQueryMachine]) -> None:
+    """It gives entries of several batches again, and none of them is in another batch."""
+    query = machine()
+    for _ in range(3):
+        query.publish(LIMIT // ENTRY_MESSAGES)
+        query.next_batch(log=True)
+        query.plan()
+        query.finish()
+    query.broker_dies(acks=2 * LIMIT)
+    assert query.broker.forgotten
+    query.publish(1)
+    query.teardown()
+    query.each_entry_is_in_one_batch()

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from broker_core.base.positions import Position
 from broker_core.client import Given, GivenEntry
+from broker_core.testing.virtual_timers import VirtualTimers
 from broker_core.wire.entry_peek import ChunkPlace
 from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.queue.acknowledged import KEPT_S, Acknowledged
 from pulsarish_spark.queue.pile import Choice, Pile, Source
+from pulsarish_spark.queue.queue_offset import PartitionBatch, QueueOffset
 
 KEY = TopicPartition("persistent://a/b/c", 0)
 FIRST, SECOND = Source(KEY, 0), Source(KEY, 1)
@@ -84,5 +87,32 @@ def test_what_is_in_a_batch_already_is_dropped() -> None:
     pile.add(FIRST, Given(1, [entry(0, 5), entry(1, 3)]))
     other = Source(TopicPartition("persistent://a/b/d", 0), 0)
     pile.add(other, Given(1, [entry(0)]))
-    assert pile.drop({KEY: {Position(0, 0)}}) == {FIRST: 5}
+    dropped = pile.drop(lambda key, given: key == KEY and given.entry == 0)
+    assert dropped.messages() == {FIRST: 5}
+    assert dropped.positions() == {KEY: [Position(0, 0)]}
     assert sorted(numbers(pile.choose(10))) == [0, 1]
+
+
+def test_single_chunks_that_are_in_a_batch_already_are_dropped() -> None:
+    """A broker may give again some chunks of a message alone; those before the last have taken no permit."""
+    pile = Pile()
+    chunks = [entry(number, int(number == 2), ChunkPlace("u", number, 3)) for number in range(3)]
+    pile.add(FIRST, Given(1, [chunks[0], chunks[2]]))
+    dropped = pile.drop(lambda _key, given: given.entry in range(3))
+    assert dropped.messages() == {FIRST: 1}
+    assert dropped.positions() == {KEY: [Position(0, 0), Position(0, 2)]}
+    pile.add(FIRST, Given(1, [chunks[1]]))
+    assert pile.is_empty
+
+
+def test_acknowledged_entries_are_known_while_they_may_come_again() -> None:
+    """A ledger is forgotten when nothing of it was acknowledged for a while."""
+    clock = VirtualTimers()
+    acknowledged = Acknowledged(clock)
+    acknowledged.add(QueueOffset(1, 1, {KEY: PartitionBatch.of([entry(5)])}))
+    other = TopicPartition(KEY.topic, 1)
+    assert [acknowledged.has(key, entry(n)) for key, n in ((KEY, 5), (KEY, 6), (other, 5))] == [True, False, False]
+    clock.sleep(KEPT_S + 1)
+    acknowledged.add(QueueOffset(2, 1, {other: PartitionBatch.of([entry(0)])}))
+    assert not acknowledged.has(KEY, entry(5))
+    assert acknowledged.has(other, entry(0))
