@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """An Apache Pulsar with TLS, authentication and authorization: its certificates, its tokens, and who may do what.
 
-Owns the files of one such broker, all made for it in its folder, and the settings that they need. Nothing of it is a
-secret of anybody's. Roles are names in tokens and certificates; only ``ADMIN`` may do everything.
+Owns the files of one such broker, or of the brokers of a cluster, all made for them in their folder, and the settings
+that they need. Nothing of it is a secret of anybody's. Roles are names in tokens and certificates; only ``ADMIN`` may
+do everything.
 """
 
 from __future__ import annotations
 
 import base64
-import http.client
-import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -29,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from tests.apache_pulsar.start import ApachePulsar
+from tests.apache_pulsar.web import Web
 
 ADMIN: Final = "admin"
 BASIC_USER: Final = "basil"
@@ -70,7 +70,7 @@ class Secured:
     @property
     def ca(self) -> str:
         """The file of the CA that signed the broker's certificate."""
-        return str(self.folder / "ca.pem")
+        return ca_of(self.folder)
 
     @property
     def other_ca(self) -> str:
@@ -86,19 +86,19 @@ class Secured:
         names = ",".join(f'"{each}"' for each in actions)
         self.admin("POST", f"namespaces/{namespace}/permissions/{role}", f"[{names}]")
 
-    def admin(self, method: str, path: str, body: str | None = None) -> bytes:
+    def admin(self, method: str, path: str, body: str | None = None) -> str:
         """One admin call of the role that may do everything; the test fails if it does."""
-        context = ssl.create_default_context(cafile=self.ca)
-        connection = http.client.HTTPSConnection(urlsplit(self.http_url).netloc, timeout=60, context=context)
-        headers = {"Authorization": f"Bearer {token(ADMIN)}", "Content-Type": "application/json"}
-        try:
-            connection.request(method, f"/admin/v2/{path}", body, headers)
-            answer = connection.getresponse()
-            content = answer.read()
-            assert answer.status < 300, f"{method} {path}: {answer.status} {content!r}"
-            return content
-        finally:
-            connection.close()
+        return web_of_admin(self.folder, self.http_url).call(method, f"/admin/v2/{path}", body)
+
+
+def ca_of(folder: Path) -> str:
+    """The file of the CA that signed the certificates of ``folder``."""
+    return str(folder / "ca.pem")
+
+
+def web_of_admin(folder: Path, url: str) -> Web:
+    """A web port at which ``folder`` is prepared, for the role that may do everything."""
+    return Web(url, {"Authorization": f"Bearer {token(ADMIN)}"}, ca_of(folder))
 
 
 CERTIFIED: Final = (ADMIN, "certified")
@@ -143,7 +143,7 @@ def renewed(file: Path, role: str, *, lives_s: float) -> Iterator[list[str]]:
 
 
 def prepared(directory: Path) -> Mapping[str, str]:
-    """Make the files of a broker in ``directory``; the settings that name them."""
+    """Make the files of brokers at ``localhost`` in ``directory``; the settings that name them."""
     directory.mkdir(parents=True, exist_ok=True)
     authority = trustme.CA(key_type=trustme.KeyType.RSA)
     authority.cert_pem.write_to_path(str(directory / "ca.pem"))

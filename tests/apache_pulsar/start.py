@@ -2,7 +2,7 @@
 """Starts a standalone Apache Pulsar (broker, one bookie, RocksDB metadata) from Maven's jars, for tests.
 
 Owns: finding Java and Maven, the class path, the configuration, the process. Needs no download of the distribution.
-As a program: ``python tests/apache_pulsar/start.py DIRECTORY [key=value ...]`` runs one until it is interrupted.
+As a program: ``python -m tests.apache_pulsar.start DIRECTORY [key=value ...]`` runs one until it is interrupted.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from tests.apache_pulsar.web import Web
 
 HERE: Final = Path(__file__).resolve().parent
 START_S_MAX: Final = 400.0
@@ -173,31 +175,23 @@ def _command(directory: Path, bookie_port: int, java_options: Sequence[str]) -> 
     ]  # fmt: skip
 
 
-def _answers(port: int, path: str, text: str, headers: Mapping[str, str]) -> bool:
-    """Whether the web service answers ``path`` with 200 and ``text`` somewhere in the body."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+def _answers(web: Web, path: str, text: str) -> bool:
+    """Whether the web service answers ``path`` well, with ``text`` somewhere in the body."""
     try:
-        connection.request("GET", path, headers=dict(headers))
-        answer = connection.getresponse()
-        return answer.status == 200 and text in answer.read().decode()
-    except (OSError, http.client.HTTPException):
+        return text in web.call("GET", path)
+    except (OSError, RuntimeError, http.client.HTTPException):
         return False
-    finally:
-        connection.close()
 
 
-def wait_until_ready(
-    process: subprocess.Popen[bytes], web_port: int, log: Path, headers: Mapping[str, str] | None = None
-) -> None:
+def wait_until_ready(process: subprocess.Popen[bytes], web: Web, log: Path) -> None:
     """The web port answers seconds before ``public/default`` exists, so ask for that, then for the health check."""
-    sent = headers or {}
     deadline = time.monotonic() + START_S_MAX
     while time.monotonic() < deadline:
         if process.poll() is not None:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
             raise RuntimeError(f"Apache Pulsar ended with code {process.returncode} while it started:\n{tail}")
-        if _answers(web_port, "/admin/v2/namespaces/public", "public/default", sent) and _answers(
-            web_port, "/admin/v2/brokers/health", "ok", sent
+        if _answers(web, "/admin/v2/namespaces/public", "public/default") and _answers(
+            web, "/admin/v2/brokers/health", "ok"
         ):
             return
         time.sleep(0.2)
@@ -235,7 +229,8 @@ def running(
         (directory / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in values.items()))
         process = started(directory, _command(directory, bookie_port, java_options), directory / "log")
         try:
-            wait_until_ready(process, web_port, directory / "log", headers)
+            web = Web(f"http://127.0.0.1:{web_port}", headers or {})
+            wait_until_ready(process, web, directory / "log")
             urls = (f"pulsar+ssl://127.0.0.1:{tls_ports[0]}", f"https://127.0.0.1:{tls_ports[1]}") if tls else ()
             plain = f"pulsar://127.0.0.1:{broker_port}", f"http://127.0.0.1:{web_port}"
             yield ApachePulsar(*plain, process.pid, str(directory), *urls)
@@ -261,7 +256,7 @@ def started(directory: Path, command: list[str], log: Path) -> subprocess.Popen[
 
 def main(arguments: list[str]) -> None:
     if not arguments:
-        sys.exit("usage: start.py DIRECTORY [key=value ...]")
+        sys.exit("usage: python -m tests.apache_pulsar.start DIRECTORY [key=value ...]")
     settings = dict(each.split("=", 1) for each in arguments[1:])
     # Ending by an exception is what stops Apache Pulsar too, which has a session of its own.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scenarios of ``takeover`` are made of: a query that is watched, who sends beside it, who dies.
+"""What the scenarios of ``takeover`` are made of: the cluster and who may use it, who sends, who dies.
 
-Owns when something counts as seen, sent, taken over and stored. What is stored is read with the official client, so
-that Spark's rows are compared with something that is not ours.
+Owns when something counts as sent, taken over and stored. What is stored is read with the official client, so that
+Spark's rows are compared with something that is not ours.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pulsar
 import pyarrow as pa
@@ -24,18 +22,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId
-from broker_core.client import Client
+from broker_core.client import AuthenticationToken, Client
 from broker_core.client.admin import AdminApi
+from broker_core.client.credentials.tls import TlsSettings
 from tests.apache_pulsar.cluster import Cluster, ClusterBroker, until
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
 
 PARTITIONS: Final = 4
 PATIENCE_S: Final = 300.0
 """For what a scenario waits for. No part of what is tested: that has the patience that users have."""
 
 SEND_PAUSE_S: Final = 0.005
+KEYS: Final = 100
 READER_QUEUE: Final = 5000
 
 
@@ -48,8 +45,29 @@ class Rig(NamedTuple):
 
     @property
     def options(self) -> dict[str, str]:
-        """Where the cluster is, and nothing else: patience and all the rest are the defaults."""
-        return {"service.url": self.cluster.service_url}
+        """Where the cluster is and what it asks for, and nothing else: patience and all the rest are the defaults."""
+        options = {"service.url": self.cluster.service_url}
+        if self.cluster.secure:
+            options |= {"tlsTrustCertsFilePath": self.cluster.ca, "token": self.cluster.token}
+        return options
+
+    def client(self, **options: float) -> Client:
+        """Our client."""
+        authentication = AuthenticationToken(self.cluster.token) if self.cluster.secure else None
+        trusting = {"tls_trust_certs_file_path": self.cluster.ca, "authentication": authentication}
+        return Client(self.cluster.service_url, **trusting, **options)
+
+    def official(self) -> pulsar.Client:
+        """The official client."""
+        secure = self.cluster.secure
+        return pulsar.Client(
+            self.cluster.service_url,
+            authentication=pulsar.AuthenticationToken(self.cluster.token) if secure else None,
+            tls_trust_certs_file_path=self.cluster.ca or None,
+            tls_validate_hostname=secure,
+            operation_timeout_seconds=int(PATIENCE_S),
+            logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, str(self.directory / "official-client.log")),
+        )
 
     def make_topic(self, topic: str, *, kept: bool = False) -> str:
         """``kept``: of another subscription that never reads, so that ``stored`` finds what the query has acknowledged.
@@ -57,22 +75,18 @@ class Rig(NamedTuple):
         Else Pulsar deletes that when it closes a ledger, as it does when a topic is unloaded.
         """
         self.cluster.wait()
-        with AdminApi(f"http://127.0.0.1:{self.cluster.brokers[0].web_port}", timeout_s=PATIENCE_S) as api:
+        url, tls = self.cluster.brokers[0].web.url, TlsSettings(trust_path=self.cluster.ca)
+        authentication = AuthenticationToken(self.cluster.admin_token) if self.cluster.secure else None
+        with AdminApi(url, timeout_s=PATIENCE_S, authentication=authentication, tls=tls) as api:
             name = TopicName.parse(topic)
             api.create_topic(name, PARTITIONS)
             if kept:
                 api.create_subscription(name, "keeping", "earliest")
         return topic
 
-    def move_all(self, topic: str) -> None:
-        """Every bundle that has a partition of ``topic`` to the other broker."""
-        for partition in range(PARTITIONS):
-            self.cluster.move(f"{topic}-partition-{partition}")
-
     def stored(self, topic: str) -> list[int]:
         """Every message of ``topic``, as its number."""
-        logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, str(self.directory / "official-client.log"))
-        client = pulsar.Client(self.cluster.service_url, operation_timeout_seconds=int(PATIENCE_S), logger=logger)
+        client = self.official()
         found: list[int] = []
         try:
             for partition in range(PARTITIONS):
@@ -86,95 +100,45 @@ class Rig(NamedTuple):
         return found
 
 
-class Row(NamedTuple):
-    """A row of a query and when it was delivered, on the monotonic clock."""
-
-    value: int
-    partition: int
-    at: float
-
-
-class Watched:
-    """A query of a whole topic, with every row that it has delivered."""
-
-    def __init__(self, rig: Rig, topic: str) -> None:
-        options = rig.options | {"startingOffsets": "earliest", "subscriptionName": f"of-{topic}"}
-        frame = rig.spark.readStream.format("pulsarish").options(**options).load(topic)
-        self.rows: list[Row] = []
-        self._came = threading.Condition()
-        writer = frame.writeStream.foreachBatch(self._take)
-        self._query: StreamingQuery = writer.option(
-            "checkpointLocation", str(rig.directory / f"checkpoint-{topic}")
-        ).start()
-
-    def _take(self, frame: DataFrame, _batch: int) -> None:
-        found = [(int(row.value), int(row.partition)) for row in frame.select("value", "partition").collect()]
-        with self._came:
-            self.rows += [Row(value, partition, time.monotonic()) for value, partition in found]
-            self._came.notify_all()
-
-    def values(self) -> Counter[int]:
-        """What was delivered, and how often."""
-        return Counter(row.value for row in self.rows)
-
-    def wait_for(self, count: int) -> None:
-        """Return when so many rows have come; raises what the query failed with."""
-        deadline = time.monotonic() + PATIENCE_S
-        with self._came:
-            while len(self.rows) < count:
-                self.check()
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"only {len(self.rows)} of {count} rows came in {PATIENCE_S:g} s")
-                self._came.wait(1.0)
-
-    def check(self) -> None:
-        """Raise what the query failed with, if it did."""
-        if not self._query.isActive:
-            raise RuntimeError(f"the query ended: {self._query.exception()}")
-
-    def stop(self) -> None:
-        self._query.stop()
-
-
-@contextmanager
-def streaming(rig: Rig, topic: str) -> Iterator[Watched]:
-    """A query of the whole topic, which must not have failed at the end."""
-    query = Watched(rig, topic)
-    try:
-        yield query
-        query.check()
-    finally:
-        query.stop()
-
-
 class Sender:
-    """Sends numbers one by one until it is told to stop."""
+    """Sends numbers one by one, with ``KEYS`` keys in turn, until it is told to stop."""
 
     def __init__(self, client: Client, topic: str) -> None:
         self.sent = 0
         self.confirmed: set[int] = set()
         self._stop = threading.Event()
-        self._producer = client.create_producer(topic, send_timeout_s=PATIENCE_S)
+        self._goes_on = threading.Event()
+        self._goes_on.set()
+        self._producer = client.create_producer(topic, send_timeout_s=PATIENCE_S, batching_type="key_based")
         self._thread = threading.Thread(target=self._send)
         self._thread.start()
 
     def _send(self) -> None:
         sending: list[Future[MessageId]] = []
         while not self._stop.wait(SEND_PAUSE_S):
-            sending.append(self._producer.send_future(str(self.sent), key=str(self.sent)))
+            self._goes_on.wait()
+            sending.append(self._producer.send_future(str(self.sent), key=str(self.sent % KEYS)))
             self.sent += 1
         self._producer.flush()
         self.confirmed = {number for number, confirmed in enumerate(sending) if confirmed.exception() is None}
 
+    def pause(self) -> None:
+        """Send nothing, but for one more perhaps, until ``go_on``."""
+        self._goes_on.clear()
+
+    def go_on(self) -> None:
+        self._goes_on.set()
+
     def stop(self) -> None:
         """Return when everything is confirmed."""
         self._stop.set()
+        self._goes_on.set()
         self._thread.join()
 
 
 @contextmanager
 def sending(rig: Rig, topic: str) -> Iterator[Sender]:
-    with Client(rig.cluster.service_url, operation_timeout_s=PATIENCE_S) as client:
+    with rig.client(operation_timeout_s=PATIENCE_S) as client:
         sender = Sender(client, topic)
         try:
             yield sender
@@ -184,9 +148,18 @@ def sending(rig: Rig, topic: str) -> Iterator[Sender]:
 
 def send(rig: Rig, topic: str, numbers: range, length: int = 0) -> None:
     """Send these numbers, each as a text of at least ``length`` bytes."""
-    with Client(rig.cluster.service_url) as client, client.write_rows(topic) as writer:
+    with rig.client() as client, client.write_rows(topic) as writer:
         texts = [str(number) for number in numbers]
         writer.write(pa.record_batch({"key": texts, "value": [text.ljust(length) for text in texts]}))
+
+
+class Move:
+    """The bundle of a partition that was given to the other broker: when that was asked for, and how long it took."""
+
+    def __init__(self, rig: Rig, topic: str) -> None:
+        self.at = time.monotonic()
+        rig.cluster.move(topic)
+        self.failover_s: float | None = time.monotonic() - self.at
 
 
 class Death:
@@ -211,9 +184,7 @@ class Death:
         self.failover_s = time.monotonic() - self.at
 
     def _is_taken_over(self) -> bool:
-        with contextlib.suppress(RuntimeError, OSError):
-            return self._cluster.owner(self._served) is not self._victim
-        return False
+        return self._cluster.owner_now(self._served) not in (None, self._victim)
 
     def wait_for_takeover(self) -> None:
         """Return at once if it came back: lookups name it all the time, though it serves the topic only later."""
