@@ -20,6 +20,7 @@ import pulsar
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from broker_core.base.limits import OPERATION_TIMEOUT_S
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId
 from broker_core.client import AuthenticationToken, Client
@@ -51,11 +52,14 @@ class Rig(NamedTuple):
             options |= {"tlsTrustCertsFilePath": self.cluster.ca, "token": self.cluster.token}
         return options
 
-    def client(self, **options: float) -> Client:
+    def client(self, operation_timeout_s: float = OPERATION_TIMEOUT_S) -> Client:
         """Our client."""
-        authentication = AuthenticationToken(self.cluster.token) if self.cluster.secure else None
-        trusting = {"tls_trust_certs_file_path": self.cluster.ca, "authentication": authentication}
-        return Client(self.cluster.service_url, **trusting, **options)
+        return Client(
+            self.cluster.service_url,
+            tls_trust_certs_file_path=self.cluster.ca,
+            authentication=AuthenticationToken(self.cluster.token) if self.cluster.secure else None,
+            operation_timeout_s=operation_timeout_s,
+        )
 
     def official(self) -> pulsar.Client:
         """The official client."""
@@ -138,7 +142,7 @@ class Sender:
 
 @contextmanager
 def sending(rig: Rig, topic: str) -> Iterator[Sender]:
-    with rig.client(operation_timeout_s=PATIENCE_S) as client:
+    with rig.client(PATIENCE_S) as client:
         sender = Sender(client, topic)
         try:
             yield sender
