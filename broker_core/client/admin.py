@@ -10,20 +10,16 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import ssl
 from collections.abc import Mapping
 from email.message import Message
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
-from urllib.parse import SplitResult, quote, urlsplit
+from urllib.parse import quote
 
 from broker_core.base.errors import (
     AuthenticationError,
     AuthorizationError,
-    ConfigError,
-    ConnectionLostError,
-    OperationTimeoutError,
     PulsarishError,
     RemoteProtocolError,
     TopicNotFoundError,
@@ -31,11 +27,9 @@ from broker_core.base.errors import (
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.positions import MessageId
 from broker_core.base.secret import Secret
+from broker_core.client.admin_transport import AdminTransport
 from broker_core.client.credentials.authentication import Authentication
-from broker_core.client.credentials.tls import TlsSettings, tls_failure
-
-_ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
-"""A stats answer of a large namespace is megabytes; more than this is not an admin answer."""
+from broker_core.client.credentials.tls import TlsSettings
 
 _NO_RIGHT: Final = "unauthorized"
 
@@ -58,8 +52,8 @@ class SeenEntry(NamedTuple):
 
 
 class AdminApi:
-    """One keep-alive connection to the admin port. Not thread-safe. Of its 39 methods all but the last few are one REST
-    call each, and what they share is a path: objects for each kind of resource would only be longer to write."""
+    """An admin port, and those to which it redirects. Not thread-safe. Of its 39 methods all but the last few are one
+    REST call each, and what they share is a path: objects for each kind of resource would only be longer to write."""
 
     def __init__(
         self,
@@ -70,23 +64,9 @@ class AdminApi:
         tls: TlsSettings = _TLS_DEFAULT,
     ) -> None:
         """``authentication`` and ``tls`` as those of a client; ConfigError if they cannot be used."""
-        parts = urlsplit(http_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or not _has_usable_port(parts):
-            raise ConfigError(f'"{http_url}" is not an admin URL', hint="write http://HOST:PORT")
-        if "@" in parts.netloc:
-            raise ConfigError(
-                "the admin URL names a user or a password, which is not used", hint="give an authentication beside it"
-            )
         self._url = http_url
         self._authentication = authentication
-        self._connection: http.client.HTTPConnection
-        if parts.scheme == "https":
-            context = tls.context()
-            self._connection = http.client.HTTPSConnection(
-                parts.hostname, parts.port, timeout=timeout_s, context=context
-            )
-        else:
-            self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
+        self._transport = AdminTransport(http_url, timeout_s, tls)
 
     def __enter__(self) -> Self:
         return self
@@ -94,7 +74,7 @@ class AdminApi:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._connection.close()
+        self._transport.close()
 
     # -- topics
 
@@ -312,35 +292,7 @@ class AdminApi:
             headers["X-Pulsar-Auth-Method-Name"] = self._authentication.method
             if said := self._authentication.http_header(credential):
                 headers["Authorization"] = said
-        try:
-            self._connection.request(method, path, body, headers)
-            answer = self._connection.getresponse()
-            return answer, answer.read(_ANSWER_BYTES_MAX)
-        except TimeoutError as error:
-            raise OperationTimeoutError(
-                f"the admin port at {self._url} did not answer in {self._connection.timeout:g} s",
-                hint="give it a longer timeout, or look whether the broker is busy",
-            ) from error
-        except ssl.SSLError as error:
-            raise tls_failure(error, f"the admin port at {self._url}") from error
-        except OSError as error:
-            raise ConnectionLostError(
-                f"no broker answers at {self._url}: {error.strerror or error}",
-                hint="start one with: pulsarish serve, or check the address of the admin port",
-            ) from error
-        except http.client.HTTPException as error:
-            # Its text would be whatever came instead of an answer.
-            raise ConnectionLostError(
-                f"no broker answers at {self._url}: what came is not an answer in HTTP ({type(error).__name__})",
-                hint="check the address of the admin port; it is not the port of the service URL",
-            ) from error
-
-
-def _has_usable_port(parts: SplitResult) -> bool:
-    try:
-        return parts.port != 0
-    except ValueError:
-        return False
+        return self._transport.ask(method, path, body, headers)
 
 
 def _topic_path(topic: TopicName) -> str:
