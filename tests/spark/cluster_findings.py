@@ -23,8 +23,8 @@ HEAD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """From an event until lookups named another broker, until the official client was given a row that was sent later,
-    and until that came here; of a batch job: until it was done. None: not measured."""
+    """From an event until lookups named another broker, until the official client had rows of all partitions that were
+    sent later, and until those came here; of a batch job: until it was done. None: not measured."""
 
     lookup: float | None
     official: float | None

@@ -29,6 +29,9 @@ from broker_core.client.credentials.tls import TlsSettings
 from tests.apache_pulsar.cluster import Cluster, ClusterBroker, until
 
 PARTITIONS: Final = 4
+WATCHED_PARTITION: Final = 0
+"""The one whose bundle moves first, and whose broker dies."""
+
 PATIENCE_S: Final = 300.0
 """For what a scenario waits for. No part of what is tested: that has the patience that users have."""
 
@@ -73,15 +76,22 @@ class Rig(NamedTuple):
             logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, str(self.directory / "official-client.log")),
         )
 
+    def admin(self, broker: ClusterBroker) -> AdminApi:
+        """The admin REST of one broker, for the role that may do everything."""
+        return AdminApi(
+            broker.web.url,
+            timeout_s=PATIENCE_S,
+            authentication=AuthenticationToken(self.cluster.admin_token) if self.cluster.secure else None,
+            tls=TlsSettings(trust_path=self.cluster.ca),
+        )
+
     def make_topic(self, topic: str, *, kept: bool = False) -> str:
         """``kept``: of another subscription that never reads, so that ``stored`` finds what the query has acknowledged.
 
         Else Pulsar deletes that when it closes a ledger, as it does when a topic is unloaded.
         """
         self.cluster.wait()
-        url, tls = self.cluster.brokers[0].web.url, TlsSettings(trust_path=self.cluster.ca)
-        authentication = AuthenticationToken(self.cluster.admin_token) if self.cluster.secure else None
-        with AdminApi(url, timeout_s=PATIENCE_S, authentication=authentication, tls=tls) as api:
+        with self.admin(self.cluster.brokers[0]) as api:
             name = TopicName.parse(topic)
             api.create_topic(name, PARTITIONS)
             if kept:
@@ -201,7 +211,7 @@ def killed(rig: Rig, topic: str, *, comes_back: bool = False) -> Iterator[Death]
     """Without the broker of partition 0, at least until another has taken over; it is started behind the block, or at
     once."""
     rig.cluster.wait()
-    served = f"{topic}-partition-0"
+    served = f"{topic}-partition-{WATCHED_PARTITION}"
     victim = rig.cluster.owner(served)
     death = Death(rig.cluster, victim, served, comes_back=comes_back)
     try:

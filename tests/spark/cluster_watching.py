@@ -16,13 +16,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pulsar
 from pyspark.sql import DataFrame
 
-from tests.spark.cluster_parts import PATIENCE_S, Rig
+from tests.spark.cluster_parts import PARTITIONS, PATIENCE_S, Rig
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
-
-WATCHED_PARTITION: Final = 0
-"""The one whose broker dies, and whose rows tell when somebody reads again."""
 
 RECEIVE_MS: Final = 200
 """How often a consumer looks whether it shall end."""
@@ -56,7 +53,7 @@ def subscription(mode: Mode, topic: str) -> str:
 
 
 class Event(NamedTuple):
-    """Something befell the watched partition at ``at``, on the monotonic clock, when ``sent`` rows had been sent."""
+    """Something befell a partition at ``at``, on the monotonic clock, when ``sent`` rows had been sent."""
 
     at: float
     sent: int
@@ -92,13 +89,15 @@ class Rows:
         return Counter(row.value for row in self.all())
 
     def first_after(self, event: Event) -> float | None:
-        """Seconds from the event to the first row of the watched partition that was sent later; None: none yet."""
-        found = (
-            row.at - event.at
-            for row in self.all()
-            if row.partition == WATCHED_PARTITION and row.value >= event.sent and row.at > event.at
-        )
-        return min(found, default=None)
+        """Seconds from the event until a row that was sent later has come of each partition; None: not yet.
+
+        Of each, for a micro-batch goes on when all are there again.
+        """
+        first: dict[int, float] = {}
+        for row in self.all():
+            if row.value >= event.sent:
+                first.setdefault(row.partition, row.at - event.at)
+        return max(first.values()) if len(first) == PARTITIONS else None
 
     def have_come_after(self, event: Event) -> bool:
         return self.first_after(event) is not None

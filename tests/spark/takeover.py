@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -102,6 +103,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--only", choices=list(SCENARIOS), nargs="+", default=list(SCENARIOS), help="these alone")
     chosen = parser.parse_args(arguments)
+    # Ending by an exception is what ends the clusters too, which have sessions of their own.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     settings = {"metadataStoreSessionTimeoutMillis": str(chosen.session_ms), **(INDEXED if chosen.indexed else {})}
     spark = a_spark()
     lines: list[Line] = []
