@@ -13,8 +13,9 @@ from typing import Final
 
 from tests.spark.cluster_watching import Row
 
-BEHIND_S_MAX: Final = 10.0
-"""So many seconds after the official client at most the first row comes."""
+BEHIND_S_MAX: Final = 15.0
+"""So many seconds after the official client at most rows come again: a batch of four queries at once takes some on two
+cores that are busy."""
 
 HEAD: Final = (
     f"{'rows':>8}{'missing':>9}{'twice':>7}{'disorder':>10}{'both':>6}{'lookup s':>10}{'official s':>12}{'here s':>8}"
