@@ -15,8 +15,7 @@ sets hold the exceptions: entries that were due when they were read, though the 
 (``_sent_before``), and those that it has passed but that are early again because the clock was set back (``_early``).
 
 While delays are switched off, what is read is sent and neither indexed nor noted as seen; of the first kind above it is
-none the less the index's. Which part of the log that was is known by its ends (``_unheld``), because others may have
-indexed entries of it.
+none the less the index's. Which parts of the log that was is known by their ends (``unheld``).
 
 Source: PIP-195; semantics 6.2, 6.4.
 """
@@ -34,6 +33,7 @@ from broker_core.broker.delayed.bucket import BucketCursor, left_after
 from broker_core.broker.delayed.index import DelayedIndex
 from broker_core.broker.delayed.keys import key_of, last_key_of_ms, position_of, time_of
 from broker_core.broker.delayed.tracker import Acknowledged, DelayedTracker, DueRule
+from broker_core.broker.delayed.unheld import UnheldParts
 from broker_core.storage.bucket_snapshot import BucketSnapshot, DamagedBucketError
 from broker_core.storage.ledger import StoredEntry
 from broker_core.wire.entry_peek import deliver_at_ms, may_be_delayed
@@ -65,8 +65,7 @@ class BucketTracker(DelayedTracker):
         self._early: list[int] = []
         self._early_keys: set[int] = set()
         self._sent_before: set[int] = set()
-        self._unheld: list[tuple[Position, Position]] = []
-        self._unheld_from: Position | None = None
+        self._unheld = UnheldParts()
         self._highest = Position(-1, -1)
         self._counted_after = cursor.mark_delete
         self._skipping: tuple[int, BitMap] | None = None
@@ -87,7 +86,7 @@ class BucketTracker(DelayedTracker):
         self._counted_after = self._cursor.mark_delete
         self.delayed_entries += index.mutable.count_after(self.passed_key, self._counted_after)
         for _key, _number, cursor in list(self._cursors):
-            self.delayed_entries += self._left_in(cursor)
+            self.delayed_entries += _left_in(cursor, self._counted_after)
         index.drop_passed()
 
     # -- the index tells
@@ -134,12 +133,6 @@ class BucketTracker(DelayedTracker):
         if cursor.key is not None:
             heappush(self._cursors, (cursor.key, bucket.number, cursor))
 
-    def _left_in(self, cursor: BucketCursor) -> int:
-        try:
-            return left_after(cursor, self._counted_after)
-        except DamagedBucketError:
-            return cursor.bucket.total - cursor.passed  # whoever comes to it will find out
-
     # -- entries that are read
 
     @property
@@ -149,10 +142,7 @@ class BucketTracker(DelayedTracker):
     def hold_back(self, entries: list[StoredEntry]) -> list[StoredEntry]:
         if not self._due.holding:
             return self._hold_no_more(entries)
-        if self._unheld_from is not None:
-            # The dispatcher comes back to what it could not send: only what lies before that was sent.
-            self._unheld.append((self._unheld_from, entries[0].position))
-            self._unheld_from = None
+        self._unheld.end(entries[0].position)
         numbers: list[tuple[int, int]] = []
         if may_be_delayed([each.body for each in entries]):
             numbers = [(number, at) for number, each in enumerate(entries) if (at := deliver_at_ms(each.body))]
@@ -170,8 +160,7 @@ class BucketTracker(DelayedTracker):
 
     def _hold_no_more(self, entries: list[StoredEntry]) -> list[StoredEntry]:
         """Delays are switched off: of ``entries`` only those wait that the index gives anyway (semantics 6.1.9)."""
-        if self._unheld_from is None:
-            self._unheld_from = entries[0].position
+        self._unheld.begin(entries[0].position)
         held = {
             each.position
             for each in entries
@@ -179,13 +168,6 @@ class BucketTracker(DelayedTracker):
             and key_of(deliver_at_ms(each.body), *each.position) > self._start_key
         }
         return [each for each in entries if each.position not in held] if held else entries
-
-    def _was_unheld(self, position: Position) -> bool:
-        """Whether it was read while delays were switched off, and sent although the index has it, or will be."""
-        begun = self._unheld_from is not None and position >= self._unheld_from
-        if not begun and not any(first <= position < end for first, end in self._unheld):
-            return False
-        return position.entry not in self._base.get(position.ledger, ())
 
     def _add_many(self, entries: list[StoredEntry], numbers: list[tuple[int, int]]) -> list[int]:
         ledger, last = entries[-1].position
@@ -342,8 +324,8 @@ class BucketTracker(DelayedTracker):
             self._sent_before.remove(key)
             return -1
         position = position_of(key)
-        if self._was_unheld(position):
-            return -1
+        if self._unheld.has(position) and position.entry not in self._base.get(position.ledger, ()):
+            return -1  # sent although the index has it, or will be
         if self.delayed_entries and self._is_counted(position):
             self.delayed_entries -= 1
         return key
@@ -432,3 +414,10 @@ def _next_clear(bitmap: BitMap, start: int) -> int:
         if bitmap.contains_range(start, low + step):
             low += step
     return low if low not in bitmap else low + 1
+
+
+def _left_in(cursor: BucketCursor, counted_after: Position) -> int:
+    try:
+        return left_after(cursor, counted_after)
+    except DamagedBucketError:
+        return cursor.bucket.total - cursor.passed  # whoever comes to it will find out
