@@ -38,6 +38,8 @@ class ExportFile:
 
     def batches(self, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """The rows of some row groups, with the types of the source."""
+        if not groups:
+            return  # not what an older pyarrow makes of an empty list
         schema = TopicColumns(self.columns).arrow_schema()
         with pq.ParquetFile(self.path) as file:
             for batch in file.iter_batches(BATCH_ROWS, row_groups=list(groups)):
