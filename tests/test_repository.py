@@ -23,6 +23,8 @@ TEXT_SUFFIXES: Final = frozenset({".py", ".md", ".toml", ".sh", ".proto", ".xml"
 
 FILE_LINES_MAX: Final = 700
 FUNCTION_LINES_MAX: Final = 70
+ATTRIBUTES_MAX: Final = 25
+METHODS_MAX: Final = 30
 
 LOG_METHODS: Final = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
 LOG_TEXT: Final = re.compile(r"[a-z][a-z' -]*[a-z](?: \w+=%[.\d]*[a-z])*")
@@ -83,6 +85,32 @@ def test_files_and_functions_stay_short() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
     assert {name: count for name, count in functions.items() if count > FUNCTION_LINES_MAX} == {}
+
+
+def test_classes_own_one_idea() -> None:
+    """What has more attributes or methods says why in its docstring, with their number: none grows unseen."""
+    large = [
+        (f"{_named(path)}:{node.name}", count, " ".join((ast.get_docstring(node) or "").split()))
+        for path in CODE
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ClassDef)
+        for count in _too_many(node)
+    ]
+    assert large
+    assert [(name, count) for name, count, docstring in large if count not in docstring] == []
+
+
+def _too_many(node: ast.ClassDef) -> list[str]:
+    """What a class has too many of, as ``27 attributes``. Attributes are those that its methods set: fields of a value
+    are there to be many."""
+    attributes = {
+        each.attr
+        for each in ast.walk(node)
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and ast.unparse(each.value) == "self"
+    }
+    methods = [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    found = {"attributes": (len(attributes), ATTRIBUTES_MAX), "methods": (len(methods), METHODS_MAX)}
+    return [f"{count} {what}" for what, (count, most) in found.items() if count > most]
 
 
 def test_package_doors_hold_no_logic() -> None:

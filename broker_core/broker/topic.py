@@ -83,7 +83,10 @@ def deduplicates(name: TopicName, settings: Settings) -> bool:
 
 
 class Topic:
-    """A loaded topic. ``subscriptions`` are by name, durable and not."""
+    """A loaded topic. ``subscriptions`` are by name, durable and not.
+
+    It has 32 methods, as all that happens to a topic meets here; each asks those who know the rule, and is short.
+    """
 
     def __init__(
         self,

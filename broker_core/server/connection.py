@@ -58,7 +58,11 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The event loop's view of one client."""
+    """The event loop's view of one client.
+
+    It has 31 methods: seven are asyncio's, and the others say in which order a connection reads, works, waits and ends,
+    which could not be followed over several files.
+    """
 
     def __init__(self, node: Node, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
         self._node = node

@@ -31,7 +31,8 @@ LUCK = st.integers(0, 5)
 
 
 class SubscriptionMachine(RuleBasedStateMachine):
-    """One subscription under random actions. ``kind`` is set by the subclass."""
+    """One subscription under random actions. ``kind`` is set by the subclass. It has 46 methods: an action,
+    or what must hold, is one."""
 
     kind: SubscriptionType
     topic = TOPIC

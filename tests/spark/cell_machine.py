@@ -68,7 +68,8 @@ def step(function: Callable[..., None]) -> Callable[..., None]:
 
 
 class CellMachine(RuleBasedStateMachine):
-    """One query on one topic of ``cell``; it can be made inside of ``on`` or ``surroundings``."""
+    """One query on one topic of ``cell``; it can be made inside of ``on`` or ``surroundings``. It has 40 methods: what
+    an administrator does, or what must hold, is one."""
 
     kind: ClassVar[Kind] = "pulsarish"
     cell: ClassVar[Broker]

@@ -78,6 +78,8 @@ class Producer:
     those of other producers (``joint_run``); else None.
     ``delays``: the topic's limit of delays, if it has any.
     ``deduplication``: the topic's known sequence ids, None while it does not keep them.
+
+    It has 27 attributes: each entry that is sent needs most of them, and groups of them would cost it a step each.
     """
 
     __slots__ = (

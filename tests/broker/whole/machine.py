@@ -30,7 +30,8 @@ IDLE_ROUNDS_MAX = 3
 
 
 class WholeBrokerMachine(TopicMachine):
-    """Consumers of all types, and what they do. ``rest_ms``: after so long nothing more happens by itself."""
+    """Consumers of all types, and what they do. ``rest_ms``: after so long nothing more happens by itself. It has 32
+    methods: each thing that they do is one."""
 
     rest_ms: ClassVar[int] = TINY.active_consumer_failover_delay_time_millis
 
