@@ -18,21 +18,21 @@ _new_tuple = tuple.__new__
 class ArrivingHeads:
     """``parse_message`` for commands in the order in which they come."""
 
-    __slots__ = ("_after", "_at", "_before", "_end", "_last", "_size")
+    __slots__ = ("_after", "_around", "_at", "_before", "_end", "_size")
 
     def __init__(self) -> None:
         self._size = -1  # No command is like the one before.
         self._at = self._end = 0
         self._before = self._after = b""
-        self._last = MessageHead(-1, -1, -1, -1, 0, (), -1)
+        self._around: tuple[tuple[int, int], tuple[object, ...]] = ((-1, -1), ())
 
     def read(self, command: bytes) -> MessageHead | None:
         """As ``parse_message``."""
         if len(command) == self._size and command.startswith(self._before) and command.endswith(self._after):
             entry = _entry(command, self._at, self._end)
             if entry >= 0:
-                consumer_id, ledger, _, *rest = self._last
-                return _new_tuple(MessageHead, (consumer_id, ledger, entry, *rest))
+                before, behind = self._around
+                return _new_tuple(MessageHead, (*before, entry, *behind))
         head = parse_message(command)
         if head is not None:
             self._remember(command, head)
@@ -49,7 +49,7 @@ class ArrivingHeads:
         if usual and command.startswith(encoded, at) and len(encoded) <= _ENTRY_BYTES_MAX and len(command) < SHORT:
             self._size, self._at, self._end = len(command), at, at + len(encoded)
             self._before, self._after = command[:at], command[self._end :]
-            self._last = head
+            self._around = (head.consumer_id, head.ledger), head[3:]
 
 
 def _entry(command: bytes, at: int, end: int) -> int:

@@ -7,12 +7,10 @@ docs, "Binary protocol - Command Ack".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from broker_core.base.positions import Position, to_unsigned64
+from broker_core.base.positions import to_unsigned64
 from broker_core.wire.proto.pulsar_api_pb2 import CommandAck
 from broker_core.wire.varint import varint
 
@@ -20,12 +18,11 @@ ENTRIES_AT_ONCE: Final = 2_000
 """Of one ACK: an id has 31 bytes at most, and usually 15."""
 
 
-def entry_acks(consumer_id: int, positions: Sequence[Position], partition: int) -> Iterator[CommandAck]:
-    """The ACKs of ``positions``, without request ids. ``partition`` -1: the topic is not partitioned."""
-    for ledger, group in groupby(positions, itemgetter(0)):
-        entries = [position[1] for position in group]
-        for at in range(0, len(entries), ENTRIES_AT_ONCE):
-            ack = CommandAck.FromString(_ids(ledger, entries[at : at + ENTRIES_AT_ONCE], partition))
+def entry_acks(consumer_id: int, entries: Mapping[int, Sequence[int]], partition: int) -> Iterator[CommandAck]:
+    """The ACKs of ``entries``, by ledger, without request ids. ``partition`` -1: the topic is not partitioned."""
+    for ledger, numbers in entries.items():
+        for at in range(0, len(numbers), ENTRIES_AT_ONCE):
+            ack = CommandAck.FromString(_ids(ledger, numbers[at : at + ENTRIES_AT_ONCE], partition))
             ack.consumer_id = consumer_id
             ack.ack_type = CommandAck.Individual
             yield ack

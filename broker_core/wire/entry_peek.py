@@ -75,9 +75,9 @@ def head_without_payload(delivered: bytes) -> bytes:
     return _NO_CHECKSUM + len(metadata).to_bytes(4, "big") + bytes(metadata)
 
 
-def is_plain(head: bytes) -> bool:
-    """Whether an entry without its payload is certainly one whole message. False is not certain."""
-    return _MESSAGES_TAG not in head and _UUID_TAG not in head
+def is_plain(entry: bytes) -> bool:
+    """Whether an entry, with or without its payload, is certainly one whole message. False is not certain."""
+    return _MESSAGES_TAG not in entry and _UUID_TAG not in entry
 
 
 def messages_in(body: bytes) -> int:

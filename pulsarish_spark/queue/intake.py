@@ -31,6 +31,7 @@ from pulsarish_spark.options import QueueOptions
 from pulsarish_spark.places.start_spec import Word
 from pulsarish_spark.places.topics import Selection, TopicPartition
 from pulsarish_spark.queue.beginning import Beginning
+from pulsarish_spark.queue.id_texts import Entries
 from pulsarish_spark.queue.pile import Pile, Source
 from pulsarish_spark.queue.queue_offset import QueueOffset
 from pulsarish_spark.viewing.followed_layout import FollowedLayout
@@ -195,15 +196,16 @@ class Consumers:
         """Whether the broker may give something to each of them."""
         return all(consumer.has_permits for consumer in self._consumers.values())
 
-    def ack(self, positions: Mapping[TopicPartition, list[Position]]) -> None:
+    def ack(self, holders: Mapping[Source, Mapping[int, Entries]]) -> None:
         """Acknowledge entries; return when each is confirmed. What was deleted needs no acknowledgement."""
         asked = []
-        for key, found in positions.items():
-            consumer = self._consumers.get(Source(key, 0))
+        for source, entries in holders.items():
+            key = source.key
+            consumer = self._consumers.get(source) or self._consumers.get(Source(key, 0))
             if consumer is None:
                 logger.warning("nothing to acknowledge for a partition that is gone partition=%s", key)
             else:
-                asked.append((key, consumer.start_ack(found)))
+                asked.append((key, consumer.start_ack({at: found.tolist() for at, found in entries.items()})))
         for key, confirmed in asked:
             try:
                 confirmed.result()

@@ -2,28 +2,31 @@
 """What the consumers of a query were given and is in no batch yet, and how a batch is chosen from it. Pure.
 
 Each consumer has a line, in the order in which the broker gave. A batch takes from the front of all lines in turns, so
-entries of one key, which one consumer gets, stay in order. A message in chunks joins its line with its last chunk, all
-chunks together, and until then is in no batch. What a consumer was given is void when its session ends: the broker may
-give it to anybody.
+entries of one key, which one consumer gets, stay in order. Entries in a row are one thing where that is as good
+(``runs``). A message in chunks joins its line with its last chunk, all chunks together, and until then is in no batch.
+What a consumer was given is void when its session ends: the broker may give it to anybody.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
-from broker_core.base.positions import Position
 from broker_core.client import Given, GivenEntry
 from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.queue.id_texts import Entries
+from pulsarish_spark.queue.runs import Run, Some, apart, folded, ids_of
 
 TURNS: Final = 4
 """A batch goes so often around all lines: what is taken at a time is small beside the batch, and large beside the cost
 of going around."""
 
-Unit: TypeAlias = tuple[GivenEntry, ...]
-"""What a batch has whole or not at all: an entry, or the chunks of a message, the last one at the end."""
+Unit: TypeAlias = tuple[Some, ...]
+"""What a batch has whole or not at all: an entry, or the chunks of a message, the last one at the end. Or a run, which
+may be cut."""
 
 
 class Source(NamedTuple):
@@ -40,42 +43,43 @@ class Choice:
     ``repeats``: what another consumer was given too, the one after the other.
     """
 
-    units: list[tuple[Source, Unit]]
+    units: Sequence[tuple[Source, Unit]]
     sessions: Mapping[Source, int]
-    repeats: list[tuple[Source, Unit]] = field(default_factory=list)
+    repeats: Sequence[tuple[Source, Unit]] = field(default_factory=list)
 
     @property
     def messages(self) -> int:
         return sum(unit[-1].messages for _, unit in self.units)
 
-    def entries(self) -> dict[TopicPartition, list[GivenEntry]]:
+    def entries(self) -> dict[TopicPartition, list[Some]]:
         """All entries by partition."""
-        found: dict[TopicPartition, list[GivenEntry]] = {}
+        found: dict[TopicPartition, list[Some]] = {}
         for source, unit in self.units:
             found.setdefault(source.key, []).extend(unit)
         return found
 
+    def ids(self) -> dict[Source, dict[int, Entries]]:
+        """Of all entries, by consumer and ledger."""
+        return _ids_of_sources(self.units)
+
     def taken(self) -> dict[Source, int]:
         """Messages by consumer."""
-        return dict(_messages_of(self.units + self.repeats))
+        return dict(_messages_of([*self.units, *self.repeats]))
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
     """Units, or single chunks, that were taken off the lines without a batch."""
 
-    units: list[tuple[Source, Unit]]
+    units: Sequence[tuple[Source, tuple[GivenEntry, ...]]]
 
     def messages(self) -> dict[Source, int]:
         """By consumer: what the broker may give instead."""
         return dict(_messages_of([(source, unit) for source, unit in self.units if _takes_permits(unit)]))
 
-    def positions(self) -> dict[TopicPartition, list[Position]]:
-        """Of all entries, by partition."""
-        found: dict[TopicPartition, list[Position]] = {}
-        for source, unit in self.units:
-            found.setdefault(source.key, []).extend(each.position for each in unit)
-        return found
+    def ids(self) -> dict[Source, dict[int, Entries]]:
+        """Of all entries, by consumer and ledger."""
+        return _ids_of_sources(self.units)
 
 
 class Pile:
@@ -97,6 +101,11 @@ class Pile:
         """Whether no batch could be made."""
         return not any(self._lines.values())
 
+    @property
+    def messages(self) -> int:
+        """How many there are."""
+        return sum(unit[-1].messages for line in self._lines.values() for unit in line)
+
     def add(self, source: Source, given: Given) -> bool:
         """What a consumer was given next; whether it is the first of a session, and may have come before."""
         begins = self._sessions.get(source) != given.session
@@ -104,8 +113,8 @@ class Pile:
             self._lines[source], self._chunks[source] = deque(), {}
             self._sessions[source] = given.session
         line = self._lines[source]
-        for entry in given.entries:
-            unit = (entry,) if entry.chunk is None else self._whole(source, entry)
+        for some in folded(given.entries):
+            unit = (some,) if isinstance(some, Run) or some.chunk is None else self._whole(source, some)
             if unit:
                 line.append(unit)
         return begins
@@ -117,42 +126,46 @@ class Pile:
 
     def choose(self, messages_max: int) -> Choice:
         """Take a batch of at most so many messages off the lines, but at least one unit if there is one."""
-        choice = Choice([], self.sessions)
-        seen: dict[TopicPartition, set[tuple[object, ...]]] = {}
-        messages = 0
+        units, repeats = _without_repeats(self._take(messages_max))
+        return Choice(units, self.sessions, repeats)
+
+    def _take(self, messages_max: int) -> list[tuple[Source, Unit]]:
+        taken: list[tuple[Source, Unit]] = []
+        room = messages_max
         lines = self._in_turn()
         turn = max(1, messages_max // (TURNS * max(len(lines), 1)))
         while lines:
             for source in [*lines]:
-                line, known = self._lines[source], seen.setdefault(source.key, set())
-                for _ in range(min(turn, len(line))):
+                line, left = self._lines[source], turn
+                while line and left > 0:
+                    if room > 0 or not taken:
+                        _cut_first(line, max(1, min(left, room)))
                     unit = line[0]
-                    messages += unit[-1].messages
-                    if messages > messages_max and choice.units:
+                    if unit[-1].messages > room and taken:
                         self._first = source
-                        return choice
-                    line.popleft()
-                    place = unit[-1][:2]  # Two consumers may have been given it, one after the other.
-                    (choice.repeats if place in known else choice.units).append((source, unit))
-                    known.add(place)
+                        return taken
+                    taken.append((source, line.popleft()))
+                    room -= unit[-1].messages
+                    left -= max(unit[-1].messages, 1)
                 if not line:
                     lines.remove(source)
         self._first = None
-        return choice
+        return taken
 
-    def put_back(self, units: list[tuple[Source, Unit]]) -> None:
+    def put_back(self, units: Sequence[tuple[Source, Unit]]) -> None:
         """Put what was chosen last back where it was."""
         for source, unit in reversed(units):
             self._lines[source].appendleft(unit)
 
     def drop(self, is_known: Callable[[TopicPartition, GivenEntry], bool]) -> Dropped:
         """Forget entries that are in a batch already, chunks of messages that are not whole among them."""
-        dropped: list[tuple[Source, Unit]] = []
+        dropped: list[tuple[Source, tuple[GivenEntry, ...]]] = []
         for source, line in self._lines.items():
-            known = [unit for unit in line if is_known(source.key, unit[-1])]
+            units = list(_apart(line))
+            known = [unit for unit in units if is_known(source.key, unit[-1])]
             if known:
                 dropped += [(source, unit) for unit in known]
-                self._lines[source] = deque(unit for unit in line if not is_known(source.key, unit[-1]))
+                self._lines[source] = deque(unit for unit in units if not is_known(source.key, unit[-1]))
             for held in self._chunks[source].values():
                 dropped += [(source, (each,)) for each in held if is_known(source.key, each)]
                 held[:] = [each for each in held if not is_known(source.key, each)]
@@ -176,12 +189,64 @@ class Pile:
         return tuple(sorted(held, key=lambda each: each.position))
 
 
-def _takes_permits(unit: Unit) -> bool:
+def _takes_permits(unit: Sequence[GivenEntry]) -> bool:
     """Chunks before the last one do not."""
     return unit[-1].chunk is None or unit[-1].messages > 0
 
 
-def _messages_of(units: list[tuple[Source, Unit]]) -> Counter[Source]:
+def _cut_first(line: deque[Unit], messages: int) -> None:
+    """Leave no more messages in the first unit, if it is a run."""
+    first = line[0][0]
+    if isinstance(first, Run) and first.messages > messages:
+        front, rest = first.cut(messages)
+        line[0] = (rest,)
+        line.appendleft((front,))
+
+
+def _apart(units: Iterable[Unit]) -> Iterator[tuple[GivenEntry, ...]]:
+    """The same without runs."""
+    for unit in units:
+        for first in apart(unit[:1]):
+            yield (first, *apart(unit[1:]))
+
+
+def _without_repeats(
+    taken: list[tuple[Source, Unit]],
+) -> tuple[list[tuple[Source, Unit]], list[tuple[Source, Unit]]]:
+    """``taken`` with each entry once, and what was there before: two consumers may have been given it, one after the
+    other."""
+    if not _has_repeats(taken):
+        return taken, []
+    seen: dict[TopicPartition, set[tuple[int, int]]] = {}
+    kept: list[tuple[Source, Unit]] = []
+    repeats: list[tuple[Source, Unit]] = []
+    for source, unit in taken:
+        known = seen.setdefault(source.key, set())
+        for each in _apart([unit]):
+            place = each[-1].ledger, each[-1].entry
+            (repeats if place in known else kept).append((source, each))
+            known.add(place)
+    return kept, repeats
+
+
+def _has_repeats(taken: Iterable[tuple[Source, Unit]]) -> bool:
+    """Whether any entry is in it twice."""
+    spans: dict[tuple[TopicPartition, int], list[tuple[int, int]]] = {}
+    for source, unit in taken:
+        last = unit[-1]
+        span = (last.first, last.end) if isinstance(last, Run) else (last.entry, last.entry + 1)
+        spans.setdefault((source.key, last.ledger), []).append(span)
+    return any(later[0] < earlier[1] for found in spans.values() for earlier, later in pairwise(sorted(found)))
+
+
+def _ids_of_sources(units: Iterable[tuple[Source, Unit]]) -> dict[Source, dict[int, Entries]]:
+    found: dict[Source, list[Some]] = {}
+    for source, unit in units:
+        found.setdefault(source, []).extend(unit)
+    return {source: ids_of(some) for source, some in found.items()}
+
+
+def _messages_of(units: Sequence[tuple[Source, Unit]]) -> Counter[Source]:
     counts: Counter[Source] = Counter()
     for source, unit in units:
         counts[source] += max(unit[-1].messages, 1)

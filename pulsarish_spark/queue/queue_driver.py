@@ -18,19 +18,24 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from broker_core.base.clock import BlockingClock
-from broker_core.base.positions import Position
 from pulsarish_spark.options import QueueOptions, ReadOptions
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.acknowledged import KEPT_S, Acknowledged
 from pulsarish_spark.queue.backlog import QueueBacklog
 from pulsarish_spark.queue.dividing import Names, divide_by_key, divide_by_place
+from pulsarish_spark.queue.id_texts import Entries
 from pulsarish_spark.queue.pile import Choice, Pile, Source
 from pulsarish_spark.queue.queue_offset import TEXT_BYTES_MAX, PartitionBatch, QueueOffset
+from pulsarish_spark.queue.runs import apart
 from pulsarish_spark.tasks.task import ReadTask, reading_tasks
 
 GIVEN_WAIT_S: Final = 0.1
 """How long ``latest`` waits for a first entry: Spark would ask again at once. No longer, for other sources of the same
 query wait meanwhile."""
+
+FILL_EVERY_S: Final = 0.05
+FILL_S_MAX: Final = 0.5
+"""How long the first batch of a process waits for more of what is under way, as long as some comes at each look."""
 
 CONSUMER_MESSAGES: Final = 20_000
 """Messages of a batch for each consumer where no limit is given: this batch and the next one are less than the 50,000
@@ -39,7 +44,8 @@ that brokers let a consumer have unacknowledged."""
 BACKLOG_EVERY_S: Final = 5.0
 """How old what is told of the backlog may be while no batch is made: a question for each partition."""
 
-Positions = Mapping[TopicPartition, list[Position]]
+Ids = Mapping[int, Entries]
+"""Entries by ledger."""
 
 
 class Intake(Protocol):
@@ -77,8 +83,8 @@ class Intake(Protocol):
         """Whether the broker may give something to each of them."""
         ...
 
-    def ack(self, positions: Positions) -> None:
-        """Acknowledge entries; return when each is confirmed."""
+    def ack(self, holders: Mapping[Source, Ids]) -> None:
+        """Acknowledge entries, each through that consumer; return when each is confirmed."""
         ...
 
     def release(self, taken: Mapping[Source, int], sessions: Mapping[Source, int]) -> None:
@@ -156,6 +162,8 @@ class QueueDriver:
         self._intake.permit(2 * most)
         if not self._is_given(start):
             return start
+        if self._made is None:
+            self._let_fill(most)
         return self._make(start, most)
 
     def newest(self) -> QueueBacklog | None:
@@ -177,7 +185,9 @@ class QueueDriver:
         names, cores = self._intake.names(), os.cpu_count() or 1
         if self._queue.type == "shared":
             return reading_tasks(divide_by_place(end, names, cores), self._options)
-        fresh = self._choice.entries() if self._choice is not None and self._made == end else None
+        fresh = None
+        if self._choice is not None and self._made == end:
+            fresh = {key: list(apart(given)) for key, given in self._choice.entries().items()}
         return reading_tasks(divide_by_key(end, fresh, names, cores), self._options)
 
     def commit(self, end: QueueOffset) -> None:
@@ -211,7 +221,7 @@ class QueueDriver:
         """Acknowledge ``batch``, unless this process has, and forget what was given again of it meanwhile."""
         if batch.n == self._acked:
             return
-        self._intake.ack({key: part.positions() for key, part in batch.partitions.items()})
+        self._intake.ack(self._holders(batch))
         self._acked = batch.n
         self._acknowledged.add(batch)
         if self._choice is not None and self._made is not None and self._made.n == batch.n:
@@ -233,8 +243,14 @@ class QueueDriver:
         if begins or now <= self._checked_until:
             dropped = self._intake.pile.drop(self._acknowledged.has)
             if dropped.units:
-                self._intake.ack(dropped.positions())
+                self._intake.ack(dropped.ids())
                 self._intake.release(dropped.messages(), sessions)
+
+    def _holders(self, batch: QueueOffset) -> Mapping[Source, Ids]:
+        """By whom to acknowledge which entries: brokers take it from anybody, and at less cost from who was given."""
+        if self._choice is not None and self._made == batch:
+            return self._choice.ids()
+        return {Source(key, 0): part.entries() for key, part in batch.partitions.items()}
 
     # -- making a batch
 
@@ -253,6 +269,14 @@ class QueueDriver:
                 return False
             self._intake.wait(min(left_s, GIVEN_WAIT_S))
             self._attach(start)
+
+    def _let_fill(self, most: int) -> None:
+        """Before the first batch the broker has only begun to give, and a small batch costs as much as a large one."""
+        before, until = 0, self._clock.monotonic() + FILL_S_MAX
+        while before < self._intake.pile.messages < most and self._clock.monotonic() < until:
+            before = self._intake.pile.messages
+            self._clock.sleep(FILL_EVERY_S)
+            self._collect()
 
     def _make(self, start: QueueOffset, most: int) -> QueueOffset:
         choice = self._intake.pile.choose(most)

@@ -17,18 +17,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
-
-import numpy as np
 
 from broker_core.base.errors import UsageError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position, positions_of
-from broker_core.client import GivenEntry
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.id_texts import Entries, entries_of_text, entries_to_text
+from pulsarish_spark.queue.runs import Run, Some, ids_of
 
 FORM: Final = 1
 
@@ -68,12 +66,13 @@ class PartitionBatch:
         ]
 
     @classmethod
-    def of(cls, given: Collection[GivenEntry]) -> PartitionBatch:
+    def of(cls, given: Collection[Some]) -> PartitionBatch:
         """Of entries in any order, each once."""
-        counts = {each.redelivery_count for each in given} - {0}
-        again = {count: _by_ledger([each for each in given if each.redelivery_count == count]) for count in counts}
-        parts = {each.position: each.unacked for each in given if each.unacked is not None}
-        return cls(_by_ledger(given), parts, again)
+        single = [each for each in given if not isinstance(each, Run)]
+        counts = {each.redelivery_count for each in single} - {0}
+        again = {count: id_texts([each for each in single if each.redelivery_count == count]) for count in counts}
+        parts = {each.position: each.unacked for each in single if each.unacked is not None}
+        return cls(id_texts(given), parts, again)
 
 
 @dataclass(frozen=True)
@@ -139,16 +138,9 @@ class QueueOffset:
         return cls(document["n"], int(document.get("m", 0)), partitions)
 
 
-def id_texts(entries: Mapping[int, Sequence[int]]) -> dict[int, str]:
-    """Entries by ledger, in any order, as texts."""
-    return {ledger: entries_to_text(np.unique(np.array(found, np.int64))) for ledger, found in entries.items()}
-
-
-def _by_ledger(given: Collection[GivenEntry]) -> dict[int, str]:
-    ledgers = {each.ledger for each in given}
-    if len(ledgers) == 1:
-        return id_texts({ledgers.pop(): [each.entry for each in given]})
-    return id_texts({ledger: [each.entry for each in given if each.ledger == ledger] for ledger in ledgers})
+def id_texts(given: Iterable[Some]) -> dict[int, str]:
+    """Entries in any order, as texts by ledger."""
+    return {ledger: entries_to_text(entries) for ledger, entries in ids_of(given).items()}
 
 
 def _ledgers(ids: IdTexts) -> dict[str, str]:

@@ -16,12 +16,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker_core.base.positions import Position
 from broker_core.client import Given, GivenEntry
 from broker_core.testing.virtual_timers import VirtualTimers
 from pulsarish_spark.options import Side, read_options
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.id_reader import IdReading
+from pulsarish_spark.queue.id_texts import Entries
 from pulsarish_spark.queue.pile import Pile, Source
 from pulsarish_spark.queue.queue_driver import QueueDriver
 from pulsarish_spark.queue.queue_offset import QueueOffset
@@ -30,8 +30,12 @@ KEY = TopicPartition("persistent://public/default/t", 0)
 SOURCES = (Source(KEY, 0), Source(KEY, 1))
 """The query has two consumers."""
 
-ENTRY_MESSAGES = 3
 LIMIT = 12
+
+
+def messages_of(entry: int) -> int:
+    """Of each entry: some are batches, so that those between them lie in rows."""
+    return 3 if entry % 5 == 0 else 1
 
 
 class BrokerModel:
@@ -85,15 +89,16 @@ class IntakeModel:
         self.give()
 
     def give(self) -> None:
-        """The broker gives by turns what it may."""
-        for turn, entry in enumerate(self._broker.free):
+        """The broker gives by turns of a few what it may."""
+        for number, entry in enumerate(self._broker.free):
+            turn = number // 3
             for source in (SOURCES[turn % 2], SOURCES[(turn + 1) % 2]):
                 if self._permits[source] > 0:
-                    self._permits[source] -= ENTRY_MESSAGES
+                    self._permits[source] -= messages_of(entry)
                     self._broker.holders[entry] = source
                     count = self._broker.given[entry]
                     self._broker.given[entry] += 1
-                    self._given[source].append(GivenEntry(0, entry, ENTRY_MESSAGES, count, None, entry % 4))
+                    self._given[source].append(GivenEntry(0, entry, messages_of(entry), count))
                     break
 
     def lose(self, source: Source) -> None:
@@ -116,11 +121,12 @@ class IntakeModel:
         CLOCK.sleep(max(seconds, 0.001))  # It counts whole milliseconds.
         return False
 
-    def ack(self, positions: Mapping[TopicPartition, list[Position]]) -> None:
-        for position in positions.get(KEY, []):
-            self.acked.append(position.entry)
-            self._broker.acked.add(position.entry)
-            self._broker.holders.pop(position.entry, None)
+    def ack(self, holders: Mapping[Source, Mapping[int, Entries]]) -> None:
+        for ledgers in holders.values():
+            for entry in ledgers[0].tolist():
+                self.acked.append(entry)
+                self._broker.acked.add(entry)
+                self._broker.holders.pop(entry, None)
 
     def release(self, taken: Mapping[Source, int], sessions: Mapping[Source, int]) -> None:
         for source, messages in taken.items():
@@ -332,7 +338,7 @@ def test_what_a_killed_broker_has_forgotten_is_acknowledged_again(machine: type[
     """It gives entries of several batches again, and none of them is in another batch."""
     query = machine()
     for _ in range(3):
-        query.publish(LIMIT // ENTRY_MESSAGES)
+        query.publish(LIMIT // 3)
         query.next_batch(log=True)
         query.plan()
         query.finish()

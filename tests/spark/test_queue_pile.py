@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from broker_core.base.positions import Position
 from broker_core.client import Given, GivenEntry
 from broker_core.testing.virtual_timers import VirtualTimers
 from broker_core.wire.entry_peek import ChunkPlace
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.acknowledged import KEPT_S, Acknowledged
-from pulsarish_spark.queue.pile import Choice, Pile, Source
+from pulsarish_spark.queue.pile import Choice, Dropped, Pile, Source
 from pulsarish_spark.queue.queue_offset import PartitionBatch, QueueOffset
+from pulsarish_spark.queue.runs import Run, apart
 
 KEY = TopicPartition("persistent://a/b/c", 0)
 FIRST, SECOND = Source(KEY, 0), Source(KEY, 1)
@@ -22,7 +22,12 @@ def entry(number: int, messages: int = 1, chunk: ChunkPlace | None = None) -> Gi
 
 def numbers(choice: Choice) -> list[int]:
     """The entries of a choice in its order."""
-    return [each.entry for _, unit in choice.units for each in unit]
+    return [each.entry for _, unit in choice.units for each in apart(unit)]
+
+
+def ids(chosen: Choice | Dropped) -> dict[Source, list[int]]:
+    """By consumer; all are of ledger 0."""
+    return {source: ledgers[0].tolist() for source, ledgers in chosen.ids().items()}
 
 
 def test_lines_are_taken_from_by_turns_up_to_the_limit() -> None:
@@ -81,6 +86,39 @@ def test_what_two_consumers_were_given_is_in_a_batch_once() -> None:
     assert choice.taken() == {FIRST: 2, SECOND: 1}
 
 
+def test_entries_in_a_row_are_cut_where_the_batch_ends() -> None:
+    """The rest comes next; what lies behind a gap, or came before, is not of the row."""
+    pile = Pile()
+    again = GivenEntry(0, 7, 1, redelivery_count=1)
+    pile.add(FIRST, Given(1, [*(entry(number) for number in range(5)), entry(6), again, entry(8)]))
+    choice = pile.choose(3)
+    assert (choice.entries(), choice.messages) == ({KEY: [Run(0, 0, 1), Run(0, 1, 2), Run(0, 2, 3)]}, 3)
+    choice = pile.choose(40)
+    assert (choice.entries(), choice.messages) == ({KEY: [Run(0, 3, 5), Run(0, 6, 7), again, Run(0, 8, 9)]}, 5)
+
+
+def test_of_rows_that_overlap_each_entry_is_in_the_batch_once() -> None:
+    """Also where other lines have entries between them, and of each ledger by itself."""
+    pile = Pile()
+    pile.add(FIRST, Given(1, [entry(number) for number in range(10)]))
+    pile.add(SECOND, Given(1, [*(entry(number) for number in range(8, 14)), GivenEntry(1, 8, 1), entry(3, 5)]))
+    choice = pile.choose(100)
+    assert sorted(numbers(choice)) == sorted([*range(14), 8])
+    assert choice.taken() == {FIRST: 10, SECOND: 12}
+    assert ids(choice) == {FIRST: list(range(10)), SECOND: [10, 11, 12, 13]}
+    assert sum(len(unit) for _, unit in choice.repeats) == 3
+
+
+def test_what_is_in_a_batch_already_is_dropped_out_of_a_row() -> None:
+    """And what is left of the row stays in its order."""
+    pile = Pile()
+    pile.add(FIRST, Given(1, [entry(number) for number in range(6)]))
+    dropped = pile.drop(lambda _key, given: given.entry in (1, 4))
+    assert dropped.messages() == {FIRST: 2}
+    assert ids(dropped) == {FIRST: [1, 4]}
+    assert numbers(pile.choose(10)) == [0, 2, 3, 5]
+
+
 def test_what_is_in_a_batch_already_is_dropped() -> None:
     """Of that partition, and told by consumer, whose permits it has taken."""
     pile = Pile()
@@ -89,7 +127,7 @@ def test_what_is_in_a_batch_already_is_dropped() -> None:
     pile.add(other, Given(1, [entry(0)]))
     dropped = pile.drop(lambda key, given: key == KEY and given.entry == 0)
     assert dropped.messages() == {FIRST: 5}
-    assert dropped.positions() == {KEY: [Position(0, 0)]}
+    assert ids(dropped) == {FIRST: [0]}
     assert sorted(numbers(pile.choose(10))) == [0, 1]
 
 
@@ -100,7 +138,7 @@ def test_single_chunks_that_are_in_a_batch_already_are_dropped() -> None:
     pile.add(FIRST, Given(1, [chunks[0], chunks[2]]))
     dropped = pile.drop(lambda _key, given: given.entry in range(3))
     assert dropped.messages() == {FIRST: 1}
-    assert dropped.positions() == {KEY: [Position(0, 0), Position(0, 2)]}
+    assert ids(dropped) == {FIRST: [0, 2]}
     pile.add(FIRST, Given(1, [chunks[1]]))
     assert pile.is_empty
 

@@ -6,7 +6,7 @@ As those in ``handles``: only the crossing between threads. Importing this must 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -143,9 +143,10 @@ class EntryConsumer(Handle[AsyncEntryConsumer]):
         """All that was given and not taken, in the order in which it came; raises why the consumer has ended."""
         return self._thread.run(self._inner.hand_out())
 
-    def start_ack(self, positions: Sequence[Position]) -> Future[None]:
-        """Acknowledge whole entries, whoever was given them; the future is done when the broker has confirmed each."""
-        return self._thread.start(self._inner.ack(positions))
+    def start_ack(self, entries: Mapping[int, Sequence[int]]) -> Future[None]:
+        """Acknowledge whole entries, by ledger, whoever was given them; the future is done when the broker has
+        confirmed each."""
+        return self._thread.start(self._inner.ack(entries))
 
     def mark_delete(self) -> Position | None:
         """How far the subscription is acknowledged without a gap, None if the broker does not tell."""

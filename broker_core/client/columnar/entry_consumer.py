@@ -13,7 +13,7 @@ Source: semantics 4.1, 2.4.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -127,11 +127,11 @@ class AsyncEntryConsumer:
         """``take`` for another thread."""
         return self.take()
 
-    async def ack(self, positions: Sequence[Position]) -> None:
-        """Acknowledge whole entries, whoever was given them; returns when the broker has confirmed each."""
+    async def ack(self, entries: Mapping[int, Sequence[int]]) -> None:
+        """Acknowledge whole entries, by ledger, whoever was given them; returns when the broker has confirmed each."""
         timeout_s = self._network.config.operation_timeout_s
         what = f"acknowledging entries on subscription {self.subscription!r} of {self.topic}"
-        acks = entry_acks(self._id, positions, self.topic.partition_index)
+        acks = entry_acks(self._id, entries, self.topic.partition_index)
         # All at once: the broker confirms each when it is on disk, and many can be in one write.
         outcomes = await asyncio.gather(
             *[retrying(partial(self._ack_once, ack), what, timeout_s, self._network.new_backoff()) for ack in acks],
