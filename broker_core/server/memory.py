@@ -2,7 +2,7 @@
 """Memory of the process that nobody uses goes back to the system.
 
 The allocator keeps what was freed, for a reader of large entries takes and leaves the same few MiB over and over
-(``keep_some``). After a flood that may be much more, and it lies between what is in use; so now and then, when the
+(``base.allocator``). After a flood that may be much more, and it lies between what is in use; so now and then, when the
 broker is at ease, the allocator is asked to let go of all of it (``Trimmer``). Topics, clients and what belongs to them
 refer to each other, so Python frees what was closed only when it looks for cycles. Among a million objects that takes
 the loop a tenth of a second and more; therefore it is done when nobody is connected.
@@ -17,9 +17,6 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-_KEPT_BYTES: Final = 16 * 1024 * 1024
-"""The allocator keeps up to twice this: four reads of the largest size, each with its entries cut out of it."""
-
 _GROWTH_BYTES: Final = 24 * 1024 * 1024
 """So much more than at the least is worth asking."""
 
@@ -28,14 +25,6 @@ _PAUSE_MAX: Final = 8
 """Where less than that came of it memory is in use: asked for again after twice as many looks, up to this many."""
 
 _STATM: Final = "/proc/self/statm"
-
-
-def keep_some() -> None:
-    """Left alone, glibc returns freed blocks of some MiB to the system each time, and half of the broker's time goes
-    into getting them back page by page. It learns how much to keep from the largest block that was ever freed
-    (mallopt(3), M_MMAP_THRESHOLD). This one is never touched: it is free."""
-    lesson = bytes(_KEPT_BYTES)
-    del lesson
 
 
 class Trimmer:

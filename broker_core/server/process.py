@@ -26,13 +26,14 @@ from typing import Final, NoReturn
 import msgspec
 
 from broker_core import __version__
+from broker_core.base.allocator import keep_some
 from broker_core.base.errors import StorageError
 from broker_core.base.private_files import OTHERS, open_to_others, private_opener
 from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.base.settings import Settings
 from broker_core.server.broker_server import BrokerServer
 from broker_core.server.log import Log
-from broker_core.server.memory import Trimmer, keep_some
+from broker_core.server.memory import Trimmer
 from broker_core.storage import layout
 from broker_core.storage.handles import HANDLES_MAX
 

@@ -26,7 +26,7 @@ TOPIC_KIB: Final = 80
 MESSAGE_OUT_KIB: Final = 0.5
 
 KEPT_BY_THE_ALLOCATOR_MIB: Final = 32
-"""Twice the 16 MiB that the broker teaches the allocator to keep for its reads (``server.memory``)."""
+"""Twice the 16 MiB that the broker teaches the allocator to keep for its reads (``base.allocator``)."""
 
 _OF_WHAT_WAS_OPEN: Final = 0.1
 """So much of what the table grants to what is open may be left: topics and durable subscriptions stay, and take about

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+from broker_core.base.allocator import keep_some
 from broker_core.base.errors import (
     AlreadyClosedError,
     ConnectionLostError,
@@ -55,6 +56,7 @@ SHORT_BYTES_MAX: Final = 1024 * 1024
 def _new_block(size: int) -> Any:
     import numpy as np  # Here, for not all who import this read in bulk.
 
+    keep_some()
     return np.empty(size, np.uint8)
 
 

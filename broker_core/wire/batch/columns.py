@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrow arrays out of walked spans and back: no row is touched in Python.
 
-The trick of this file: spans that never decrease, written as "start, end, start, end", are a valid offsets buffer of
-twice as many values, of which every other one is the gap between two messages. Arrow's own ``take`` of the odd ones
-then copies all values in one compiled pass.
-
 Memory is shared between numpy and Arrow by hand: ``pyarrow.array``, ``to_numpy`` and, in older versions, even
 ``to_pandas_dtype`` import pandas where it is installed, which takes a third of a second in each cold worker of Spark.
 """
@@ -17,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from broker_core.wire.batch.gathering import gathered
 from broker_core.wire.batch.schema import PROPERTIES_TYPE
 
 _DTYPES: Final = {pa.from_numpy_dtype(name).id: np.dtype(name) for name in ("int32", "int64")}
@@ -25,19 +22,20 @@ _DTYPES: Final = {pa.from_numpy_dtype(name).id: np.dtype(name) for name in ("int
 _NO_TEXT: Final = pa.nulls(0, pa.string())
 
 
-def gather(data: pa.Buffer, spans: NDArray[np.int32], count: int, valid: NDArray[np.bool_] | None = None) -> pa.Array:
+def gather(
+    data: NDArray[np.uint8], spans: NDArray[np.int32], count: int, valid: NDArray[np.bool_] | None = None
+) -> pa.Array:
     """A binary array of ``count`` values out of ``data``; ``spans`` holds 0, then start and end of each.
 
     ``valid`` marks the values that are not null; the spans of the others are empty.
     """
     if count == 0:
         return pa.nulls(0, pa.binary())
-    with_gaps = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(spans), data])
-    taken = with_gaps.take(numbers(np.arange(1, 2 * count, 2, dtype=np.int32)))
+    values = gathered(data, spans, count)
     bitmap = None if valid is None else validity(valid)
     if bitmap is None:
-        return taken
-    return pa.Array.from_buffers(pa.binary(), count, [bitmap, *taken.buffers()[1:]], offset=taken.offset)
+        return values
+    return pa.Array.from_buffers(pa.binary(), count, [bitmap, *values.buffers()[1:]], offset=values.offset)
 
 
 def validity(valid: NDArray[np.bool_]) -> pa.Buffer | None:

@@ -183,10 +183,6 @@ class _Joined:
     entries: NDArray[np.int64]
     indexes: NDArray[np.int64]
 
-    @property
-    def arrow(self) -> pa.Buffer:
-        return pa.py_buffer(self.data)
-
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
@@ -348,7 +344,7 @@ def _binary(joined: _Joined, rows: _Rows, span: int, flag: int) -> pa.Array:
     present = rows.has(flag)
     if not present.any():
         return pa.nulls(rows.count, pa.binary())
-    return cols.gather(joined.arrow, rows.spans[span], rows.count, present)
+    return cols.gather(as_array(joined.data), rows.spans[span], rows.count, present)
 
 
 def _properties(joined: _Joined, rows: _Rows) -> pa.Array:
@@ -370,7 +366,7 @@ def _property_pairs(joined: _Joined, rows: _Rows) -> pa.Array:
 
 def _names_and_values(joined: _Joined, rows: _Rows) -> tuple[pa.Array, pa.Array]:
     count = rows.properties_count
-    names, values = (cols.gather(joined.arrow, rows.properties[i, : 2 * count + 1], count) for i in (0, 1))
+    names, values = (cols.gather(as_array(joined.data), rows.properties[i, : 2 * count + 1], count) for i in (0, 1))
     return names, values
 
 
@@ -385,7 +381,7 @@ def _head_bytes(joined: _Joined, start: int, valid: NDArray[np.bool_] | None = N
     spans = np.zeros(2 * entries + 1, np.int32)
     spans[1::2] = joined.heads[start]
     spans[2::2] = joined.heads[start + 1]
-    return cols.gather(joined.arrow, spans, entries, valid)
+    return cols.gather(as_array(joined.data), spans, entries, valid)
 
 
 def _producer_names(joined: _Joined, rows: _Rows) -> pa.Array:

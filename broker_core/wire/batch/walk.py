@@ -10,8 +10,8 @@ Input is hostile. Every read is guarded by the end of the innermost enclosing fi
 left before it is added to a position, so that no sum can overflow. A kernel that finds a flaw returns its number
 (``PROBLEMS`` has the words) together with the entry and the message.
 
-Positions of a column are written as "start, end, start, end" after a leading 0: they never decrease, so the array is
-at once a list of spans and a valid Arrow offsets buffer over the walked bytes (see ``columns.gather``).
+Positions of a column are written as "start, end, start, end" after a leading 0, and never decrease: ``gathering``
+copies what lies there.
 """
 
 from __future__ import annotations
