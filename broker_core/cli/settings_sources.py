@@ -115,7 +115,8 @@ def _from_file(path: Path) -> Iterator[_Given]:
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f'configuration file "{path}" is not TOML: {error}', hint="write one NAME = VALUE on each line"
+            f'configuration file "{path}" is not TOML: {error}',
+            hint='write one NAME = VALUE on each line, a text in quotes: durability = "sync"',
         ) from error
     seen: dict[str, str] = {}
     for key, value in values.items():

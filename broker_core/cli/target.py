@@ -73,7 +73,13 @@ class Target:
         from broker_core.client.admin import AdminApi
 
         config = ClientConfig(service_url=self.service_url, **self.security)
-        return AdminApi(self.http_url, timeout_s=self.timeout_s, authentication=config.identity, tls=config.tls)
+        return AdminApi(
+            self.http_url,
+            timeout_s=self.timeout_s,
+            authentication=config.identity,
+            tls=config.tls,
+            given_by="--http-url",
+        )
 
 
 def target_options(command: Callable[..., R]) -> Callable[..., R]:

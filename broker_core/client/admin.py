@@ -62,11 +62,13 @@ class AdminApi:
         timeout_s: float,
         authentication: Authentication | None = None,
         tls: TlsSettings = _TLS_DEFAULT,
+        given_by: str = "",
     ) -> None:
-        """``authentication`` and ``tls`` as those of a client; ConfigError if they cannot be used."""
+        """``authentication`` and ``tls`` as those of a client; ConfigError if they cannot be used. ``given_by``: the
+        option that names the URL, for errors."""
         self._url = http_url
         self._authentication = authentication
-        self._transport = AdminTransport(http_url, timeout_s, tls)
+        self._transport = AdminTransport(http_url, timeout_s, tls, given_by)
 
     def __enter__(self) -> Self:
         return self

@@ -29,8 +29,8 @@ _REDIRECTS: Final = (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIREC
 class AdminTransport:
     """Connections to the admin port ``url``, and to those to which it redirects. Not thread-safe."""
 
-    def __init__(self, url: str, timeout_s: float, tls: TlsSettings) -> None:
-        """ConfigError if that is no address, or ``tls`` cannot be used."""
+    def __init__(self, url: str, timeout_s: float, tls: TlsSettings, given_by: str = "") -> None:
+        """ConfigError if that is no address, or ``tls`` cannot be used. ``given_by``: the option that names ``url``."""
         parts = urlsplit(url)
         if not _is_usable(parts):
             raise ConfigError(f'"{url}" is not an admin URL', hint="write http://HOST:PORT")
@@ -41,6 +41,7 @@ class AdminTransport:
         self._first = _place(url)
         self._timeout_s = timeout_s
         self._tls = tls
+        self._which = f"the admin port ({given_by})" if given_by else "the admin port"
         self._connections = {self._first: self._connect(parts)}
 
     def close(self) -> None:
@@ -95,13 +96,13 @@ class AdminTransport:
         except OSError as error:
             raise ConnectionLostError(
                 f"no broker answers at {place}: {error.strerror or error}",
-                hint="start one with: pulsarish serve, or check the address of the admin port",
+                hint=f"start one with: pulsarish serve, or check the address of {self._which}",
             ) from error
         except http.client.HTTPException as error:
             # Its text would be whatever came instead of an answer.
             raise ConnectionLostError(
                 f"no broker answers at {place}: what came is not an answer in HTTP ({type(error).__name__})",
-                hint="check the address of the admin port; it is not the port of the service URL",
+                hint=f"check the address of {self._which}; it is not the port of the service URL",
             ) from error
 
     def _connect(self, parts: SplitResult) -> http.client.HTTPConnection:

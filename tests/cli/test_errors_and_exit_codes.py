@@ -174,6 +174,12 @@ def test_the_address_may_come_from_the_environment(lonely: Pulsarish) -> None:
     assert b'no broker runs on "none"' in done.stderr
 
 
+def test_an_admin_port_that_is_guessed_is_told_with_the_option_that_names_it(lonely: Pulsarish) -> None:
+    """A service URL does not tell where the admin REST is; who has it elsewhere must learn how to say so."""
+    refused = lonely("topic", "list", "--url", "pulsar://127.0.0.1:1").stderr
+    assert b"check the address of the admin port (--http-url)" in refused
+
+
 def test_a_directory_below_home_may_begin_with_a_tilde(lonely: Pulsarish, tmp_path: Path) -> None:
     """As for Spark: shells do not expand it behind = or in a file of variables, and no folder is ever called ~."""
     for done in (lonely("topic", "list", "--data-dir=~/d"), lonely("topic", "list", PULSARISH_DATA_DIR="~/d")):

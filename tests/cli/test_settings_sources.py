@@ -87,6 +87,7 @@ def test_a_value_of_the_wrong_type_in_a_file_is_not_bent_into_shape(tmp_path: Pa
     ("content", "words"),
     [
         ("maxMessageSize = = 1", "is not TOML"),
+        ("durability = sync", "a text in quotes"),
         ("maxMesageSize = 4096", 'did you mean "maxMessageSize"'),
         ("maxMessageSize = 4096\nmax_message_size = 5000", "sets maxMessageSize twice"),
         ("[broker]\nmaxMessageSize = 4096", 'unknown setting "broker"'),
