@@ -26,6 +26,7 @@ from pulsarish_spark.losses.running_batch import running_batch
 from pulsarish_spark.places.moments import time_text
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.whole_file import whole_file
 
 FORM: Final = 1
 
@@ -56,7 +57,8 @@ class Quarantine:
         path = Path(self.directory, f"loss-{_digest(document)}.json")
         try:
             if not _says_same(path, document):
-                _put(path, json.dumps(document, indent=2) + "\n")
+                with whole_file(path) as new:
+                    new.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         except OSError as error:
             raise self._refused(error) from error
         return path
@@ -135,19 +137,3 @@ def _says_same(path: Path, document: Mapping[str, Any]) -> bool:
     except ValueError:  # Somebody has written into it.
         return False
     return isinstance(found, dict) and found | {_TOLD_AT: document[_TOLD_AT]} == document
-
-
-def _put(path: Path, text: str) -> None:
-    """Write ``text`` and its name to disk: whoever finds the file finds it whole."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".loss-") as beside:
-        new = Path(beside, path.name)
-        with new.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from broker_core.base.errors import UsageError
 from pulsarish_spark.rows.schema import ALL_COLUMNS, TopicColumns
+from pulsarish_spark.whole_file import whole_file
 
 FORM: Final = 1
 _WORD: Final = "pulsarish.export"
@@ -59,22 +60,17 @@ def write_export(
     target = Path(path)
     if target.exists():
         raise UsageError(f"{target} is there already", hint="what it holds may be all that is left; give another name")
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     rows = 0
+    schema = TopicColumns(tuple(columns)).arrow_schema()
     try:
-        with pq.ParquetWriter(part, TopicColumns(tuple(columns)).arrow_schema(), compression="zstd") as writer:
+        with whole_file(target) as new, pq.ParquetWriter(new, schema, compression="zstd") as writer:
             for batch in batches:
                 writer.write_batch(batch)
                 rows += batch.num_rows
             document = {"form": FORM, "columns": list(columns), "rows": rows, **said()}
             writer.add_key_value_metadata({_WORD: json.dumps(document)})
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(part, target)
     except OSError as error:
         raise UsageError(f"{target} cannot be written: {error.strerror or error}", hint="give another path") from error
-    finally:
-        part.unlink(missing_ok=True)
     return rows
 
 
