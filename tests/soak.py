@@ -63,6 +63,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, run_state_machine_as_test
 
+from broker_core.base.suggest import did_you_mean
 from tests import dice
 
 if TYPE_CHECKING:
@@ -118,6 +119,25 @@ def machines_on_brokers() -> dict[str, type[CellMachine]]:
     from tests.spark.cell_machine import CELL_MACHINES  # Spark takes a second, and most runs do without it.
 
     return {each.__name__: each for each in CELL_MACHINES.values()}
+
+
+def machine_named(said: str) -> str:
+    """The machine that ``said`` means: its name, the short one of the table above, or its test, whatever the case.
+
+    LookupError with the nearest name, or all of them, where there is none.
+    """
+    for known in (machines, machines_on_brokers):  # The second takes a second to import.
+        forms = {form.lower(): name for name in known() for form in (name, short_name(name), f"Test{short_name(name)}")}
+        if (found := forms.get(said.lower())) is not None:
+            return found
+    shorts = [short_name(name) for name in sorted([*machines(), *machines_on_brokers()])]
+    there_are = f"there are {', '.join(shorts)}"
+    raise LookupError(f"there is no machine {said!r}; {did_you_mean(said, shorts, otherwise=there_are)}")
+
+
+def short_name(machine: str) -> str:
+    """As the table above calls it."""
+    return machine.removesuffix("Machine")
 
 
 def run_piece(piece: Piece, broker: Broker | None = None) -> Outcome:
@@ -249,12 +269,12 @@ def main(arguments: list[str] | None = None) -> int:
     names = sorted(machines())
     piece_steps = STEPS_OF_A_PIECE
     if options.only:
-        if options.only not in names:
-            names += sorted(machines_on_brokers())
+        try:
+            names = [machine_named(options.only)]
+        except LookupError as error:
+            parser.error(str(error))
+        if names[0] not in machines():
             piece_steps = STEPS_OF_A_PIECE_ON_A_BROKER
-        if options.only not in names:
-            parser.error(f"there is no machine {options.only!r}; there are {', '.join(names)}")
-        names = [options.only]
     tally = Tally()
     code = 0
     try:

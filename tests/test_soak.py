@@ -71,3 +71,22 @@ def test_pieces_are_every_machine_in_turn_with_rising_seeds() -> None:
     """So that a run of any length is fair to all."""
     work = soak.pieces(["A", "B"], 5, 100)
     assert [next(work) for _ in range(3)] == [("A", 5, 100), ("B", 5, 100), ("A", 6, 100)]
+
+
+@pytest.mark.parametrize("said", ["FailoverMachine", "Failover", "failover", "TestFailover"])
+def test_a_machine_has_a_short_name(said: str) -> None:
+    """That of the table, or that of its test."""
+    assert soak.machine_named(said) == "FailoverMachine"
+
+
+def test_a_machine_on_a_real_broker_is_found_too() -> None:
+    """Its name is short as it is."""
+    assert soak.machine_named("apachecell") == "ApacheCell"
+
+
+def test_an_unknown_machine_leads_to_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """Or to the list of all, where none is near; in the words of the command line."""
+    for said, advice in (("Failovr", 'did you mean "Failover"?'), ("xyz", "there are Access, ApacheCell, ")):
+        with pytest.raises(SystemExit):
+            soak.main(["--only", said])
+        assert f"there is no machine '{said}'; {advice}" in capsys.readouterr().err
