@@ -127,6 +127,16 @@ def uses(tree: ast.Module) -> list[Use]:
     return sorted(found.values(), key=lambda use: use.line)
 
 
+def readers(node: ast.expr, names: Names) -> list[Use]:
+    """The readers that ``node``, a chain, begins with."""
+    return [use for use in _along(node, names).values() if use.side in Side.READ]
+
+
+def methods(node: ast.expr, names: Names) -> list[str]:
+    """The names of what a chain calls or reads, from its begin."""
+    return [step.attr for step, _ in _steps(node, names)]
+
+
 def _says_more(one: Use, other: Use) -> bool:
     return (len(one.lines), one.is_ended) > (len(other.lines), other.is_ended)
 

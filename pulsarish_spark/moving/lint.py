@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -18,12 +17,11 @@ from typing import Final, Literal
 from broker_core.base.errors import ConfigError
 from pulsarish_spark.moving.chains import Use, uses
 from pulsarish_spark.moving.programs import Program, programs
+from pulsarish_spark.moving.topic_names import short_names
 from pulsarish_spark.options import Side, check_option
 
 KAFKA: Final = "kafka"
 _PACKAGE: Final = "spark-sql-kafka"
-_TOPIC_IN_SQL: Final = re.compile(r"""(?<![\w.])topic\s*(?:==?|<>|!=)\s*['"]((?:(?!://)[^'"])+)['"]""", re.IGNORECASE)
-"""A comparison of the column ``topic`` with a short name, in a text such as ``where`` takes."""
 
 Severity = Literal["change", "check"]
 
@@ -120,26 +118,7 @@ def _packages(tree: ast.Module) -> _Found:
 
 
 def _names_of_topics(tree: ast.Module) -> _Found:
-    """Comparisons of the column ``topic`` with a short name, which would match nothing."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Compare) and _is_topic(node.left) and len(node.comparators) == 1:
-            other = node.comparators[0]
-            if isinstance(other, ast.Constant) and isinstance(other.value, str) and "://" not in other.value:
-                yield _asks_for_short_name(node.lineno, other.value)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            for name in _TOPIC_IN_SQL.findall(node.value):
-                yield _asks_for_short_name(node.lineno, name)
-
-
-def _asks_for_short_name(line: int, name: str) -> tuple[int, Severity, str]:
     give = 'give the source .option("topicNames", "as-given")'
-    return line, "change", f'{give}: the column topic has the full name of "{name}" without it'
-
-
-def _is_topic(node: ast.expr) -> bool:
-    match node:
-        case ast.Call(func=ast.Name(id="col") | ast.Attribute(attr="col"), args=[ast.Constant(value="topic")]):
-            return True
-        case ast.Subscript(slice=ast.Constant(value="topic")) | ast.Attribute(attr="topic"):
-            return True
-    return False
+    for found in short_names(tree, KAFKA):
+        why = f'{give}: the column topic has the full name of "{found.name}" without it'
+        yield found.line, "change" if found.is_sure else "check", why

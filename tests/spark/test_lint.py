@@ -107,6 +107,61 @@ def test_a_short_name_in_sql_is_found(tmp_path: Path, condition: str) -> None:
         assert len(said(tmp_path, program.format(other))) == 1
 
 
+READS_KAFKA = 'rows = spark.readStream.format("kafka").option("subscribe", "orders,gold").load()\n'
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        """print("set topic = 'orders' first")""",
+        """HELP = "where topic = 'orders'\"""",
+        """settings.topic == 'orders'""",
+        """if args.topic == 'orders': run()""",
+        """assert message['topic'] == 'orders'""",
+        """gold = spark.read.parquet('/gold').where("topic = 'gold'")""",
+        """gold = spark.read.format('delta').load('/gold').filter(F.col('topic') == 'gold')""",
+        """gold = spark.read.parquet('/gold')\ngold.filter(gold.topic == 'gold').count()""",
+    ],
+)
+def test_what_only_looks_like_a_topic_is_left_alone(tmp_path: Path, other: str) -> None:
+    """A text that is not SQL, a setting, and a column of rows that come from elsewhere."""
+    assert len(said(tmp_path, READS_KAFKA + other)) == 1
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        """rows.filter(rows.topic == 'orders')""",
+        """rows.select('topic', 'value').where("topic = 'orders'")""",
+        """rows.withColumn('is_order', F.when(F.col('topic') == 'orders', 1))""",
+        """rows.where(F.expr("topic = 'orders'"))""",
+        """rows.where(f"topic = 'orders' and partition < {limit}")""",
+        """IS_ORDER = "topic = 'orders'"\nrows.where(IS_ORDER)""",
+    ],
+)
+def test_a_short_name_on_rows_of_kafka_has_to_change(tmp_path: Path, use: str) -> None:
+    """Whatever way the condition takes to them."""
+    (_, found) = said(tmp_path, READS_KAFKA + use)
+    assert found.startswith("job.py:2: change: ")
+    assert 'the full name of "orders"' in found
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        """def orders(df):\n    return df.where(df['topic'] == 'orders')""",
+        """spark.sql("select * from view where topic = 'orders'")""",
+        """is_order = F.col('topic') == 'orders'""",
+        """spark.read.parquet('/gold').join(rows, 'key').where("topic = 'orders'")""",
+    ],
+)
+def test_a_short_name_on_rows_out_of_sight_has_to_be_checked(tmp_path: Path, use: str) -> None:
+    """They may be Kafka's, of which the program reads some."""
+    (_, found) = said(tmp_path, READS_KAFKA + use)
+    assert ": check: " in found
+    assert 'the full name of "orders"' in found
+
+
 def test_a_notebook_is_told_by_its_cells(tmp_path: Path) -> None:
     """Lines for the notebook itself are passed over."""
     cells = [
