@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 from broker_core.base.errors import ConfigError
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
+from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.cutting import plan_tasks
 from pulsarish_spark.positions.starting import resolve_end, resolve_start
 from pulsarish_spark.tasks.planning import EntryRange
 from pulsarish_spark.tasks.task import ReadTask, make_tasks, task_options
-from pulsarish_spark.viewing.broker_view import BrokerView, Edges
+from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.layout import LEFT_OUT, Layout, discover
 from pulsarish_spark.viewing.side_by_side import side_by_side
 
@@ -53,30 +54,40 @@ def whole_ranges(view: BrokerView, options: ReadOptions, layout: Layout) -> list
     """What to read of each partition, not cut, and whether its end is whatever that is when it is read."""
     options.starting.check_named(layout.partitions)
     options.ending.check_named(layout.partitions)
-    policy = LossPolicy.of(options)
-    edges = view.edges_of(layout.names.values())
-    return side_by_side(
-        lambda key: _range_of(view, key, layout.names[key], options, policy, edges[layout.names[key]]),
-        layout.partitions,
-    )
+    starts, ends = _said(view, options, layout)
+    names = layout.names
+    edges = view.edges_of([name for key, name in names.items() if key not in starts])
+    # Behind the starts: one of them may be at a message that came a moment ago.
+    last = view.ends_of([name for key, name in names.items() if key in starts and key not in ends])
+    last |= {name: both.end for name, both in edges.items()}
+    found = []
+    for key, name in names.items():
+        start = starts[key] if key in starts else edges[name].first
+        end = ends[key] if key in ends else max(start, last[name], key=lambda offset: offset.key)
+        _check_order(key, start, end)
+        found.append((EntryRange(key, name, name != key.topic, start, end, key in starts), key not in ends))
+    return found
 
 
-def _range_of(
-    view: BrokerView, key: TopicPartition, name: str, options: ReadOptions, policy: LossPolicy, edges: Edges
-) -> tuple[EntryRange, bool]:
-    """What to read of one partition, and whether its end is whatever that is when it is read."""
-    end = resolve_end(view, name, key, options, policy)
-    said = options.starting.said_of(key)
-    exact = said is not None and said.point != "earliest"
-    start = resolve_start(view, name, key, options, "earliest", policy) if exact else edges.first
-    if end is not None and start.key > end.key:
+def _said(
+    view: BrokerView, options: ReadOptions, layout: Layout
+) -> tuple[dict[TopicPartition, Offset], dict[TopicPartition, Offset]]:
+    """The starts and the ends that the options say and that are not the first message, or the last one of a moment."""
+    policy, names = LossPolicy.of(options), layout.names
+    starting = [key for key in names if (said := options.starting.said_of(key)) and said.point != "earliest"]
+    ending = [key for key in names if options.ending.said_of(key) is not None]
+    starts = side_by_side(lambda key: resolve_start(view, names[key], key, options, "earliest", policy), starting)
+    ends = side_by_side(lambda key: resolve_end(view, names[key], key, options, policy), ending)
+    found = {key: end for key, end in zip(ending, ends, strict=True) if end is not None}
+    return dict(zip(starting, starts, strict=True)), found
+
+
+def _check_order(key: TopicPartition, start: Offset, end: Offset) -> None:
+    if start.key > end.key:
         raise ConfigError(
             f"{key} would be read from {start.text(key.partition)} back to {end.text(key.partition)}",
             hint="swap the starting and the ending option",
         )
-    # A start behind the end that was asked for is at a message that came meanwhile.
-    last = end or (start if start.key > edges.end.key else edges.end)
-    return EntryRange(key, name, name != key.topic, start, last, exact), end is None
 
 
 def _tell(layout: Layout, pattern: str) -> None:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pytest
 
-from broker_core.base.positions import Position
+from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client
 from broker_core.client.columnar.probes import LastEntry
 from broker_core.wire.entry import EntryRef
@@ -31,6 +32,16 @@ class Noting(Client):
         self.ends: Counter[str] = Counter()
         self.alone: list[str] = []
         self.together: list[int] = []
+
+    def first_position(self, topic: str, partition: int) -> Position:
+        """Of the first entry."""
+        entry = super().first_entry_at(f"{topic}-partition-{partition}", POSITION_EARLIEST)
+        assert entry is not None
+        return Position(entry.ledger, entry.entry)
+
+    def last_position(self, topic: str, partition: int) -> Position:
+        """Of the last entry."""
+        return super().last_entries([f"{topic}-partition-{partition}"])[0].position
 
     def last_entries(self, topics: Sequence[str]) -> list[LastEntry]:
         self.ends.update(topics)
@@ -71,6 +82,22 @@ def test_a_batch_plan_asks_each_partition_for_its_end_once(broker: Broker, notin
     assert sorted(noting.ends.values()) == [1] * PARTITIONS
     assert noting.together == [PARTITIONS]
     assert noting.alone == []
+
+
+def test_first_entries_are_asked_for_where_a_read_starts_at_them(broker: Broker, noting: Noting, wide: str) -> None:
+    """Not of partitions that start at an id; of those that end at one, too, not even the end is asked for."""
+    at_ids = {str(number): str(noting.first_position(wide, number)) for number in range(4)}
+    ending = {str(number): str(noting.last_position(wide, number)) for number in (0, 1, 4)}
+    raw = {
+        "service.url": broker.service_url,
+        "topic": wide,
+        "startingoffsets": json.dumps({wide: at_ids}),
+        "endingoffsets": json.dumps({wide: ending}),
+    }
+    planned = [piece for task in plan_batch(noting, read_options(raw, Side.BATCH_READ, {})) for piece in task]
+    assert {piece.key.partition for piece in planned} == set(range(PARTITIONS))
+    assert noting.together == [PARTITIONS - 4]
+    assert {int(name.rpartition("-")[2]) for name in noting.ends} == {*range(2, PARTITIONS)}
 
 
 def test_a_limited_stream_looks_at_all_partitions_at_once(broker: Broker, noting: Noting, wide: str) -> None:
