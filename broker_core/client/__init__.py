@@ -13,14 +13,22 @@ from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, M
 from broker_core.base.secret import Secret
 from broker_core.client.async_client import AsyncClient
 from broker_core.client.blocking.blocking_client import Client
-from broker_core.client.blocking.entry_handles import CursorHandle, EntryConsumer, EntryReader, EntryWriter
+from broker_core.client.blocking.entry_handles import (
+    CursorHandle,
+    EntryConsumer,
+    EntryReader,
+    EntryWriter,
+    close_all,
+    look_at_all,
+    start_all_acks,
+)
 from broker_core.client.blocking.handles import Consumer, Producer, Reader, TableView
 from broker_core.client.client_stats import ConsumerStats, ProducerStats
 from broker_core.client.columnar.cursor_handle import CursorLook, CursorNews
 from broker_core.client.columnar.entry_consumer import Given
 from broker_core.client.columnar.entry_counting import Counted, Span
 from broker_core.client.columnar.given_entry import GivenEntry
-from broker_core.client.columnar.probes import Bounds, LastEntry
+from broker_core.client.columnar.probes import Bounds, Edges, LastEntry
 from broker_core.client.credentials.authentication import (
     Authentication,
     AuthenticationBasic,
@@ -85,8 +93,12 @@ __all__ = [
     "CursorHandle",
     "CursorLook",
     "CursorNews",
+    "look_at_all",
+    "start_all_acks",
+    "close_all",
     "Bounds",
     "Counted",
+    "Edges",
     "Span",
     "LastEntry",
 ]

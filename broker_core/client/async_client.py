@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from broker_core.base.errors import PulsarishError, TopicNotFoundError, UsageError
 from broker_core.base.names import NamespaceName, TopicName
@@ -19,7 +19,8 @@ from broker_core.client.columnar.cursor_handle import AsyncCursor
 from broker_core.client.columnar.entry_consumer import AsyncEntryConsumer
 from broker_core.client.columnar.entry_counting import COUNTS_AT_ONCE, Counted, EntryCount, Span
 from broker_core.client.columnar.entry_reader import AsyncEntryReader
-from broker_core.client.columnar.probes import Bounds, LastEntry, Probes
+from broker_core.client.columnar.probes import Bounds, Edges, LastEntry, Probes
+from broker_core.client.connecting.gathered import gathered, outcomes
 from broker_core.client.connecting.network import Closable, Network
 from broker_core.client.connecting.retrying import retrying
 from broker_core.client.connecting.subscription_check import is_subscription_there
@@ -49,9 +50,6 @@ from broker_core.wire.entry import EntryRef
 
 if TYPE_CHECKING:
     from broker_core.client.columnar.entry_writer import AsyncEntryWriter
-
-LOOKUPS_AT_ONCE: Final = 200
-"""Questions about topics that wait for their answers; a broker has room for thousands, of all its clients."""
 
 T = TypeVar("T")
 
@@ -109,13 +107,7 @@ class AsyncClient:
 
     async def existing_partitions_of(self, topics: Sequence[str]) -> list[int | None]:
         """The same for several, asked at once."""
-        room = asyncio.Semaphore(LOOKUPS_AT_ONCE)
-
-        async def ask(topic: str) -> int | None:
-            async with room:
-                return await self.existing_partitions(topic)
-
-        return list(await asyncio.gather(*map(ask, topics)))
+        return await gathered(self.existing_partitions, topics)
 
     async def required_partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has, 0 if it is not partitioned. Creates nothing.
@@ -255,7 +247,11 @@ class AsyncClient:
 
     async def last_entries(self, topics: Sequence[str]) -> list[LastEntry]:
         """The same for several, asked all at once."""
-        return list(await asyncio.gather(*(self.last_entry(topic) for topic in topics)))
+        return await gathered(self.last_entry, topics)
+
+    async def edges_of(self, topics: Sequence[str]) -> list[Edges]:
+        """The first and the newest entry of several, asked all at once."""
+        return await gathered(lambda topic: self._probes.edges(TopicName.parse(topic)), topics)
 
     async def first_entry_at(self, topic: str, position: Position) -> EntryRef | None:
         """The first entry at or after ``position``; None if there is none."""
@@ -263,7 +259,7 @@ class AsyncClient:
 
     async def first_entries_at(self, places: Sequence[tuple[str, Position]]) -> list[EntryRef | None]:
         """The same at several places, asked all at once."""
-        return list(await asyncio.gather(*(self.first_entry_at(*place) for place in places)))
+        return await gathered(lambda place: self.first_entry_at(*place), places)
 
     async def bounds_at(self, topic: str, position: Position) -> Bounds:
         """The last entry before ``position`` and the first one at or after it, in whatever ledgers they are."""
@@ -271,13 +267,7 @@ class AsyncClient:
 
     async def count_entries(self, spans: Sequence[Span]) -> list[Counted]:
         """How many messages entries hold, found by reading them; ``spans`` are counted side by side."""
-        room = asyncio.Semaphore(COUNTS_AT_ONCE)
-
-        async def count(span: Span) -> Counted:
-            async with room:
-                return await EntryCount(self._network, span).run()
-
-        return list(await asyncio.gather(*(count(span) for span in spans)))
+        return await gathered(lambda span: EntryCount(self._network, span).run(), spans, COUNTS_AT_ONCE)
 
     async def position_of_index(self, topic: str, index: int, low: Position, high: Position) -> Position:
         """The entry that holds message ``index``, among the entries from ``low`` to ``high`` or to the topic's end."""
@@ -307,6 +297,13 @@ class AsyncClient:
             await cursor.close()  # The caller has no handle to do it, and the subscription would stay in use.
             raise
         return cursor
+
+    async def open_cursors(
+        self, topics: Sequence[str], subscription: str, **options: Unpack[CursorOptions]
+    ) -> list[AsyncCursor | PulsarishError]:
+        """``open_cursor`` for several topics, all at once, each with its outcome; new subscriptions begin at the first
+        message that is there."""
+        return await outcomes(lambda topic: self.open_cursor(topic, subscription, **options), topics)
 
     async def close(self) -> None:
         """Close everything made from this client, then the connections. Raises the first failure of a flush."""

@@ -10,7 +10,7 @@ was seen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.counting import EntryCounts, NamedRange, Unit
 from pulsarish_spark.viewing.entry_profile import Profile
+from pulsarish_spark.viewing.index_places import Wanted, entries_of_indexes
 from pulsarish_spark.viewing.limits import share_out, weighted_backlogs
 from pulsarish_spark.viewing.side_by_side import side_by_side
 
@@ -85,10 +86,21 @@ class Admission:
         self.view.counts.keep(dict(found.values()))
         stops = {key: Offset(range_.end) for key, (range_, _) in found.items() if range_.end < end[key].position}
         cut = [key for key in waiting.starts if key not in waiting.uncounted and shares[key] < waiting.messages[key]]
-        advanced = side_by_side(
-            lambda key: _advance(self.view, self.names[key], waiting.starts[key], end[key], shares[key]), cut
-        )
-        return stops | dict(zip(cut, advanced, strict=True))
+        return stops | self._advanced(cut, waiting.starts, end, shares)
+
+    def _advanced(
+        self, keys: Sequence[TopicPartition], starts: Offsets, end: Offsets, shares: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, Offset]:
+        """The boundary that is about its share of messages behind each start, at least one entry, at most the end."""
+        wanted = [
+            Wanted(self.names[key], starts[key].message_index + shares[key], starts[key], end[key]) for key in keys
+        ]
+        stops: dict[TopicPartition, Offset] = {}
+        for key, at in zip(keys, entries_of_indexes(self.view, wanted), strict=True):
+            too_short = at.key <= starts[key].key
+            stop = self.view.behind_entry(self.names[key], starts[key].position) if too_short else at
+            stops[key] = min(stop or end[key], end[key], key=lambda offset: offset.key)
+        return stops
 
     def _byte_stops(self, begin: Offsets, end: Offsets, limit: int) -> dict[TopicPartition, Offset]:
         ranges = {key: self._range(key, begin[key], to) for key, to in end.items() if begin[key].position < to.position}
@@ -121,14 +133,6 @@ class Admission:
 
     def _range(self, key: TopicPartition, start: Offset, end: Offset) -> NamedRange:
         return NamedRange(self.names[key], start.position, end.position)
-
-
-def _advance(view: BrokerView, name: str, start: Offset, end: Offset, share: int) -> Offset:
-    """The boundary that is about ``share`` messages behind ``start``, at least one entry, at most ``end``."""
-    stop = view.entry_of_index(name, start.message_index + share, start, end)
-    if stop.key <= start.key:
-        stop = view.behind_entry(name, start.position) or end
-    return min(stop, end, key=lambda offset: offset.key)
 
 
 # -- without indexes

@@ -9,9 +9,9 @@ one's data.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker_core.base.clock import BlockingClock
 from broker_core.base.errors import (
@@ -22,11 +22,10 @@ from broker_core.base.errors import (
     TopicNotFoundError,
 )
 from broker_core.base.positions import POSITION_EARLIEST, Position
-from broker_core.client import Client, CursorHandle
+from broker_core.client import Client, CursorHandle, CursorLook, close_all, look_at_all, start_all_acks
 from pulsarish_spark.connecting.marking import new_mark
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.start_spec import Word
-from pulsarish_spark.viewing.side_by_side import side_by_side
 
 logger = logging.getLogger(__name__)
 
@@ -37,20 +36,30 @@ process notices that only when its Java has ended, seconds later on a busy machi
 _RETRY_S: Final = 0.1
 
 
+class _Acks(NamedTuple):
+    """What was begun together, by partition, and its failures in that order, when all of it is over."""
+
+    acks: dict[str, tuple[CursorHandle, Position]]
+    failures: Future[list[PulsarishError | None]]
+
+
 class Cursors:
     """Opens cursors when partitions are first seen and acknowledges what Spark has committed.
 
     Used by one thread, or by several of which each opens others.
     """
 
-    def __init__(self, client: Client, subscription: str, clock: BlockingClock) -> None:
+    def __init__(self, client: Client, subscription: str, clock: BlockingClock, *, is_new_name: bool = False) -> None:
+        """``is_new_name``: the name was made up just now, so that no broker has heard of it."""
         self.subscription = subscription
+        self._is_new_name = is_new_name
         self._client = client
         self._clock = clock
         self._mark = new_mark("stream", clock.now_ms()).properties()
         self._cursors: dict[str, CursorHandle] = {}
-        self._acked: dict[str, Position] = {}
-        self._pending: dict[str, tuple[Position, Future[None]]] = {}
+        self._begun: dict[str, Position] = {}
+        """Up to where acknowledging was begun on each partition, and has not failed."""
+        self._pending: list[_Acks] = []
 
     @property
     def is_any_open(self) -> bool:
@@ -65,8 +74,7 @@ class Cursors:
         """Forget the cursors whose subscription, or topic, was deleted under them."""
         for name in [name for name, cursor in self._cursors.items() if cursor.failure is not None]:
             self._cursors.pop(name).close()
-            self._acked.pop(name, None)
-            self._pending.pop(name, None)
+            self._begun.pop(name, None)
 
     def open(
         self,
@@ -113,42 +121,68 @@ class Cursors:
 
     def start_acks(self, before: Mapping[str, Offset]) -> None:
         """Begin to acknowledge everything before an offset on each partition. Cheap if that was begun already."""
+        acks: dict[str, tuple[CursorHandle, Position]] = {}
         for name, offset in before.items():
-            if name in self._cursors:
-                self._cursors[name].needs(offset.position)
-            # Entry 0 has its predecessor in another ledger, whose length is not known here; the next ack covers it.
-            if offset.position.entry <= 0 or name not in self._cursors:
+            if (cursor := self._cursors.get(name)) is None:
                 continue
+            cursor.needs(offset.position)
+            # Entry 0 has its predecessor in another ledger, whose length is not known here; the next ack covers it.
             last = Position(offset.position.ledger, offset.position.entry - 1)
-            if self._begun(name) < last:
-                self._pending[name] = (last, self._cursors[name].start_ack(last))
-
-    def _begun(self, name: str) -> Position:
-        """How far acknowledging was begun."""
-        return self._pending[name][0] if name in self._pending else self._acked.get(name, POSITION_EARLIEST)
+            if last.entry >= 0 and self._begun.get(name, POSITION_EARLIEST) < last:
+                acks[name] = cursor, last
+        if acks:
+            self._begun |= {name: last for name, (_, last) in acks.items()}
+            self._pending.append(_Acks(acks, start_all_acks([*acks.values()])))
 
     def finish_acks(self) -> None:
         """Return when all that was begun is durable: partitions wait for the same sync of the broker's disk."""
         while self._pending:
-            name, (last, confirmed) = self._pending.popitem()
-            try:
-                confirmed.result()
-            except (NotAllowedError, SubscriptionNotFoundError, TopicNotFoundError) as error:
-                # The topic ends before it, or it or the subscription was deleted. What that means for the query is
-                # decided where the query reads on.
-                logger.warning("ack refused topic=%s error=%s", name, error)
-            else:
-                self._acked[name] = last
+            acks, confirmed = self._pending.pop(0)
+            failures = zip(acks.items(), confirmed.result(), strict=True)
+            failed = {name: (ack, failure) for (name, ack), failure in failures if failure is not None}
+            for name, ((cursor, last), failure) in failed.items():
+                if self._cursors.get(name) is cursor:
+                    self._ack_failed(name, last, failure)
+
+    def _ack_failed(self, name: str, last: Position, failure: PulsarishError) -> None:
+        if self._begun.get(name) == last:
+            del self._begun[name]
+        if not isinstance(failure, NotAllowedError | SubscriptionNotFoundError | TopicNotFoundError):
+            raise failure
+        # The topic ends before it, or it or the subscription was deleted. What that means for the query is decided
+        # where the query reads on.
+        logger.warning("ack refused topic=%s error=%s", name, failure)
 
     def open_all(self, names: Iterable[str]) -> None:
         """Open those that are not open, from the beginning of what is there; all of them, or nothing new stays."""
         new = [name for name in names if not self.is_open(name)]
         try:
-            side_by_side(self.open, new)
+            self._open_new(new)
         except PulsarishError:
             for name in filter(self.is_open, new):
                 self.unsubscribe(name)
             raise
+
+    def _open_new(self, names: list[str]) -> None:
+        deadline = self._clock.monotonic() + TAKEOVER_S
+        while names:
+            made = self._client.open_cursors(
+                names, self.subscription, subscription_properties=self._mark, is_new_name=self._is_new_name
+            )
+            found = dict(zip(names, made, strict=True))
+            self._cursors |= {name: each for name, each in found.items() if isinstance(each, CursorHandle)}
+            failures = {name: each for name, each in found.items() if isinstance(each, PulsarishError)}
+            names = [name for name, each in failures.items() if isinstance(each, ConsumerBusyError)]
+            if len(names) < len(failures):
+                raise next(each for each in failures.values() if not isinstance(each, ConsumerBusyError))
+            if names and self._clock.monotonic() > deadline:
+                raise self._busy(names[0]) from failures[names[0]]
+            if names:
+                self._clock.sleep(_RETRY_S)
+
+    def look(self, names: Collection[str]) -> dict[str, CursorLook]:
+        """What the broker tells of the end of partitions, through their cursors, which are asked all at once."""
+        return dict(zip(names, look_at_all([self._cursors[name] for name in names]), strict=True))
 
     def unsubscribe(self, name: str) -> None:
         """Delete the subscription on partition ``name``, which was just made."""
@@ -158,13 +192,13 @@ class Cursors:
         """Use another subscription."""
         self.close()
         self.subscription = subscription
+        self._is_new_name = False
 
     def close(self) -> None:
         """Leave the subscription; it stays on the broker."""
-        for cursor in self._cursors.values():
-            cursor.close()
+        close_all([*self._cursors.values()])
         self._cursors.clear()
-        self._acked.clear()
+        self._begun.clear()
         self._pending.clear()
 
     def _busy(self, name: str) -> ConsumerBusyError:

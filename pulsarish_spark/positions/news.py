@@ -80,8 +80,7 @@ class News:
         return False
 
     def _look(self, names: Collection[str]) -> None:
-        asked = [(name, self._cursors.handle(name).start_look()) for name in names]
-        self._looks |= {name: look.result() for name, look in asked}
+        self._looks |= self._cursors.look(names)
 
     def _has_looked(self, name: str, news: CursorNews) -> bool:
         """Keep what the push has shown already."""

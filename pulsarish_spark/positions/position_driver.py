@@ -76,7 +76,7 @@ class PositionDriver:
         self._view = BrokerView(client)
         policy = LossPolicy.of(options)
         subscription = options.subscription or generated_name(options.subscription_prefix)
-        self._cursors = Cursors(client, subscription, self._clock)
+        self._cursors = Cursors(client, subscription, self._clock, is_new_name=not options.subscription)
         self._first_start = FirstStart(self._view, self._cursors, options, policy)
         self._resuming = Resuming(client, self._view, self._cursors, policy)
         self._news = News(self._cursors, self._clock)

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from broker_core.base.errors import ConfigError, ConsumerBusyError, SubscriptionNotFoundError
-from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, POSITION_LATEST, Position
+from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_LATEST, Position
 from broker_core.client import Client
-from broker_core.client.columnar.index_search import IndexedEntry, IndexSearch
+from broker_core.client.columnar.index_search import IndexedEntry
 from broker_core.wire.entry import EntryRef, messages_of
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_start
@@ -23,6 +23,7 @@ from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.start_spec import AtIndex, AtSubscription, LogPoint
 from pulsarish_spark.viewing.counting import EntryCounts
 from pulsarish_spark.viewing.index_notice import HOW_TO_GET_INDEXES
+from pulsarish_spark.viewing.index_places import Wanted, entries_of_indexes
 from pulsarish_spark.viewing.side_by_side import side_by_side
 
 _SHOWN_MAX: Final = 10_000
@@ -70,9 +71,14 @@ class BrokerView:
     def look_at(self, places: Iterable[tuple[str, Position]]) -> None:
         """Ask for the first entries at or behind ``places`` all at once, for questions about them that come next."""
         unknown = [place for place in places if place not in self._shown]
+        if not unknown:
+            return
         for place, entry in zip(unknown, self._client.first_entries_at(unknown), strict=True):
             if entry is not None:
                 self._remembered(place, entry)
+
+    def _remember(self, name: str, entry: EntryRef) -> _Shown:
+        return self._remembered((name, Position(entry.ledger, entry.entry)), entry)
 
     def _remembered(self, key: tuple[str, Position], entry: EntryRef) -> _Shown:
         shown = _Shown(offset_of(entry), behind(entry), messages_of(entry.body))
@@ -88,7 +94,9 @@ class BrokerView:
 
     def ends_of(self, names: Collection[str]) -> dict[str, Offset]:
         """The same for several partitions, which are asked all at once."""
-        ends = self.latest_of(names)
+        return self._ends(self.latest_of(names))
+
+    def _ends(self, ends: dict[str, Offset]) -> dict[str, Offset]:
         # Apache Pulsar shows no last message where all are deleted, but knows which it was until it loads the topic.
         unshown = [name for name, end in ends.items() if end.position.entry <= 0]
         bounds = side_by_side(lambda name: self._client.bounds_at(name, POSITION_LATEST), unshown)
@@ -108,13 +116,13 @@ class BrokerView:
 
     def edges_of(self, names: Collection[str]) -> dict[str, Edges]:
         """Both ends of several partitions, which are asked all at once."""
-        # In this order: a message that comes in between is then behind the offset, not before it. And never from
-        # memory: what was first may have been deleted.
-        ends = self.ends_of(names)
-        firsts = self._client.first_entries_at([(name, POSITION_EARLIEST) for name in ends])
+        # Never from memory: what was first may have been deleted. But a read that begins there looks at it next.
+        asked = list(names)
+        found = dict(zip(asked, self._client.edges_of(asked), strict=True))
+        ends = self._ends({name: behind_last(both.last) for name, both in found.items()})
         return {
-            name: Edges(end if first is None else offset_of(first), end)
-            for (name, end), first in zip(ends.items(), firsts, strict=True)
+            name: Edges(ends[name] if first is None else self._remember(name, first).at, ends[name])
+            for name, (first, _) in found.items()
         }
 
     def with_index(self, name: str, offset: Offset) -> Offset:
@@ -207,17 +215,10 @@ class BrokerView:
 
     def entry_of_index(self, name: str, index: int, first: Offset, end: Offset) -> Offset:
         """The first message of the entry with message ``index``, which lies in [first, end); both have indexes."""
-        low = self._indexed(name, first.position)
-        if low is None or index <= low.last:
-            return end if low is None else Offset(low.position, low.first)
-        search = IndexSearch(index, low, IndexedEntry(end.position, end.message_index, end.message_index))
-        while (guess := search.guess()) is not None:
-            search.found(guess, self._indexed(name, guess))
-        if search.answer >= end.position:
-            return end
-        return self.offset_at(name, search.answer) or end
+        return entries_of_indexes(self, [Wanted(name, index, first, end)])[0]
 
-    def _indexed(self, name: str, position: Position) -> IndexedEntry | None:
+    def indexed(self, name: str, position: Position) -> IndexedEntry | None:
+        """The first entry at or behind ``position``; None if there is none."""
         found = self._first_at(name, position)
         if found is None:
             return None

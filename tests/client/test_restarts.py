@@ -13,7 +13,7 @@ import pytest
 from broker_core.base.errors import ConnectionLostError, OperationTimeoutError, PulsarishError, RowsUnconfirmedError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import POSITION_EARLIEST, MessageId, Position
-from broker_core.client import Client
+from broker_core.client import Client, look_at_all
 from broker_core.client.admin import AdminApi
 from broker_core.client.columnar.probes import Probe
 from broker_core.testing.running_broker import RunningBroker
@@ -174,7 +174,7 @@ def test_a_cursor_looks_at_a_topic_that_is_moved_meanwhile(
     send(client, "t", 1)
     with client.open_cursor("t", "job") as cursor:
         monkeypatch.setattr(Probe, "attach", attach_and_lose)
-        look = cursor.start_look().result()
+        (look,) = look_at_all([cursor])
     assert unloaded.is_set()
     assert look.last.index == 0
 

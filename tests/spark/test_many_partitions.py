@@ -11,9 +11,11 @@ from typing import Final
 import pytest
 
 from broker_core.base.positions import POSITION_EARLIEST, Position
-from broker_core.client import Client
+from broker_core.client import Client, Edges
 from broker_core.client.columnar.probes import LastEntry
+from broker_core.client.connecting.connection import Connection
 from broker_core.wire.entry import EntryRef
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from pulsarish_spark.options import Side, read_options
 from pulsarish_spark.positions.batch_plan import plan_batch
 from pulsarish_spark.positions.position_driver import PositionDriver
@@ -46,6 +48,11 @@ class Noting(Client):
     def last_entries(self, topics: Sequence[str]) -> list[LastEntry]:
         self.ends.update(topics)
         return super().last_entries(topics)
+
+    def edges_of(self, topics: Sequence[str]) -> list[Edges]:
+        self.ends.update(topics)
+        self.together.append(len(topics))
+        return super().edges_of(topics)
 
     def first_entry_at(self, topic: str, position: Position) -> EntryRef | None:
         self.alone.append(topic)
@@ -117,5 +124,37 @@ def test_a_limited_stream_looks_at_all_partitions_at_once(broker: Broker, noting
     finally:
         driver.close()
     assert [end.offsets[key].message_index for key in start.offsets] == [1] * PARTITIONS
-    assert PARTITIONS in noting.together
-    assert not [name for name, count in Counter(noting.alone).items() if count > 1]
+    assert [count for count in noting.together if count] == [PARTITIONS]
+    assert noting.alone == []
+
+
+def test_a_trigger_subscribes_to_each_partition_a_few_times(
+    broker: Broker, noting: Noting, wide: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For its end, for where a limit cuts it, and the first one for its cursor. What the start has shown is known."""
+    subscribed: list[str] = []
+    send = Connection.send
+
+    def noting_send(connection: Connection, command: BaseCommand) -> None:
+        if command.type == BaseCommand.SUBSCRIBE:
+            subscribed.append(command.subscribe.topic)
+        send(connection, command)
+
+    raw = {
+        "service.url": broker.service_url,
+        "topic": wide,
+        "startingoffsets": "earliest",
+        "maxoffsetspertrigger": "1",
+    }
+    options = read_options(raw, Side.STREAM_READ, {})
+    driver = PositionDriver(options, noting, task_options(options))
+    try:
+        start = driver.initial()
+        monkeypatch.setattr(Connection, "send", noting_send)
+        end = driver.latest(start, 1)
+        first = len(subscribed)
+        driver.latest(end, 1)
+    finally:
+        driver.close()
+    assert PARTITIONS <= first <= 3 * PARTITIONS
+    assert len(subscribed) - first == PARTITIONS

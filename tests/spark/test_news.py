@@ -6,15 +6,14 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 from typing import Any, Final
 
 import pytest
 
 from broker_core.base.clock import SystemClock
-from broker_core.client import Client, CursorHandle, CursorLook
+from broker_core.client import Client, CursorLook
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.positions.cursors import Cursors
 from pulsarish_spark.positions.news import News
@@ -51,15 +50,15 @@ class Query:
 def query(cell: Broker, topic: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Query]:
     """One on each kind of broker, whose looks are counted."""
     cell.create(topic, 0)
-    start_look = CursorHandle.start_look
+    look = Cursors.look
 
-    def counted(handle: CursorHandle) -> Future[CursorLook]:
-        made.looks += 1
-        return start_look(handle)
+    def counted(cursors: Cursors, names: Collection[str]) -> dict[str, CursorLook]:
+        made.looks += len(names)
+        return look(cursors, names)
 
     with Client(cell.service_url) as client:
         made = Query(client, topic)
-        monkeypatch.setattr(CursorHandle, "start_look", counted)
+        monkeypatch.setattr(Cursors, "look", counted)
         yield made
 
 

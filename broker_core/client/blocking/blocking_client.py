@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
-from broker_core.base.errors import AlreadyClosedError
+from broker_core.base.errors import AlreadyClosedError, PulsarishError
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.async_client import AsyncClient
 from broker_core.client.blocking.entry_handles import CursorHandle, EntryConsumer, EntryReader, EntryWriter
 from broker_core.client.blocking.handles import Consumer, Producer, Reader, TableView
 from broker_core.client.blocking.loop_thread import LoopThread, shared_loop_thread
 from broker_core.client.columnar.entry_counting import Counted, Span
-from broker_core.client.columnar.probes import Bounds, LastEntry
+from broker_core.client.columnar.probes import Bounds, Edges, LastEntry
 from broker_core.client.connecting.service_url import parse_service_url
 from broker_core.client.settings.config import (
     ClientConfig,
@@ -162,6 +162,10 @@ class Client:
         """The same for several, asked all at once."""
         return self._thread.run(self._client.last_entries(topics))
 
+    def edges_of(self, topics: Sequence[str]) -> list[Edges]:
+        """The first and the newest entry of several, asked all at once."""
+        return self._thread.run(self._client.edges_of(topics))
+
     def first_entry_at(self, topic: str, position: Position) -> EntryRef | None:
         """The first entry at or after ``position``; None if there is none."""
         return self._thread.run(self._client.first_entry_at(topic, position))
@@ -200,6 +204,13 @@ class Client:
         what must be there. If the subscription is deleted later, the handle ends with the error.
         """
         return CursorHandle.of(self._thread, self._client.open_cursor(topic, subscription, start, **options))
+
+    def open_cursors(
+        self, topics: Sequence[str], subscription: str, **options: Unpack[CursorOptions]
+    ) -> list[CursorHandle | PulsarishError]:
+        """``open_cursor`` for several topics, all at once, each with its outcome; new subscriptions begin at the first
+        message that is there."""
+        return CursorHandle.of_each(self._thread, self._client.open_cursors(topics, subscription, **options))
 
     def close(self) -> None:
         """Close everything made from this client, then its connections. Harmless if closed.

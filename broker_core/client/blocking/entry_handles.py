@@ -6,16 +6,18 @@ As those in ``handles``: only the crossing between threads. Importing this must 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import Position
 from broker_core.client.blocking.handles import Handle, take_room
+from broker_core.client.blocking.loop_thread import LoopThread, shared_loop_thread
 from broker_core.client.columnar.cursor_handle import AsyncCursor, CursorLook, OnNews
 from broker_core.client.columnar.entry_consumer import AsyncEntryConsumer, Given, OnGiven
 from broker_core.client.columnar.entry_reader import AsyncEntryReader
+from broker_core.client.connecting.gathered import gathered, outcomes
 from broker_core.wire.entry import EntryRef
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
         AsyncEntryWriter,  # noqa: F401 - named by a string below
         EncodedRows,
     )
+
+
+ACKS_AT_ONCE: Final = 5000
+"""Acknowledgements wait for the broker's disk, and all that wait are in one write."""
 
 
 class EntryReader(Handle[AsyncEntryReader]):
@@ -161,6 +167,11 @@ class CursorHandle(Handle[AsyncCursor]):
     """A durable subscription that is acknowledged but not read."""
 
     @property
+    def inner(self) -> AsyncCursor:
+        """For calls about many at once."""
+        return self._inner
+
+    @property
     def failure(self) -> PulsarishError | None:
         """Why this handle has ended, None while it is in use."""
         return self._inner.failure
@@ -185,10 +196,45 @@ class CursorHandle(Handle[AsyncCursor]):
         """How far the subscription is acknowledged, None if the broker does not tell."""
         return self._thread.run(self._inner.mark_delete())
 
-    def start_look(self) -> Future[CursorLook]:
-        """What the broker tells of the topic's end and of this subscription."""
-        return self._thread.start(self._inner.look())
+    @classmethod
+    def of_each(
+        cls, thread: LoopThread, making: Coroutine[Any, Any, list[AsyncCursor | PulsarishError]]
+    ) -> list[CursorHandle | PulsarishError]:
+        """The faces of what ``making`` makes, and its failures. An interrupt closes all that is made by then."""
+        made: list[AsyncCursor | PulsarishError] = []
+
+        async def make() -> None:
+            made.extend(await making)
+
+        try:
+            thread.run(make())
+            return [each if isinstance(each, PulsarishError) else cls(thread, each) for each in made]
+        except BaseException:
+            thread.finish(lambda: _close_cursors([each for each in made if not isinstance(each, PulsarishError)]))
+            raise
 
     def expect(self, on_news: OnNews) -> None:
         """Tell ``on_news``, once and on the client's thread, of the first entry that is not acknowledged."""
         self._thread.post(self._inner.expect, on_news)
+
+
+# -- many cursors of one process: a call between threads for each would cost more than what it asks
+
+
+def look_at_all(cursors: Sequence[CursorHandle]) -> list[CursorLook]:
+    """What the broker tells of each one's topic and subscription, asked all at once."""
+    return shared_loop_thread().run(gathered(lambda cursor: cursor.inner.look(), cursors))
+
+
+def start_all_acks(acks: Sequence[tuple[CursorHandle, Position]]) -> Future[list[PulsarishError | None]]:
+    """Acknowledge each cursor's entries up to a position; the future has the failures when all are confirmed or not."""
+    return shared_loop_thread().start(outcomes(lambda ack: ack[0].inner.ack_through(ack[1]), acks, ACKS_AT_ONCE))
+
+
+def close_all(cursors: Sequence[CursorHandle]) -> None:
+    """Leave all the subscriptions, which stay."""
+    shared_loop_thread().run(_close_cursors([each.inner for each in cursors]))
+
+
+async def _close_cursors(cursors: Sequence[AsyncCursor]) -> None:
+    await gathered(lambda cursor: cursor.close(), cursors)

@@ -98,7 +98,8 @@ class AsyncCursor:
         self._expecting: OnNews | None = None
         self._telling: asyncio.Task[None] | None = None
         self._detachment = Detachment(network.loop, str(topic))
-        self._attachment = Attachment(network, topic, self, f"subscription {subscription!r} of {topic}")
+        what = f"subscription {subscription!r} of {topic}"
+        self._attachment = Attachment(network, topic, self, what, knows_broker=True)
 
     async def open(self) -> None:
         """Subscribe; ConsumerBusyError says what to do if the subscription is in use."""

@@ -10,6 +10,7 @@ another one, the subscription is deleted, so that it is not found later and take
 Asking leaves something behind at Apache Pulsar: it removes a subscription that is not durable some time after its
 consumer, by name, and removes a durable one of that name instead, or refuses to make one meanwhile. So a subscription
 that was made is asked for again, and is not taken before it is there, and one that was refused for that is tried again.
+Where the name is new to everybody, nobody has left anything.
 
 Invariant: ``register`` returns with the consumer on a subscription that has kept everything from ``needs`` on, or on a
 new one if that was allowed; or raises with no consumer left at the broker. What came and was deleted between the two
@@ -52,6 +53,7 @@ class DurableSubscribing:
         self._request = request
         self._must_exist = config.must_exist
         self._needed_from = config.needed_from
+        self._is_new_name = config.is_new_name
         self._kept: Position | None = None
         """The first entry that is needed, as seen by an attempt whose end was not seen."""
 
@@ -111,6 +113,8 @@ class DurableSubscribing:
         return None if entry is None else Position(entry.ledger, entry.entry)
 
     async def _check_made(self, connection: Connection) -> None:
+        if self._is_new_name:
+            return
         try:
             is_there = await self._is_there(connection)
         except ConsumerBusyError:

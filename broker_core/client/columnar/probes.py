@@ -22,7 +22,7 @@ from broker_core.base.errors import (
     UsageError,
 )
 from broker_core.base.names import TopicName
-from broker_core.base.positions import POSITION_LATEST, Position
+from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.client.columnar.index_search import IndexedEntry, IndexSearch
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
@@ -60,6 +60,13 @@ class Bounds(NamedTuple):
 
     before: Position
     first: EntryRef | None
+
+
+class Edges(NamedTuple):
+    """Where a topic begins and ends. ``first``: its first entry, None if ``last`` says that there is none."""
+
+    first: EntryRef | None
+    last: LastEntry
 
 
 def last_of(answer: pb.CommandGetLastMessageIdResponse) -> tuple[Position, int]:
@@ -221,6 +228,13 @@ class Probes:
         """The first entry at or after ``position``, in whatever ledger; None if there is none."""
         return await self._retried(lambda: self._first_entry_at(topic, position), f"entry at {position} of {topic}")
 
+    async def edges(self, topic: TopicName) -> Edges:
+        """The first entry, and the newest one: one reader for both, and a small read more for the newest one's index.
+
+        The end is asked for first: a message that comes in between is behind it, not before the beginning.
+        """
+        return await self._retried(lambda: self._edges(topic), f"first and last entry of {topic}")
+
     async def bounds_at(self, topic: TopicName, position: Position) -> Bounds:
         """The same, and the last entry before ``position``, in whatever ledger: how long the one before it became."""
         return await self._retried(lambda: self._bounds_at(topic, position), f"entries around {position} of {topic}")
@@ -280,6 +294,20 @@ class Probes:
                 waiting = self._waiting[topic] = _Waiting(probe, self._network.loop)
         position, messages = await waiting.last()
         return await self._with_index(topic, position, messages)
+
+    async def _edges(self, topic: TopicName) -> Edges:
+        probe = Probe(self._network, topic, POSITION_EARLIEST)
+        try:
+            await probe.attach(permits=1)
+            position, messages = await probe.last()
+            first = await probe.first_entry() if messages else None
+        finally:
+            probe.leave()
+        if first is not None and Position(first.ledger, first.entry) > position:
+            first = None  # All that there was is deleted, and this came behind the end.
+        if first is not None and Position(first.ledger, first.entry) == position:
+            self._last[topic] = LastEntry(position, first.index, messages)
+        return Edges(first, await self._with_index(topic, position, messages))
 
     async def _first_entry_at(self, topic: TopicName, position: Position) -> EntryRef | None:
         probe = Probe(self._network, topic, position)

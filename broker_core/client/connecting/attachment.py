@@ -40,9 +40,22 @@ class Attached(Protocol):
 
 
 class Attachment:
-    """The relation of ``owner`` to the broker of ``topic``. ``what`` names the owner in errors."""
+    """The relation of ``owner`` to the broker of ``topic``. ``what`` names the owner in errors.
 
-    def __init__(self, network: Network, topic: TopicName, owner: Attached, what: str, *, dedicated: bool = False):
+    ``dedicated``: over a connection of its own. ``knows_broker``: who served the topic last is tried first, for owners
+    whose topic was asked about a moment ago.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        topic: TopicName,
+        owner: Attached,
+        what: str,
+        *,
+        dedicated: bool = False,
+        knows_broker: bool = False,
+    ):
         self.connection: Connection | None = None
         """Where the owner is attached now, or None."""
         self._network = network
@@ -50,6 +63,7 @@ class Attachment:
         self._owner = owner
         self._what = what
         self._dedicated = dedicated
+        self._knows_broker = knows_broker or dedicated
         self._target: BrokerAddress | None = None
         self._detached_meanwhile = False
         self._end: PulsarishError | None = None
@@ -153,7 +167,7 @@ class Attachment:
         target, self._target = self._target, None
         if target is None:
             lookup = self._network.lookup
-            target = await (lookup.known_broker_of if self._dedicated else lookup.broker_of)(self._topic)
+            target = await (lookup.known_broker_of if self._knows_broker else lookup.broker_of)(self._topic)
         connection = await self._network.lookup.connect(target, dedicated=self._dedicated)
         self._detached_meanwhile = False
         try:
@@ -164,7 +178,7 @@ class Attachment:
             raise
         if self._detached_meanwhile or not connection.is_open:
             raise ConnectionLostError(f"{self._what} was detached while it was being attached")
-        if self._dedicated:
+        if self._knows_broker:
             self._network.lookup.serves(self._topic, target)
         self.connection = connection
         self._attached_at = self._network.loop.time()

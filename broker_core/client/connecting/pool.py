@@ -47,6 +47,8 @@ class ConnectionPool:
         if task is None or (task.done() and not _is_usable(task)):
             task = asyncio.create_task(open_connection(address, self._config, self._identity, led))
             self._shared[address] = task
+        if task.done():
+            return task.result()
         # Shielded, because others may wait for the same connection when one gives up.
         return await asyncio.shield(task)
 

@@ -587,6 +587,10 @@ class CursorConfig(CheckedSettings, frozen=True, kw_only=True):
     needed_from: Annotated[
         Position | None, _Meta(description="Nothing at or behind this entry may be lost; None: anything may.")
     ] = None
+    is_new_name: Annotated[
+        bool,
+        _Meta(description="Nobody has ever asked for a subscription of that name, so nothing is left of a question."),
+    ] = False
     subscription_properties: Annotated[
         Mapping[str, str],
         _Meta(description="Kept with a subscription that is new. Apache Pulsar adds them to one without any."),
@@ -598,4 +602,5 @@ class CursorOptions(TypedDict, total=False):
 
     must_exist: bool
     needed_from: Position | None
+    is_new_name: bool
     subscription_properties: Mapping[str, str]
