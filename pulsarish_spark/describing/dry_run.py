@@ -137,10 +137,11 @@ def _stream(client: Client, options: ReadOptions, layout: Layout) -> _Read:
 
 def _expiry_notes(client: Client, options: ReadOptions, found: list[_Found]) -> list[str]:
     """When the broker passes over what is unread, where it does and that is known."""
-    asked, now_ms = BrokerPatience(options.address), SystemClock().now_ms()
+    known = BrokerPatience(options.address).of_all({each.key.topic for each in found})
+    now_ms = SystemClock().now_ms()
     notes = []
     for each in found:
-        patience = asked.of(each.key.topic)
+        patience = known[each.key.topic]
         if each.start is None or patience is None or patience.limit_s is None:
             continue
         oldest = client.first_entry_at(each.name, each.start.position)

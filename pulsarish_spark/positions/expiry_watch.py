@@ -2,13 +2,16 @@
 """Warns of messages before the broker passes over them unread: a loss that can still be prevented.
 
 Looks at partitions that are behind, once in ``LOOK_S``, while Spark asks for batches; a batch that runs long holds it
-up, and then a ``LagProbe`` tells. One small read for each partition that is behind, and none where nothing expires.
+up, and then a ``LagProbe`` tells. What the broker allows is asked of its admin REST in a thread of its own: where that
+takes long, a later trigger looks. One small read for each partition that is behind, and none where nothing expires.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Final
 
 from broker_core.base.clock import BlockingClock
@@ -26,6 +29,9 @@ logger = logging.getLogger(__name__)
 LOOK_S: Final = 60.0
 """How often it is looked, and how often one warning comes again: brokers look for what has expired about as often."""
 
+ANSWER_S: Final = 0.1
+"""How long a trigger waits for the admin REST: as a rule it answers at once, of few topics."""
+
 SOON: Final = 0.5
 """A warning comes when less than this share of the time is left: early enough to do something, not at every delay."""
 
@@ -38,23 +44,40 @@ class ExpiryWatch:
         self._clock = clock
         self._patience = BrokerPatience(address, clock)
         self._looked_at: float | None = None
+        self._asking: Future[dict[str, Patience | None]] | None = None
 
     def look(self, places: Mapping[TopicPartition, Place], ends: Offsets) -> None:
         """Warn of what is unread of partitions that are read on at ``places`` and end at ``ends``, if it goes soon."""
-        behind = [place for key, place in places.items() if place.at.key < ends[key].key]
         now = self._clock.monotonic()
-        if not behind or (self._looked_at is not None and now - self._looked_at < LOOK_S):
+        if self._asking is None and self._looked_at is not None and now - self._looked_at < LOOK_S:
+            return
+        behind = [place for key, place in places.items() if place.at.key < ends[key].key]
+        known = self._known({place.key.topic for place in behind})
+        if known is None:
             return
         self._looked_at = now
-        known = {topic: self._patience.of(topic) for topic in {place.key.topic for place in behind}}
         limited = [
             (place, patience)
             for place in behind
-            if (patience := known[place.key.topic]) is not None and patience.limit_s is not None
+            if (patience := known.get(place.key.topic)) is not None and patience.limit_s is not None
         ]
         for warning in side_by_side(lambda each: self._warning(*each, ends[each[0].key]), limited):
             if warning is not None:
                 logger.warning("messages expire soon what=%s advice=%s", *warning)
+
+    def _known(self, topics: set[str]) -> dict[str, Patience | None] | None:
+        """What the broker allows, of ``topics`` or those that were behind when it was asked; None: not known yet."""
+        wait_s = 0.0
+        if self._asking is None:
+            if not topics:
+                return None
+            self._asking, wait_s = _begun(lambda: self._patience.of_all(topics)), ANSWER_S
+        try:
+            known = self._asking.result(wait_s)
+        except TimeoutError:
+            return None
+        self._asking = None
+        return known
 
     def _warning(self, place: Place, patience: Patience, end: Offset) -> tuple[str, str] | None:
         oldest = self._client.first_entry_at(place.name, place.at.position)
@@ -67,6 +90,20 @@ class ExpiryWatch:
         at = first.text(place.key.partition)
         when = f"{patience.why} passes the position {at} of {place.key} in about {_duration(left_s)}"
         return f"{when}: {_left(first, end)}", "give the query more resources or larger batches, or raise the limit"
+
+
+def _begun(work: Callable[[], dict[str, Patience | None]]) -> Future[dict[str, Patience | None]]:
+    """``work`` in a thread that the end of the process does not wait for."""
+    outcome: Future[dict[str, Patience | None]] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as failure:  # noqa: BLE001 - raised where the outcome is asked for
+            outcome.set_exception(failure)
+
+    threading.Thread(target=run, name="pulsarish-policies", daemon=True).start()
+    return outcome
 
 
 def _left(at: Offset, end: Offset) -> str:

@@ -42,6 +42,7 @@ class LagProbe:
         found, told = unread(progress), lag(progress)
         if not any(each.lag.is_behind for each in found.values()):
             return told
+        self._patience.of_all({key.topic for key, each in found.items() if each.lag.is_behind})  # all at once
         with connected(self._address) as client:
             return told | {key: self._measured(client, key, each) for key, each in found.items()}
 

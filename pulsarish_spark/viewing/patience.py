@@ -9,6 +9,8 @@ bytes that evicts depends on what is written, so nothing is foretold of it.
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from broker_core.base.clock import BlockingClock, SystemClock
@@ -18,11 +20,15 @@ from broker_core.client.admin import AdminApi
 from broker_core.wire.entry import EntryRef, read_metadata
 from pulsarish_spark.connecting.admin import open_admin
 from pulsarish_spark.connecting.connection import Address
+from pulsarish_spark.viewing.side_by_side import side_by_side
 
 logger = logging.getLogger(__name__)
 
 POLICY_S: Final = 60.0
 """How long an answer is believed: brokers look for what has expired about as often."""
+
+CONNECTIONS_MAX: Final = 4
+"""To the admin REST, each with one question at a time: a broker has few places for such clients."""
 
 _EVICTS: Final = "consumer_backlog_eviction"
 
@@ -42,7 +48,7 @@ class Patience(NamedTuple):
 
 
 class BrokerPatience:
-    """Asks the broker at ``address``, and says once in the log why it is not known. Used by one thread."""
+    """Asks the broker at ``address``, and says once in the log why it is not known. Used by one thread at a time."""
 
     def __init__(self, address: Address, clock: BlockingClock | None = None) -> None:
         self._address = address
@@ -53,26 +59,36 @@ class BrokerPatience:
 
     def of(self, topic: str) -> Patience | None:
         """The patience for a topic, by its full name without the partition; None: it is not known."""
-        asked_at, found = self._found.get(topic, (None, None))
-        now = self._clock.monotonic()
-        if self._failed_at is not None and now - self._failed_at <= POLICY_S:
-            return found  # Who did not answer for one topic would hold up the query for each of the others, too.
-        if asked_at is None or now - asked_at > POLICY_S:
-            found = self._ask(topic)
-            self._found[topic] = now, found
-        return found
+        return self.of_all([topic])[topic]
 
-    def _ask(self, topic: str) -> Patience | None:
+    def of_all(self, topics: Collection[str]) -> dict[str, Patience | None]:
+        """That of each of ``topics``: over a few connections, each of which asks for its part of them."""
+        now = self._clock.monotonic()
+        due = [topic for topic in topics if now - self._found.get(topic, (-math.inf, None))[0] > POLICY_S]
+        if due and not self._is_left_alone:
+            parts = [due[number::CONNECTIONS_MAX] for number in range(min(CONNECTIONS_MAX, len(due)))]
+            side_by_side(self._ask, parts)
+        return {topic: self._found.get(topic, (now, None))[1] for topic in topics}
+
+    @property
+    def _is_left_alone(self) -> bool:
+        """Who did not answer for one topic would hold up the query for each of the others, too."""
+        return self._failed_at is not None and self._clock.monotonic() - self._failed_at <= POLICY_S
+
+    def _ask(self, topics: Sequence[str]) -> None:
+        topic = topics[0]
         try:
             admin = open_admin(self._address)
             if admin is None:
                 self._tell(topic, "the option admin.url does not say where to ask")
-                return None
+                return
             with admin:
-                return patience_of(admin, TopicName.parse(topic))
+                for topic in topics:
+                    if self._is_left_alone:
+                        return
+                    self._found[topic] = self._clock.monotonic(), patience_of(admin, TopicName.parse(topic))
         except PulsarishError as error:
             self._tell(topic, str(error))
-            return None
 
     def _tell(self, topic: str, reason: str) -> None:
         self._failed_at = self._clock.monotonic()

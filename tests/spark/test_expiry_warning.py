@@ -7,14 +7,18 @@ Owns: when it comes and what it says. What is told after they are gone is ``test
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Any
 
 import pytest
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.names import TopicName
+from broker_core.client.admin import AdminApi
 from pulsarish_spark import describe
+from pulsarish_spark.connecting.admin import open_admin
 from pulsarish_spark.connecting.connection import Address
+from pulsarish_spark.positions import expiry_watch
 from pulsarish_spark.progress import LagProbe, total
 from pulsarish_spark.viewing import patience
 from pulsarish_spark.viewing.patience import POLICY_S, BrokerPatience, Patience, patience_of
@@ -32,6 +36,12 @@ class ManualClock(SystemClock):
 
     def monotonic(self) -> float:
         return self.seconds
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trigger waits for the admin REST, however busy the machine is."""
+    monkeypatch.setattr(expiry_watch, "ANSWER_S", 120.0)
 
 
 def in_force(cell: Broker, topic: str, policy: str, value: Any, wanted: Patience) -> None:
@@ -117,6 +127,60 @@ def test_who_does_not_answer_is_not_asked_for_each_topic(monkeypatch: pytest.Mon
     clock.seconds += POLICY_S + 1
     broker.of("persistent://public/default/0")
     assert len(asked) == 2
+
+
+def test_policies_of_many_topics_are_asked_over_a_few_connections(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two questions for each topic, and none again within the minute."""
+    names = [str(TopicName.parse(broker.create(f"{topic}-{number}", 0))) for number in range(40)]
+    opened: list[AdminApi | None] = []
+    asked: list[str] = []
+    policy = AdminApi.policy
+
+    def noting_open(address: Address) -> AdminApi | None:
+        opened.append(open_admin(address))
+        return opened[-1]
+
+    def noting_policy(api: AdminApi, of: Any, name: str, *, applied: bool = False) -> Any:
+        asked.append(f"{name} of {of}")
+        return policy(api, of, name, applied=applied)
+
+    monkeypatch.setattr(patience, "open_admin", noting_open)
+    monkeypatch.setattr(AdminApi, "policy", noting_policy)
+    known = BrokerPatience(Address(broker.service_url, admin_url=broker.http_url), ManualClock())
+    assert known.of_all(names) == dict.fromkeys(names, Patience(None))
+    assert {known.of(name) for name in names} == {Patience(None)}
+    assert len(opened) == patience.CONNECTIONS_MAX
+    assert len(asked) == len(set(asked)) == 2 * len(names)
+
+
+def test_a_trigger_does_not_wait_for_the_admin_rest(
+    start: Start, cell: Broker, topic: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked meanwhile, and a later trigger warns."""
+    monkeypatch.setattr(expiry_watch, "ANSWER_S", 0.0)
+    may_answer, answered = threading.Event(), threading.Event()
+
+    def late(_admin: AdminApi, _topic: TopicName) -> Patience:
+        assert may_answer.wait(120)
+        answered.set()
+        return Patience(10 * DAY_S, "the time to live")
+
+    monkeypatch.setattr(patience, "patience_of", late)
+    send_old(cell, topic, 8, 9 * DAY_S, monkeypatch)
+    query = start(topic=topic, subscriptionName="s", maxOffsetsPerTrigger=2, **{"admin.url": cell.http_url})
+    with caplog.at_level(logging.WARNING):
+        assert query.trigger() == [0, 1]
+        assert query.trigger() == [2, 3]
+        assert query.trigger() == [4, 5]
+        assert not answered.is_set()
+        may_answer.set()
+        monkeypatch.setattr(expiry_watch, "ANSWER_S", 120.0)
+        assert answered.wait(120)
+        eventually(lambda: "pulsarish-policies" not in {each.name for each in threading.enumerate()}, "it has answered")
+        assert query.trigger() == [6, 7]
+    assert len(warnings(caplog)) == 1
 
 
 def test_what_is_not_known_is_said_once(
