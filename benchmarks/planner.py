@@ -11,6 +11,7 @@ partition has a few messages, so that each has to be asked for everything; what 
 from __future__ import annotations
 
 import asyncio
+import json
 import multiprocessing
 import tempfile
 import time
@@ -52,10 +53,12 @@ class Step(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """What one process has measured. ``memory_mib``: the growth of the process over all steps."""
+    """What one process has measured. ``memory_mib``: the growth of the process over all steps; ``offset_bytes``: what
+    Spark keeps of the end of a batch, as JSON."""
 
     steps: list[Step]
     memory_mib: float
+    offset_bytes: int
 
 
 def run(*, quick: bool) -> list[Figure]:
@@ -106,8 +109,9 @@ def _plan(service_url: str, names: list[str]) -> Planned:
         client.last_entries([])
     # Not the largest size that the system tells: a new process begins with that of the one that started it.
     before = psutil.Process().memory_info().rss
-    steps = [*_batch(service_url, names), *_stream(service_url, names)]
-    return Planned(steps, (psutil.Process().memory_info().rss - before) / 2**20)
+    batch = _batch(service_url, names)
+    stream, offset_bytes = _stream(service_url, names)
+    return Planned([*batch, *stream], (psutil.Process().memory_info().rss - before) / 2**20, offset_bytes)
 
 
 def _batch(service_url: str, names: list[str]) -> list[Step]:
@@ -116,7 +120,7 @@ def _batch(service_url: str, names: list[str]) -> list[Step]:
         return [_timed("batch plan", lambda: batch_tasks(client, options))[0]]
 
 
-def _stream(service_url: str, names: list[str]) -> list[Step]:
+def _stream(service_url: str, names: list[str]) -> tuple[list[Step], int]:
     raw = {"service.url": service_url, "topics": ",".join(names), "startingoffsets": "earliest"}
     raw["maxoffsetspertrigger"] = "1"  # at least one message of each
     options = read_options(raw, Side.STREAM_READ, {})
@@ -129,7 +133,8 @@ def _stream(service_url: str, names: list[str]) -> list[Step]:
         committed, _ = _timed("commit", lambda: driver.commit(end))
         again, _ = _timed("next partitions", lambda: driver.tasks(end, next_end))
         driver.close()
-    return [started, first, planned, later, committed, again]
+    offset_bytes = len(json.dumps(next_end.to_json()))
+    return [started, first, planned, later, committed, again], offset_bytes
 
 
 def _timed(name: str, work: Callable[[], Any]) -> tuple[Step, Any]:
@@ -143,4 +148,8 @@ def _figures(kind: Kind, count: int, planned: Planned) -> list[Figure]:
     figures = [
         Figure(f"{case}, {step.name}", "s", (step.wall_s,), (step.cpu_s,), better="lower") for step in planned.steps
     ]
-    return [*figures, Figure(f"{case}, memory", "MiB", (planned.memory_mib,), better="lower")]
+    return [
+        *figures,
+        Figure(f"{case}, memory", "MiB", (planned.memory_mib,), better="lower"),
+        Figure(f"{case}, offset", "bytes", (planned.offset_bytes,), better="lower"),
+    ]
