@@ -60,7 +60,7 @@ C = TypeVar("C", bound=Closable)
 class AsyncClient:
     """A client of the cluster at ``service_url``. Make it while an event loop runs, and use it on that loop only.
 
-    It has 31 methods: one for each kind of thing that it makes, and for each question that it asks. It is one door for
+    It has 33 methods: one for each kind of thing that it makes, and for each question that it asks. It is one door for
     applications; the work is done behind it.
     """
 

@@ -50,8 +50,9 @@ BOUNDS: Final = (
         Side.READ,
         parse_moment,
         "1767225600000",
-        "Start at the first message published at or after this time (ms, ISO 8601, or -1h). Beats the two others. The "
-        "broker looks for it, and trusts the clocks of producers; where these are not as its own, it may find another.",
+        "Start at the first message published at or after this time (ms, ISO 8601, or -1h). Beats the two others. "
+        "Where clocks of producers differ, a window has rows of other times too, so that it lacks none that is near: "
+        "docs/losses.md.",
         ("startingTime",),
     ),
     Option(

@@ -44,6 +44,7 @@ class FirstStart:
         default = self._options.initial_position or "latest"
         found = resumed | starts_at_edges(self._view, others, self._options, default)
         sought = [key for key in others if key not in found]
+        self._view.times.share(len(sought))
         starts = side_by_side(
             lambda key: resolve_start(self._view, names[key], key, self._options, default, self._policy), sought
         )

@@ -38,7 +38,7 @@ from broker_core.wire.entry import EntryRef
 
 
 class Client:
-    """A client of the cluster at ``service_url``."""
+    """A client of the cluster at ``service_url``. It has 32 methods, those of ``AsyncClient`` for threads that wait."""
 
     def __init__(self, service_url: str, **options: Unpack[ClientOptions]) -> None:
         """``options`` are the other fields of ``ClientConfig``. Nothing is connected before it is needed."""

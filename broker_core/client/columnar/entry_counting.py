@@ -27,7 +27,7 @@ from broker_core.client.connecting.subscribing import (
     register,
 )
 from broker_core.wire.commands import read_position
-from broker_core.wire.entry import messages_of, split_broker_entry
+from broker_core.wire.entry import messages_of, read_metadata, split_broker_entry
 from broker_core.wire.heads import MessageHead
 
 ENTRIES_AHEAD_MAX: Final = 400
@@ -41,7 +41,10 @@ COUNTS_AT_ONCE: Final = 64
 
 
 class Span(NamedTuple):
-    """What to count: the entries in [start, end) of a plain topic or one partition, up to one that reaches a bound."""
+    """What to count: the entries in [start, end) of a plain topic or one partition, up to one that reaches a bound.
+
+    ``with_times``: their publish times are wanted too.
+    """
 
     topic: str
     start: Position
@@ -49,6 +52,7 @@ class Span(NamedTuple):
     messages_max: int
     entries_max: int
     bytes_max: int
+    with_times: bool = False
 
 
 class Counted(NamedTuple):
@@ -59,6 +63,8 @@ class Counted(NamedTuple):
     byte_sums: Sequence[int]
     is_whole: bool
     """Whether the range holds nothing behind them."""
+    times_ms: Sequence[int] = ()
+    """When each was published, by the clock of its producer, if that was wanted."""
 
     @property
     def messages(self) -> int:
@@ -76,6 +82,7 @@ class EntryCount:
         self._positions: list[Position] = []
         self._sums: list[int] = []
         self._byte_sums: list[int] = []
+        self._times_ms: list[int] = []
         self._is_whole = span.start >= span.end
         self._failure: PulsarishError | None = None
         self._id = -1
@@ -90,7 +97,7 @@ class EntryCount:
         if not self._is_done:
             what = f"counting the messages of {self._topic} behind {self._next}"
             await retrying(self._count, what, timeout_s, self._network.new_backoff())
-        return Counted(self._positions, self._sums, self._byte_sums, self._is_whole)
+        return Counted(self._positions, self._sums, self._byte_sums, self._is_whole, self._times_ms)
 
     @property
     def _is_done(self) -> bool:
@@ -178,7 +185,10 @@ class EntryCount:
 
     def _note(self, position: Position, body: bytes) -> None:
         try:
-            messages = messages_of(split_broker_entry(body)[1])
+            entry = split_broker_entry(body)[1]
+            messages = messages_of(entry)
+            if self._span.with_times:
+                self._times_ms.append(read_metadata(entry).publish_time)
         except PulsarishError as failure:
             where = f"entry {position} of {self._topic}"
             self._failure = type(failure)(f"{where}: {failure.message}", hint=failure.hint)
