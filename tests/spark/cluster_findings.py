@@ -33,9 +33,10 @@ class Seconds:
 
     @property
     def behind(self) -> float:
-        """How much later than the official client, or than Pulsar was ready for anybody."""
+        """How much later than the official client, or, where that did not read, than lookups named another broker."""
         assert self.here is not None, "nothing came after the event"
-        return self.here - (self.official if self.official is not None else self.lookup or 0.0)
+        pulsar = self.official if self.official is not None else self.lookup
+        return 0.0 if pulsar is None else self.here - pulsar
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,14 +106,20 @@ class Rows:
         """Whether there are so many."""
         return len(self._rows) >= count
 
-    def wait(self, done: Callable[[], bool], what: str, check: Callable[[], None] = lambda: None) -> None:
+    def wait(
+        self,
+        done: Callable[[], bool],
+        what: str,
+        check: Callable[[], None] = lambda: None,
+        within_s: float = PATIENCE_S,
+    ) -> None:
         """Return when ``done`` holds; ``check`` raises where it cannot any more, TimeoutError if it never does."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + within_s
         with self._came:
             while not done():
                 check()
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"in {PATIENCE_S:g} s it never became true that {what}")
+                    raise TimeoutError(f"in {within_s:g} s it never became true that {what}")
                 self._came.wait(1.0)
 
 
