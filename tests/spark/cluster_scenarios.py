@@ -105,21 +105,20 @@ class Company:
     """Queries in several modes, the rivals of some, a consumer of the official client, and who sends to them all."""
 
     def __init__(self, rig: Rig, topic: str, modes: Sequence[Mode], running: ExitStack) -> None:
-        """What it starts ends with ``running``."""
+        """What it starts ends with ``running``; each query has read some rows."""
         self._rivals = {
             mode.name: running.enter_context(consuming(rig, topic, subscription(mode, topic), work_s=RIVAL_S))
             for mode in modes
             if mode.has_rival
         }
-        self.queries = [running.enter_context(streaming(rig, topic, mode)) for mode in modes]
         self._official = running.enter_context(consuming(rig, topic, "official"))
         self.sender = running.enter_context(sending(rig, topic))
+        self.queries: list[Watched] = []
+        for mode in modes:  # One after the other: Spark waits ten seconds for the Python of each, and no longer.
+            query = running.enter_context(streaming(rig, topic, mode))
+            query.wait(partial(query.rows.are, WARM_ROWS), f"{WARM_ROWS} rows have come")
+            self.queries.append(query)
         self._events: list[tuple[Move | Death, Event]] = []
-
-    def wait_for_rows(self, count: int) -> None:
-        """Return when each query has so many."""
-        for query in self.queries:
-            query.wait(partial(query.rows.are, count), f"{count} rows have come")
 
     def wait_for_all(self, stored: Counter[int]) -> None:
         """Return when all that is stored was delivered to each query or its rival."""
@@ -176,7 +175,6 @@ def under(
     topic = rig.make_topic(name, kept=True)
     with ExitStack() as running:
         company = Company(rig, topic, modes, running)
-        company.wait_for_rows(WARM_ROWS)
         if idle:
             company.pause()
         for blow in trouble(rig, topic, company.queries):
