@@ -56,24 +56,30 @@ MORE: Final = {
 """What a release needs and does not ask for: this one cannot load its own names of topics otherwise."""
 
 
-def compiled() -> tuple[Path, str]:
-    """The folder of the driver's classes and the class path that they need; built when the source has changed.
+def compiled(source: Path = SOURCE) -> tuple[Path, str]:
+    """The folder of the classes of ``source`` and the class path that they need; built when the source has changed.
 
     It is built once, with the client of ``pom.xml``; the class path may be that of an older or a newer client.
     """
     jars = class_path(HERE / "pom.xml")
     folder = _cache()
-    mark = hashlib.sha256(SOURCE.read_bytes() + jars.encode()).hexdigest()[:16]
-    classes = folder / f"java-driver-{mark}"
+    mark = hashlib.sha256(source.read_bytes() + jars.encode()).hexdigest()[:16]
+    classes = folder / f"java-{source.stem.lower()}-{mark}"
     if not classes.is_dir():
         javac = shutil.which("javac")
         if javac is None:
-            raise UnavailableError("javac is not on the PATH, so the driver of the Java client cannot be built")
+            raise UnavailableError(f"javac is not on the PATH, so {source.name} for the Java client cannot be built")
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             fresh = Path(scratch) / "classes"
-            subprocess.run([javac, "-d", str(fresh), "-cp", jars, str(SOURCE)], check=True, capture_output=True)
+            subprocess.run([javac, "-d", str(fresh), "-cp", jars, str(source)], check=True, capture_output=True)
             fresh.replace(classes)
     return classes, jars
+
+
+def java_command(classes: Path, jars: str, main: str) -> list[str]:
+    """What starts ``main`` of the folder ``classes``; its arguments come behind it."""
+    opened = ["--add-opens", "java.base/java.nio=ALL-UNNAMED", "--add-opens", "java.base/sun.net=ALL-UNNAMED"]
+    return [java(), "-Xmx512m", *SHORT_LIVED, *opened, "-cp", os.pathsep.join([str(classes), jars]), main]
 
 
 def jars_of(version: str) -> str:
@@ -95,11 +101,7 @@ class Driver:
     def __init__(self, log: Path, version: str | None = None) -> None:
         """``version`` of the client; that of ``pom.xml`` if nobody says another."""
         classes, jars = compiled()
-        if version:
-            jars = jars_of(version)
-        command = [java(), "-Xmx512m", *SHORT_LIVED]
-        command += ["--add-opens", "java.base/java.nio=ALL-UNNAMED", "--add-opens", "java.base/sun.net=ALL-UNNAMED"]
-        command += ["-cp", os.pathsep.join([str(classes), jars]), "Driver"]
+        command = java_command(classes, jars_of(version) if version else jars, "Driver")
         self._log = log.open("wb")
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log)
         self._numbers = itertools.count()

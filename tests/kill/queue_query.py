@@ -29,9 +29,9 @@ BATCH_MESSAGES: Final = 200
 QUIET_MS: Final = 2_000
 
 
-def reader_of(service_url: str, topic: str, guarantee: str) -> PulsarishStreamReader:
-    """The source as Spark makes it."""
-    options = {
+def options_of(service_url: str, topic: str, guarantee: str) -> dict[str, str]:
+    """What a user says of the query."""
+    return {
         "service.url": service_url,
         "topic": topic,
         "subscriptionType": "Shared",
@@ -40,8 +40,28 @@ def reader_of(service_url: str, topic: str, guarantee: str) -> PulsarishStreamRe
         "maxOffsetsPerTrigger": str(BATCH_MESSAGES),
         "availableNowQuietMs": str(QUIET_MS),
     }
+
+
+def reader_of(options: dict[str, str]) -> PulsarishStreamReader:
+    """The source as Spark makes it."""
     raw = {name.lower(): value for name, value in options.items()}
     return PulsarishStreamReader(raw, spark_schema(read_options(raw, Side.STREAM_READ, {}).columns))
+
+
+def store(folder: Path, name: str, what: object) -> None:
+    """Write ``what`` as JSON, whole or not at all."""
+    path = folder / name
+    with path.with_suffix(".new").open("w") as file:
+        json.dump(what, file)
+        file.flush()
+        os.fsync(file.fileno())
+    path.with_suffix(".new").rename(path)
+
+
+def store_rows(folder: Path, number: int, rows: list[int]) -> None:
+    """What the sink was given as batch ``number``, beside what it was given as that batch before."""
+    attempt = sum(1 for _ in folder.glob(f"rows-{number:04}-*"))
+    store(folder, f"rows-{number:04}-{attempt}", rows)
 
 
 class Query:
@@ -69,7 +89,7 @@ class Query:
                 if end == start:
                     continue
                 self._pass("given", number)
-                self._write(f"offset-{number:04}", end)
+                store(self._folder, f"offset-{number:04}", end)
                 self._pass("noted", number)
                 if number:
                     self._reader.commit(start)
@@ -78,10 +98,9 @@ class Query:
             batches = [batch for task in tasks for batch in self._reader.read(task)]
             rows = [int(value) for batch in batches for value in batch["value"].to_pylist()]
             self._pass("read", number)
-            attempt = sum(1 for _ in self._folder.glob(f"rows-{number:04}-*"))
-            self._write(f"rows-{number:04}-{attempt}", rows)
+            store_rows(self._folder, number, rows)
             self._pass("sunk", number)
-            self._write(f"commit-{number:04}", {})
+            store(self._folder, f"commit-{number:04}", {})
             self._pass("committed", number)
             number += 1
 
@@ -92,14 +111,6 @@ class Query:
         path = self._folder / f"offset-{number:04}"
         return json.loads(path.read_text()) if path.exists() else None
 
-    def _write(self, name: str, what: object) -> None:
-        path = self._folder / name
-        with path.with_suffix(".new").open("w") as file:
-            json.dump(what, file)
-            file.flush()
-            os.fsync(file.fileno())
-        path.with_suffix(".new").rename(path)
-
     def _pass(self, step: Step, number: int) -> None:
         if step == self._step and number == self._batch:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -108,4 +119,4 @@ class Query:
 def run_query(service_url: str, topic: str, folder: str, guarantee: str, step: str, batch: int) -> None:
     """The query, to its end or to ``step`` of ``batch``."""
     assert step in (*STEPS, NEVER)
-    Query(reader_of(service_url, topic, guarantee), Path(folder), step, batch).run()
+    Query(reader_of(options_of(service_url, topic, guarantee)), Path(folder), step, batch).run()

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills a query in queue mode at each step of a batch, beside a rival consumer, and counts what was lost or twice.
 
-    python -m tests.kill.queue_rig [--only BROKER] [--guarantee commit|claim] [--step STEP] [--kills N] [--json FILE]
+    python -m tests.kill.queue_rig [--spark] [--only BROKER] [--guarantee commit|claim] [--step STEP] [--kills N]
+        [--at-once N] [--json FILE]
 
 The rival is an ordinary consumer of the same subscription, on all the time; it takes what it is given. The query is a
-process of its own (``queue_query``), killed with SIGKILL in its third batch and started again when the rival has taken
-more than the broker gave back. In the end every message must have been processed; none twice by the query; a batch that
-was run twice must have had the same rows; and where docs/queues.md says "once", none by both. ``--kills`` spreads so
-many kills over all that was asked for, some at once, each on a topic of its own. Exit code 0: all that holds.
+process of its own (``queue_query``) or, with ``--spark``, a whole Spark (``queue_spark``), killed with SIGKILL in its
+third batch and started again when the rival has taken more than the broker gave back. In the end every message must
+have been processed; none twice by the query; a batch that was run twice must have had the same rows; and where
+docs/queues.md says "once", none by both. ``--kills`` spreads so many kills over all that was asked for, some at once,
+each on a topic of its own. Exit code 0: all that holds.
 """
 
 from __future__ import annotations
@@ -21,19 +23,20 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from broker_core.client import Client
 from broker_core.testing.running_broker import RunningBroker
 from tests.apache_pulsar.start import running as running_pulsar
 from tests.kill.queue_query import BATCH_MESSAGES, NEVER, STEPS, SUBSCRIPTION, Step, run_query
 from tests.kill.queue_rival import QUEUE_SIZE, Rival
+from tests.kill.queue_spark import LOG, run_spark
 
 BROKERS: Final = ("pulsarish", "apache")
 GUARANTEES: Final = ("commit", "claim")
@@ -48,7 +51,12 @@ AT_ONCE: Final = 4
 TIMEOUT_S: Final = 240.0
 
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["tests.kill.queue_query"])
+_processes.set_forkserver_preload(["tests.kill.queue_query", "tests.kill.queue_spark"])
+
+Killed = Literal["source", "spark"]
+"""What is killed: the driver's side of the source, or every process of a Spark."""
+
+_RUNS: Final[dict[Killed, Callable[[str, str, str, str, str, int], None]]] = {"source": run_query, "spark": run_spark}
 
 MAY_BE_TWICE: Final[dict[str, frozenset[Step]]] = {
     "commit": frozenset({"noted", "planned", "read", "sunk", "committed"}),
@@ -61,6 +69,7 @@ MAY_BE_TWICE: Final[dict[str, frozenset[Step]]] = {
 class Outcome:
     """What came of one kill. ``twice``: by the query and by the rival; ``repeated``: by the query alone."""
 
+    killed: Killed
     broker: str
     guarantee: str
     step: str
@@ -77,50 +86,62 @@ class Outcome:
         return not (self.lost or self.repeated or self.replays_differ) and self.twice <= allowed
 
 
-def play(broker: str, service_url: str, guarantee: str, step: Step, folder: Path) -> Outcome:
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query that is run several times, on one checkpoint in ``folder``."""
+
+    killed: Killed
+    service_url: str
+    topic: str
+    folder: Path
+    guarantee: str
+
+    def start(self, step: str) -> ForkServerProcess:
+        """Run it up to that step of the batch in which it is killed."""
+        arguments = (self.service_url, self.topic, str(self.folder), self.guarantee, step, KILLED_BATCH)
+        process = _processes.Process(target=_RUNS[self.killed], args=arguments)
+        process.start()
+        return process
+
+    def run_to_its_end(self) -> None:
+        """Run it until nothing comes any more."""
+        self.must_end(self.start(NEVER), 0)
+
+    def must_end(self, process: ForkServerProcess, wanted: int) -> None:
+        """RuntimeError unless ``process`` ends with that exit code, which is negative for a signal."""
+        process.join(TIMEOUT_S)
+        code = process.exitcode
+        process.kill()
+        if code != wanted:
+            log = self.folder / LOG
+            said = "\n".join(log.read_text(errors="replace").splitlines()[-40:]) if log.exists() else ""
+            raise RuntimeError(f"the query of {self.topic} ended with {code} and not with {wanted}\n{said}")
+
+
+def play(killed: Killed, broker: str, service_url: str, guarantee: str, step: Step, folder: Path) -> Outcome:
     """One query that is killed once, from its first message to its last."""
     topic = f"queue-{uuid.uuid4().hex[:10]}"
+    query = Query(killed, service_url, topic, folder, guarantee)
     with Client(service_url) as client:
         client.create_producer(topic).close()
-        query = _start(service_url, topic, folder, guarantee, step)
+        running = query.start(step)
         _wait_for(folder / "attached")
         rival = Rival(client, topic, SUBSCRIPTION, RIVAL_AT_FIRST)
         with client.create_producer(topic, batching_enabled=False) as producer:
             for number in range(MESSAGES):
                 producer.send_async(str(number))
             producer.flush()
-            if (code := _end_of(query)) != -signal.SIGKILL:
-                raise RuntimeError(f"the query of {topic} ended with {code} and was to be killed at: {step}")
+            query.must_end(running, -signal.SIGKILL)
             rival.go_on()
             before = len(rival.processed)
             producer.send(str(MESSAGES))  # It comes last, where the rival has less than that left.
             rival.wait_until(lambda seen: len(seen) >= before + HELD_MESSAGES or MESSAGES in seen, TIMEOUT_S)
-            _run_to_its_end(service_url, topic, folder, guarantee)
+            query.run_to_its_end()
             producer.send(str(MESSAGES + 1))
         rival.wait_until(lambda seen: MESSAGES + 1 in seen, TIMEOUT_S)
         rival.end()
-        _run_to_its_end(service_url, topic, folder, guarantee)  # What the rival had been given and not taken.
-        return _outcome(broker, guarantee, step, folder, rival.processed)
-
-
-def _run_to_its_end(service_url: str, topic: str, folder: Path, guarantee: str) -> None:
-    if code := _end_of(_start(service_url, topic, folder, guarantee, NEVER)):
-        raise RuntimeError(f"the restarted query of {topic} ended with {code}")
-
-
-def _start(service_url: str, topic: str, folder: Path, guarantee: str, step: str) -> ForkServerProcess:
-    arguments = (service_url, topic, str(folder), guarantee, step, KILLED_BATCH)
-    process = _processes.Process(target=run_query, args=arguments)
-    process.start()
-    return process
-
-
-def _end_of(query: ForkServerProcess) -> int | None:
-    """Its exit code, negative for a signal; None if it has not ended, and it is killed."""
-    query.join(TIMEOUT_S)
-    code = query.exitcode
-    query.kill()
-    return code
+        query.run_to_its_end()  # What the rival had been given and not taken.
+        return _outcome(killed, broker, guarantee, step, folder, rival.processed)
 
 
 def _wait_for(path: Path) -> None:
@@ -131,13 +152,16 @@ def _wait_for(path: Path) -> None:
         time.sleep(0.02)
 
 
-def _outcome(broker: str, guarantee: str, step: str, folder: Path, rival: list[int]) -> Outcome:
+def _outcome(
+    killed: Killed, broker: str, guarantee: str, step: str, folder: Path, rival: list[int]
+) -> Outcome:  # fmt: skip
     batches: dict[str, list[list[int]]] = {}
     for path in sorted(folder.glob("rows-*")):
         _, number, _ = path.name.split("-")
         batches.setdefault(number, []).append(sorted(json.loads(path.read_text())))
     ours = [value for attempts in batches.values() for value in attempts[-1]]
     return Outcome(
+        killed,
         broker,
         guarantee,
         step,
@@ -165,6 +189,7 @@ def running(broker: str) -> Iterator[str]:
 class Wanted:
     """Which kills: each of ``steps`` with each of ``guarantees`` on each of ``brokers``, ``kills`` in all."""
 
+    killed: Killed
     brokers: Sequence[str]
     guarantees: Sequence[str]
     steps: Sequence[Step]
@@ -184,7 +209,7 @@ def run(wanted: Wanted, at_once: int) -> Iterator[Outcome]:
 
     def one(broker: str, service_url: str, guarantee: str, step: Step) -> Outcome:
         with tempfile.TemporaryDirectory() as folder:
-            return play(broker, service_url, guarantee, step, Path(folder))
+            return play(wanted.killed, broker, service_url, guarantee, step, Path(folder))
 
     for broker in wanted.brokers:
         with running(broker) as service_url, ThreadPoolExecutor(at_once) as pool:
@@ -215,6 +240,7 @@ def _say(line: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Kill a query in queue mode at each step, beside a rival.")
+    parser.add_argument("--spark", action="store_true", help="kill a whole Spark and not the source alone")
     parser.add_argument("--only", choices=BROKERS)
     parser.add_argument("--guarantee", choices=GUARANTEES)
     parser.add_argument("--step", choices=STEPS)
@@ -223,6 +249,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="where to write the outcomes")
     asked = parser.parse_args()
     wanted = Wanted(
+        "spark" if asked.spark else "source",
         BROKERS if asked.only is None else (asked.only,),
         GUARANTEES if asked.guarantee is None else (asked.guarantee,),
         STEPS if asked.step is None else (asked.step,),

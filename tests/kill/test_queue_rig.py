@@ -37,6 +37,17 @@ def test_a_claimed_batch_is_processed_once_over_a_kill(tmp_path: Path) -> None:
     assert found["rival"] > 0
 
 
+@pytest.mark.slow
+@pytest.mark.apart
+def test_a_claimed_batch_is_processed_once_over_the_kill_of_a_whole_spark(tmp_path: Path) -> None:
+    """Where the most could go wrong: acknowledged on the broker, and no task has read it. `make queue-kills` has the
+    other steps."""
+    code, (found,), talk = run_rig(tmp_path, "--spark", "--guarantee", "claim", "--step", "planned")
+    assert code == 0, talk
+    assert (found["killed"], found["lost"], found["twice"], found["repeated"]) == ("spark", 0, 0, 0)
+    assert found["rival"] > 0
+
+
 @pytest.mark.parametrize(
     ("change", "holds"),
     [
@@ -53,26 +64,26 @@ def test_a_claimed_batch_is_processed_once_over_a_kill(tmp_path: Path) -> None:
 def test_what_the_table_does_not_promise_fails(change: dict[str, Any], holds: bool) -> None:
     """The rig passes nothing that docs/queues.md excludes."""
     values: dict[str, Any] = dict.fromkeys(("lost", "twice", "repeated", "replays_differ", "rival"), 0)
-    values |= {"broker": "pulsarish", "guarantee": "commit", "step": "sunk"}
+    values |= {"killed": "source", "broker": "pulsarish", "guarantee": "commit", "step": "sunk"}
     assert Outcome(**values | change).holds is holds
 
 
 def test_kills_are_spread_over_brokers_guarantees_and_steps() -> None:
     """As many in all as were asked for, and of no kind two more than of another; without a number one of each."""
-    wanted = Wanted(BROKERS, GUARANTEES, STEPS, 27)
+    wanted = Wanted("source", BROKERS, GUARANTEES, STEPS, 27)
     kinds = [(broker, *kind) for broker in BROKERS for kind in wanted.on(broker)]
     assert len(kinds) == 27
     counts = [
         kinds.count((broker, guarantee, step)) for broker in BROKERS for guarantee in GUARANTEES for step in STEPS
     ]
     assert set(counts) == {1, 2}
-    assert len(Wanted(BROKERS, GUARANTEES, STEPS, None).on("apache")) == len(GUARANTEES) * len(STEPS)
+    assert len(Wanted("source", BROKERS, GUARANTEES, STEPS, None).on("apache")) == len(GUARANTEES) * len(STEPS)
 
 
 def test_one_bad_kill_shows_in_the_table() -> None:
     """Sums would hide it among the good ones of its kind."""
     numbers = dict.fromkeys(("lost", "twice", "repeated", "replays_differ", "rival"), 0)
-    good = Outcome("pulsarish", "claim", "sunk", **numbers)
-    bad = Outcome("pulsarish", "claim", "sunk", **numbers | {"twice": 1})
+    good = Outcome("source", "pulsarish", "claim", "sunk", **numbers)
+    bad = Outcome("source", "pulsarish", "claim", "sunk", **numbers | {"twice": 1})
     assert "NOT" not in "".join(table([good, good]))
     assert "NOT" in "".join(table([good, bad, good]))
