@@ -15,7 +15,7 @@ from broker_core.base.errors import AuthenticationError, ConfigError, PulsarishE
 from pulsarish_spark.connecting.connection import Address, connected
 from pulsarish_spark.describing.description import python_text
 from pulsarish_spark.describing.dry_run import broker_found
-from pulsarish_spark.describing.spark_side import find_java, workers_python
+from pulsarish_spark.describing.spark_side import JAVA_MIN, find_java, workers_python
 from pulsarish_spark.options import ReadOptions, Side, address_options, names_topics, option_texts, read_options
 from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.index_notice import HOW_TO_GET_INDEXES
@@ -113,4 +113,6 @@ def _python(environment: Mapping[str, str]) -> Check:
 
 def _java(environment: Mapping[str, str]) -> Check:
     found = find_java(environment)
-    return Check("Java", found is not None, found or "not found; install Java 17 or later and set JAVA_HOME")
+    advice = f"install Java {JAVA_MIN} or later and set JAVA_HOME to its folder"
+    text = f"{found.name}; {found.problem}; {advice}" if found.problem else found.name
+    return Check("Java", not found.problem, text)

@@ -6,12 +6,13 @@ Needs no ``pyspark``: where nobody has imported it, no session is active. Must n
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pulsarish_spark.describing.description import WorkersPython
 
@@ -21,6 +22,9 @@ _PYTHON_DEFAULT: Final = "python3"
 _TRIAL: Final = "import sys; print('%d.%d' % sys.version_info[:2], flush=True); import pulsarish_spark, pyarrow"
 _TRIAL_S: Final = 60.0
 """How long a program may take to start and import; a cold disk is slow."""
+
+JAVA_MIN: Final = 17
+"""What Spark 4 needs."""
 
 SETTINGS: Final = ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.shuffle.partitions")
 
@@ -62,11 +66,33 @@ def spark_settings() -> dict[str, str] | None:
     return found | {name: session.conf.get(name) for name in SETTINGS}
 
 
-def find_java(environment: Mapping[str, str]) -> str | None:
-    """The Java that Spark would start: that of JAVA_HOME, else the first on the PATH; None if there is none."""
+class Java(NamedTuple):
+    """A Java, in words, and what is wrong with it, or ""."""
+
+    name: str
+    problem: str = ""
+
+
+def find_java(environment: Mapping[str, str]) -> Java:
+    """The Java that Spark would start: that of JAVA_HOME, else the first on the PATH. It is tried."""
     if home := environment.get("JAVA_HOME"):
-        return shutil.which(str(Path(home) / "bin" / "java"))
-    return shutil.which("java", path=environment.get("PATH"))
+        path = shutil.which(str(Path(home) / "bin" / "java"))
+        return _tried_java(path) if path else Java("not found", f"JAVA_HOME is {home}, which has no bin/java")
+    path = shutil.which("java", path=environment.get("PATH"))
+    return _tried_java(path) if path else Java("not found", "there is none on the PATH")
+
+
+def _tried_java(path: str) -> Java:
+    try:
+        done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=_TRIAL_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Java(path, f"it does not run: {error}")
+    version = re.search(r'version "((\d+)[^"]*)"', done.stderr)
+    if done.returncode or version is None:
+        return Java(path, f"it does not tell its version: {done.stderr.strip()[:100]}")
+    if int(version[2]) < JAVA_MIN:
+        return Java(path, f"it is Java {version[1]}, too old for Spark")
+    return Java(f"{path} ({version[1]})")
 
 
 def _active_session() -> Any:

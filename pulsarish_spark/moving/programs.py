@@ -34,7 +34,8 @@ def programs(path: str | os.PathLike[str]) -> list[Program]:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}", hint="give a Python file or a notebook") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{file} cannot be read: {why}", hint="give a Python file or a notebook") from error
     if file.suffix != _NOTEBOOK:
         return [_program(f"{file}:", text)]
     return [_program(f"{file}: cell {number}, line ", cell) for number, cell in _cells(file, text)]

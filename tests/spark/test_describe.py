@@ -273,6 +273,31 @@ def test_the_doctor_says_what_fails(
     }
 
 
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("echo 'openjdk version \"11.0.2\" 2019-01-15' >&2", "it is Java 11.0.2, too old for Spark; install Java 17"),
+        ("echo 'java version \"1.8.0_392\"' >&2", "it is Java 1.8.0_392, too old"),
+        ("echo 'cannot load libjvm.so' >&2; exit 1", "it does not tell its version: cannot load libjvm.so"),
+        (None, "JAVA_HOME is {home}, which has no bin/java"),
+    ],
+)
+def test_the_doctor_says_what_is_wrong_with_java(
+    program: str | None, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Spark's own words for an old one are about class files, and for a wrong JAVA_HOME about a shell script."""
+    if program is not None:
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir()
+        java.write_text(f"#!/bin/sh\n{program}\n")
+        java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    result = run("doctor", "-o", "service.url=pulsar://127.0.0.1:1", "-o", "operationTimeoutMs=200")
+    (line,) = [each for each in result.output.splitlines() if "Java: " in each]
+    assert line.startswith("failed")
+    assert words.format(home=tmp_path) in line
+
+
 def test_the_doctor_says_that_nobody_answers() -> None:
     """No topic is needed to ask for the address; a port that nobody listens on is refused at once."""
     result = run("doctor", "-o", "service.url=pulsar://127.0.0.1:1", "-o", "operationTimeoutMs=200")
