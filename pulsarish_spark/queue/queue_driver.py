@@ -13,7 +13,9 @@ broker then deletes what it has, unless somebody keeps it for a replay: ``holds`
 
 from __future__ import annotations
 
+import logging
 import os
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
@@ -24,10 +26,12 @@ from pulsarish_spark.queue.acknowledged import KEPT_S, Acknowledged
 from pulsarish_spark.queue.backlog import QueueBacklog
 from pulsarish_spark.queue.dividing import Names, divide_by_key, divide_by_place
 from pulsarish_spark.queue.id_texts import Entries
-from pulsarish_spark.queue.pile import Choice, Pile, Source
+from pulsarish_spark.queue.pile import Choice, Dropped, Pile, Source
 from pulsarish_spark.queue.queue_offset import TEXT_BYTES_MAX, PartitionBatch, QueueOffset
 from pulsarish_spark.queue.runs import apart
 from pulsarish_spark.tasks.task import ReadTask, reading_tasks
+
+logger = logging.getLogger(__name__)
 
 GIVEN_WAIT_S: Final = 0.1
 """How long ``latest`` waits for a first entry: Spark would ask again at once. No longer, for other sources of the same
@@ -243,6 +247,8 @@ class QueueDriver:
         if begins or now <= self._checked_until:
             dropped = self._intake.pile.drop(self._acknowledged.has)
             if dropped.units:
+                if now <= self._checked_until:
+                    _tell_dropped(dropped)
                 self._intake.ack(dropped.ids())
                 self._intake.release(dropped.messages(), sessions)
 
@@ -293,3 +299,17 @@ class QueueDriver:
 def _offset_of(number: int, choice: Choice) -> QueueOffset:
     partitions = {key: PartitionBatch.of(given) for key, given in choice.entries().items()}
     return QueueOffset(number, choice.messages, partitions)
+
+
+def _tell_dropped(dropped: Dropped) -> None:
+    """Nobody who moved the subscription back should wait in vain for what he expects to be processed again."""
+    entries: Counter[TopicPartition] = Counter()
+    for source, unit in dropped.units:
+        entries[source.key] += len(unit)
+    for key, count in entries.items():
+        logger.warning(
+            "acknowledged entries came again and were dropped partition=%s entries=%d advice=%s",
+            key,
+            count,
+            "killed brokers forget acknowledgements; to move the subscription back, stop the query first",
+        )

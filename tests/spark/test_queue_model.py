@@ -334,8 +334,10 @@ TestClaimingQuery.settings = settings(max_examples=100, stateful_step_count=40, 
 
 
 @pytest.mark.parametrize("machine", [SharedQueryMachine, ClaimingQueryMachine])
-def test_what_a_killed_broker_has_forgotten_is_acknowledged_again(machine: type[SharedQueryMachine]) -> None:
-    """It gives entries of several batches again, and none of them is in another batch."""
+def test_what_a_killed_broker_has_forgotten_is_acknowledged_again(
+    machine: type[SharedQueryMachine], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It gives entries of several batches again, none of them is in another batch, and a warning tells of them."""
     query = machine()
     for _ in range(3):
         query.publish(LIMIT // 3)
@@ -347,3 +349,4 @@ def test_what_a_killed_broker_has_forgotten_is_acknowledged_again(machine: type[
     query.publish(1)
     query.teardown()
     query.each_entry_is_in_one_batch()
+    assert "acknowledged entries came again and were dropped" in caplog.text
