@@ -34,8 +34,8 @@ _UUID_TAG: Final = b"\xd2\x01"
 _MESSAGES_TAG: Final = b"\x58"
 """Field 11, a varint; as above."""
 
-_SMALL_BYTES: Final = 512
-"""Entries up to this size are searched together."""
+SMALL_BYTES: Final = 512
+"""Entries up to this size are searched together, and with their payloads: that costs less than to cut those off."""
 
 _UUID_CHARACTERS_MAX: Final = 1024
 """Clients make a uuid of a producer's name and a number. A longer one is not worth the memory of remembering it."""
@@ -102,7 +102,7 @@ def may_be_chunks(bodies: Sequence[bytes]) -> bool:
 
 
 def _may_hold(tag: bytes, bodies: Sequence[bytes]) -> bool:
-    small = [body for body in bodies if len(body) <= _SMALL_BYTES]
+    small = [body for body in bodies if len(body) <= SMALL_BYTES]
     if tag in b"".join(small):
         return True
     if len(small) == len(bodies):
@@ -110,7 +110,7 @@ def _may_hold(tag: bytes, bodies: Sequence[bytes]) -> bool:
     return any(
         body.find(tag, _METADATA_AT, _METADATA_AT + _u32_from(body, _SIZE_AT)[0]) >= 0
         for body in bodies
-        if len(body) > _SMALL_BYTES
+        if len(body) > SMALL_BYTES
     )
 
 

@@ -136,24 +136,29 @@ class PublishTimes:
 
     def _stretch_before(self, name: str, at: Position, count: int) -> _Stretch | None:
         """The entries before ``at``, in its ledger or the one before; None if there are none."""
-        if at.entry <= 0:
-            before = self._client.bounds_at(name, Position(at.ledger, 0)).before
-            if before.entry < 0 or before.ledger >= at.ledger:
-                return None
-            at = Position(before.ledger, before.entry + 1)
-        start = Position(at.ledger, max(at.entry - count, 0))
-        looked = self._counted(name, start, at)
+        end = self._behind_what_is_before(name, at)
+        if end is None:
+            return None
+        start = Position(end.ledger, max(end.entry - count, 0))
+        looked = self._counted(name, start, end)
         return _Stretch.of(looked, start, min) if looked.positions else None
 
     def _probe_before(self, name: str, at: Position, distance: int) -> EntryRef | None:
         """An entry about ``distance`` before ``at``: the first of its ledger, or of the one before, if it has fewer."""
-        if at.entry <= 0:
-            before = self._client.bounds_at(name, Position(at.ledger, 0)).before
-            if before.entry < 0 or before.ledger >= at.ledger:
-                return None
-            at = Position(before.ledger, before.entry + 1)
-        entry = self._client.first_entry_at(name, Position(at.ledger, max(at.entry - distance, 0)))
-        return entry if entry is not None and Position(entry.ledger, entry.entry) < at else None
+        end = self._behind_what_is_before(name, at)
+        if end is None:
+            return None
+        entry = self._client.first_entry_at(name, Position(end.ledger, max(end.entry - distance, 0)))
+        return entry if entry is not None and Position(entry.ledger, entry.entry) < end else None
+
+    def _behind_what_is_before(self, name: str, at: Position) -> Position | None:
+        """``at``, or where the ledger before it ends if ``at`` begins one; None if nothing is before."""
+        if at.entry > 0:
+            return at
+        before = self._client.bounds_at(name, Position(at.ledger, 0)).before
+        if before.entry < 0 or before.ledger >= at.ledger:
+            return None
+        return Position(before.ledger, before.entry + 1)
 
     # -- behind
 

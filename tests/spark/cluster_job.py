@@ -7,22 +7,14 @@ python cluster_job.py MASTER SERVICE_URL TOPIC CHECKPOINT
 from __future__ import annotations
 
 import json
-import os
 import sys
 
-from pyspark.sql import SparkSession
-
-from pulsarish_spark import use_this_python
+from tests.spark.standalone_session import standalone_session
 
 
 def main(master: str, service_url: str, topic: str, checkpoint: str) -> None:
     """Everything once, on executors that are other processes than the driver."""
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    use_this_python()
-    builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.memory", "600m").config("spark.executor.memory", "512m")
-    builder = builder.config("spark.executor.extraJavaOptions", os.environ.get("SPARK_SUBMIT_OPTS", ""))
-    spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    spark = standalone_session(master)
     options = {"service.url": service_url, "topic": topic}
     rows = spark.range(0, 1000, 1, 4).selectExpr("cast(id AS string) AS key", "cast(id AS string) AS value")
     rows.write.format("pulsarish").options(**options).mode("append").save()

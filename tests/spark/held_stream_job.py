@@ -10,16 +10,14 @@ sink is a folder of Parquet, to which Spark writes each batch once. The job ends
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
-from pulsarish_spark import use_this_python
+from tests.spark.standalone_session import standalone_session
 
 DEADLINE_S = 400.0
 
@@ -32,7 +30,7 @@ def holding(go_on: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Reco
             if batch.num_rows and not Path(go_on).exists():
                 Path("held").touch()
                 while not Path(go_on).exists():
-                    time.sleep(0.05)
+                    time.sleep(0.05)  # Another process makes the file.
             yield batch
 
     return hold
@@ -40,12 +38,7 @@ def holding(go_on: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Reco
 
 def main(master: str, options: str, folder: str, count: str) -> None:
     """Copy until enough distinct values have come, and print all of them."""
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    use_this_python()
-    builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.memory", "600m").config("spark.executor.memory", "512m")
-    builder = builder.config("spark.executor.extraJavaOptions", os.environ.get("SPARK_SUBMIT_OPTS", ""))
-    spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    spark = standalone_session(master)
     stream = spark.readStream.format("pulsarish").options(**json.loads(options)).load()
     held = stream.selectExpr("string(value) value").mapInArrow(holding(f"{folder}/go-on"), "value string")
     writer = held.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")

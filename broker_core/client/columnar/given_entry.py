@@ -15,12 +15,18 @@ from broker_core.base.hashing import murmur3_31
 from broker_core.base.limits import BATCH_MESSAGES_MAX
 from broker_core.base.positions import Position
 from broker_core.wire.ack_sets import all_bits, bits_of_words
-from broker_core.wire.entry_peek import ChunkPlace, chunk_place, head_without_payload, is_plain, messages_in, sticky_key
+from broker_core.wire.entry_peek import (
+    SMALL_BYTES,
+    ChunkPlace,
+    chunk_place,
+    head_without_payload,
+    is_plain,
+    messages_in,
+    sticky_key,
+)
 from broker_core.wire.heads import MessageHead
 
 NO_KEY_HASH: Final = -1
-
-_SMALL_BYTES: Final = 512
 
 _new_tuple = tuple.__new__
 """For the usual entry of one message: the constructor with names takes twice as long."""
@@ -50,8 +56,7 @@ class GivenEntry(NamedTuple):
 
 def given_entry(head: MessageHead, body: bytes, *, with_key: bool) -> GivenEntry:
     """What ``head`` and ``body`` of a MESSAGE say. ``with_key``: also the hash of the sticky key."""
-    # Of a small entry the payload is looked at too, which costs less than to cut it off.
-    if not with_key and len(body) <= _SMALL_BYTES and is_plain(body):
+    if not with_key and len(body) <= SMALL_BYTES and is_plain(body):
         return _new_tuple(GivenEntry, (head.ledger, head.entry, 1, head.redelivery_count, None, NO_KEY_HASH, None))
     try:
         entry = head_without_payload(body)
