@@ -38,6 +38,7 @@ BOUNDS: Final = {
 """At least so much of what should be high, at most so much of what should be low; in the unit of the case."""
 
 LIMIT_SIDE: Final = "python limit"
+WIDE_LIMIT_SIDE: Final = "python limit, 13 columns"
 
 
 def share_of_limit(case: str) -> float:

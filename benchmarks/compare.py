@@ -32,12 +32,12 @@ def in_turn(
     *,
     unit: str = "rows/s",
     better: Better = "higher",
-    warm_up: bool = True,
+    warm_ups: int = 1,
 ) -> list[Figure]:
-    """``runs`` rounds over all sides, after one that is thrown away. One figure a side and suffix."""
+    """``runs`` rounds over all sides, after ``warm_ups`` that are thrown away. One figure a side and suffix."""
     values: dict[tuple[str, str], list[float]] = defaultdict(list)
     cpu: dict[str, list[float]] = defaultdict(list)
-    for turn in range(-warm_up, runs):
+    for turn in range(-warm_ups, runs):
         for side, run in list(sides.items())[:: -1 if turn % 2 else 1]:
             sample = run()
             if turn >= 0:

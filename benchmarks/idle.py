@@ -43,7 +43,7 @@ def idle_figures(spark: Any, scratch: Path, connectors: Sequence[Connector], sec
         return lambda: _run(spark, scratch, connector, seconds)
 
     sides = {connector.side: side(connector) for connector in connectors}
-    return in_turn(f"Idle query, {seconds:g} s,", sides, runs, unit="% of a core", better="lower", warm_up=False)
+    return in_turn(f"Idle query, {seconds:g} s,", sides, runs, unit="% of a core", better="lower", warm_ups=0)
 
 
 def _run(spark: Any, scratch: Path, connector: Connector, seconds: float) -> Sample:

@@ -15,8 +15,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
-_SCHEMA: Final = (
+_KAFKA_COLUMNS: Final = (
     "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
+)
+_OUR_COLUMNS: Final = (
+    f"{_KAFKA_COLUMNS}, message_id string, publish_time timestamp, event_time timestamp, "
+    "properties map<string,string>, ordering_key binary, key_is_bytes boolean"
 )
 _CHUNK_ROWS: Final = 8192
 _FIRST_MICROSECOND: Final = 1_700_000_000_000_000
@@ -25,13 +29,15 @@ _FIRST_MICROSECOND: Final = 1_700_000_000_000_000
 class Slice(InputPartition):
     """So many rows for one task."""
 
-    def __init__(self, rows: int, value_bytes: int) -> None:
+    def __init__(self, rows: int, value_bytes: int, *, wide: bool) -> None:
         self.rows = rows
         self.value_bytes = value_bytes
+        self.wide = wide
 
 
-def ready_batch(value_bytes: int) -> pa.RecordBatch:
-    """One batch with the seven columns of Spark's Kafka source."""
+def ready_batch(value_bytes: int, *, wide: bool) -> pa.RecordBatch:
+    """One batch with the seven columns of Spark's Kafka source, or ``wide``, with the thirteen of ours: Java works for
+    each column of each row, so the limit depends on how many there are."""
     index = np.arange(_CHUNK_ROWS, dtype=np.int64)
     offsets = pa.py_buffer((np.arange(_CHUNK_ROWS + 1, dtype=np.int32) * value_bytes).tobytes())
     values = pa.py_buffer(os.urandom(value_bytes) * _CHUNK_ROWS)
@@ -45,32 +51,42 @@ def ready_batch(value_bytes: int) -> pa.RecordBatch:
         "timestamp": pa.array(index + _FIRST_MICROSECOND).cast(pa.timestamp("us", tz="UTC")),
         "timestampType": zero,
     }
+    if wide:
+        columns |= {
+            "message_id": pa.array([f"{1000 + i // 1000}:{i}:0:{i % 1000}" for i in range(_CHUNK_ROWS)]),
+            "publish_time": columns["timestamp"],
+            "event_time": pa.nulls(_CHUNK_ROWS, columns["timestamp"].type),
+            "properties": pa.array([[]] * _CHUNK_ROWS, pa.map_(pa.string(), pa.string())),
+            "ordering_key": pa.nulls(_CHUNK_ROWS, pa.binary()),
+            "key_is_bytes": pa.array(np.zeros(_CHUNK_ROWS, np.bool_)),
+        }
     return pa.RecordBatch.from_pydict(columns)
 
 
 def hand_over(part: Slice) -> Iterator[pa.RecordBatch]:
     """The rows of one task."""
-    batch = ready_batch(part.value_bytes)
+    batch = ready_batch(part.value_bytes, wide=part.wide)
     left = part.rows
     while left > 0:
         yield batch.slice(0, min(left, _CHUNK_ROWS))
         left -= _CHUNK_ROWS
 
 
-def two_slices(rows: int, value_bytes: int) -> list[Slice]:
+def two_slices(rows: int, value_bytes: int, *, wide: bool = False) -> list[Slice]:
     """One task a core."""
-    return [Slice(rows // 2, value_bytes), Slice(rows - rows // 2, value_bytes)]
+    return [Slice(part, value_bytes, wide=wide) for part in (rows // 2, rows - rows // 2)]
 
 
 class BatchLimit(DataSourceReader):
     """The batch source."""
 
-    def __init__(self, rows: int, value_bytes: int) -> None:
+    def __init__(self, rows: int, value_bytes: int, *, wide: bool) -> None:
         self._rows = rows
         self._value_bytes = value_bytes
+        self._wide = wide
 
     def partitions(self) -> list[Slice]:
-        return two_slices(self._rows, self._value_bytes)
+        return two_slices(self._rows, self._value_bytes, wide=self._wide)
 
     def read(self, partition: Slice) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         return hand_over(partition)
@@ -107,17 +123,21 @@ class StreamLimit(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class LimitSource(DataSource):
-    """``format("limit")`` with options ``rows``, ``valueBytes`` and, for streams, ``triggerRows``."""
+    """``format("limit")`` with options ``rows``, ``valueBytes``, for streams ``triggerRows``, for batches ``wide``."""
 
     @classmethod
     def name(cls) -> str:
         return "limit"
 
     def schema(self) -> str:
-        return _SCHEMA
+        return _OUR_COLUMNS if self._is_wide else _KAFKA_COLUMNS
 
     def reader(self, schema: Any) -> BatchLimit:
-        return BatchLimit(int(self.options["rows"]), int(self.options["valueBytes"]))
+        return BatchLimit(int(self.options["rows"]), int(self.options["valueBytes"]), wide=self._is_wide)
+
+    @property
+    def _is_wide(self) -> bool:
+        return self.options.get("wide") == "true"
 
     def streamReader(self, schema: Any) -> StreamLimit:  # noqa: N802 - Spark's name
         rows, value_bytes = int(self.options["rows"]), int(self.options["valueBytes"])
