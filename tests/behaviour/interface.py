@@ -93,7 +93,8 @@ class ProducerChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerChoice:
-    """How to consume. Acknowledgements are sent at once."""
+    """How to consume. Acknowledgements are sent at once, but the official Python client gathers them for 100 ms and may
+    send what is asked for later before them."""
 
     type: SubscriptionType = "Exclusive"
     initial_position: Literal["Latest", "Earliest"] = "Latest"

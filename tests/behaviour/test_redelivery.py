@@ -53,6 +53,7 @@ def test_refusing_goes_back_to_the_first_unacknowledged(cell: Cell, kind: Subscr
     cell.send(topic, "abcd")
     first, second, _, _ = take(consumer, 4)
     consumer.ack(first)
+    eventually(lambda: cell.backlog(topic) == 3, "the server has seen what is acknowledged")
     consumer.nack(second)
     again = take(consumer, 3)
     assert values(again) == ["b", "c", "d"]
