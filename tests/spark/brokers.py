@@ -25,6 +25,9 @@ Kind = Literal["pulsarish", "apache", "apache-indexed"]
 
 TIMEOUT_S: Final = 120.0
 
+_READERS: Final = ("reader-", "entries-", "probe-", "count-")
+"""How the subscriptions begin that our client's readers have, which brokers list until they have let go of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Broker:
@@ -174,8 +177,7 @@ class Broker:
     def subscriptions(self, topic: str) -> list[str]:
         """Names of the durable subscriptions of a plain topic or one partition."""
         found = self.admin("GET", f"persistent/public/default/{topic}/subscriptions")
-        # Our broker shows the readers of a moment too.
-        return [str(name) for name in found if not str(name).startswith("probe-")]
+        return [str(name) for name in found if not str(name).startswith(_READERS)]
 
     def backlog(self, topic: str, subscription: str = "") -> int:
         """Messages that a subscription has not acknowledged, as tools see it; of the only one if none is named."""
