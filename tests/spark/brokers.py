@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import pyarrow as pa
 
@@ -20,12 +20,13 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
 from broker_core.client import Client
 from broker_core.client.admin import AdminApi
+from broker_core.client.connecting.subscribing import ReaderKind
 
 Kind = Literal["pulsarish", "apache", "apache-indexed"]
 
 TIMEOUT_S: Final = 120.0
 
-_READERS: Final = ("reader-", "entries-", "probe-", "count-")
+_READERS: Final = tuple(f"{kind}-" for kind in get_args(ReaderKind))
 """How the subscriptions begin that our client's readers have, which brokers list until they have let go of them."""
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from broker_core.base.errors import ServerError, TopicNotFoundError, server_error
 from broker_core.base.names import TopicName
@@ -38,8 +38,12 @@ _INITIAL: Final[dict[InitialPosition, pb.CommandSubscribe.InitialPosition]] = {
 }
 
 
-def reader_subscription(kind: str) -> str:
-    """A name for a subscription that lives with its consumer; no two are the same."""
+ReaderKind: TypeAlias = Literal["count", "entries", "probe", "reader"]
+"""What a subscription that lives with its consumer is for."""
+
+
+def reader_subscription(kind: ReaderKind) -> str:
+    """A name for such a subscription; no two are the same."""
     return f"{kind}-{uuid.uuid4().hex[:12]}"
 
 
