@@ -16,8 +16,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 _KAFKA_COLUMNS: Final = (
-    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 )
+# The default columns of ours, said once more: what imported them would start later, and the limit be lower than it is.
 _OUR_COLUMNS: Final = (
     f"{_KAFKA_COLUMNS}, message_id string, publish_time timestamp, event_time timestamp, "
     "properties map<string,string>, ordering_key binary, key_is_bytes boolean"

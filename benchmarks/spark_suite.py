@@ -23,6 +23,8 @@ class Scale:
     """How much of everything."""
 
     runs: int
+    read_warm_ups: int
+    """Rounds of reads that are thrown away: a read takes a second or two, and Java still compiles in its second one."""
     read_100b: int
     read_1kib: int
     write_100b: int
@@ -47,11 +49,9 @@ class Scale:
 TRIGGERS: Final = 4
 """In so many a stream reads a topic."""
 
-WARM_UPS: Final = 2
-"""Rounds of reads that are thrown away: a read takes a second or two, and Java is still compiling in its second one."""
-
 FULL: Final = Scale(
     runs=5,
+    read_warm_ups=2,
     read_100b=2_000_000,
     read_1kib=800_000,
     write_100b=500_000,
@@ -65,6 +65,7 @@ FULL: Final = Scale(
 
 QUICK: Final = Scale(
     runs=1,
+    read_warm_ups=1,
     read_100b=300_000,
     read_1kib=300_000,
     write_100b=200_000,
@@ -89,8 +90,8 @@ def run_suite(
     """The cases of ``parts``. ``readers`` are compared where data is read, ``writers`` where it is written."""
     figures: list[Figure] = []
     for rows in scale.reads() if "reads" in parts else ():
-        figures += _batch_read(cases, readers, rows, scale.runs)
-        figures += _stream_read(cases, readers, rows, scale.runs)
+        figures += _batch_read(cases, readers, rows, scale)
+        figures += _stream_read(cases, readers, rows, scale)
     for rows in scale.writes() if "writes" in parts else ():
         figures += _batch_write(cases, writers, rows, scale.runs)
         figures += _stream_write(cases, writers, rows, scale.runs)
@@ -99,19 +100,19 @@ def run_suite(
     return figures
 
 
-def _batch_read(cases: SparkCases, readers: Sequence[Connector], rows: Rows, runs: int) -> list[Figure]:
+def _batch_read(cases: SparkCases, readers: Sequence[Connector], rows: Rows, scale: Scale) -> list[Figure]:
     sides = _sides(readers, lambda reader: _rate(cases.batch_read(reader, rows), rows))
     sides[LIMIT_SIDE] = lambda: _rate(cases.limit_batch(rows, wide=False), rows)
     sides[WIDE_LIMIT_SIDE] = lambda: _rate(cases.limit_batch(rows, wide=True), rows)
-    return in_turn(f"Spark batch read, {rows}", sides, runs, warm_ups=WARM_UPS)
+    return in_turn(f"Spark batch read, {rows}", sides, scale.runs, warm_ups=scale.read_warm_ups)
 
 
-def _stream_read(cases: SparkCases, readers: Sequence[Connector], rows: Rows, runs: int) -> list[Figure]:
+def _stream_read(cases: SparkCases, readers: Sequence[Connector], rows: Rows, scale: Scale) -> list[Figure]:
     trigger = rows.count // TRIGGERS
     whole = [reader for reader in readers if reader.side != NARROW_SIDE]  # fewer columns show in the batch read
     sides = _sides(whole, lambda reader: _both_rates(cases.stream_read(reader, rows, trigger_rows=trigger)))
     sides[LIMIT_SIDE] = lambda: _both_rates(cases.limit_stream(rows, trigger_rows=trigger))
-    return in_turn(f"Spark stream read, {rows}", sides, runs, warm_ups=WARM_UPS)
+    return in_turn(f"Spark stream read, {rows}", sides, scale.runs, warm_ups=scale.read_warm_ups)
 
 
 def _batch_write(cases: SparkCases, writers: Sequence[Connector], rows: Rows, runs: int) -> list[Figure]:
