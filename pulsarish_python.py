@@ -6,6 +6,9 @@ bytecode, so each of them compiles half of pyspark first: the planner of every s
 kind, half a second of processor time each. The folder that the zip file was made from lies in the same installation of
 Spark; here pyspark is loaded from that, with bytecode. All else is found where it would be found anyway.
 
+The planner of a stream is forked from a process that has imported everything, where there is one; the module
+``pulsarish_planners`` owns how.
+
 ``pulsarish_spark.use_this_python`` gives this command to Spark. It stands alone, because to import anything of
 ``pulsarish_spark`` is to import pyspark. Sources: Python docs, ``zipimport``; Spark, ``PythonUtils.sparkPythonPath``.
 """
@@ -20,7 +23,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from pulsarish_planners import PLANNER, ask_for_planner, start_server
+
 _ZIP: Final = "pyspark.zip"
+
+_MAKER: Final = ["-m", "pyspark.daemon", "pyspark.sql.worker.create_data_source"]
+"""What Spark starts before the first stream of any source is read, and keeps until its session is stopped."""
 
 
 class Unzipped(NamedTuple):
@@ -40,8 +48,13 @@ def main() -> None:
         sys.path[0] = os.getcwd()  # where ``-m`` begins to look; it was the folder of this command
     sys.path.remove(found.zip_path)
     sys.path_importer_cache.pop(found.zip_path, None)  # or Spark's workers read its table of contents once more
-    _load_pyspark(found.folder)
-    sys.argv = sys.argv[2:]
+    if module == PLANNER and ask_for_planner():
+        return
+    if sys.argv[1:] == _MAKER and start_server(lambda: _load_pyspark(found.folder)):
+        module, sys.argv = PLANNER, [PLANNER]
+    else:
+        _load_pyspark(found.folder)
+        sys.argv = sys.argv[2:]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -20,11 +20,10 @@ import psutil
 from benchmarks.compare import Sample, Side, in_turn
 from benchmarks.connectors import Connector
 from benchmarks.measure import Figure
+from pulsarish_planners import PLANNER, PLANNER_NAME
 
 SETTLE_S: Final = 5.0
 """After the first batch the Java still compiles, and brokers end what starting a query has begun."""
-
-_PLANNER: Final = "python_streaming_source_runner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ def _cpu(connector: Connector) -> _Cpu:
 
 def _plans(process: psutil.Process) -> bool:
     try:
-        return any(_PLANNER in argument for argument in process.cmdline())
+        return process.name() == PLANNER_NAME or PLANNER in process.cmdline()
     except psutil.Error:
         return False  # it has ended meanwhile
 
