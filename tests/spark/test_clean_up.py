@@ -79,15 +79,15 @@ def test_what_a_query_left_is_listed_with_its_backlog_and_deleted(
     assert row["host"]
     eventually(lambda: sub("list", topic, "--spark")[2][0]["consumers"] == 0, "the query has left")
     first = f"{topic}-partition-0" if partitions else topic
-    before = all_subscriptions(cell, first)
+    before = cell.subscriptions(first)
     code, said, _ = sub("clean", topic, "--dry-run")
-    assert (code, all_subscriptions(cell, first)) == (0, before)
+    assert (code, cell.subscriptions(first)) == (0, before)
     assert said == f'would delete subscription "{name}" of {full} with a backlog of 3 messages\n'
     code, said, _ = sub("clean", topic)
-    assert (code, all_subscriptions(cell, first)) == (Exit.USAGE, before)
+    assert (code, cell.subscriptions(first)) == (Exit.USAGE, before)
     assert "with a backlog of 3 messages" in said
     assert sub("clean", topic, "--yes")[0] == 0
-    assert sorted({*before} - {*all_subscriptions(cell, first)}) == [name]
+    assert sorted({*before} - {*cell.subscriptions(first)}) == [name]
     assert sub("clean", topic, "--yes")[:2] == (0, "nothing to delete among 0 of Spark's subscriptions\n")
 
 
