@@ -10,6 +10,7 @@ Python, such as numpy's, counts as one.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
 from functools import cache
 from numbers import Integral, Real
@@ -23,6 +24,7 @@ from broker_core.base.suggest import did_you_mean
 
 _name_in = re.compile(r"`\$\.(\w+)").search
 _PLAIN = (bool, int, float, str, type(None))
+_declaring = threading.Lock()
 
 
 class CheckedSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,12 +53,23 @@ class CheckedSettings(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**options)
 
 
-@cache
 def _checked_fields(settings: type[CheckedSettings]) -> Any:
-    """The declaration of those fields that msgspec checks, as a struct of its own."""
+    """The declaration of those fields that msgspec checks, as a struct of its own.
+
+    One thread at a time makes it ready: msgspec shows what it knows of a struct to other threads before it is complete,
+    and a thread that uses that ends the process.
+    """
+    with _declaring:
+        return _declared(settings)
+
+
+@cache
+def _declared(settings: type[CheckedSettings]) -> Any:
     hints = get_type_hints(settings, include_extras=True)
     fields = [(name, hints[name]) for name in settings.__struct_fields__ if _is_plain(hints[name])]
-    return msgspec.defstruct(settings.__name__, fields)
+    checked = msgspec.defstruct(settings.__name__, fields)
+    msgspec.json.Decoder(checked)  # All that msgspec learns at the first use of a struct it learns here.
+    return checked
 
 
 def _is_plain(hint: Any) -> bool:
