@@ -71,10 +71,14 @@ class RuntimeInfo(msgspec.Struct, frozen=True, kw_only=True):
         if parts is None or int(parts[2], 16) != crc32(parts[1]):
             return None
         try:
-            info = msgspec.json.decode(content, type=cls)
+            info = _DECODER.decode(content)
         except msgspec.DecodeError:
             return None
         return info if info.file_number in (0, file_number) else None
+
+
+_DECODER: Final = msgspec.json.Decoder(RuntimeInfo)
+"""Made here, for threads that used a struct for the first time together would crash the process."""
 
 
 def first_foreign(names: Iterable[str]) -> str | None:
