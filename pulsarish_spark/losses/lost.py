@@ -113,15 +113,27 @@ def left_partition(partition: TopicPartition, start: str, subscription: str) -> 
     return Loss("left", partition, text, start)
 
 
+def _shown(entries: Mapping[int, str]) -> str:
+    named = "; ".join(f"{ledger}:{found}" for ledger, found in entries.items())
+    return named if len(named) <= _NAMED_MAX else named[:_NAMED_MAX] + "..."
+
+
 def lost_entries(partition: TopicPartition, gone: Mapping[int, str]) -> Loss:
     """Entries of a batch, by ledger, that are not there any more."""
-    named = "; ".join(f"{ledger}:{entries}" for ledger, entries in gone.items())
-    shown = named if len(named) <= _NAMED_MAX else named[:_NAMED_MAX] + "..."
     text = (
-        f"partition {partition} does not have the entries {shown} any more, which the checkpoint has in this batch; "
-        "they were acknowledged by another consumer, or deleted: an unknown number of messages lost"
+        f"partition {partition} does not have the entries {_shown(gone)} any more, which the checkpoint has in this "
+        "batch; they were acknowledged by another consumer, or deleted: an unknown number of messages lost"
     )
     return Loss("entries", partition, text, entries=gone)
+
+
+def lost_with_partition(partition: TopicPartition, noted: Mapping[int, str]) -> Loss:
+    """Entries of a batch, by ledger, of a partition that the query has no more."""
+    text = (
+        f"the checkpoint has the entries {_shown(noted)} of partition {partition} in this batch, which does not exist "
+        "any more, or is not named by the options any more: an unknown number of messages lost"
+    )
+    return Loss("entries", partition, text, entries=noted)
 
 
 def lost_subscription(partition: TopicPartition, subscription: str) -> Loss:

@@ -44,8 +44,8 @@ class Beginning:
         if self._is_new_query:
             return dict.fromkeys(names, self._new_start)
         for key in known.partitions:
-            others = [name for other, name in names.items() if other.topic == key.topic]
-            if names.get(key) not in self._existing and others and not self._existing.intersection(others):
+            # Its last batch had entries of the partition, so the subscription was there.
+            if key in names and names[key] not in self._existing:
                 self._policy.report(lost_subscription(key, self._subscription), self._subscription)
         return dict.fromkeys(names, "earliest")
 

@@ -75,6 +75,7 @@ class Consumers:
         self._layout: FollowedLayout | None = None  # None: nothing was asked yet
         self._consumers: dict[Source, EntryConsumer] = {}
         self._permitted = 0
+        self._names: dict[TopicPartition, str] = {}  # of partitions with consumers
         self._news = threading.Event()
         self._absences: dict[tuple[Source, int], float] = {}  # who lost its broker, and of which session: seen when
 
@@ -89,7 +90,7 @@ class Consumers:
             self._layout.look()
         elif self._beginning.is_over:
             return
-        new = {key: name for key, name in self.names().items() if Source(key, 0) not in self._consumers}
+        new = {key: name for key, name in self._layout.names.items() if key not in self._names}
         starts = self._beginning.starts(new, known)
         for key, name in new.items():
             self._open(key, name, starts[key])
@@ -100,6 +101,7 @@ class Consumers:
             consumer = self._new_consumer(name, start)
             self._consumers[Source(key, number)] = consumer
             consumer.listen(self._news.set)
+            self._names[key] = name
         self._beginning.check(name, self._consumers[Source(key, 0)])
         self._spread_permits()
 
@@ -122,7 +124,8 @@ class Consumers:
     def _consumers_of_partition(self) -> int:
         if self._queue.consumers is not None:
             return self._queue.consumers
-        needed = math.ceil(2 * (self._limit or 0) / CONSUMER_UNACKED / max(len(self.names()), 1))
+        partitions = len(self._layout.names) if self._layout is not None else 0
+        needed = math.ceil(2 * (self._limit or 0) / CONSUMER_UNACKED / max(partitions, 1))
         return max(1, min(needed, CONSUMERS_MAX))
 
     def _look_after_ended(self) -> bool:
@@ -136,6 +139,7 @@ class Consumers:
             consumer.close()
             if source.number == 0:
                 self._report(source.key, consumer.failure)
+                del self._names[source.key]
         return len(self._consumers) < before
 
     def _report(self, key: TopicPartition, failure: PulsarishError) -> None:
@@ -149,8 +153,8 @@ class Consumers:
     # -- what the driver asks
 
     def names(self) -> dict[TopicPartition, str]:
-        """The partitions that there are."""
-        return self._layout.names if self._layout is not None else {}
+        """The partitions that have consumers."""
+        return dict(self._names)
 
     @property
     def consumers(self) -> int:
@@ -233,3 +237,4 @@ class Consumers:
         for consumer in self._consumers.values():
             consumer.close()
         self._consumers.clear()
+        self._names.clear()

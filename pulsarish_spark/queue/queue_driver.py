@@ -20,6 +20,8 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from broker_core.base.clock import BlockingClock
+from pulsarish_spark.losses.loss import LossPolicy
+from pulsarish_spark.losses.lost import lost_with_partition
 from pulsarish_spark.options import QueueOptions, ReadOptions
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.acknowledged import KEPT_S, Acknowledged
@@ -62,7 +64,7 @@ class Intake(Protocol):
         ...
 
     def names(self) -> Names:
-        """The partitions that there are."""
+        """The partitions that have consumers."""
         ...
 
     @property
@@ -133,6 +135,7 @@ class QueueDriver:
         self._clock = clock
         self._bounded = False
         self._made: QueueOffset | None = None  # the last offset that was returned
+        self._policy = LossPolicy.of(options)
         self._choice: Choice | None = None  # what it was made of
         self._acked = 0  # the last batch of which this process has acknowledged everything
         self._told: QueueBacklog | None = None  # of what is left, last
@@ -186,13 +189,15 @@ class QueueDriver:
         self._attach(end)
         if self._holds is not None:
             self._ack(end)
-        names, cores = self._intake.names(), os.cpu_count() or 1
         if self._queue.type == "shared":
             return reading_tasks(divide_by_place(end, names, cores), self._options)
         fresh = None
         if self._choice is not None and self._made == end:
             fresh = {key: list(apart(given)) for key, given in self._choice.entries().items()}
         return reading_tasks(divide_by_key(end, fresh, names, cores), self._options)
+        names, cores = self._intake.names(), os.cpu_count() or 1
+        for key in sorted(end.partitions.keys() - names.keys()):
+            self._policy.report(lost_with_partition(key, end.partitions[key].ids), self._options.subscription)
 
     def commit(self, end: QueueOffset) -> None:
         """Batch ``end`` is done."""

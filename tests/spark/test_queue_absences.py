@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to the topics and subscriptions of a query in queue mode while it is away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pulsarish_spark import DataLossError
+from tests.spark.brokers import Broker, numbers
+from tests.spark.conftest import Start
+from tests.spark.engine import Engine
+
+NAME = "work"
+
+
+@pytest.fixture
+def share(start: Start) -> Callable[..., Engine]:
+    """``share(topic=..., option=...)``: a query on the subscription ``work`` that ends when nothing comes."""
+
+    def make(**options: str | int) -> Engine:
+        query = start(**{"subscriptionType": "Shared", "subscriptionName": NAME, "availableNowQuietMs": 700, **options})
+        query.bound_to_now()
+        return query
+
+    return make
+
+
+def restarted(query: Engine, **options: str | int) -> Engine:
+    """The query, from its checkpoint, under AvailableNow."""
+    query.restart(**options)
+    query.bound_to_now()
+    return query
+
+
+@pytest.mark.parametrize("kind", ["Shared", "Key_Shared"])
+@pytest.mark.parametrize("guarantee", ["commit", "claim"])
+def test_a_noted_batch_of_a_topic_that_was_deleted_is_told(
+    share: Callable[..., Engine], cell: Broker, topic: str, guarantee: str, kind: str
+) -> None:
+    """The replay has fewer rows than the batch had, whatever is there of other topics."""
+    other = cell.create(f"{topic}-other", 0)
+    cell.create(topic, 0)
+    for name in (topic, other):
+        cell.send_one_by_one(name, numbers(0, 5))
+    query = share(
+        topics=f"{topic},{other}", queueGuarantee=guarantee, subscriptionType=kind, startingOffsets="earliest"
+    )
+    assert sorted(query.attempt() or []) == sorted([*range(5)] * 2)
+    query.stop()
+    cell.delete(topic)
+    with pytest.raises(DataLossError, match=r"the entries \d+:0-4 .*partition .*\[0\]"):
+        restarted(query).trigger()
+    assert restarted(query, failOnDataLoss="false").trigger() == list(range(5))
+
+
+def test_a_noted_batch_of_a_topic_that_is_not_named_any_more_is_told(
+    share: Callable[..., Engine], cell: Broker, topic: str
+) -> None:
+    """A batch that is run again has the same rows, or the query says that it has not."""
+    other = cell.create(f"{topic}-other", 0)
+    cell.create(topic, 0)
+    for name in (topic, other):
+        cell.send_one_by_one(name, numbers(0, 5))
+    query = share(topics=f"{topic},{other}")
+    assert sorted(query.attempt() or []) == sorted([*range(5)] * 2)
+    with pytest.raises(DataLossError, match=r"the entries \d+:0-4 "):
+        restarted(query, topics=other).trigger()
+    assert sorted(restarted(query, topics=f"{topic},{other}").drain()) == sorted([*range(5)] * 2)
+
+
+def test_a_subscription_that_of_one_part_of_a_topic_that_is_deleted_is_told(
+    share: Callable[..., Engine], cell: Broker, topic: str
+) -> None:
+    """While the query is away: a new one there begins with messages that were processed."""
+    cell.create(topic, 2)
+    cell.send_one_by_one(topic, numbers(0, 20))
+    query = share(topic=topic)
+    assert query.drain() == list(range(20))
+    query.stop()
+    cell.unsubscribe(f"{topic}-partition-1", NAME)
+    with pytest.raises(DataLossError, match=r"subscription .* of partition .*\[1\] was deleted"):
+        restarted(query).drain()
+    cell.send_one_by_one(topic, numbers(20, 30))
+    assert set(restarted(query, failOnDataLoss="false").drain()) >= set(range(20, 30))
