@@ -27,7 +27,7 @@ from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.acknowledged import KEPT_S, Acknowledged
 from pulsarish_spark.queue.backlog import QueueBacklog
 from pulsarish_spark.queue.dividing import Names, divide_by_key, divide_by_place
-from pulsarish_spark.queue.id_texts import Entries
+from pulsarish_spark.queue.id_texts import ENTRIES_MAX, Entries
 from pulsarish_spark.queue.pile import Choice, Dropped, Pile, Source
 from pulsarish_spark.queue.queue_offset import TEXT_BYTES_MAX, PartitionBatch, QueueOffset
 from pulsarish_spark.queue.runs import apart
@@ -46,6 +46,9 @@ FILL_S_MAX: Final = 0.5
 CONSUMER_MESSAGES: Final = 20_000
 """Messages of a batch for each consumer where no limit is given: this batch and the next one are less than the 50,000
 that brokers let a consumer have unacknowledged."""
+
+BATCH_MESSAGES_MAX: Final = ENTRIES_MAX
+"""Of a batch whatever the user says: what its offset can hold, and brokers count permits in 32 bits."""
 
 BACKLOG_EVERY_S: Final = 5.0
 """How old what is told of the backlog may be while no batch is made: a question for each partition."""
@@ -165,7 +168,7 @@ class QueueDriver:
             return self._made  # Spark has asked before, and may have noted the answer.
         self._attach(start)
         self._settle(start)
-        most = limit or CONSUMER_MESSAGES * max(self._intake.consumers, 1)
+        most = min(limit or CONSUMER_MESSAGES * max(self._intake.consumers, 1), BATCH_MESSAGES_MAX)
         self._intake.permit(2 * most)
         if not self._is_given(start):
             return start

@@ -84,3 +84,27 @@ def test_a_subscription_that_of_one_part_of_a_topic_that_is_deleted_is_told(
         restarted(query).drain()
     cell.send_one_by_one(topic, numbers(20, 30))
     assert set(restarted(query, failOnDataLoss="false").drain()) >= set(range(20, 30))
+
+
+def test_messages_of_before_are_processed_again_by_a_new_checkpoint(
+    share: Callable[..., Engine], cell: Broker, topic: str
+) -> None:
+    """When the subscription was moved back; the old one takes its last batch for processed."""
+    cell.create(topic, 0)
+    cell.send_one_by_one(topic, numbers(0, 60))
+    query = share(topic=topic, maxOffsetsPerTrigger=20)
+    assert query.drain() == list(range(60))
+    query.stop()
+    cell.rewind(topic, NAME)
+    assert restarted(query).drain() == list(range(40))
+    query.stop()
+    cell.rewind(topic, NAME)
+    assert share(topic=topic).drain() == list(range(60))
+
+
+@pytest.mark.parametrize("limit", [2**31, 2**63 - 1])
+def test_a_limit_that_is_no_limit_is_taken(share: Callable[..., Engine], cell: Broker, topic: str, limit: int) -> None:
+    """Spark's largest number means none, and brokers count permits in 32 bits."""
+    cell.create(topic, 0)
+    cell.send(topic, numbers(0, 100))
+    assert share(topic=topic, maxOffsetsPerTrigger=limit).drain() == list(range(100))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
@@ -132,6 +133,37 @@ def test_batches_have_as_many_messages_as_the_limit_says(
     assert [len(query.trigger() or []) for _ in range(3)] == [100, 100, 0]
 
 
+@pytest.mark.parametrize("kind", ["shared", "key_shared"])
+def test_an_offset_that_would_be_too_long_makes_smaller_batches(
+    share: Callable[..., Engine], cell: Broker, topic: str, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What does not fit comes next, keys in their order."""
+    cell.create(topic, 0)
+    with Client(cell.service_url) as client:
+        with client.create_producer(topic, batching_enabled=False) as producer:
+            for number in range(400):
+                producer.send_async(str(number), key=str(number % 7))
+            producer.flush()
+        with client.subscribe_entries(topic, NAME, type=kind, initial_position="earliest") as other:
+            acked = [number for number in range(400) if number % 3 == 1]
+            other.start_ack({cell.ledgers(topic)[0]: acked}).result(60)
+    query = share(topic=topic, subscriptionType=kind, maxOffsetsPerTrigger=300)
+    del query._options["startingOffsets"]
+    restarted(query)
+    most = len(topic) + 120
+    monkeypatch.setattr("pulsarish_spark.queue.queue_driver.TEXT_BYTES_MAX", most)
+    batches: list[list[int]] = []
+    while (batch := query.trigger()) is not None:
+        batches.append(batch)
+        assert len(json.dumps(query.end)) <= most
+    assert len(batches) > 1
+    seen = list(chain(*batches))
+    assert sorted(seen) == sorted({*range(400)} - {*acked})
+    if kind == "key_shared":
+        check_keys([seen], 7)
+    assert cell.backlog(topic, NAME) == 0
+
+
 def test_what_others_acknowledged_of_a_batch_is_not_a_row(
     share: Callable[..., Engine], cell: Broker, topic: str
 ) -> None:
@@ -201,25 +233,25 @@ def test_rows_of_a_key_are_in_one_task_and_in_order(
     assert tasks is not None
     assert len(tasks) > 1
     fresh = [list(query.values([task])) for task in tasks]
-    check_keys(fresh)
+    check_keys(fresh, 20)
     restarted(query)
     tasks = query.plan()
     assert tasks is not None
     assert len(tasks) > 1
     replayed = [list(query.values([task])) for task in tasks]
-    check_keys(replayed)
+    check_keys(replayed, 20)
     assert sorted(chain(*replayed)) == sorted(chain(*fresh)) != []
 
 
-def check_keys(tasks: list[list[int]]) -> None:
+def check_keys(tasks: list[list[int]], keys: int) -> None:
     """Each key in one task, its values in order."""
     owner: dict[int, int] = {}
     for task, values in enumerate(tasks):
         last: dict[int, int] = {}
         for value in values:
-            assert owner.setdefault(value % 20, task) == task
-            assert last.get(value % 20, -1) < value
-            last[value % 20] = value
+            assert owner.setdefault(value % keys, task) == task
+            assert last.get(value % keys, -1) < value
+            last[value % keys] = value
 
 
 def test_without_the_checkpoint_the_last_batch_comes_again(
