@@ -8,6 +8,7 @@ first message. A subscription or a topic that is deleted under the query is lost
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import threading
@@ -74,8 +75,8 @@ class Consumers:
         self._discovery_s = discovery_s
         self._layout: FollowedLayout | None = None  # None: nothing was asked yet
         self._consumers: dict[Source, EntryConsumer] = {}
-        self._permitted = 0
         self._names: dict[TopicPartition, str] = {}  # of partitions with consumers
+        self._permitted = 0
         self._news = threading.Event()
         self._absences: dict[tuple[Source, int], float] = {}  # who lost its broker, and of which session: seen when
 
@@ -100,8 +101,8 @@ class Consumers:
         for number in range(self._consumers_of_partition()):
             consumer = self._new_consumer(name, start)
             self._consumers[Source(key, number)] = consumer
-            consumer.listen(self._news.set)
             self._names[key] = name
+            consumer.listen(self._news.set)
         self._beginning.check(name, self._consumers[Source(key, 0)])
         self._spread_permits()
 
@@ -138,8 +139,8 @@ class Consumers:
             self.pile.forget(source)
             consumer.close()
             if source.number == 0:
-                self._report(source.key, consumer.failure)
                 del self._names[source.key]
+                self._report(source.key, consumer.failure)
         return len(self._consumers) < before
 
     def _report(self, key: TopicPartition, failure: PulsarishError) -> None:
@@ -224,8 +225,13 @@ class Consumers:
 
     def mark_deletes(self) -> dict[TopicPartition, Position]:
         """How far each partition is acknowledged without a gap, where the broker tells."""
-        found = {source.key: each.mark_delete() for source, each in self._consumers.items() if source.number == 0}
-        return {key: at for key, at in found.items() if at is not None}
+        found: dict[TopicPartition, Position] = {}
+        for source, each in self._consumers.items():
+            # What was deleted in this moment is told by the next ``attach``.
+            with contextlib.suppress(SubscriptionNotFoundError, TopicNotFoundError):
+                if source.number == 0 and (at := each.mark_delete()) is not None:
+                    found[source.key] = at
+        return found
 
     def backlogs(self) -> dict[TopicPartition, int | None]:
         """How many entries of each partition nobody has acknowledged; None: not known."""

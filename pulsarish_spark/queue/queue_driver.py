@@ -50,6 +50,9 @@ that brokers let a consumer have unacknowledged."""
 BATCH_MESSAGES_MAX: Final = ENTRIES_MAX
 """Of a batch whatever the user says: what its offset can hold, and brokers count permits in 32 bits."""
 
+HOLDS_EVERY_S: Final = 5.0
+"""How long what is held stays where it is while others process everything: two questions for each partition."""
+
 BACKLOG_EVERY_S: Final = 5.0
 """How old what is told of the backlog may be while no batch is made: a question for each partition."""
 
@@ -132,19 +135,20 @@ class QueueDriver:
         self, options: ReadOptions, queue: QueueOptions, intake: Intake, holds: Holds | None, clock: BlockingClock
     ) -> None:
         self._options = options
+        self._policy = LossPolicy.of(options)
         self._queue = queue
         self._intake = intake
         self._holds = holds
         self._clock = clock
         self._bounded = False
         self._made: QueueOffset | None = None  # the last offset that was returned
-        self._policy = LossPolicy.of(options)
         self._choice: Choice | None = None  # what it was made of
         self._acked = 0  # the last batch of which this process has acknowledged everything
         self._told: QueueBacklog | None = None  # of what is left, last
         self._told_of = 0  # the batch that it was told of
         self._told_at = 0.0
         self._settled = 0  # the last batch that is behind us, with all that follows from it
+        self._held_at = 0.0  # when what is held was moved last
         self._acknowledged = Acknowledged(clock)
         self._checked_until = 0.0  # until then the broker may give something again
 
@@ -171,6 +175,8 @@ class QueueDriver:
         most = min(limit or CONSUMER_MESSAGES * max(self._intake.consumers, 1), BATCH_MESSAGES_MAX)
         self._intake.permit(2 * most)
         if not self._is_given(start):
+            if self._intake.is_open:
+                self._move_holds(HOLDS_EVERY_S)  # Nothing is claimed that is not done, and others may have gone on.
             return start
         if self._made is None:
             self._let_fill(most)
@@ -190,6 +196,9 @@ class QueueDriver:
         if end.n == start.n:
             return []
         self._attach(end)
+        names, cores = self._intake.names(), os.cpu_count() or 1
+        for key in sorted(end.partitions.keys() - names.keys()):
+            self._policy.report(lost_with_partition(key, end.partitions[key].ids), self._options.subscription)
         if self._holds is not None:
             self._ack(end)
         if self._queue.type == "shared":
@@ -198,9 +207,6 @@ class QueueDriver:
         if self._choice is not None and self._made == end:
             fresh = {key: list(apart(given)) for key, given in self._choice.entries().items()}
         return reading_tasks(divide_by_key(end, fresh, names, cores), self._options)
-        names, cores = self._intake.names(), os.cpu_count() or 1
-        for key in sorted(end.partitions.keys() - names.keys()):
-            self._policy.report(lost_with_partition(key, end.partitions[key].ids), self._options.subscription)
 
     def commit(self, end: QueueOffset) -> None:
         """Batch ``end`` is done."""
@@ -225,9 +231,14 @@ class QueueDriver:
         if done.n in (0, self._settled):
             return
         self._ack(done)
-        if self._holds is not None:
-            self._holds.move()
+        self._move_holds()
         self._settled = done.n
+
+    def _move_holds(self, at_least_s: float = 0.0) -> None:
+        """Keep only what is not acknowledged now, unless what is kept was looked at within that time."""
+        if self._holds is not None and self._clock.monotonic() - self._held_at >= at_least_s:
+            self._holds.move()
+            self._held_at = self._clock.monotonic()
 
     def _ack(self, batch: QueueOffset) -> None:
         """Acknowledge ``batch``, unless this process has, and forget what was given again of it meanwhile."""
@@ -319,5 +330,6 @@ def _tell_dropped(dropped: Dropped) -> None:
             "acknowledged entries came again and were dropped partition=%s entries=%d advice=%s",
             key,
             count,
-            "killed brokers forget acknowledgements; to move the subscription back, stop the query first",
+            "killed brokers forget acknowledgements; to process messages again, move the subscription back while the "
+            "query is stopped, and start it with a new checkpoint",
         )

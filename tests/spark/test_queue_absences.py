@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to the topics and subscriptions of a query in queue mode while it is away."""
+"""What happens to the topics and subscriptions of a query in queue mode while it is away, or has no work."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from broker_core.client import Client
 from pulsarish_spark import DataLossError
-from tests.spark.brokers import Broker, numbers
+from tests.spark.brokers import Broker, eventually, numbers
 from tests.spark.conftest import Start
 from tests.spark.engine import Engine
 
@@ -108,3 +109,22 @@ def test_a_limit_that_is_no_limit_is_taken(share: Callable[..., Engine], cell: B
     cell.create(topic, 0)
     cell.send(topic, numbers(0, 100))
     assert share(topic=topic, maxOffsetsPerTrigger=limit).drain() == list(range(100))
+
+
+def test_what_is_held_follows_the_subscription_while_a_query_has_no_work(
+    share: Callable[..., Engine], cell: Broker, topic: str
+) -> None:
+    """Others process everything, so nothing is left to be kept."""
+    cell.create(topic, 0)
+    query = share(topic=topic, queueGuarantee="claim", availableNowQuietMs=100, priorityLevel=1)
+    assert query.drain() == []
+    with Client(cell.service_url) as client, client.subscribe(topic, NAME, type="shared") as other:
+        cell.send_one_by_one(topic, numbers(0, 20))
+        for _ in range(20):
+            other.acknowledge(other.receive(60), wait=True)
+
+        def is_free() -> bool:
+            assert query.trigger() is None
+            return cell.backlog(topic, f"{NAME}.spark-hold") == 0
+
+        eventually(is_free, "the hold subscription keeps nothing")
