@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from broker_core.base.errors import ConfigError
 from pulsarish_spark.moving.chains import Use, uses
-from pulsarish_spark.moving.programs import Program, programs
+from pulsarish_spark.moving.programs import program_of
 from pulsarish_spark.moving.topic_names import short_names
 from pulsarish_spark.options import Side, check_option
 
@@ -43,26 +43,23 @@ def lint(path: str | os.PathLike[str]) -> list[Finding]:
 
     Empty where it does not use it. UsageError where ``path`` cannot be read, or is no Python.
     """
-    return [
-        Finding(program.place(line), severity, text)
-        for program in programs(path)
-        for line, severity, text in sorted(_of_program(program))
-    ]
+    program = program_of(path)
+    return [Finding(program.place(line), severity, text) for line, severity, text in sorted(_of_program(program.tree))]
 
 
 _Found = Iterator[tuple[int, Severity, str]]
 
 
-def _of_program(program: Program) -> _Found:
-    of_kafka = [use for use in uses(program.tree) if use.format == KAFKA]
+def _of_program(tree: ast.Module) -> _Found:
+    of_kafka = [use for use in uses(tree) if use.format == KAFKA]
     for use in of_kafka:
         yield use.line_of("format"), "change", 'format("kafka") becomes format("pulsarish")'
         yield from _options(use)
         yield from _way_of_writing(use)
         yield from _triggers(use)
-    yield from _packages(program.tree)
+    yield from _packages(tree)
     if any(use.side in Side.READ for use in of_kafka):
-        yield from _names_of_topics(program.tree)
+        yield from _names_of_topics(tree)
 
 
 def _options(use: Use) -> _Found:

@@ -6,29 +6,51 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker_core.base.errors import UsageError
 
 _NOTEBOOK: Final = ".ipynb"
 
+_MAGIC_OF_CELL: Final = "%%"
+"""Begins a cell that the notebook does not run as it stands: it may be measured, or be in another language."""
+
+_MEASURED: Final = re.compile(r"^([ \t]*)%time(?:it)?[ \t]+", re.MULTILINE)
+"""What stands before a statement that is measured."""
+
+_NOTEBOOKS_OWN: Final = re.compile(r"^([ \t]*)([%!?].*|[\w., ]+=[ \t]*[%!].*|[\w.]+\?{1,2}[ \t]*)$", re.MULTILINE)
+"""A line for the notebook: `%sql ...`, `!ls`, `files = !ls`, `frame?`."""
+
+
+class Piece(NamedTuple):
+    """A part of a program that lies in a place of its own. ``lines_before``: those of the parts before it.
+
+    ``where``: what stands before a line's number, as ``job.ipynb: cell 3, line ``.
+    """
+
+    lines_before: int
+    where: str
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One piece of Python. ``where``: what stands before a line's number, as ``job.ipynb: cell 3, line ``."""
+    """The Python of a job. ``pieces``: one, or the cells of a notebook, which share their names."""
 
-    where: str
+    pieces: tuple[Piece, ...]
     tree: ast.Module
 
     def place(self, line: int) -> str:
         """How a person finds a line of it."""
-        return f"{self.where}{line}"
+        piece = max(each for each in self.pieces if each.lines_before < line)
+        return f"{piece.where}{line - piece.lines_before}"
 
 
-def programs(path: str | os.PathLike[str]) -> list[Program]:
+def program_of(path: str | os.PathLike[str]) -> Program:
     """The Python of a file or a notebook; UsageError where it cannot be read or is no Python."""
     file = Path(path)
     try:
@@ -36,14 +58,36 @@ def programs(path: str | os.PathLike[str]) -> list[Program]:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"{file} cannot be read: {why}", hint="give a Python file or a notebook") from error
-    if file.suffix != _NOTEBOOK:
-        return [_program(f"{file}:", text)]
-    return [_program(f"{file}: cell {number}, line ", cell) for number, cell in _cells(file, text)]
+    if file.suffix == _NOTEBOOK:
+        return _of_cells(file, text)
+    return Program((Piece(0, f"{file}:"),), _parsed(f"{file}:", text))
 
 
-def _program(where: str, text: str) -> Program:
+def _of_cells(file: Path, text: str) -> Program:
+    whole = ast.Module([], [])
+    pieces: list[Piece] = []
+    lines = 0
+    for number, source in _cells(file, text):
+        pieces.append(Piece(lines, f"{file}: cell {number}, line "))
+        whole.body += ast.increment_lineno(_cell(pieces[-1].where, source), lines).body
+        lines += source.count("\n") + 1
+    return Program(tuple(pieces), whole)
+
+
+def _cell(where: str, text: str) -> ast.Module:
+    """A code cell without what is for the notebook itself; nothing of a cell that is in another language."""
+    statements = _MEASURED.sub(r"\1", text)
+    # A line is the notebook's only where a statement begins, so a cell is Python as long as it can be.
+    attempts = (text, statements, *(_NOTEBOOKS_OWN.sub(rf"\1{word}", statements) for word in ("#", "pass")))
+    for attempt in attempts:
+        with suppress(SyntaxError):
+            return ast.parse(attempt)
+    return _parsed(where, "" if text.lstrip().startswith(_MAGIC_OF_CELL) else text)
+
+
+def _parsed(where: str, text: str) -> ast.Module:
     try:
-        return Program(where, ast.parse(text))
+        return ast.parse(text)
     except SyntaxError as error:
         raise UsageError(
             f"{where}{error.lineno} is no Python of version 3: {error.msg}", hint="give a file that Python can run"
@@ -51,7 +95,7 @@ def _program(where: str, text: str) -> Program:
 
 
 def _cells(file: Path, text: str) -> Iterator[tuple[int, str]]:
-    """The code cells with their numbers from 1 up; lines for the notebook itself (``%``, ``!``) become comments."""
+    """The code cells with their numbers from 1 up."""
     try:
         cells = json.loads(text)["cells"]
     except (ValueError, KeyError, TypeError) as error:
@@ -59,5 +103,4 @@ def _cells(file: Path, text: str) -> Iterator[tuple[int, str]]:
     for number, cell in enumerate(cells, 1):
         if cell["cell_type"] == "code":
             source = cell["source"]
-            lines = (source if isinstance(source, str) else "".join(source)).splitlines()
-            yield number, "\n".join(f"#{line}" if line.lstrip().startswith(("%", "!")) else line for line in lines)
+            yield number, source if isinstance(source, str) else "".join(source)

@@ -172,6 +172,28 @@ def test_a_notebook_is_told_by_its_cells(tmp_path: Path) -> None:
     assert found == ['job.ipynb: cell 2, line 2: change: format("kafka") becomes format("pulsarish")']
 
 
+def notebook(*cells: str) -> str:
+    """A notebook with these code cells."""
+    return json.dumps({"cells": [{"cell_type": "code", "source": cell} for cell in cells], "nbformat": 4})
+
+
+def test_a_notebook_may_have_cells_in_another_language(tmp_path: Path) -> None:
+    """They are passed over, and so is what is Python with a line for the notebook in the midst."""
+    measured = 'if names:\n    %time rows = spark.read.format("kafka").load()\n    names?'
+    found = said(tmp_path, notebook("%%sql\nselect 1 from x", "names = !ls", f"%%capture\n{measured}"), "job.ipynb")
+    assert found == ['job.ipynb: cell 3, line 3: change: format("kafka") becomes format("pulsarish")']
+    with pytest.raises(UsageError, match=r"job\.ipynb: cell 2, line 1 is no Python"):
+        said(tmp_path, notebook("", "select 1 from x"), "job.ipynb")
+
+
+def test_the_cells_of_a_notebook_share_their_names(tmp_path: Path) -> None:
+    """Options and rows of one cell are used in another one."""
+    cells = ('settings = {"kafka.bootstrap.servers": "k:9092"}\n', 'rows = spark.read.format("kafka")')
+    uses = ("rows = rows.options(**settings).load()", "rows.where(\"topic = 'orders'\").show()")
+    places = [line.partition(": change: ")[0] for line in said(tmp_path, notebook(*cells, *uses), "job.ipynb")]
+    assert places == [f"job.ipynb: cell {cell}, line 1" for cell in (2, 3, 4)]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [("job.py", "print 'x'", "job.py:1 is no Python of version 3"), ("job.ipynb", "[]", "is no notebook of format 4")],
