@@ -50,9 +50,9 @@ BOUNDS: Final = (
         Side.READ,
         parse_moment,
         "1767225600000",
-        "Start at the first message published at or after this time (ms, ISO 8601, or -1h). Beats the two others. "
-        "Where clocks of producers differ, a window has rows of other times too, so that it lacks none that is near: "
-        "docs/losses.md.",
+        "Start at the first message published at or after this time (ms, ISO 8601, or -1h). Beats startingOffsets and "
+        "startingOffsetsByTimestamp. Where clocks of producers differ, a window has rows of other times too, so that "
+        "it lacks none that is near ([losses.md](losses.md#windows-of-publish-times)).",
         ("startingTime",),
     ),
     Option(
@@ -77,7 +77,7 @@ BOUNDS: Final = (
         "1767225600000",
         "End before the first message published at or after this time; where there is none, a batch read ends at the "
         "end, and a stream goes on until there is one. Counted back from now, it is another time after each start of a "
-        "stream. Beats the two others.",
+        "stream. Beats endingOffsets and endingOffsetsByTimestamp.",
         ("endingTime",),
     ),
     Option(

@@ -44,8 +44,7 @@ CONNECTING: Final = (
         service_url,
         "pulsar://host:6650",
         "Address of the broker, with TLS pulsar+ssl://; where nobody answers it is an error after "
-        "operationTimeoutMs. Without it: $PULSARISH_SERVICE_URL, "
-        "else the embedded broker of data.dir.",
+        "operationTimeoutMs. Without it: $PULSARISH_SERVICE_URL, else the embedded broker of data.dir.",
         ("serviceUrl", "service_url"),
     ),
     Option(
@@ -53,7 +52,8 @@ CONNECTING: Final = (
         Side.ANY,
         absolute_path,
         "/var/lib/pulsarish",
-        "Directory of the embedded broker. Default $PULSARISH_DATA_DIR, else ~/.local/share/pulsarish.",
+        "Directory of the embedded broker. Default $PULSARISH_DATA_DIR, else pulsarish in $XDG_DATA_HOME, else "
+        "~/.local/share/pulsarish.",
         ("dataDir", "data_dir"),
     ),
     Option(

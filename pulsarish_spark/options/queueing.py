@@ -80,8 +80,8 @@ QUEUEING: Final = (
         Side.STREAM_READ,
         _subscription_type,
         "Shared",
-        "Shared or Key_Shared: the query is one consumer among others of subscriptionName (docs/queues.md). Without it "
-        "a query reads alone, by positions.",
+        "Shared or Key_Shared: the query is one consumer among others of subscriptionName "
+        "([queues.md](queues.md)). Without it a query reads alone, by positions.",
         wrong_side=_NO_QUEUE,
     ),
     Option(

@@ -136,7 +136,7 @@ SENDING: Final = (
         Side.WRITE,
         count,
         "1000",
-        "Messages of one entry at most.",
+        "Messages of one entry at most. Default 4096.",
         ("pulsar.producer.batchingMaxMessages",),
     ),
     Option(
@@ -144,7 +144,7 @@ SENDING: Final = (
         Side.WRITE,
         count,
         "131072",
-        "Payload bytes of one entry at most, before compression.",
+        "Payload bytes of one entry at most, before compression. Default 524288.",
         ("pulsar.producer.batchingMaxBytes",),
     ),
 )

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from broker_core.base.errors import ConfigError
-from pulsarish_spark.options import Side, check_option
+from broker_core.client import WriterConfig
+from pulsarish_spark.options import OPTIONS, Side, check_option
 from tests.spark.test_options import reading, writing
 
 
@@ -62,3 +64,16 @@ def test_the_java_clients_limits_of_sending_are_taken() -> None:
     assert {"send_timeout_s", "window_bytes_max"}.isdisjoint(writing(topic="t").writing())
     with pytest.raises(ConfigError, match='option sendTimeoutMs="0" is not valid: it takes a whole number from 1 up'):
         writing(topic="t", sendTimeoutMs="0")
+
+
+def test_the_defaults_of_the_clients_writer_are_told() -> None:
+    """Who leaves an option out learns from its meaning what happens then."""
+    fields = {field.name: field.default for field in msgspec.structs.fields(WriterConfig)}
+    told = {
+        "batchingMaxMessages": fields["batching_max_messages"],
+        "batchingMaxBytes": fields["batching_max_bytes"],
+        "memoryLimitBytes": fields["window_bytes_max"],
+        "compression": fields["compression"],
+    }
+    meanings = {option.name: option.meaning for option in OPTIONS}
+    assert [name for name, default in told.items() if f"Default {default}." not in meanings[name]] == []
