@@ -73,5 +73,12 @@ def _option_row(option: click.Option) -> str:
         value = ""
     else:
         value = f" {option.metavar or (option.name or '').upper().replace('_', '-')}"
-    default = f" Default {option.default}." if option.show_default and not option.is_flag else ""
-    return f"| `{names}{value}` | {option.help}{default} |"
+    return f"| `{names}{value}` | {option.help}{_default(option)} |"
+
+
+def _default(option: click.Option) -> str:
+    """Of a flag with an opposite it is the name of one of both; another flag is off."""
+    if not option.show_default or (option.is_flag and not option.secondary_opts):
+        return ""
+    told = (option.opts if option.default else option.secondary_opts)[0] if option.is_flag else option.default
+    return f" Default {told}."
