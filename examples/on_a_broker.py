@@ -23,7 +23,7 @@ def on_a_broker(description: str, run: Callable[[str], int]) -> int:
 
 
 def _on_its_own(run: Callable[[str], int]) -> int:
-    from pulsarish_spark import local  # Only here: it needs Spark's package.
+    from pulsarish_spark import local  # Only here: the client needs nothing of it.
 
     with local() as broker:
         return run(broker.service_url)
