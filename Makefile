@@ -85,6 +85,7 @@ soak: setup  ## random histories of all state machines, millions of steps (SOAK_
 
 routing: setup  ## where the official Java, Python and Go clients send keys, and we (ROUTING_ARGS=--write stores it)
 	@$(RUN) .venv/bin/python -m tests.routing.rig $(ROUTING_ARGS)
+
 cluster: setup  ## Spark on a cluster of two Apache Pulsar brokers: moved bundles, killed brokers (CLUSTER_ARGS=...)
 	@$(RUN) .venv/bin/python -m tests.spark.takeover $(CLUSTER_ARGS)
 
@@ -104,4 +105,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test test-oldest setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills queue-share flood damage sim clients stalls soak routing notebooks rules clean help cluster
+.PHONY: demo test test-oldest setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills queue-share flood damage sim clients stalls soak routing cluster notebooks rules comparison clean help

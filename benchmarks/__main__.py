@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """``make bench``: every figure of the product alone, with its budget.
 
-    python -m benchmarks [--quick] [--only codec,storage,acks,broker,latency,dispatch,chunks,delayed,spark,planner]
+    python -m benchmarks [--quick] [--only PART,...]
 
-Each part is a module of this package. Medians of several runs after one that is thrown away; CPU seconds are those of
-the processes measured. The result is printed as Markdown and stored as JSON under ``benchmarks/results``.
+The parts are codec, storage, acks, broker, latency, dispatch, chunks, delayed, spark, queues and planner, each a module
+of this package. Medians of several runs after one that is thrown away; CPU seconds are those of the processes measured.
+The result is printed as Markdown and stored as JSON under ``benchmarks/results``.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 All brokers run at the same time, each at its defaults: ours confirms a message when fdatasync has returned, the others
 when it is in the page cache. Cases are run in turn on all sides, and each bar of ``benchmarks.verdicts`` gets its line.
 ``kafka tuned`` is the same broker read with settings that an expert would choose; ``7 columns`` are those that Kafka's
-source has, of our eleven; ``python limit`` is what any Python source could reach.
+source has, of our thirteen; ``python limit`` is what any Python source could reach.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ class ProducerConfig(CheckedSettings, frozen=True, kw_only=True):
         HashingScheme,
         _Meta(
             description="How a key chooses its partition, as by default in the Java client (java), the Go client (go), "
-            "or the C++ and Python clients (boost), or as all but the last do it on request (murmur3)."
+            "or the C++ and Python clients (boost); or as the Java, Go and C++ clients do on request (murmur3)."
         ),
     ] = HASHING_SCHEME_DEFAULT
     send_timeout_s: Annotated[
