@@ -19,8 +19,8 @@ _INTRO: Final = (
     "Pulsar's paths, JSON and status codes, on the loopback address (`pulsarish serve` prints the port). An error is",
     '`{"reason": "..."}` under a 4xx status: 400 for a body or parameter that cannot be read, 403 for a request of',
     "another site's page or to a name that is not this machine's, 404 for what does not exist, 405 for what is not",
-    "possible there, 406 for a number of partitions that cannot be, 409 for what is in the way, 412 for a value or",
-    "state that does not fit, 413 for a body that is too large.",
+    "possible there, 406 for a number of partitions that cannot be (422 where a topic is to grow), 409 for what is in",
+    "the way, 412 for a value or state that does not fit, 413 for a body that is too large.",
     "",
 )
 
