@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         error.show()
         return Exit.USAGE
     except click.UsageError as error:
-        return _report_usage(error)
+        return _report_usage(error, sys.argv[1:] if argv is None else argv)
     except click.ClickException as error:
         error.show()
         return Exit.FAILURE
@@ -121,10 +121,21 @@ def _report(error: PulsarishError, code: Exit, options: RootOptions) -> int:
     return code
 
 
-def _report_usage(error: click.UsageError) -> int:
+def _report_usage(error: click.UsageError, argv: Sequence[str]) -> int:
     near: Sequence[str] = getattr(error, "possibilities", None) or ()
-    command = error.ctx.command_path if error.ctx else PROGRAM
+    command = error.ctx.command_path if error.ctx else _command_path(argv)
     meant = f'did you mean "{near[0]}"? ' if near else ""
     what = error.message if near else error.format_message()
     report_error(PulsarishError(what.rstrip("."), hint=f"{meant}see: {command} --help"))
     return Exit.USAGE
+
+
+def _command_path(argv: Sequence[str]) -> str:
+    """The command that ``argv`` names. Click does not tell of which one an option lacks its value."""
+    path = [PROGRAM]
+    command: click.Command = cli
+    for word in argv:
+        if isinstance(command, click.Group) and word in command.commands:
+            path.append(word)
+            command = command.commands[word]
+    return " ".join(path)

@@ -146,6 +146,10 @@ def test_a_port_that_speaks_something_else_is_a_failure(capfd: pytest.CaptureFix
             ],
         ),
         (
+            ["topic", "list", "--url"],
+            ["error: Option '--url' requires an argument", "see: pulsarish topic list --help"],
+        ),
+        (
             ["topic", "list", "--url", "pulsar://a:1", "--data-dir", "d"],
             ["error: --url and --data-dir both name a broker", "give one of them"],
         ),
