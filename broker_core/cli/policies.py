@@ -136,7 +136,8 @@ class _Changes:
             return self._checked(policy), json.loads(value)
         except (ValueError, RecursionError) as error:
             raise UsageError(
-                f"--set {policy}: {value} is not JSON ({error})", hint='write a number, true, false, "text" or {...}'
+                f"the value of --set {policy} is not JSON: {error} in {value}",
+                hint='write a number, true, false, "text" or {...}',
             ) from error
 
     def _checked(self, policy: str) -> str:

@@ -356,8 +356,11 @@ def _time_ms(option: str, text: str | None) -> int:
     if text.isascii() and text.isdigit():
         return int(text)
     try:
-        return round(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError as error:
+        time_ms = round(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
         raise UsageError(
             f'{option} "{text}" is not a time', hint="write milliseconds since the epoch, or 2026-01-31T12:00:00Z"
         ) from error
+    if time_ms < 0:
+        raise UsageError(f'{option} "{text}" is before 1970, which no message can say', hint="give a later time")
+    return time_ms

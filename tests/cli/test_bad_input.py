@@ -197,8 +197,9 @@ def test_an_id_of_another_partition(pulsarish: Pulsarish, topic: str, command: t
         (("consume", "t", "-s", "s", "-t", "shared", "--priority", "99999999999"), b"priority_level"),
         (("consume", "t", "-s", "s", "-t", "shared", "--name", "\udcff"), b"consumer_name"),
         (("topic", "policies", "t", "--set", f"messageTTL={'[' * 100_000}"), b"is not JSON"),
+        (("produce", "t", "-m", "x", "--event-time", "1960-01-01"), b'--event-time "1960-01-01" is before 1970'),
     ],
-    ids=["sequence id", "priority", "name", "policy"],
+    ids=["sequence id", "priority", "name", "policy", "time"],
 )
 def test_what_no_broker_takes(pulsarish: Pulsarish, command: tuple[str, ...], what: bytes) -> None:
     """Code 2 and a reason; not a traceback, and no waiting for ever."""
