@@ -10,7 +10,7 @@ import click
 from broker_core.base.errors import TopicNotFoundError
 from broker_core.base.names import DEFAULT_TENANT, NamespaceName
 from broker_core.base.suggest import did_you_mean
-from broker_core.cli.output import Format, format_option, print_rows, say
+from broker_core.cli.output import Format, counted, format_option, print_rows, say
 from broker_core.cli.target import Target, target_options
 from broker_core.cli.topic import confirm, yes_option
 
@@ -30,7 +30,13 @@ def namespace() -> None:
 def list_namespaces(target: Target, tenant: str, output: Format | None) -> None:
     """List the namespaces of TENANT (default public)."""
     with target.admin() as admin:
-        rows = [{"namespace": str(name)} for name in admin.namespaces(tenant)]
+        try:
+            rows = [{"namespace": str(name)} for name in admin.namespaces(tenant)]
+        except TopicNotFoundError as error:
+            first = f"pulsarish namespace create {tenant}/NAME --with-tenant"
+            raise TopicNotFoundError(
+                f'tenant "{tenant}" does not exist', hint=f"create it with its first namespace: {first}"
+            ) from error
     print_rows(
         rows, output, empty=f"no namespaces in {tenant}; make one with: pulsarish namespace create {tenant}/NAME"
     )
@@ -63,7 +69,8 @@ def delete(target: Target, names: tuple[str, ...], force: bool, yes: bool) -> No
     with target.admin() as admin:
         for name in map(NamespaceName.parse, names):
             check_namespace(admin, name)
-            confirm(f"Delete {name} with {len(admin.topics(name)):,} topics?", yes)
+            topics = counted(len(admin.topics(name)), "topic", "topics")
+            confirm(f"Delete {name} with {topics}?", yes)
             admin.delete_namespace(name, force=force)
             say(f"deleted {name}")
 
@@ -72,7 +79,8 @@ def check_namespace(admin: AdminApi, name: NamespaceName) -> None:
     """TopicNotFoundError unless it exists; the error names the one that was probably meant."""
     known = [str(each) for each in admin.namespaces(name.tenant)] if admin.has_tenant(name.tenant) else []
     if str(name) not in known:
+        others = counted(len(known), "namespace", "namespaces")
         raise TopicNotFoundError(
-            f'namespace "{name}" does not exist: tenant {name.tenant} has {len(known)} namespaces, not this one',
+            f'namespace "{name}" does not exist: tenant {name.tenant} has {others}, not this one',
             hint=did_you_mean(str(name), known, otherwise=f"create it with: pulsarish namespace create {name}"),
         )

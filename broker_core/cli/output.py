@@ -101,6 +101,16 @@ def human_bytes(count: int) -> str:
     return f"{size:.1f} TiB"
 
 
+def counted(count: int, one: str, many: str) -> str:
+    """``1 entry``, ``2,000 entries``."""
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def entries(count: int) -> str:
+    """What a backlog counts, as Pulsar does: a batch is one entry, however many messages it holds."""
+    return counted(count, "entry", "entries")
+
+
 def say(text: str) -> None:
     """Talk to the person at the terminal: progress, confirmations, hints. Never data."""
     click.echo(text, err=True)

@@ -25,7 +25,7 @@ from broker_core.base.errors import (
 )
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.spark_marks import SparkMark, mark_of
-from broker_core.cli.output import Row, say
+from broker_core.cli.output import Row, counted, entries, say
 from broker_core.cli.seconds import Seconds
 from broker_core.cli.target import Target, target_options
 from broker_core.cli.topic import confirm, find_stats, yes_option
@@ -86,7 +86,7 @@ class SparkSubscription:
         }
 
     def __str__(self) -> str:
-        return f'subscription "{self.name}" of {self.topic} with a backlog of {self.backlog:,} messages'
+        return f'subscription "{self.name}" of {self.topic} with a backlog of {entries(self.backlog)}'
 
 
 def place_options(command: Callable[..., R]) -> Callable[..., R]:
@@ -137,8 +137,8 @@ def clean(
             say(f"nothing to delete among {len(found)} of Spark's subscriptions")
         elif not dry_run:
             backlog = sum(each.backlog for each in chosen)
-            what = "1 subscription" if len(chosen) == 1 else f"{len(chosen)} subscriptions"
-            confirm(f"Delete {what} with a backlog of {backlog:,} messages?", yes)
+            what = counted(len(chosen), "subscription", "subscriptions")
+            confirm(f"Delete {what} with a backlog of {entries(backlog)}?", yes)
             are_deleted = [_is_deleted(admin, each) for each in chosen]
             if not all(are_deleted):
                 raise NotAllowedError("not all of them were deleted: the broker has refused those that are named above")
@@ -222,7 +222,7 @@ def _is_deleted(admin: AdminApi, found: SparkSubscription) -> bool:
             say(f"not known whether it was deleted: {what}")
             raise
         else:
-            say(f"deleted {what} with a backlog of {part.backlog:,} messages")
+            say(f"deleted {what} with a backlog of {entries(part.backlog)}")
     return is_gone
 
 

@@ -18,7 +18,7 @@ from broker_core.base.errors import SubscriptionNotFoundError, UsageError
 from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import MessageId
 from broker_core.base.suggest import did_you_mean
-from broker_core.cli.output import Format, Row, format_option, on_terminal, print_rows, say
+from broker_core.cli.output import Format, Row, entries, format_option, on_terminal, print_rows, say
 from broker_core.cli.spark_subs import find_spark_subscriptions, place_options
 from broker_core.cli.target import Target, target_options
 from broker_core.cli.topic import confirm, find_stats, shortest, yes_option
@@ -90,7 +90,7 @@ def delete(target: Target, topic: str, subscription: str, force: bool, yes: bool
     name = TopicName.parse(topic)
     with target.admin() as admin:
         backlog = find_subscription(admin, name, subscription).get("msgBacklog", 0)
-        confirm(f'Delete subscription "{subscription}" of {name} with a backlog of {backlog:,} messages?', yes)
+        confirm(f'Delete subscription "{subscription}" of {name} with a backlog of {entries(backlog)}?', yes)
         admin.delete_subscription(name, subscription, force=force)
     say(f'deleted subscription "{subscription}" of {name}')
 
@@ -129,7 +129,7 @@ def skip(target: Target, topic: str, subscription: str, count: int, yes: bool) -
     """Pass over the next messages of a subscription."""
     with _moving(target, topic, subscription, f"skip {count:,}", yes) as (admin, name):
         admin.skip_messages(name, subscription, count)
-    say(f'skipped {count:,} messages of subscription "{subscription}" of {name}')
+    say(f'skipped {entries(count)} of subscription "{subscription}" of {name}')
 
 
 @sub.command()
@@ -176,7 +176,7 @@ def reset(target: Target, topic: str, subscription: str, where: str, yes: bool) 
     place = _place(where)
     if isinstance(place, MessageId):
         _refuse_foreign(place, TopicName.parse(topic))
-    with _moving(target, topic, subscription, f"reset to {where}, with", yes) as (admin, name):
+    with _moving(target, topic, subscription, f"reset to {where}, with a backlog", yes) as (admin, name):
         if place == "latest":
             admin.clear_backlog(name, subscription)
         elif isinstance(place, MessageId):
@@ -246,7 +246,7 @@ def _moving(
     name = TopicName.parse(topic)
     with target.admin() as admin:
         backlog = find_subscription(admin, name, subscription).get("msgBacklog", 0)
-        confirm(f'Subscription "{subscription}" of {name}: {what} of {backlog:,} messages?', yes)
+        confirm(f'Subscription "{subscription}" of {name}: {what} of {entries(backlog)}?', yes)
         yield admin, name
 
 

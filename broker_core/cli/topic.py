@@ -13,7 +13,7 @@ import click
 from broker_core.base.errors import NotAllowedError, TopicNotFoundError, UsageError
 from broker_core.base.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName, TopicName
 from broker_core.base.suggest import closest
-from broker_core.cli.output import Format, Row, format_option, human_bytes, on_terminal, print_rows, say
+from broker_core.cli.output import Format, Row, counted, format_option, human_bytes, on_terminal, print_rows, say
 from broker_core.cli.target import Target, target_options
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ def delete(target: Target, names: tuple[str, ...], force: bool, yes: bool, dry_r
             held = find_stats(admin, name)
             # Not how many messages: that counter begins anew whenever the topic is loaded.
             stored = human_bytes(held.get("storageSize", 0))
-            count = len(_subscriptions(held))
-            what = f"{name} with {stored} of messages and {count} {'subscription' if count == 1 else 'subscriptions'}"
+            subscriptions = counted(len(_subscriptions(held)), "subscription", "subscriptions")
+            what = f"{name} with {stored} of messages and {subscriptions}"
             if dry_run:
                 say(f"would delete {what}")
                 continue

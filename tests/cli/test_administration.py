@@ -162,6 +162,31 @@ def test_a_subscription_is_reset(pulsarish: Pulsarish, topic: str) -> None:
     assert pulsarish("sub", "reset", topic, "s", "--to", "earliest").returncode == 2
 
 
+def test_a_backlog_is_told_in_entries(pulsarish: Pulsarish, topic: str) -> None:
+    """That is what it counts: a batch of five, which is one entry, was called one message."""
+    assert pulsarish("produce", topic, "-m", "1").returncode == 0
+    assert pulsarish("sub", "create", topic, "s").returncode == 0
+    assert pulsarish("produce", topic, stdin=b"1\n2\n3\n4\n5\n").returncode == 0
+    questions = {
+        ("delete",): f'Delete subscription "s" of persistent://public/default/{topic} with a backlog of 1 entry',
+        ("skip", "-n", "1"): f'Subscription "s" of persistent://public/default/{topic}, skip 1 of 1 entry',
+        ("reset", "--to", "earliest"): f'Subscription "s" of persistent://public/default/{topic}, reset to earliest, '
+        "with a backlog of 1 entry",
+    }
+    for command, question in questions.items():
+        refused = pulsarish("sub", command[0], topic, "s", *command[1:])
+        assert refused.stderr.decode().splitlines()[0] == f"error: {question}"
+
+
+def test_policies_that_are_no_json_are_told_whole(pulsarish: Pulsarish, topic: str) -> None:
+    """The colon of an object made two lines of what was wrong."""
+    assert pulsarish("topic", "create", topic).returncode == 0
+    what, why, hint = pulsarish("topic", "policies", topic, "--set", 'retention={"a": 1').stderr.decode().splitlines()
+    assert what == "error: the value of --set retention is not JSON"
+    assert why.endswith('in {"a": 1')
+    assert hint.startswith("write a number")
+
+
 def test_a_subscription_is_created_where_one_says(pulsarish: Pulsarish, topic: str) -> None:
     """1.9.1: latest unless said otherwise; not twice, and not on a topic that does not exist."""
     _fill(pulsarish, topic, 3)

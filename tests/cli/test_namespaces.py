@@ -27,6 +27,11 @@ def _objects(output: bytes) -> list[dict[str, Any]]:
 
 def test_namespaces_come_and_go(pulsarish: Pulsarish, tenant: str) -> None:
     """1.1.5: a tenant is made only if asked; a namespace with topics stays."""
+    none = pulsarish("namespace", "list", tenant)
+    assert none.stderr.decode().splitlines() == [
+        f'error: tenant "{tenant}" does not exist',
+        f"create it with its first namespace: pulsarish namespace create {tenant}/NAME --with-tenant",
+    ]
     without = pulsarish("namespace", "create", f"{tenant}/shop")
     assert (without.returncode, b"--with-tenant" in without.stderr) == (3, True)
     for name in ("shop", "archive"):

@@ -98,7 +98,7 @@ def test_a_question_that_nobody_can_answer_stays_in_one_piece(pulsarish: Pulsari
     pulsarish("topic", "create", topic)
     pulsarish("sub", "create", topic, "s")
     what, why, hint = pulsarish("sub", "clear", topic, "s").stderr.decode().splitlines()
-    assert what.endswith("/" + topic + ", clear all of 0 messages")
+    assert what.endswith("/" + topic + ", clear all of 0 entries")
     assert (why, hint) == ("nobody can be asked, as stdin is not a terminal", "add --yes")
 
 

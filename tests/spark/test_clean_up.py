@@ -82,10 +82,10 @@ def test_what_a_query_left_is_listed_with_its_backlog_and_deleted(
     before = cell.subscriptions(first)
     code, said, _ = sub("clean", topic, "--dry-run")
     assert (code, cell.subscriptions(first)) == (0, before)
-    assert said == f'would delete subscription "{name}" of {full} with a backlog of 3 messages\n'
+    assert said == f'would delete subscription "{name}" of {full} with a backlog of 3 entries\n'
     code, said, _ = sub("clean", topic)
     assert (code, cell.subscriptions(first)) == (Exit.USAGE, before)
-    assert "with a backlog of 3 messages" in said
+    assert "with a backlog of 3 entries" in said
     assert sub("clean", topic, "--yes")[0] == 0
     assert sorted({*before} - {*cell.subscriptions(first)}) == [name]
     assert sub("clean", topic, "--yes")[:2] == (0, "nothing to delete among 0 of Spark's subscriptions\n")
