@@ -75,7 +75,8 @@ def _broker(address: Address, read: ReadOptions | None) -> Iterator[Check]:
         yield Check("address", True, "it answers")
         yield Check("authentication", False, f"{error}; see the options token, tokenFile and authPluginClassName")
     except PulsarishError as error:
-        yield Check("address", False, f"{error}; check service.url, and that a broker runs there")
+        advice = "" if error.hint else "; check service.url, and that a broker runs there"
+        yield Check("address", False, f"{error}{advice}")
         yield Check("authentication", None, _LEFT_OUT)
 
 
@@ -92,7 +93,9 @@ def _topic(client: Client, read: ReadOptions) -> Iterator[Check]:
         yield Check("topic", False, f"no topic matches {read.selection.pattern}; check the pattern")
         yield Check("message indexes", None, _LEFT_OUT)
         return
-    yield Check("topic", True, f"{len(layout.names)} partitions of {len({key.topic for key in layout.names})} topics")
+    topics = {key.topic for key in layout.names}
+    text = f"{_counted(len(layout.names), 'partition')} of {_counted(len(topics), 'topic')}"
+    yield Check("topic", True, text)
     # A broker that does not tell them is one to read from all the same.
     yield Check("message indexes", told or None, _INDEX_TEXTS[told])
 
@@ -107,6 +110,8 @@ _INDEX_TEXTS: Final = {
 def _python(environment: Mapping[str, str]) -> Check:
     found = workers_python(environment)
     advice = "call pulsarish_spark.use_this_python() before the session is made, or set PYSPARK_PYTHON"
+    if "PYSPARK_PYTHON" in environment:  # It wins over the call.
+        advice = "set PYSPARK_PYTHON to another one, or unset it and call pulsarish_spark.use_this_python()"
     text = python_text(found)
     return Check("workers' Python", not found.problem, f"{text}; {advice}" if found.problem else text)
 
@@ -116,3 +121,7 @@ def _java(environment: Mapping[str, str]) -> Check:
     advice = f"install Java {JAVA_MIN} or later and set JAVA_HOME to its folder"
     text = f"{found.name}; {found.problem}; {advice}" if found.problem else found.name
     return Check("Java", not found.problem, text)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -250,6 +250,7 @@ def test_the_doctor_finds_all_in_order(broker: Broker, topic: str) -> None:
     lines = result.output.splitlines()
     assert len(lines) == 7
     assert all(line.startswith("ok ") for line in lines), result.output
+    assert "ok      topic: 1 partition of 1 topic" in lines
 
 
 @pytest.mark.usefixtures("python_of_workers")
@@ -271,6 +272,8 @@ def test_the_doctor_says_what_fails(
         "workers' Python": "ok" if SparkSession.getActiveSession() else "failed",
         "Java": "failed",
     }
+    advice = "set PYSPARK_PYTHON to another one, or unset it"  # use_this_python() alone would change nothing
+    assert words["workers' Python"] == "ok" or advice in result.output
 
 
 @pytest.mark.parametrize(
@@ -304,6 +307,8 @@ def test_the_doctor_says_that_nobody_answers() -> None:
     assert result.exit_code == 1
     assert "failed  address" in result.output
     assert "pulsar://127.0.0.1:1" in result.output
+    assert result.output.count("is a broker running there") == 1
+    assert "check service.url" not in result.output  # that is the same advice
 
 
 @pytest.mark.pulsar
