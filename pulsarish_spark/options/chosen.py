@@ -143,9 +143,7 @@ def address_options(raw: Mapping[str, str], environment: Mapping[str, str]) -> A
     given = parse_all(raw, Side.BATCH_READ)
     names = [option.name for option in (*CONNECTING, *SECURING)]
     if others := sorted(given.keys() - {*names}):
-        raise ConfigError(
-            f"option {others[0]} says nothing of which broker", hint=f"the options are {', '.join(names)}"
-        )
+        raise ConfigError(f"option {others[0]} does not say which broker", hint=f"those that do are {', '.join(names)}")
     return address_of(given, environment)
 
 

@@ -108,7 +108,7 @@ class OffsetSpec:
                 count = sum(1 for other in partitions if other.topic == key.topic)
                 raise ConfigError(
                     f"option {option} names partition {key.partition} of {key.topic}, which is not read",
-                    hint=f"its partitions are counted from 0, and {count} of them are read",
+                    hint=f"its partitions are counted from 0, and {count} of them {'is' if count == 1 else 'are'} read",
                 )
 
 

@@ -114,7 +114,7 @@ def test_the_broker_is_asked_for_the_age_and_the_size_of_what_is_unread(start: S
 
 def test_a_probe_takes_only_options_that_say_which_broker() -> None:
     """What is of a reader has no meaning here."""
-    with pytest.raises(ConfigError, match="option columns says nothing of which broker"):
+    with pytest.raises(ConfigError, match="option columns does not say which broker"):
         LagProbe({"columns": "key"})
 
 
