@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from broker_core.base.errors import PulsarishError
+from broker_core.base.errors import PulsarishError, UsageError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -19,14 +19,25 @@ def commands() -> None:
 @commands.command()
 @click.argument("paths", metavar="FILE...", nargs=-1, required=True)
 def lint(paths: tuple[str, ...]) -> None:
-    """What to change in jobs of Spark's Kafka format: Python files and notebooks. Ends with 1 if there is something."""
+    """What to change in jobs of Spark's Kafka format: Python files and notebooks. Ends with 1 if there is something.
+
+    A file that cannot be read is told and passed over; it ends with 2 then.
+    """
     from pulsarish_spark.moving.lint import lint as findings_of
 
-    findings = [finding for path in paths for finding in findings_of(path)]
-    for finding in findings:
-        click.echo(str(finding))
-    click.echo(f"to change or to check: {len(findings)}", err=True)
-    sys.exit(1 if findings else 0)
+    count, code = 0, 0
+    for path in paths:
+        try:
+            findings = findings_of(path)
+        except UsageError as error:
+            click.echo(f"error: {error}", err=True)
+            code = 2
+            continue
+        for finding in findings:
+            click.echo(str(finding))
+        count += len(findings)
+    click.echo(f"to change or to check: {count}", err=True)
+    sys.exit(code or min(count, 1))
 
 
 def _parsed_options(_context: click.Context, _parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:

@@ -207,15 +207,16 @@ def test_what_cannot_be_read_is_said(tmp_path: Path, name: str, text: str, words
 
 
 def test_the_command_prints_the_findings_and_ends_with_1(tmp_path: Path) -> None:
-    """0 where nothing is to do, 2 where a file cannot be read."""
+    """0 where nothing is to do, 2 where a file cannot be read; others are told all the same."""
     (tmp_path / "job.py").write_text('spark.read.format("kafka").load()', encoding="utf-8")
     (tmp_path / "other.py").write_text("", encoding="utf-8")
     codes = {}
-    for name in ("job.py", "other.py", "none.py"):
-        command = [sys.executable, "-m", "pulsarish_spark", "lint", str(tmp_path / name)]
+    for names in ("job.py", "other.py", "none.py", "none.py job.py"):
+        paths = [str(tmp_path / name) for name in names.split()]
+        command = [sys.executable, "-m", "pulsarish_spark", "lint", *paths]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
-        codes[name] = (done.returncode, done.stdout.count("\n"))
-    assert codes == {"job.py": (1, 1), "other.py": (0, 0), "none.py": (2, 0)}
+        codes[names] = (done.returncode, done.stdout.count("\n"))
+    assert codes == {"job.py": (1, 1), "other.py": (0, 0), "none.py": (2, 0), "none.py job.py": (2, 1)}
 
 
 REASSIGNED = """
