@@ -17,8 +17,9 @@ from broker_core.base.errors import UsageError
 
 _NOTEBOOK: Final = ".ipynb"
 
-_MAGIC_OF_CELL: Final = "%%"
-"""Begins a cell that the notebook does not run as it stands: it may be measured, or be in another language."""
+_MAGIC_OF_CELL: Final = re.compile(r"\s*(?:%%|%\w+[ \t]*$)", re.MULTILINE)
+"""Begins a cell that the notebook does not run as it stands: it may be measured, or be in another language. Databricks
+writes `%sql` on a line of its own where Jupyter has `%%sql`."""
 
 _MEASURED: Final = re.compile(r"^([ \t]*)%time(?:it)?[ \t]+", re.MULTILINE)
 """What stands before a statement that is measured."""
@@ -82,7 +83,7 @@ def _cell(where: str, text: str) -> ast.Module:
     for attempt in attempts:
         with suppress(SyntaxError):
             return ast.parse(attempt)
-    return _parsed(where, "" if text.lstrip().startswith(_MAGIC_OF_CELL) else text)
+    return _parsed(where, "" if _MAGIC_OF_CELL.match(text) else text)
 
 
 def _parsed(where: str, text: str) -> ast.Module:

@@ -180,10 +180,11 @@ def notebook(*cells: str) -> str:
 def test_a_notebook_may_have_cells_in_another_language(tmp_path: Path) -> None:
     """They are passed over, and so is what is Python with a line for the notebook in the midst."""
     measured = 'if names:\n    %time rows = spark.read.format("kafka").load()\n    names?'
-    found = said(tmp_path, notebook("%%sql\nselect 1 from x", "names = !ls", f"%%capture\n{measured}"), "job.ipynb")
-    assert found == ['job.ipynb: cell 3, line 3: change: format("kafka") becomes format("pulsarish")']
+    others = ("%%sql\nselect 1 from x", "%sql \nselect 1 from x", "names = !ls")
+    found = said(tmp_path, notebook(*others, f"%%capture\n{measured}"), "job.ipynb")
+    assert found == ['job.ipynb: cell 4, line 3: change: format("kafka") becomes format("pulsarish")']
     with pytest.raises(UsageError, match=r"job\.ipynb: cell 2, line 1 is no Python"):
-        said(tmp_path, notebook("", "select 1 from x"), "job.ipynb")
+        said(tmp_path, notebook("", "select 1 from x", "%pip install x"), "job.ipynb")
 
 
 def test_the_cells_of_a_notebook_share_their_names(tmp_path: Path) -> None:
