@@ -33,6 +33,7 @@ REFUSED: Final = {
     "pulsar.client.tlsKeyStorePassword": _PEM,
     "kafka.bootstrap.servers": "names a Kafka cluster and this format speaks Pulsar; "
     'give .option("service.url", "pulsar://host:6650"), or no address at all to use the embedded broker',
+    "kafka.compression.type": 'is said otherwise here: .option("compression", "lz4")',
     "paths": 'was given by load([...]); name the topics: .option("topics", "a,b").load()',
     "owner": _OF_A_TABLE,
     "provider": _OF_A_TABLE,
@@ -65,6 +66,14 @@ REFUSED: Final = {
 
 OF_A_QUERY: Final = frozenset({"checkpointlocation", "queryname"})
 """Of those, in lower case, the ones that Spark passes to a streaming sink, where they are right."""
+
+SECURING_KAFKA: Final = ("kafka.security.", "kafka.ssl.", "kafka.sasl.")
+"""Beginnings of names. Whoever only removes such a setting connects without TLS, as nobody."""
+
+SAID_INSTEAD: Final = (
+    "secures connections of the Kafka client, which is not used here; TLS is .option"
+    '("service.url", "pulsar+ssl://host:6651"), and who connects is said by tokenFile or authPluginClassName'
+)
 
 FOREIGN: Final = {"kafka.": "the Kafka client", "pulsar.": "the Java client of Pulsar"}
 """Beginnings of the names of settings of other clients, and whose they are."""

@@ -21,7 +21,7 @@ from pulsarish_spark.options.following import FOLLOWING
 from pulsarish_spark.options.losing import LOSING
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.queueing import QUEUEING
-from pulsarish_spark.options.refused import FOREIGN, OF_A_QUERY, REFUSED
+from pulsarish_spark.options.refused import FOREIGN, OF_A_QUERY, REFUSED, SAID_INSTEAD, SECURING_KAFKA
 from pulsarish_spark.options.replaying import REPLAYING
 from pulsarish_spark.options.securing import ALIAS_BEGINNINGS, SECURING
 from pulsarish_spark.options.selecting import SELECTING
@@ -124,6 +124,8 @@ def _find(key: str, side: Side) -> Option:
 
 def _unknown(key: str, side: Side) -> ConfigError:
     """What to say of an option that nobody knows."""
+    if key.lower().startswith(SECURING_KAFKA):
+        return ConfigError(f'option "{key}" {SAID_INSTEAD}')
     for start, whose in FOREIGN.items():
         if key.lower().startswith(start):
             return _unknown_foreign(key, whose)

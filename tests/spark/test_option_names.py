@@ -56,6 +56,15 @@ def test_a_common_beginning_makes_no_names_alike(key: str) -> None:
         check_option(key, None, Side.BATCH_WRITE)
 
 
+@pytest.mark.parametrize("key", ["kafka.security.protocol", "kafka.ssl.truststore.location", "kafka.sasl.mechanism"])
+def test_security_of_kafka_is_not_just_removed(key: str) -> None:
+    """That was the advice: the job would have connected without TLS, as nobody."""
+    with pytest.raises(ConfigError) as caught:
+        check_option(key, None, Side.STREAM_READ)
+    assert "remove it" not in str(caught.value)
+    assert 'pulsar+ssl://host:6651"), and who connects is said by tokenFile' in str(caught.value)
+
+
 def test_the_java_clients_limits_of_sending_are_taken() -> None:
     """Under its names, with its meaning; what would wait for ever there is refused."""
     given = {"pulsar__producer__sendTimeoutMs": "2500", "pulsar__client__memoryLimitBytes": "4096"}
