@@ -15,8 +15,12 @@ A planner that was forked is as one that was started:
 - It is forked from a process without threads. Where the imports have started one, the server ends, and each planner is
   started as ever.
 
+Its environment may hold secrets, and an address of this kind is open to every process with the same network, of other
+users and containers too. So a process sends it only to one of its own user and container, and the server believes only
+those that Java has started.
+
 Must not know pyspark, nor import anything that costs time: each planner comes by here first. Only for Linux. Sources:
-unix(7) of abstract addresses and ``SO_PEERCRED``, pidfd_open(2).
+unix(7) of abstract addresses and ``SO_PEERCRED``, pidfd_open(2), namespaces(7), proc(5).
 """
 
 from __future__ import annotations
@@ -69,9 +73,9 @@ def ask_for_planner() -> bool:
         server.settimeout(_ANSWER_S)
         try:
             server.connect(_address(java))
-            if not _is_of_this_user(server):
+            if not _neighbour(server):
                 return False
-            _send_request(server, {"place": _place(), "environment": dict(os.environ)})
+            _send_request(server, _place())
             if server.recv(1) != _SEEN:
                 return False
             server.settimeout(None)  # It may have to import everything, which this process would do as slowly.
@@ -108,31 +112,32 @@ def start_server(load_pyspark: Callable[[], None]) -> bool:
         os.close(java_ends)
         return False
     _leave_spark()
-    _serve(listening, java_ends, load_pyspark)
+    _serve(java, listening, java_ends, load_pyspark)
     return True
 
 
 # -- in the server
 
 
-def _serve(listening: socket.socket, java_ends: int, load_pyspark: Callable[[], None]) -> None:
+def _serve(java: int, listening: socket.socket, java_ends: int, load_pyspark: Callable[[], None]) -> None:
     """Fork planners until Java ends; returns in each of them."""
-    place, is_loaded = _place(), False
+    listening.listen()  # once more, so that those who connect are told that it is this process
+    settings, is_loaded = _settings(_place()), False
     while True:
         ready, _, _ = select.select([listening.fileno(), java_ends], [], [])
         if java_ends in ready:
             os._exit(0)
         asking, _ = listening.accept()
         with asking:
-            request, files = _received_request(asking)
-            if request.get("place") == place:
+            place, files = _received_request(asking, java)
+            if place and _settings(place) == settings:
                 if not is_loaded:
                     _load(load_pyspark)
                     is_loaded = True
                 if os.fork() == 0:
                     listening.close()
                     os.close(java_ends)
-                    _become_planner(socket.socket(fileno=asking.detach()), request["environment"], files)
+                    _become_planner(socket.socket(fileno=asking.detach()), place["environment"], files)
                     return
         for each in files:
             os.close(each)
@@ -213,20 +218,36 @@ def _name_process(name: str) -> None:
 
 def _address(java: int) -> str:
     """The server's, of the process ``java`` and no later one of the same number. OSError if there is none."""
-    started = Path(f"/proc/{java}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
-    return f"\0pulsarish-planners-{os.getuid()}-{java}-{started}"
+    return f"\0pulsarish-planners-{os.getuid()}-{java}-{_status(java)[19]}"
 
 
-def _place() -> list[Any]:
-    """What must be the same for a planner and the server that it is forked from."""
-    settings = {name: value for name, value in os.environ.items() if not name.startswith(_OF_ONE_PROCESS)}
-    spaces = [os.stat(f"/proc/self/ns/{kind}").st_ino for kind in ("pid", "mnt", "user")]  # of other containers
-    return [sys.executable, os.getcwd(), settings, spaces]
+def _status(process: int) -> list[str]:
+    """What Linux tells of a process, from its state on: its parent comes second, the time of its start 20th."""
+    return Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
-def _is_of_this_user(peer: socket.socket) -> bool:
-    found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    return bool(_PEER.unpack(found)[1] == os.getuid())
+def _place() -> dict[str, Any]:
+    """Where this process runs, and with what."""
+    return {"python": sys.executable, "folder": os.getcwd(), "environment": dict(os.environ)}
+
+
+def _settings(place: dict[str, Any]) -> dict[str, Any]:
+    """What of that must be the same for a planner and the server that it is forked from."""
+    environment = place["environment"].items()
+    return {
+        **place,
+        "environment": {name: value for name, value in environment if not name.startswith(_OF_ONE_PROCESS)},
+    }
+
+
+def _neighbour(connection: socket.socket) -> int:
+    """The process at the other end, if that is of this user and container; else 0, or OSError."""
+    process, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return process if user == os.getuid() and _namespaces(process) == _namespaces("self") else 0
+
+
+def _namespaces(process: int | str) -> list[int]:
+    return [os.stat(f"/proc/{process}/ns/{kind}").st_ino for kind in ("pid", "mnt", "user")]
 
 
 def _send_request(server: socket.socket, request: dict[str, Any]) -> None:
@@ -235,12 +256,12 @@ def _send_request(server: socket.socket, request: dict[str, Any]) -> None:
     server.sendall(body)
 
 
-def _received_request(asking: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """The request and the open files that came with it; an empty one if the other side did not ask."""
+def _received_request(asking: socket.socket, java: int) -> tuple[dict[str, Any], list[int]]:
+    """The request and the open files that came with it; an empty one if no process that Java has started asks."""
     asking.settimeout(_ANSWER_S)
     files: list[int] = []
     with suppress(OSError):
-        if _is_of_this_user(asking):
+        if (process := _neighbour(asking)) and int(_status(process)[1]) == java:
             head, files, _, _ = socket.recv_fds(asking, _SIZE.size, 3)
             if len(head) == _SIZE.size and len(files) == 3:
                 size = _SIZE.unpack(head)[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,11 +18,12 @@ from typing import Final
 import psutil
 import pytest
 
-from pulsarish_planners import PLANNER, PLANNER_NAME
+from pulsarish_planners import PLANNER, PLANNER_NAME, _address
 from tests.spark.brokers import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each planner is started as ever")
 
+_REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _RUN: Final = "import pulsarish_python; pulsarish_python.main()"
 _DAEMON: Final = ("-m", "pyspark.daemon", "pyspark.sql.worker.create_data_source")
 
@@ -49,6 +51,27 @@ if __name__ == "__main__":
 _STARTS_A_THREAD: Final = "import threading, time; threading.Thread(target=threading.Event().wait, daemon=True).start()"
 _WAITS: Final = "import os; open(os.environ['SPARK_GATE']).read()"
 
+_IN_THE_NAME_OF: Final = """
+import os, sys
+os.getppid = lambda: int(sys.argv[1])
+import pulsarish_planners
+print(pulsarish_planners.ask_for_planner())
+"""
+"""Asks as if a Java, whose number it is told, had started it."""
+
+_POSES_AS_SERVER: Final = """
+import socket, sys
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(chr(0) + sys.argv[1])
+listening.listen()
+print("listens", flush=True)
+print(len(listening.accept()[0].recv(1000)))
+"""
+"""Says how many bytes it is sent."""
+
+_CONTAINER: Final = ("unshare", "--user", "--map-root-user", "--pid", "--fork")
+"""Runs a command in a container of the same user with the same network."""
+
 
 @dataclass(frozen=True, slots=True)
 class Started:
@@ -70,7 +93,7 @@ class Java:
     """Starts the command ``pulsarish-python`` in an environment where only what stands in for Spark is found."""
 
     def __init__(self, folder: Path, source: str) -> None:
-        self._folder = folder
+        self.folder = folder
         home = folder / "spark" / "pyspark"
         _write(home / "daemon.py", "import sys\nprint('ready', flush=True)\nsys.stdin.read()")
         _write(home / "sql" / "streaming" / "python_streaming_source_runner.py", _RUNS_UNTIL_JAVA_ENDS)
@@ -80,7 +103,9 @@ class Java:
         zipped.parent.mkdir(parents=True)
         with zipfile.ZipFile(zipped, "w") as archive:
             archive.write(home / "__init__.py", "pyspark/__init__.py")
-        self._path = os.pathsep.join([str(zipped), str(folder / "ours")])
+        path = [zipped, folder / "ours", _REPOSITORY]
+        self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
+        """Of all that it starts."""
         self.process = subprocess.Popen(
             [sys.executable, "-c", _JAVA], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -90,17 +115,18 @@ class Java:
         stdin, stdout = self.process.stdin, self.process.stdout
         assert stdin is not None
         assert stdout is not None
-        number = len([*self._folder.glob("*.out")])
-        out, err = self._folder / f"{number}.out", self._folder / f"{number}.err"
-        given = {**os.environ, "PYTHONPATH": self._path, **environment}
+        number = len([*self.folder.glob("*.out")])
+        out, err = self.folder / f"{number}.out", self.folder / f"{number}.err"
+        given = {**self.environment, **environment}
         stdin.write(json.dumps([[sys.executable, "-c", _RUN, *arguments], given, str(out), str(err)]) + "\n")
         stdin.flush()
         return Started(int(stdout.readline()), out, err)
 
-    def start_daemon(self, **environment: str) -> None:
+    def start_daemon(self, **environment: str) -> Started:
         """The first that Spark starts for any source."""
         daemon = self.start(*_DAEMON, **environment)
         eventually(lambda: daemon.out.exists() and daemon.out.read_text() == "ready\n", "the daemon runs")
+        return daemon
 
     def start_planner(self, **environment: str) -> Started:
         """What Spark starts for each stream."""
@@ -245,3 +271,36 @@ def test_a_planner_without_a_server_is_started_as_ever(java: Java) -> None:
     """As where Spark runs no daemons."""
     started = java.start_planner()
     assert started.said()[:2] == [started.pid, java.process.pid]
+
+
+def test_planners_are_forked_also_when_the_daemon_is_gone(java: Java) -> None:
+    """A session was stopped, and its Java starts the next one."""
+    daemon = java.start_daemon()
+    os.kill(daemon.pid, signal.SIGKILL)
+    eventually(lambda: not psutil.pid_exists(daemon.pid), "the daemon has ended")
+    started = java.start_planner()
+    assert started.said()[0] != started.pid
+
+
+def test_who_was_not_started_by_java_gets_no_planner(java: Java) -> None:
+    """What it asks for would run with its environment and on its files, in the place of Spark's processes."""
+    java.start_daemon()
+    java.start_planner().said()
+    command = [sys.executable, "-c", _IN_THE_NAME_OF, str(java.process.pid)]
+    stranger = subprocess.run(
+        command, env=java.environment, cwd=java.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert (stranger.stdout, stranger.stderr) == ("False\n", "")
+
+
+def test_another_container_with_the_same_network_is_sent_no_environment(java: Java) -> None:
+    """There may be secrets in it."""
+    if shutil.which(_CONTAINER[0]) is None or subprocess.run([*_CONTAINER, "true"], capture_output=True).returncode:
+        pytest.skip("this system allows no containers")
+    command = [*_CONTAINER, sys.executable, "-c", _POSES_AS_SERVER, _address(java.process.pid)[1:]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "listens\n"
+        started = java.start_planner()
+        assert started.said()[:2] == [started.pid, java.process.pid]
+        assert other.stdout.read() == "0\n"
