@@ -146,8 +146,15 @@ def _serve(java: int, listening: socket.socket, java_ends: int, load_pyspark: Ca
 def _is_forked(java: int) -> bool:
     """True in the server; False in what Spark has started, which does its work with or without a server."""
     with suppress(OSError):
-        return os.getppid() == java and os.fork() == 0
+        return os.getppid() == java and not _is_left() and os.fork() == 0
     return False
+
+
+def _is_left() -> bool:
+    """Whether Java, which writes to stdin, has ended; then the parent of this process is one that never ends."""
+    stdin = select.poll()
+    stdin.register(0, 0)
+    return bool(stdin.poll(0))
 
 
 def _leave_spark() -> None:

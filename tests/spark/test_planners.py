@@ -110,15 +110,15 @@ class Java:
             [sys.executable, "-c", _JAVA], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def start(self, *arguments: str, **environment: str) -> Started:
-        """Start it with ``arguments`` and more in its environment."""
+    def start(self, *arguments: str, run: str = _RUN, **environment: str) -> Started:
+        """Start it with ``arguments`` and more in its environment; ``run``: another program."""
         stdin, stdout = self.process.stdin, self.process.stdout
         assert stdin is not None
         assert stdout is not None
         number = len([*self.folder.glob("*.out")])
         out, err = self.folder / f"{number}.out", self.folder / f"{number}.err"
         given = {**self.environment, **environment}
-        stdin.write(json.dumps([[sys.executable, "-c", _RUN, *arguments], given, str(out), str(err)]) + "\n")
+        stdin.write(json.dumps([[sys.executable, "-c", run, *arguments], given, str(out), str(err)]) + "\n")
         stdin.flush()
         return Started(int(stdout.readline()), out, err)
 
@@ -280,6 +280,23 @@ def test_planners_are_forked_also_when_the_daemon_is_gone(java: Java) -> None:
     eventually(lambda: not psutil.pid_exists(daemon.pid), "the daemon has ended")
     started = java.start_planner()
     assert started.said()[0] != started.pid
+
+
+def test_a_daemon_whose_java_has_ended_leaves_no_server(java: Java, tmp_path: Path) -> None:
+    """Its parent is a process then that never ends, and neither would a server."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    java.start(*_DAEMON, run=f"{_WAITS}; {_RUN}", SPARK_GATE=str(gate))
+    java.process.kill()
+    java.process.wait()
+    gate.open("w").close()
+    eventually(lambda: not _has_any(SPARK_GATE=str(gate)), "nothing is left behind")
+
+
+def _has_any(**environment: str) -> bool:
+    """Whether a process runs that was started with that in its environment."""
+    found = [each.info["environ"] or {} for each in psutil.process_iter(["environ"])]
+    return any(environment.items() <= each.items() for each in found)
 
 
 def test_who_was_not_started_by_java_gets_no_planner(java: Java) -> None:
