@@ -192,6 +192,7 @@ def _become_planner(asking: socket.socket, environment: dict[str, str], files: l
     """Take over from the process at the other end of ``asking``; does not return if that wants it no more."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _name_process(PLANNER_NAME)
+    importlib.invalidate_caches()
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)

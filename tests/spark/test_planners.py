@@ -41,8 +41,9 @@ for line in sys.stdin:
 """Starts each command that it is told, as Spark's Java does, and says its number."""
 
 _RUNS_UNTIL_JAVA_ENDS: Final = """
-import json, os, sys
+import importlib, json, os, sys
 if __name__ == "__main__":
+    importlib.import_module(os.environ.get("SPARK_NEEDS", "sys"))
     print(json.dumps([os.getpid(), os.getppid(), sys.argv[1:], os.environ.get("SPARK_GIVEN")]), flush=True)
     print("an error", file=sys.stderr, flush=True)
     sys.stdin.read()
@@ -103,7 +104,7 @@ class Java:
         zipped.parent.mkdir(parents=True)
         with zipfile.ZipFile(zipped, "w") as archive:
             archive.write(home / "__init__.py", "pyspark/__init__.py")
-        path = [zipped, folder / "ours", _REPOSITORY]
+        path = [zipped, folder / "ours", folder / "later", _REPOSITORY]
         self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
         """Of all that it starts."""
         self.process = subprocess.Popen(
@@ -146,7 +147,7 @@ def _write(module: Path, text: str) -> None:
     module.parent.mkdir(parents=True, exist_ok=True)
     module.write_text(text)
     package = module.parent
-    while package.name not in ("spark", "ours"):
+    while package.name not in ("spark", "ours", "later"):
         (package / "__init__.py").touch()
         package = package.parent
 
@@ -297,6 +298,14 @@ def _has_any(**environment: str) -> bool:
     """Whether a process runs that was started with that in its environment."""
     found = [each.info["environ"] or {} for each in psutil.process_iter(["environ"])]
     return any(environment.items() <= each.items() for each in found)
+
+
+def test_a_planner_finds_what_has_come_since_the_server_imported_everything(java: Java, tmp_path: Path) -> None:
+    """A folder of modules may be mounted, or filled, while Spark runs."""
+    java.start_daemon()
+    java.start_planner().said()
+    _write(tmp_path / "later" / "module_that_came.py", "")
+    assert java.start_planner(SPARK_GIVEN="one", SPARK_NEEDS="module_that_came").said()[3] == "one"
 
 
 def test_who_was_not_started_by_java_gets_no_planner(java: Java) -> None:
