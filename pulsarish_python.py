@@ -45,7 +45,7 @@ def main() -> None:
     if found is None:
         os.execv(sys.executable, [sys.executable, *sys.argv[1:]])  # noqa: S606 - no shell is wanted
     if not sys.flags.safe_path:
-        sys.path[0] = os.getcwd()  # where ``-m`` begins to look; it was the folder of this command
+        sys.path[0] = _working_directory()  # where ``-m`` begins to look; it was the folder of this command
     sys.path.remove(found.zip_path)
     sys.path_importer_cache.pop(found.zip_path, None)  # or Spark's workers read its table of contents once more
     if module == PLANNER and ask_for_planner():
@@ -63,11 +63,19 @@ def unzipped(path: Sequence[str]) -> Unzipped | None:
     for entry in path:
         if Path(entry).name != _ZIP:
             continue
-        home = Path(entry).parents[2]  # of home/python/lib/pyspark.zip
+        home = Path(entry).parent.parent.parent  # of home/python/lib/pyspark.zip
         for folder in (home, home / "python" / "pyspark"):  # as pip installs Spark, as its archive is laid out
             if folder.name == "pyspark" and (folder / "__init__.py").is_file():
                 return Unzipped(entry, folder)
     return None
+
+
+def _working_directory() -> str:
+    """ "" where it was deleted under Spark, in which nothing is found either."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
 
 
 def _load_pyspark(folder: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from pulsarish_python import unzipped
 from pulsarish_spark import use_this_python
 
 _RUN = "import pulsarish_python; pulsarish_python.main()"
@@ -33,11 +34,11 @@ def installed_spark(home: Path, package: Path) -> Path:
     return zipped
 
 
-def started_as_spark_does(zipped: Path, *arguments: str) -> list[str]:
+def started_as_spark_does(zipped: Path, *arguments: str, program: str = _RUN) -> list[str]:
     """What a process of Spark's says, with the zip file in front of its path."""
     repository = Path(__file__).resolve().parents[2]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (zipped, repository)))}
-    command = [sys.executable, "-c", _RUN, *arguments]
+    command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
 
 
@@ -57,6 +58,19 @@ def test_a_zip_file_without_its_folder_is_used_as_it_is(tmp_path: Path) -> None:
     zipped = installed_spark(tmp_path / "spark", tmp_path / "elsewhere" / "pyspark")
     said = started_as_spark_does(zipped, "-m", "pyspark.probe")
     assert said[:2] == ["__main__", str(zipped / "pyspark" / "probe.py")]
+
+
+def test_a_zip_file_near_the_root_is_used_as_it_is() -> None:
+    """A container may keep it anywhere."""
+    assert unzipped(["/pyspark.zip", "/opt/pyspark.zip"]) is None
+
+
+def test_spark_may_have_lost_its_working_directory(tmp_path: Path) -> None:
+    """A deployment may delete the folder of the one before, whose Spark still runs."""
+    zipped = installed_spark(tmp_path / "pyspark", tmp_path / "pyspark")
+    (tmp_path / "pyspark" / "where.py").write_text("import sys; print(sys.path[0:1])")
+    program = f"import os, tempfile; os.chdir(tempfile.mkdtemp()); os.rmdir(os.getcwd()); {_RUN}"
+    assert started_as_spark_does(zipped, "-m", "pyspark.where", program=program) == ["['']"]
 
 
 def test_the_command_is_a_python_like_any_other(tmp_path: Path) -> None:
