@@ -41,12 +41,19 @@ def acknowledge_received() -> None:
     if _QUICK_ACK is None:
         return
     for number in _open_sockets():
-        connection = socket.socket(fileno=number)
-        try:
-            if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM:
-                connection.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
-        finally:
-            connection.detach()
+        with contextlib.suppress(OSError):  # It is of another kind, or another thread has closed it by now.
+            _acknowledge(number, _QUICK_ACK)
+
+
+def _acknowledge(number: int, quick_ack: int) -> None:
+    """OSError if that is no TCP connection."""
+    # Python would make it one that does not block, where the application has set a default timeout, but for this name.
+    kind = socket.SOCK_STREAM | socket.SOCK_NONBLOCK
+    connection = socket.socket(socket.AF_INET, kind, 0, fileno=number)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, quick_ack, 1)
+    finally:
+        connection.detach()
 
 
 @functools.cache

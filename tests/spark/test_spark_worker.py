@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -21,6 +22,7 @@ from pulsarish_spark.workers.spark_worker import SentToWorkers, acknowledge_rece
 _TCP_INFO_UNACKED = 24  # where struct tcp_info has tcpi_unacked
 _LOOKS = 200  # far fewer milliseconds than the kernel delays an acknowledgement
 _ATTEMPTS = 100
+_MANY = 2000
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="the kernel has no TCP_QUICKACK")
 
@@ -96,6 +98,37 @@ def test_no_file_is_left_open_by_it(pair: tuple[socket.socket, socket.socket]) -
 def test_everything_that_spark_sends_to_workers_does_it(kind: type) -> None:
     """Readers and writers alike."""
     assert issubclass(kind, SentToWorkers)
+
+
+def test_connections_that_close_meanwhile_do_no_harm() -> None:
+    """A worker that is used again may have a client of an earlier task, whose thread closes what it needs no more."""
+    is_over = threading.Event()
+
+    def come_and_go() -> None:
+        while not is_over.is_set():
+            for each in socket.socketpair():
+                each.close()
+
+    others = [threading.Thread(target=come_and_go) for _ in range(4)]
+    for thread in others:
+        thread.start()
+    try:
+        for _ in range(_MANY):
+            acknowledge_received()
+    finally:
+        is_over.set()
+        for thread in others:
+            thread.join()
+
+
+def test_a_default_timeout_of_the_application_changes_no_connection(pair: tuple[socket.socket, socket.socket]) -> None:
+    """Spark reads from its connection to a worker as from a file, which fails once that does not block."""
+    socket.setdefaulttimeout(60)
+    try:
+        acknowledge_received()
+    finally:
+        socket.setdefaulttimeout(None)
+    assert [os.get_blocking(each.fileno()) for each in pair] == [True, True]
 
 
 def test_imports_are_out_of_the_collector_s_sight_after_the_first_task() -> None:
