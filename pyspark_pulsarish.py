@@ -2,14 +2,15 @@
 """What Spark discovers: every top-level module named ``pyspark_*`` with a ``DefaultSource`` registers a format.
 
 It must not fail: one broken module of this kind disables the discovery of all Python sources. So an installation that
-lacks something only means that this format is not found, with a warning that says why.
+lacks something, or has it in a version that does not fit, only means that this format is not found, with a warning
+that says why.
 """
 
 import warnings
 
 try:
     from pulsarish_spark.source import PulsarishSource as DefaultSource
-except ImportError as error:
+except Exception as error:  # noqa: BLE001 - of any kind: protobuf has one of its own for a version that does not fit
     warnings.warn(f'the format "pulsarish" is not available: {error}', stacklevel=1)
 
 __all__ = ["DefaultSource"]
