@@ -36,10 +36,14 @@ class Place(NamedTuple):
 
 
 class Next(NamedTuple):
-    """What comes there: the message ``at``, None if there is none yet; ``anew``: the topic is another, so read all."""
+    """What comes there: the message ``at``, None if there is none yet; ``anew``: the topic is another, so read all.
+
+    ``is_whole``: nothing before it is lost.
+    """
 
     at: Offset | None
     anew: bool = False
+    is_whole: bool = True
 
 
 class Resuming:
@@ -67,12 +71,12 @@ class Resuming:
         try:
             self._cursors.open(name, must_exist=True, needed_from=place.at.position)
         except SubscriptionNotFoundError:
-            self._find(place, self._view.latest(name), is_subscribed=bool(self.former))
+            found = self._find(place, self._view.latest(name), is_subscribed=bool(self.former))
             wanted, subscription = place.at.text(place.key.partition), self._cursors.subscription
             if self.former:
                 what = subscription_renamed(place.key, self.former, subscription, wanted)
                 logger.warning("subscription renamed what=%s", what)
-            else:
+            elif found.is_whole:  # else the loss was told, and what was to come there is not there
                 what = subscription_gone(place.key, subscription, wanted)
                 logger.warning("subscription made anew what=%s", what)
             self._make(place)
@@ -144,4 +148,4 @@ class Resuming:
         if verdict.loss is not None and self._told.get(place.name) != place.at:
             self._policy.report(verdict.loss, self._cursors.subscription)
             self._told[place.name] = place.at
-        return Next(found, verdict.anew)
+        return Next(found, verdict.anew, verdict.loss is None)
