@@ -97,7 +97,7 @@ _UNCONFIRMED_MAX: Final = 10_000
     "--initial-sequence-id",
     metavar="ID",
     type=click.IntRange(min=-1),
-    help="Number the messages from behind this one, so that a topic with deduplication stores each number of a "
+    help="Number the messages from after this one, so that a topic with deduplication stores each number of a "
     "NAME once; no batches then. [default: the last one that the broker knows]",
 )
 @click.option(

@@ -100,7 +100,7 @@ def _disagreement(facts: Facts) -> str | None:
     if facts.mark_delete is None or _is_own(facts.mark_delete, facts):
         return None
     return (
-        f'its subscription "{facts.subscription}" stands behind {facts.mark_delete}, where this query has not put it: '
+        f'its subscription "{facts.subscription}" stands after {facts.mark_delete}, where this query has not put it: '
         "somebody has skipped or reset it, or messages have expired"
     )
 

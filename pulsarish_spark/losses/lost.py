@@ -68,7 +68,7 @@ def lost_gap(partition: Where, wanted: str, found: str, messages: int) -> Loss:
 
 def lost_before(partition: Where, wanted: str, found: str | None, why: str, entries: int) -> Loss:
     """Checkpoint, subscription and broker disagree; so many entries are known to be missing, perhaps more."""
-    comes = "there is nothing at or behind it" if found is None else f"the next message is {found}"
+    comes = "there is nothing at or after it" if found is None else f"the next message is {found}"
     known = f"at least {entries} {'entry' if entries == 1 else 'entries'}" if entries else _count(-1)
     text = f"partition {partition} should go on at {wanted}, but {comes}, and {why}: {known} lost"
     return Loss("disagreement", partition, text, wanted, found or "", entries_min=entries)
@@ -173,7 +173,7 @@ def subscription_renamed(partition: TopicPartition, former: str, subscription: s
 def moved_ahead(partition: TopicPartition, subscription: str, mark_delete: str, wanted: str) -> str:
     """The subscription no longer keeps what is to be read, and all of it is still there."""
     return (
-        f'subscription "{subscription}" of partition {partition} stands behind {mark_delete}, ahead of {wanted} where '
+        f'subscription "{subscription}" of partition {partition} stands after {mark_delete}, ahead of {wanted} where '
         "reading goes on: somebody has skipped or reset it, or messages have expired; what is there is read, "
         "but the broker may delete it any moment"
     )

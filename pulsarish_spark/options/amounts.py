@@ -71,7 +71,7 @@ AMOUNTS: Final = (
         "104857600",
         "Bytes of one micro-batch at most, of entries as they are stored, to within one entry, shared out by backlog; "
         "never less than one entry of each partition. With maxOffsetsPerTrigger both hold. No broker tells sizes, so "
-        "what a batch takes is read twice, up to 64 MiB or 20,000 entries a trigger; what lies behind these is taken "
+        "what a batch takes is read twice, up to 64 MiB or 20,000 entries a trigger; what lies beyond these is taken "
         "as far as it may be if all of its entries are as large as the largest that was seen.",
         wrong_side=_NO_TRIGGER,
     ),
@@ -116,7 +116,7 @@ AMOUNTS: Final = (
         count,
         "100000",
         "Messages of one task at most, to within one entry. Without message indexes: within the first 64 MiB or 20,000 "
-        "entries that are read; behind them to within a factor of two where batches of all sizes are mixed evenly.",
+        "entries that are read; beyond them to within a factor of two where batches of all sizes are mixed evenly.",
     ),
 )
 

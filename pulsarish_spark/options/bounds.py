@@ -41,9 +41,9 @@ BOUNDS: Final = (
         parse_offset_spec,
         '{"flights":{"0":"5:12"}}',
         "Where reading ends (exclusive), same forms. Batch: default latest, also for what a map does not name; found "
-        "when the data is read. Stream: ids, indexes and times, which may be yet to come; there are no rows behind "
+        "when the data is read. Stream: ids, indexes and times, which may be yet to come; there are no rows after "
         "them. AvailableNow ends there, other triggers go on without rows until the query is stopped; what comes "
-        "behind stays in the backlog of the subscription. What is not named has no end.",
+        "after stays in the backlog of the subscription. What is not named has no end.",
     ),
     Option(
         "startingTimestamp",

@@ -89,7 +89,7 @@ QUEUEING: Final = (
         Side.STREAM_READ,
         _guarantee,
         "claim",
-        "When a query with a subscriptionType acknowledges: commit (default), behind the batch; or claim, when Spark "
+        "When a query with a subscriptionType acknowledges: commit (default), after the batch; or claim, when Spark "
         "has noted what is in it, so that nobody else gets it while a killed query is away.",
         wrong_side=_NO_QUEUE,
     ),

@@ -82,7 +82,7 @@ class FirstStart:
         self._skips.append(
             ConfigError(
                 f'subscription "{self._cursors.subscription}" of {key} has not acknowledged what comes at {places[0]}, '
-                f"and {option} begins behind that, at {places[1]}",
+                f"and {option} begins after that, at {places[1]}",
                 hint=f"leave out {option} to begin where the subscription stands, or give up what is between: "
                 '.option("skipUnread", "true")',
             )

@@ -204,7 +204,7 @@ class BrokerView:
             )
         if index > max(end.message_index, 0):
             raise ConfigError(
-                f"{what} is message index {index}, behind the end {max(end.message_index, 0)}", hint=_NO_FURTHER
+                f"{what} is message index {index}, beyond the end {max(end.message_index, 0)}", hint=_NO_FURTHER
             )
         if index >= end.message_index:
             return end
@@ -236,7 +236,7 @@ class BrokerView:
         if at is None:
             end = self.latest(name)
             if wanted.key > end.key:
-                raise ConfigError(f"{what} is {wanted.text(0)}, behind the end {end.text(0)}", hint=_NO_FURTHER)
+                raise ConfigError(f"{what} is {wanted.text(0)}, beyond the end {end.text(0)}", hint=_NO_FURTHER)
             if wanted.key < end.key:
                 policy.report(lost_start(name, what, wanted.text(0), None, -1))
             return end

@@ -208,7 +208,7 @@ def test_a_producer_that_stops_sends_nothing_behind_a_message_that_failed(too_la
         sent = len(broker.peers[0].sends)
         broker.on_send = lambda peer, sequence_id: peer.receipt(sequence_id, sequence_id)
         for _ in range(2):
-            with pytest.raises(AlreadyClosedError, match="nothing behind a message that failed"):
+            with pytest.raises(AlreadyClosedError, match="nothing after a message that failed"):
                 await producer.send("y")
         assert len(broker.peers[0].sends) == sent
         await producer.close()

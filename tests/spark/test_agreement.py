@@ -59,21 +59,21 @@ AGREEMENTS = {
 LOSSES = {
     "should go on at 5:20, but the next message is 7:0, and its end was 5:25 when this query saw it last: "
     "at least 5 entries lost": facts(at(7, 0), Position(7, -1), seen=at(5, 25), **MOVED),
-    "should go on at 5:20, but there is nothing at or behind it, and the broker had messages up to 5:23, which are "
+    "should go on at 5:20, but there is nothing at or after it, and the broker had messages up to 5:23, which are "
     "deleted: at least 4 entries lost": facts(None, Position(5, 23), **MOVED),
     'should go on at 5:20, but the next message is 7:0, and its subscription "s", which kept the messages that were '
     "not read, was deleted: an unknown number of messages lost": facts(at(7, 0), Position(7, -1), is_subscribed=False),
-    'should go on at -1:0, but there is nothing at or behind it, and its subscription "s", which kept the messages '
+    'should go on at -1:0, but there is nothing at or after it, and its subscription "s", which kept the messages '
     "that were not read, was deleted: an unknown number of messages lost": facts(
         None, Position(-1, -1), at=at(-1, 0), seen=at(-1, 0), is_subscribed=False
     ),
-    'should go on at 5:20, but the next message is 7:0, and its subscription "s" stands behind 7:3, where': facts(
+    'should go on at 5:20, but the next message is 7:0, and its subscription "s" stands after 7:3, where': facts(
         at(7, 0), Position(7, -1), mark_delete=Position(7, 3)
     ),
-    'should go on at 5:20, but the next message is 7:0, and its subscription "s" stands behind 5:3, where': facts(
+    'should go on at 5:20, but the next message is 7:0, and its subscription "s" stands after 5:3, where': facts(
         at(7, 0), Position(7, -1), mark_delete=Position(5, 3)
     ),
-    'should go on at 5:20, but the next message is 7:0, and its subscription "s" stands behind 8:-1, where': facts(
+    'should go on at 5:20, but the next message is 7:0, and its subscription "s" stands after 8:-1, where': facts(
         at(7, 0), Position(7, -1), mark_delete=Position(8, -1)
     ),
     "should go on at 5:20, but the next message is 5:22, and the entries before it are gone: at least 2 entries": facts(

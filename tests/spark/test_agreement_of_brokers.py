@@ -232,7 +232,7 @@ def test_what_was_skipped_and_is_still_there_is_read(
     cell.skip_all(topic, NAME)
     with caplog.at_level(logging.WARNING):
         assert query.drain() == [6, 7, 8, 9]
-    assert "stands behind" in caplog.text
+    assert "stands after" in caplog.text
 
 
 def test_a_reset_backwards_loses_and_repeats_nothing(start: Start, cell: Broker, topic: str) -> None:

@@ -215,7 +215,7 @@ def test_positions_that_make_no_sense_are_explained(source: Load, broker: Broker
     def text(**options: str) -> str:
         return failure(lambda: source(topic, **options).collect())
 
-    assert f"the starting offset of {key} is message index 9, behind the end 5; give one up to the end" in text(
+    assert f"the starting offset of {key} is message index 9, beyond the end 5; give one up to the end" in text(
         startingOffsets=json.dumps({topic: {"0": 9}})
     )
     both = text(startingOffsets=json.dumps({topic: {"0": 4}}), endingOffsets=json.dumps({topic: {"0": 2}}))

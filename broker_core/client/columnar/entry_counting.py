@@ -95,7 +95,7 @@ class EntryCount:
         """Count, over reconnects; raises ChecksumMismatchError and the like for an entry that cannot be read."""
         timeout_s = self._network.config.operation_timeout_s
         if not self._is_done:
-            what = f"counting the messages of {self._topic} behind {self._next}"
+            what = f"counting the messages of {self._topic} after {self._next}"
             await retrying(self._count, what, timeout_s, self._network.new_backoff())
         return Counted(self._positions, self._sums, self._byte_sums, self._is_whole, self._times_ms)
 
@@ -140,7 +140,7 @@ class EntryCount:
                 if len(self._sums) > before:
                     deadline = self._network.loop.time() + self._network.config.operation_timeout_s
                 elif self._network.loop.time() >= deadline:
-                    raise OperationTimeoutError(f"no entry of {self._topic} at or behind {self._next} came")
+                    raise OperationTimeoutError(f"no entry of {self._topic} at or after {self._next} came")
             if self._failure is not None:
                 raise self._failure
         finally:

@@ -147,7 +147,7 @@ class SendLane:
         """From now on ``submit`` fails, because an earlier message has failed. What is pending is not touched."""
         if self.failure is None:
             self.failure = AlreadyClosedError(
-                f"not sent: the producer of {self.topic} sends nothing behind a message that failed ({cause.message})",
+                f"not sent: the producer of {self.topic} sends nothing after a message that failed ({cause.message})",
                 hint="make a new producer, and send again from the first message that failed",
             )
 

@@ -195,7 +195,7 @@ class ProducerConfig(CheckedSettings, frozen=True, kw_only=True):
     stop_after_failure: Annotated[
         bool,
         _Meta(
-            description="Send nothing behind a message that has failed: what follows fails too, until there is a new "
+            description="Send nothing after a message that has failed: what follows fails too, until there is a new "
             "producer. For whoever sends again under the same sequence ids on a topic with deduplication: a later "
             "message that is stored counts for all before it."
         ),
@@ -448,7 +448,7 @@ class ConsumerOptions(TypedDict, total=False):
 class ReaderConfig(CheckedSettings, frozen=True, kw_only=True):
     """How a reader begins and reads."""
 
-    inclusive: Annotated[bool, _Meta(description="Begin at the start message, not behind it.")] = False
+    inclusive: Annotated[bool, _Meta(description="Begin at the start message, not after it.")] = False
     rollback_s: Annotated[
         int,
         _Meta(
@@ -585,7 +585,7 @@ class CursorConfig(CheckedSettings, frozen=True, kw_only=True):
         False
     )
     needed_from: Annotated[
-        Position | None, _Meta(description="Nothing at or behind this entry may be lost; None: anything may.")
+        Position | None, _Meta(description="Nothing at or after this entry may be lost; None: anything may.")
     ] = None
     is_new_name: Annotated[
         bool,

@@ -46,7 +46,7 @@ def _analysis(found: BacklogPart) -> dict[str, Any]:
 
 
 async def backlog_size(request: Request) -> Response:
-    """About how many bytes on disk lie behind the message id in the body; ledger -1 means those of the whole topic."""
+    """About how many bytes on disk lie after the message id in the body; ledger -1 means those of the whole topic."""
     start = await body(request, MessageIdBody | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
     topic = plain_topic(request, "asking for the size of a backlog")
     if start is None:

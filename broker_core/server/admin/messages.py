@@ -74,7 +74,7 @@ async def read_entry(request: Request) -> Response:
 
 
 async def message_id_at(request: Request) -> Response:
-    """The id of the first message published at or after the time in the path; behind the last one if there is none."""
+    """The id of the first message published at or after the time in the path; after the last one if there is none."""
     topic = plain_topic(request, "finding a message by time")
     return json_answer(message_id(topic, topic.messages.at_time(number(request, "timestamp"))))
 

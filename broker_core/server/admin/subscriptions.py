@@ -201,7 +201,7 @@ async def expire_to_position(request: Request) -> Response:
     asked = await _message_id_body(request)
     topic, subscription = plain_subscription(request, "expiring messages up to a position")
     if asked.position > topic.messages.last:
-        raise ConflictError(f"{asked.position} is behind the last message, {topic.messages.last}")
+        raise ConflictError(f"{asked.position} is beyond the last message, {topic.messages.last}")
     await passing_over(subscription, topic.messages.through(asked.position, excluded=asked.excluded)).done
     return done()
 
