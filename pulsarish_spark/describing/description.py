@@ -140,7 +140,11 @@ class Description:
         return [(*_HEADS, _STANDS) if is_stream else _HEADS, *(_cells(each, is_stream) for each in self.partitions)]
 
 
-_INDEXES: Final = {True: "told", False: "not told", None: "unknown: there is no message to see it by"}
+_INDEXES: Final = {
+    True: "the broker tells them",
+    False: "the broker does not tell them",
+    None: "unknown: there is no message to see it by",
+}
 
 
 def python_text(python: WorkersPython) -> str:

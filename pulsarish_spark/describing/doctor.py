@@ -101,8 +101,8 @@ def _topic(client: Client, read: ReadOptions) -> Iterator[Check]:
 
 
 _INDEX_TEXTS: Final = {
-    True: "told",
-    False: f"not told, so the column offset is null; {HOW_TO_GET_INDEXES}",
+    True: "the broker tells them",
+    False: f"the broker does not tell them, so the column offset is null; {HOW_TO_GET_INDEXES}",
     None: "unknown, as there is no message to see it by",
 }
 
