@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping
-from functools import cache
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, Self, get_args, get_origin, get_type_hints
 
@@ -25,6 +24,7 @@ from broker_core.base.suggest import did_you_mean
 _name_in = re.compile(r"`\$\.(\w+)").search
 _PLAIN = (bool, int, float, str, type(None))
 _declaring = threading.Lock()
+_declarations: dict[type[CheckedSettings], Any] = {}
 
 
 class CheckedSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,13 +57,14 @@ def _checked_fields(settings: type[CheckedSettings]) -> Any:
     """The declaration of those fields that msgspec checks, as a struct of its own.
 
     One thread at a time makes it ready: msgspec shows what it knows of a struct to other threads before it is complete,
-    and a thread that uses that ends the process.
+    and a thread that uses that ends the process. What is ready takes no lock, which a fork could find held for ever.
     """
+    if (ready := _declarations.get(settings)) is not None:
+        return ready
     with _declaring:
-        return _declared(settings)
+        return _declarations.get(settings) or _declarations.setdefault(settings, _declared(settings))
 
 
-@cache
 def _declared(settings: type[CheckedSettings]) -> Any:
     hints = get_type_hints(settings, include_extras=True)
     fields = [(name, hints[name]) for name in settings.__struct_fields__ if _is_plain(hints[name])]
