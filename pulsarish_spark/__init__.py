@@ -3,16 +3,18 @@
 
     spark.readStream.format("pulsarish").option("topic", "flights").load()
 
-``register(spark)`` is only needed where Spark's own discovery of the module ``pyspark_pulsarish`` does not work, and
-for batch writes in threads other than the one that made the session;
-``local()`` runs a broker of its own for a block of code, ``notebook_broker()`` one until Python ends;
-``embedded_broker()`` finds or starts the one that is
-used where no address is given; ``use_this_python()`` saves one from the wrong interpreter in Spark's workers;
-``progress`` tells how far a query is behind; ``read_arrow()`` is the batch source without Spark;
-``describe()`` tells what a read would do without reading;
-``lint(path)`` says what to change in a job of Spark's Kafka format.
-``export_batch()`` writes one batch of a query to a file, ``replay()`` reads that without a broker.
-``retry_later()`` and ``dead_letter()`` are for rows that failed in a query that shares its subscription.
+use_this_python()            before the session is made, so that Spark's workers run this interpreter
+register(spark)              where Spark does not discover the format (PulsarishSource), and for a batch write in a
+                             thread that has not made the session
+embedded_broker()            finds or starts the broker that is used where no address is given
+local(), notebook_broker()   a broker of its own (a LocalBroker), for a block of code or until Python ends
+describe()                   what a read would do, without reading
+read_arrow()                 the batch source without Spark
+progress                     how far a query is behind
+retry_later(), dead_letter() for rows that failed in a query that shares its subscription
+export_batch(), replay()     one batch of a query as a file, and reading that without a broker
+DataLossError                messages that a query should have read are gone
+lint(path)                   what to change in a job of Spark's Kafka format
 
 A name is imported when it is first used: what does not need Spark works without it, and Spark's own processes load only
 what they call.
