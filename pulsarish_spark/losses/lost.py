@@ -60,6 +60,17 @@ def lost_beginning(partition: TopicPartition, found: str, messages: int) -> Loss
     return Loss("start", partition, text, "0", found, messages)
 
 
+def lost_added(
+    partition: TopicPartition, first: str, start: str, subscription: str, passed: str, messages: int
+) -> Loss:
+    """A partition was added to a topic that is read, and its subscription has passed over messages of it."""
+    text = (
+        f'partition {partition} was added, but its subscription "{subscription}" stands after {passed}, where this '
+        f"query has not put it, and what comes first is {first or start}: {_count(messages)} lost"
+    )
+    return Loss("start", partition, text, first, start, messages)
+
+
 def lost_gap(partition: Where, wanted: str, found: str, messages: int) -> Loss:
     """A range does not go on where it should."""
     text = f"partition {partition} should go on at {wanted}, but the next message is {found}: {_count(messages)} lost"

@@ -11,6 +11,8 @@ a word that is no full topic name, so that a reader who knows fewer words still 
 - ``"start"``, in the first end offset of a query, is the start that was resolved. Spark asks a restarted query whose
   first batch is not committed for its initial offset again; ``latest`` would then lie behind the end that Spark has
   noted, and rows would be lost. So the plan of a batch takes the start carried in its end.
+- ``"added"``, in a later end, is the start of partitions that its batch is the first to read. A replay would not find
+  it again where somebody has moved the subscription, or where messages are gone.
 - ``"seen"`` is the end of a partition whose batch stops before it: there are messages that must come.
 - ``"behind"``, in progress reports only, is how many entries were left, where the two offsets do not tell.
 
@@ -32,11 +34,12 @@ from broker_core.base.positions import Position
 from pulsarish_spark.places.topics import TopicPartition
 
 _START: Final = "start"
+_ADDED: Final = "added"
 _SEEN: Final = "seen"
 _SUBSCRIPTION: Final = "subscription"
 _PATTERN: Final = "pattern"
 _BEHIND: Final = "behind"
-NO_TOPICS: Final = frozenset({_START, _SEEN, _SUBSCRIPTION, _PATTERN, _BEHIND})
+NO_TOPICS: Final = frozenset({_START, _ADDED, _SEEN, _SUBSCRIPTION, _PATTERN, _BEHIND})
 """What an offset holds beside its topics. Full names of topics look different."""
 
 _TEXT: Final = re.compile(r"(-?\d+):(-?\d+)(?::-?\d+:(\d+))?(?:@(\d+))?")
@@ -92,8 +95,8 @@ Offsets = Mapping[TopicPartition, Offset]
 class Points(NamedTuple):
     """What an offset says of one partition: the next message to read, and what is known beside it.
 
-    ``start``: where the first batch of the query begins; only in its end. ``seen``: the end of the partition when the
-    offset was made, if it had more. ``behind``: entries between the end of the last batch and ``at``.
+    ``start``: where the first batch begins that has the partition; only in its end. ``seen``: the end of the partition
+    when the offset was made, if it had more. ``behind``: entries between the end of the last batch and ``at``.
     """
 
     at: Offset
@@ -132,14 +135,20 @@ class SourceOffset:
 
     @property
     def starts(self) -> dict[TopicPartition, Offset]:
-        """Where the first batch of the query begins, of partitions that say so."""
+        """Where the batch that ends here begins, of the partitions that it is the first to have."""
         return {key: points.start for key, points in self.points.items() if points.start is not None}
+
+    def starts_from(self, start: SourceOffset | None) -> dict[TopicPartition, Offset]:
+        """Where the batch between ``start`` and this end begins; not of partitions of which neither says it."""
+        return self.starts if self.ends_first or start is None else start.offsets | self.starts
 
     def to_json(self) -> OffsetJson:
         """Plain JSON types, in the one order."""
         document = _to_map(self.offsets)
         if self.ends_first:
             document[_START] = _to_map(self.starts)
+        elif added := self.starts:
+            document[_ADDED] = _to_map(added)
         if seen := {key: points.seen for key, points in self.points.items() if points.seen is not None}:
             document[_SEEN] = _to_map(seen)
         if self.subscription:
@@ -162,7 +171,7 @@ class SourceOffset:
         try:
             topics = {topic: found for topic, found in document.items() if topic not in NO_TOPICS}
             points = {key: Points(Offset.parse(text)) for key, text in _items(topics)}
-            starts = _from_map(document.get(_START) or {})
+            starts = _from_map(document.get(_START) or document.get(_ADDED, {}))
             seen = _from_map(document.get(_SEEN, {}))
             behind = {key: int(entries) for key, entries in _items(document.get(_BEHIND, {}))}
             subscription, pattern = document.get(_SUBSCRIPTION, ""), document.get(_PATTERN, "")

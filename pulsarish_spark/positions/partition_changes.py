@@ -9,8 +9,9 @@ one that is gone is a loss too, or a mistake where the user does not read it any
 from __future__ import annotations
 
 from broker_core.base.errors import ConfigError
+from broker_core.base.positions import Position
 from pulsarish_spark.losses.loss import LossPolicy
-from pulsarish_spark.losses.lost import Loss, left_partition, lost_beginning, lost_partition
+from pulsarish_spark.losses.lost import Loss, left_partition, lost_added, lost_beginning, lost_partition
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset, Offsets, Points, SourceOffset
 from pulsarish_spark.places.topics import TopicPartition
@@ -88,17 +89,36 @@ class PartitionChanges:
 
     def _check_beginning(self, key: TopicPartition, at: Offset, start: SourceOffset) -> None:
         """A partition that came after the checkpoint, to one of its topics or to the same pattern, has only messages
-        that this query has to read: those before ``at`` that are gone are lost. Apache Pulsar deletes what comes before
-        there is a subscription. Where the user reads more topics than before, they may be as old as they like."""
+        that this query has to read: those before ``at`` that are gone, or that somebody has passed over, are lost.
+        Apache Pulsar deletes what comes before there is a subscription. Where the user reads more topics than before,
+        they may be as old as they like."""
         is_of_topic = key.topic in start.topics and self._selection.reads_all_of(key.topic)
         was_added = is_of_topic or (bool(self._selection.patterns) and start.pattern == self._selection.pattern)
         if not was_added or key in self._checked_beginnings:
             return
         name = self._layout.names[key]
-        found = self._view.with_index(name, at)
-        if found.message_index > 0 and found.key == self._view.earliest(name).key:
+        found, first = self._view.with_index(name, at), self._view.earliest(name)
+        if found.message_index > 0 and found.key == first.key:
             self._report(lost_beginning(key, found.text(key.partition), found.message_index))
+        elif (passed := self._passed_over(key, name)) is not None:
+            self._report(self._lost_added(key, first, found, passed))
         self._checked_beginnings.add(key)
+
+    def _passed_over(self, key: TopicPartition, name: str) -> Position | None:
+        """Up to where the subscription of an added partition was acknowledged, though not by this query; None: it is
+        new, stands at its beginning, or this query has read of the partition before it was gone for a while."""
+        if self._unread.get(name) is None or key in self._told_missing:
+            return None
+        mark_delete = self._cursors.handle(name).mark_delete()
+        return mark_delete if mark_delete is not None and mark_delete.entry >= 0 else None
+
+    def _lost_added(self, key: TopicPartition, first: Offset, at: Offset, passed: Position) -> Loss:
+        start = at.text(key.partition)
+        is_there = first.key < at.key
+        counted = is_there and min(first.message_index, at.message_index) >= 0
+        messages = at.message_index - first.message_index if counted else -1
+        shown = first.text(key.partition) if is_there else ""
+        return lost_added(key, shown, start, self._cursors.subscription, str(passed), messages)
 
     def _report(self, loss: Loss) -> None:
         self._policy.report(loss, self._cursors.subscription)

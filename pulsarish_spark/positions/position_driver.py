@@ -156,7 +156,9 @@ class PositionDriver:
             return start
         self._pace.began()
         # Its batch begins with the commit of ``start``, which waits for the acks.
-        return self._offset(_points(stop, ends))
+        points = _points(stop, ends)
+        added = {key: points[key]._replace(start=places[key].at) for key in places.keys() - start.points.keys()}
+        return self._offset(points | added)
 
     def _offset(self, points: Mapping[TopicPartition, Points], *, ends_first: bool = False) -> SourceOffset:
         return SourceOffset(points, self._cursors.subscription, self.options.selection.pattern, ends_first)
@@ -215,7 +217,7 @@ class PositionDriver:
     def _plan(self, start: SourceOffset, end: SourceOffset) -> list[list[EntryRange]]:
         self._planned = True
         self._adopt(end)
-        begin = end.starts if end.ends_first else start.offsets
+        begin = end.starts_from(start)
         self._changes.check_gone(end.offsets)
         ranges = side_by_side(lambda key: self._range(key, begin.get(key), end.offsets[key]), [*end.offsets])
         return plan_tasks(self._view, [each for each in ranges if each is not None], self._task_options)

@@ -127,9 +127,9 @@ def _entries(client: Client, end: QueueOffset, policy: LossPolicy) -> Iterator[R
 
 
 def _ranges(client: Client, noted: NotedBatch, options: ReadOptions, policy: LossPolicy) -> Iterator[Reading]:
-    """What lies between two offsets. A partition that only the end has was new in the batch, and is read whole."""
+    """What lies between two offsets. A new partition of which no start was noted is read whole."""
     end = SourceOffset.from_json(noted.end)
-    begin = end.starts if end.ends_first or noted.start is None else SourceOffset.from_json(noted.start).offsets
+    begin = end.starts_from(None if noted.start is None else SourceOffset.from_json(noted.start))
     moved = {key: stop for key, stop in sorted(end.offsets.items()) if begin.get(key) != stop}
     names = _names(client, moved)
     for key, stop in moved.items():
