@@ -40,12 +40,15 @@ def lint(paths: tuple[str, ...]) -> None:
     sys.exit(code or min(count, 1))
 
 
-def _parsed_options(_context: click.Context, _parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
+def _parsed_options(context: click.Context, _parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
     split = [pair.partition("=") for pair in pairs]
     if wrong := [name for name, equals, _ in split if not name or not equals]:
         raise click.BadParameter(
             f"{wrong[0]!r} has no value; write -o name=value, for example -o service.url=pulsar://host:6650"
         )
+    own = {text for each in context.command.params for text in each.opts}
+    if wrong := [name for name, *_ in split if f"--{name}" in own]:
+        raise click.BadParameter(f"{wrong[0]!r} is no option of the source; write --{wrong[0]}")
     return {name: value for name, _, value in split}
 
 

@@ -61,6 +61,7 @@ class _Noting(LossPolicy):
 def export_batch(
     checkpoint: str | os.PathLike[str],
     path: str | os.PathLike[str],
+    /,
     *,
     batch: int | None = None,
     source: int | None = None,

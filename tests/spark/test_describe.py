@@ -222,6 +222,16 @@ def test_settings_of_an_active_session_are_told(spark: SparkSession, broker: Bro
 # -- the commands
 
 
+@pytest.mark.parametrize(
+    "arguments", [("describe", "t", "-o", "stream=true"), ("export", "--checkpoint", "c", "f", "-o", "batch=3")]
+)
+def test_an_option_of_the_command_is_no_option_of_the_source(arguments: tuple[str, ...]) -> None:
+    """Who takes the one for the other is told how to write it."""
+    result = run(*arguments)
+    name = arguments[-1].partition("=")[0]
+    assert (result.exit_code, f"'{name}' is no option of the source; write --{name}" in result.output) == (2, True)
+
+
 def test_the_command_prints_the_description(broker: Broker, topic: str) -> None:
     """Options are given as name=value."""
     broker.create(topic, 0)

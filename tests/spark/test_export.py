@@ -181,7 +181,8 @@ def test_the_command_exports_the_last_batch(broker: Broker, topic: str, tmp_path
     checkpoint_of(tmp_path, two_batches(query))
     query.stop()
     file = tmp_path / "batch.parquet"
-    arguments = ["export", "--checkpoint", str(tmp_path), "-o", f"service.url={broker.service_url}", str(file)]
+    options = ["-o", f"service.url={broker.service_url}", "-o", f"path={topic}"]
+    arguments = ["export", "--checkpoint", str(tmp_path), *options, str(file)]
     result = CliRunner().invoke(commands, arguments)
     assert result.output == f"batch 1: 2 rows in {file}\n"
     assert isinstance(CliRunner().invoke(commands, arguments).exception, UsageError)
