@@ -6,7 +6,8 @@ before it is asked for anything: half a second of processor time. Here a server 
 Spark starts for sources, and imports all that when the first planner is wanted; later ones are forked from it. What
 Spark has started as a planner hands its environment and its open files over, waits, and goes away with the planner.
 
-A planner that was forked is as one that was started:
+A planner that was forked is as one that was started, except that a package which ``addPyFile`` sends under the name of
+one that is loaded comes too late for it:
 
 - It has the environment, the standard files and the modules of the other, which must be of the same Java, folder and
   user. Only what Spark says to a single process (``PYTHON_...``, ``SPARK_...``) may differ in the environment, because
