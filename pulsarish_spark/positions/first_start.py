@@ -4,7 +4,8 @@
 On a subscription that the user names and that is there, it begins where the subscription stands. A start that the user
 asks for may lie behind that; then messages that are not acknowledged would be acknowledged unread, perhaps those of
 another application, and the user must say so in words. Whether anything is skipped is known when the start is found,
-and told only by ``check``: a restarted query whose first batch is noted already asks for its start, and ignores it.
+and told only by ``check``: a restarted query whose first batch is noted already asks for its start, and ignores it. So
+is a start that is not to be found: an hour ago may have had messages when there was an hour less.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from broker_core.base.errors import ConfigError, SubscriptionNotFoundError
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset
-from pulsarish_spark.places.start_spec import AtSubscription
+from pulsarish_spark.places.start_spec import AtSubscription, Word
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.cursors import Cursors
 from pulsarish_spark.positions.starting import resolve_start, starts_at_edges
@@ -32,7 +33,7 @@ class FirstStart:
         self._options = options
         self._policy = policy
         self._own = (AtSubscription(), AtSubscription(options.subscription))
-        self._skips: list[ConfigError] = []
+        self._refused: list[ConfigError] = []
 
     def find(self, names: Mapping[TopicPartition, str]) -> dict[TopicPartition, Offset]:
         """Where partitions begin. A subscription that is there is in use from now on; none is made."""
@@ -45,9 +46,7 @@ class FirstStart:
         found = resumed | starts_at_edges(self._view, others, self._options, default)
         sought = [key for key in others if key not in found]
         self._view.times.share(len(sought))
-        starts = side_by_side(
-            lambda key: resolve_start(self._view, names[key], key, self._options, default, self._policy), sought
-        )
+        starts = side_by_side(lambda key: self._resolved(key, names[key], default), sought)
         found |= dict(zip(sought, starts, strict=True))
         for key in unread.keys() - resumed.keys():
             self._note_skipped(key, names[key], unread[key], found[key])
@@ -59,9 +58,16 @@ class FirstStart:
         return said is None or said.point in self._own
 
     def check(self) -> None:
-        """ConfigError if a start that was found would skip messages that are not acknowledged."""
-        if self._skips:
-            raise min(self._skips, key=str)
+        """ConfigError if a start was not found, or would skip messages that are not acknowledged."""
+        if self._refused:
+            raise min(self._refused, key=str)
+
+    def _resolved(self, key: TopicPartition, name: str, default: Word) -> Offset:
+        try:
+            return resolve_start(self._view, name, key, self._options, default, self._policy)
+        except ConfigError as error:
+            self._refused.append(error)
+            return self._view.latest(name)
 
     def position(self, name: str) -> Offset | None:
         """The first message that the subscription has not acknowledged, or its end; None if it is not there."""
@@ -79,7 +85,7 @@ class FirstStart:
         said = self._options.starting.said_of(key)
         option = said.option if said is not None else "startingOffsets"
         places = unread.text(key.partition), start.text(key.partition)
-        self._skips.append(
+        self._refused.append(
             ConfigError(
                 f'subscription "{self._cursors.subscription}" of {key} has not acknowledged what comes at {places[0]}, '
                 f"and {option} begins after that, at {places[1]}",

@@ -109,3 +109,26 @@ def test_a_subscription_that_is_not_there_is_named(start: Start, cell: Broker, t
     with pytest.raises(ConfigError, match=r'is where subscription "mine" stands, and there is no such subscription'):
         start(topic=topic, startingOffsets="subscription", subscriptionName="mine").trigger()
     assert cell.subscriptions(topic) == []
+
+
+@pytest.mark.parametrize("starting", ["timestamp", "subscription"])
+def test_a_first_batch_is_replayed_though_its_start_is_gone(
+    start: Start, cell: Broker, topic: str, starting: str
+) -> None:
+    """Time went on over the last message, or the subscription was deleted: what was noted counts."""
+    cell.create(topic, 0)
+    cell.subscribe(topic, NAME)
+    cell.send_one_by_one(topic, numbers(0, 5))
+    if starting == "timestamp":
+        query = start(topic=topic, startingTimestamp="-1h")
+    else:
+        query = start(topic=topic, startingOffsets=f"subscription:{NAME}")
+    assert query.attempt() == [0, 1, 2, 3, 4]
+    cell.unsubscribe(topic, NAME)
+    if starting == "timestamp":
+        query.restart(startingTimestamp="2100-01-01T00:00:00Z")  # As if a long time had passed.
+    else:
+        query.restart()
+    assert query.trigger() == [0, 1, 2, 3, 4]
+    cell.send_one_by_one(topic, numbers(5, 8))
+    assert query.drain() == [5, 6, 7]
