@@ -116,10 +116,13 @@ class Resuming:
         return found
 
     def start(self, place: Place) -> Offset:
-        """Where reading begins, as far as that is known: at the place, or at what was found to come next."""
+        """Where reading begins, as far as that is known: at the place, or at what was found to come next; of another
+        topic at its first message."""
         known = self._known.get(place.name)
         found = known[2] if known is not None and known[0] == place.at else Next(None)
-        moves = found.at is not None and not found.anew and found.at.position != place.at.position
+        if found.anew:
+            return self._view.earliest(place.name)
+        moves = found.at is not None and found.at.position != place.at.position
         return found.at if found.at is not None and moves else place.at
 
     def expected_end(self, name: str, at: Offset) -> Offset:

@@ -88,6 +88,20 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning_or_not_at_all(
     assert "what comes there is still known" not in caplog.text
 
 
+def test_limits_hold_in_a_topic_that_was_made_anew(start: Start, broker: Broker, topic: str) -> None:
+    """What is new is counted from its beginning, though the old one had read further."""
+    broker.send_one_by_one(topic, numbers(0, 10))
+    query = start(topic=topic)
+    assert query.drain() == list(range(10))
+    replace(broker, topic)
+    broker.send_one_by_one(topic, numbers(100, 108))
+    query.restart(failOnDataLoss="false", maxOffsetsPerTrigger=3)
+    assert query.trigger() == [100, 101, 102]
+    query.restart(maxOffsetsPerTrigger=1000, maxBytesPerTrigger=1)
+    assert query.trigger() == [103]
+    assert query.drain() == [104, 105, 106, 107]
+
+
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_a_data_directory_that_was_wiped_does_not_pass_for_the_old_one(tmp_path: Path, fail: str) -> None:
     """The new topic has the same ledger and as many entries, but not the same messages: only indexes tell."""
