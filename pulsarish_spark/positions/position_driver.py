@@ -90,6 +90,7 @@ class PositionDriver:
         )
         self._initial: SourceOffset | None = None
         self._planned = False  # Then nothing is first any more, even if it lies where a replayed batch made us begin.
+        self._checked_ending = False
         self._bounded = False
         self._target: Offsets | None = None
         self._newest: Offsets = {}
@@ -144,6 +145,7 @@ class PositionDriver:
         if not self._planned and start == self._initial:
             return self._first_end(start, limit)
         self._adopt(start)
+        self._check_ending(start)
         places = self._changes.places(start)
         self._start_acks(start.offsets)
         ends = self._ends(places)
@@ -195,6 +197,14 @@ class PositionDriver:
         self._pace.began()
         points = {key: points._replace(start=places[key].at) for key, points in _points(stop, ends).items()}
         return self._offset(points, ends_first=True)
+
+    def _check_ending(self, start: SourceOffset) -> None:
+        """ConfigError if an end is named, perhaps since the last run, of what is not read. What the checkpoint has may
+        have been deleted."""
+        if not self._checked_ending:
+            known = [*self._layout.partitions, *(start.points.keys() - self._layout.names.keys())]
+            self.options.ending.check_named(known, lambda topics: self._layout.awaited(topics) - start.topics)
+            self._checked_ending = True
 
     def _adopt(self, noted: SourceOffset) -> None:
         """Go on with the subscription of an offset that Spark has noted, unless the user names another."""

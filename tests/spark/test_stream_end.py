@@ -116,3 +116,26 @@ def test_an_end_before_the_start_is_an_error(start: Start, cell: Broker, topic: 
     with pytest.raises(ConfigError, match=r"would be read from .* back to .*; swap the starting and the ending option"):
         query.trigger()
     assert cell.subscriptions(topic) == []
+
+
+def test_an_end_of_what_is_not_read_is_an_error_over_a_restart_too(start: Start, cell: Broker, topic: str) -> None:
+    """A name that is spelled wrong would be no end. A topic of the checkpoint that was deleted is not meant."""
+    other = f"{topic}-other"
+    for each in (topic, other):
+        cell.create(each, 0)
+    cell.send_one_by_one(topic, numbers(0, 5))
+    cell.send_one_by_one(other, numbers(5, 8))
+    query = start(topics=f"{topic},{other}", endingOffsets=at(other, message_ids(cell, other)[2]))
+    assert query.drain() == [0, 1, 2, 3, 4, 5, 6]
+    query.restart(endingOffsets=at("elsewhere", "2100-01-01T00:00:00Z"))
+    with pytest.raises(
+        ConfigError, match=r"option endingOffsets names topic .*elsewhere, which this query does not read"
+    ):
+        query.trigger()
+    query.restart(endingOffsets=json.dumps({topic: {"7": "2100-01-01T00:00:00Z"}}))
+    with pytest.raises(ConfigError, match=f"option endingOffsets names partition 7 of .*{topic}, which is not read"):
+        query.trigger()
+    query.restart(endingOffsets=at(other, message_ids(cell, other)[2]), failOnDataLoss="false")
+    cell.delete(other)
+    cell.send_one_by_one(topic, numbers(8, 10))
+    assert query.drain() == [8, 9]
