@@ -72,13 +72,15 @@ class Continuity:
             self._policy.report(lost_gap(self._key, self._text(wanted), self._text(found), missing))
 
     def _missing_before(self, end: Offset) -> int:
-        """How many messages lie between what was seen and ``end``; -1: some."""
+        """How many messages lie between what was seen and ``end``; -1: some. An entry that ``end`` lies in must be seen,
+        though it may have fewer messages than the id of a user says."""
         if min(self._next.message_index, end.message_index) >= 0:
-            return max(end.message_index - end.batch - self._next.message_index, 0) if not end.batch else 0
-        same_ledger = self._next.position.ledger == end.position.ledger
-        if same_ledger:
-            return -1 if self._next.position.entry < end.position.entry else 0
-        return -1 if end.position.entry > 0 or not self._ends_a_ledger(self._next, end) else 0
+            is_inside = bool(end.batch) and self._next.message_index > end.message_index - end.batch
+            return 0 if is_inside else max(end.message_index - self._next.message_index, 0)
+        behind_last = end.position.entry + (1 if end.batch else 0)
+        if self._next.position.ledger == end.position.ledger:
+            return -1 if self._next.position.entry < behind_last else 0
+        return -1 if behind_last > 0 or not self._ends_a_ledger(self._next, end) else 0
 
     def _ends_a_ledger(self, wanted: Offset, found: Offset) -> bool:
         """Whether nothing was ever at ``wanted``, so that the first entry of another ledger may come instead."""

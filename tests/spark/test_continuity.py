@@ -88,6 +88,24 @@ LOSSES = [
         [entry(5, 2, 8)],
         f"partition {KEY} should go on at 5:2@10, but 5:2@8 comes next: it was deleted or replaced",
     ),
+    (
+        at(5, 2, 10),
+        Offset(Position(5, 4), 14, 2),
+        [entry(5, 2, 10)],
+        f"partition {KEY} has nothing between 5:3@11 and 5:4:1:2@14: 3 messages lost",
+    ),
+    (
+        at(5, 2),
+        Offset(Position(5, 3), -1, 2),
+        [entry(5, 2, -1)],
+        f"partition {KEY} has nothing between 5:3 and 5:3:1:2: an unknown number of messages lost",
+    ),
+    (
+        at(5, 9),
+        Offset(Position(6, 0), -1, 2),
+        [entry(5, 9, -1)],
+        f"partition {KEY} has nothing between 5:10 and 6:0:1:2: an unknown number of messages lost",
+    ),
 ]
 
 
@@ -123,3 +141,10 @@ def test_an_earliest_start_takes_what_is_first_then() -> None:
 def test_a_start_inside_an_entry_expects_the_whole_entry() -> None:
     """The first members of the batch are read and dropped."""
     read(Offset(Position(5, 2), 12, 2), at(5, 3, 14), [entry(5, 2, 13, 4)])
+
+
+def test_an_end_inside_an_entry_expects_that_entry() -> None:
+    """Its last members are read and dropped, or are not there: an id may be of more than the entry has."""
+    for inside in (1, 3, 9):
+        read(at(5, 2, 10), Offset(Position(5, 3), 11 + inside, inside), [entry(5, 2, 10), entry(5, 3, 14, 4)])
+        read(at(5, 2), Offset(Position(5, 3), -1, inside), [entry(5, 2, -1), entry(5, 3, -1, 4)])

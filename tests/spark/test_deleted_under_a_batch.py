@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 from dataclasses import replace
@@ -17,6 +18,7 @@ from pulsarish_spark.workers.task_partition import TaskPartition
 from tests.spark.batches import batch_reader, count_rows
 from tests.spark.brokers import Broker, numbers
 from tests.spark.ending import end
+from tests.spark.test_stream_end import message_ids
 
 KEEPER: Final = "keeper"
 
@@ -60,6 +62,22 @@ def test_what_is_deleted_before_the_first_task_reads_is_not_missed(cell: Broker,
     (task,) = reader.partitions()
     delete_ledgers(cell, topic)
     assert count_rows(reader, task) == 1
+
+
+def test_what_is_deleted_before_an_end_inside_an_entry_is_told(cell: Broker, topic: str) -> None:
+    """All that was planned is gone when the task reads; it had no rows, without a word."""
+    cell.create(topic, 0)
+    cell.subscribe(topic, KEEPER)
+    cell.send(topic, numbers(0, 12), batching_max_messages=6)
+    first, last = (json.dumps({topic: {"0": message_ids(cell, topic)[number]}}) for number in (0, 9))
+    reader = batch_reader(cell, topic, startingOffsets=first, endingOffsets=last)
+    (task,) = reader.partitions()
+    assert count_rows(reader, task) == 9
+    cell.unload(topic)
+    cell.send_one_by_one(topic, ["12"])
+    delete_ledgers(cell, topic)
+    with pytest.raises(DataLossError, match=rf"{topic}\[0\] has nothing between .* lost"):
+        count_rows(reader, task)
 
 
 def test_a_topic_that_is_shorter_than_when_it_was_planned_is_a_loss(tmp_path: Path) -> None:
