@@ -58,20 +58,26 @@ def write_export(
     UsageError if there is a file already, or it cannot be written. Where an iteration fails nothing stays.
     """
     target = Path(path)
-    if target.exists():
-        raise UsageError(f"{target} is there already", hint="what it holds may be all that is left; give another name")
+    _check_new(target)
     rows = 0
     schema = TopicColumns(tuple(columns)).arrow_schema()
     try:
-        with whole_file(target) as new, pq.ParquetWriter(new, schema, compression="zstd") as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-                rows += batch.num_rows
-            document = {"form": FORM, "columns": list(columns), "rows": rows, **said()}
-            writer.add_key_value_metadata({_WORD: json.dumps(document)})
+        with whole_file(target) as new:
+            with pq.ParquetWriter(new, schema, compression="zstd") as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+                    rows += batch.num_rows
+                document = {"form": FORM, "columns": list(columns), "rows": rows, **said()}
+                writer.add_key_value_metadata({_WORD: json.dumps(document)})
+            _check_new(target)  # Again: another export may have been quicker.
     except OSError as error:
         raise UsageError(f"{target} cannot be written: {error.strerror or error}", hint="give another path") from error
     return rows
+
+
+def _check_new(target: Path) -> None:
+    if target.exists() or target.is_symlink():
+        raise UsageError(f"{target} is there already", hint="what it holds may be all that is left; give another name")
 
 
 def open_export(path: str | os.PathLike[str]) -> ExportFile:

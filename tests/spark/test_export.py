@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from broker_core.base.errors import ConfigError, UsageError
 from pulsarish_spark import DataLossError, export_batch, read_arrow, replay
 from pulsarish_spark.commands import commands
+from pulsarish_spark.replaying.export_file import write_export
 from tests.spark.brokers import Broker, numbers
 from tests.spark.conftest import Start, failure
 from tests.spark.engine import Engine
@@ -235,3 +236,17 @@ def test_what_cannot_be_replayed_is_explained(spark: SparkSession, tmp_path: Pat
         read_arrow(replayFile=str(parquet))
     beside = spark.read.format("pulsarish").options(replayFile=str(parquet), columns="value")
     assert "option columns means nothing beside replayFile" in failure(lambda: beside.load())
+
+
+def test_a_file_that_comes_during_an_export_stays(tmp_path: Path) -> None:
+    """What another export has written to the same path is not replaced by the slower one."""
+    target = tmp_path / "batch.parquet"
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"value": pa.array([b"1"], pa.binary())})
+        target.write_text("theirs")
+
+    with pytest.raises(UsageError, match=r"batch.parquet is there already; .*give another name"):
+        write_export(target, ("value",), rows(), dict)
+    assert target.read_text() == "theirs"
+    assert [*tmp_path.iterdir()] == [target]
