@@ -72,8 +72,8 @@ class Continuity:
             self._policy.report(lost_gap(self._key, self._text(wanted), self._text(found), missing))
 
     def _missing_before(self, end: Offset) -> int:
-        """How many messages lie between what was seen and ``end``; -1: some. An entry that ``end`` lies in must be seen,
-        though it may have fewer messages than the id of a user says."""
+        """How many messages lie between what was seen and ``end``; -1: some. An entry that ``end`` lies in must be
+        seen, though it may have fewer messages than the id of a user says."""
         if min(self._next.message_index, end.message_index) >= 0:
             is_inside = bool(end.batch) and self._next.message_index > end.message_index - end.batch
             return 0 if is_inside else max(end.message_index - self._next.message_index, 0)
