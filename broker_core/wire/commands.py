@@ -184,6 +184,14 @@ def close_producer(producer_id: int, request_id: int) -> BaseCommand:
     return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=body)
 
 
+def redeliver(consumer_id: int, positions: Iterable[Position], partition: int) -> BaseCommand:
+    """Asks for entries again, by whoever gets them then; none are named: for all that the consumer holds."""
+    ids = [message_id(each, partition) for each in positions]
+    body = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=consumer_id, message_ids=ids)
+    kind = BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES
+    return BaseCommand(type=kind, redeliverUnacknowledgedMessages=body)
+
+
 def close_consumer(consumer_id: int, request_id: int) -> BaseCommand:
     """As ``close_producer``. A broker uses request id -1, which travels as the largest number."""
     body = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=to_unsigned64(request_id))

@@ -33,7 +33,7 @@ from pulsarish_spark.places.start_spec import Word
 from pulsarish_spark.places.topics import Selection, TopicPartition
 from pulsarish_spark.queue.beginning import Beginning
 from pulsarish_spark.queue.id_texts import Entries
-from pulsarish_spark.queue.pile import Pile, Source
+from pulsarish_spark.queue.pile import Dropped, Pile, Source
 from pulsarish_spark.queue.queue_offset import QueueOffset
 from pulsarish_spark.viewing.followed_layout import FollowedLayout
 
@@ -222,6 +222,12 @@ class Consumers:
         for source, messages in taken.items():
             if source in self._consumers:
                 self._consumers[source].release(sessions[source], messages)
+
+    def give_back(self, dropped: Dropped, sessions: Mapping[Source, int]) -> None:
+        """Let the broker give to anybody what will be in no batch."""
+        for source, positions in dropped.positions().items():
+            if source in self._consumers:
+                self._consumers[source].give_back(sessions[source], positions)
 
     def mark_deletes(self) -> dict[TopicPartition, Position]:
         """How far each partition is acknowledged without a gap, where the broker tells."""

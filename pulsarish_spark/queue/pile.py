@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
+from broker_core.base.positions import Position
 from broker_core.client import Given, GivenEntry
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.id_texts import Entries
@@ -80,6 +81,22 @@ class Dropped:
     def ids(self) -> dict[Source, dict[int, Entries]]:
         """Of all entries, by consumer and ledger."""
         return _ids_of_sources(self.units)
+
+    def positions(self) -> dict[Source, list[Position]]:
+        """The same, one by one."""
+        found: dict[Source, list[Position]] = {}
+        for source, unit in self.units:
+            found.setdefault(source, []).extend(each.position for each in unit)
+        return found
+
+
+class Unfinished(NamedTuple):
+    """A message in chunks of which a consumer has ``chunks``, and not all."""
+
+    source: Source
+    session: int
+    uuid: str
+    chunks: int
 
 
 class Pile:
@@ -170,6 +187,20 @@ class Pile:
                 dropped += [(source, (each,)) for each in held if is_known(source.key, each)]
                 held[:] = [each for each in held if not is_known(source.key, each)]
         return Dropped(dropped)
+
+    def unfinished(self) -> list[Unfinished]:
+        """What waits for the rest of its message."""
+        return [
+            Unfinished(source, self._sessions[source], uuid, len(held))
+            for source, messages in self._chunks.items()
+            for uuid, held in messages.items()
+        ]
+
+    def drop_unfinished(self, messages: Iterable[Unfinished]) -> Dropped:
+        """Forget all that came of them."""
+        return Dropped(
+            [(each.source, (entry,)) for each in messages for entry in self._chunks[each.source].pop(each.uuid)]
+        )
 
     def _in_turn(self) -> list[Source]:
         """Consumers that have something, beginning with the one whose entry had to wait."""

@@ -28,7 +28,7 @@ from pulsarish_spark.queue.acknowledged import KEPT_S, Acknowledged
 from pulsarish_spark.queue.backlog import QueueBacklog
 from pulsarish_spark.queue.dividing import Names, divide_by_key, divide_by_place
 from pulsarish_spark.queue.id_texts import ENTRIES_MAX, Entries
-from pulsarish_spark.queue.pile import Choice, Dropped, Pile, Source
+from pulsarish_spark.queue.pile import Choice, Dropped, Pile, Source, Unfinished
 from pulsarish_spark.queue.queue_offset import TEXT_BYTES_MAX, PartitionBatch, QueueOffset
 from pulsarish_spark.queue.runs import apart
 from pulsarish_spark.tasks.task import ReadTask, reading_tasks
@@ -52,6 +52,11 @@ BATCH_MESSAGES_MAX: Final = ENTRIES_MAX
 
 HOLDS_EVERY_S: Final = 5.0
 """How long what is held stays where it is while others process everything: two questions for each partition."""
+
+UNFINISHED_S: Final = 60.0
+"""How long chunks are kept whose message does not become whole. The rest may not come before they are given back: where
+the key goes to another consumer meanwhile, the broker gives it nothing of the key as long as somebody has some of it.
+Pulsar's clients wait as long, and then acknowledge."""
 
 BACKLOG_EVERY_S: Final = 5.0
 """How old what is told of the backlog may be while no batch is made: a question for each partition."""
@@ -103,6 +108,10 @@ class Intake(Protocol):
         """So many messages are done with."""
         ...
 
+    def give_back(self, dropped: Dropped, sessions: Mapping[Source, int]) -> None:
+        """Let the broker give to anybody what will be in no batch."""
+        ...
+
     def backlogs(self) -> Mapping[TopicPartition, int | None]:
         """How many entries of each partition nobody has acknowledged; None: not known."""
         ...
@@ -151,6 +160,7 @@ class QueueDriver:
         self._held_at = 0.0  # when what is held was moved last
         self._acknowledged = Acknowledged(clock)
         self._checked_until = 0.0  # until then the broker may give something again
+        self._unfinished: dict[Unfinished, float] = {}  # what waits for the rest of its message: since when
 
     # -- what Spark asks, in its order
 
@@ -270,6 +280,17 @@ class QueueDriver:
                     _tell_dropped(dropped)
                 self._intake.ack(dropped.ids())
                 self._intake.release(dropped.messages(), sessions)
+
+        self._give_back(now)
+
+    def _give_back(self, now: float) -> None:
+        """Do not hold for ever what waits for the rest of its message."""
+        pile = self._intake.pile
+        self._unfinished = {each: self._unfinished.get(each, now) for each in pile.unfinished()}
+        if late := [each for each, since in self._unfinished.items() if now - since >= UNFINISHED_S]:
+            dropped = pile.drop_unfinished(late)
+            self._intake.give_back(dropped, pile.sessions)
+            self._intake.release(dropped.messages(), pile.sessions)
 
     def _holders(self, batch: QueueOffset) -> Mapping[Source, Ids]:
         """By whom to acknowledge which entries: brokers take it from anybody, and at less cost from who was given."""

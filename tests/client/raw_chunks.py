@@ -23,14 +23,21 @@ class RawChunks:
         self.sent = 0
 
     def send(
-        self, name: str, count: int, part: bytes = b"abcdefghij", *, total: int = -1, age_s: float = 0
+        self,
+        name: str,
+        count: int,
+        part: bytes = b"abcdefghij",
+        *,
+        total: int = -1,
+        age_s: float = 0,
+        key: str | None = None,
     ) -> Position:
         """``A0`` of ``count``: the first chunk of message A, sent ``age_s`` ago by its own account."""
         uuid = name.rstrip("0123456789")
         metadata = pb.MessageMetadata(
             producer_name="raw", sequence_id=self.sent, publish_time=int((time.time() - age_s) * 1000), uuid=uuid,
             chunk_id=int(name.removeprefix(uuid)), num_chunks_from_msg=count,
-            total_chunk_msg_size=count * len(part) if total < 0 else total,
+            total_chunk_msg_size=count * len(part) if total < 0 else total, partition_key=key,
         )  # fmt: skip
         self.connection.send_entry(0, self.sent, seal_entry(metadata.SerializeToString(), part))
         self.sent += 1

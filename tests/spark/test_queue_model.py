@@ -22,7 +22,7 @@ from pulsarish_spark.options import Side, read_options
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.id_reader import IdReading
 from pulsarish_spark.queue.id_texts import Entries
-from pulsarish_spark.queue.pile import Pile, Source
+from pulsarish_spark.queue.pile import Dropped, Pile, Source
 from pulsarish_spark.queue.queue_driver import QueueDriver
 from pulsarish_spark.queue.queue_offset import QueueOffset
 
@@ -133,6 +133,9 @@ class IntakeModel:
             if sessions[source] == self._sessions[source]:
                 self._permits[source] += messages
         self.give()
+
+    def give_back(self, dropped: Dropped, sessions: Mapping[Source, int]) -> None:
+        """There are no messages in chunks."""
 
     def close(self) -> None:
         for source in SOURCES:

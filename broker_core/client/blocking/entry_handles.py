@@ -145,6 +145,10 @@ class EntryConsumer(Handle[AsyncEntryConsumer]):
         """So many messages of ``session`` are done with, so that the broker may give others."""
         self._thread.post(self._inner.release, session, messages)
 
+    def give_back(self, session: int, positions: Sequence[Position]) -> None:
+        """Let the broker give entries of ``session`` to anybody."""
+        self._thread.post(self._inner.give_back, session, positions)
+
     def take(self) -> Given:
         """All that was given and not taken, in the order in which it came; raises why the consumer has ended."""
         return self._thread.run(self._inner.hand_out())

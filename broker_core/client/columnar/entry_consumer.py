@@ -31,6 +31,7 @@ from broker_core.client.connecting.retrying import retrying
 from broker_core.client.connecting.subscribing import Subscribing, backlog, flow, last_message_id, leave, mark_delete_of
 from broker_core.client.messages.permits import Permits
 from broker_core.client.settings.config import CursorConfig, EntryConsumerConfig
+from broker_core.wire.commands import redeliver
 from broker_core.wire.entry_acks import entry_acks
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
@@ -38,6 +39,9 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 BACKLOG_S_MAX: Final = 5.0
 """How long the size of a backlog is waited for: it is only told to people."""
+
+GIVEN_BACK_AT_ONCE: Final = 1000
+"""Ids in one request to give entries again."""
 
 OnGiven = Callable[[], None]
 """Is called on the client's thread when something was given where nothing was, and when the consumer has ended."""
@@ -115,6 +119,14 @@ class AsyncEntryConsumer:
         """So many messages of ``session`` are done with; the broker may give others. Nothing if it is over."""
         if session == self.session:
             self._send_permits(self._permits.returned(messages))
+
+    def give_back(self, session: int, positions: Sequence[Position]) -> None:
+        """The broker may give these entries to anybody, as if the consumer had left. Nothing if ``session`` is over."""
+        connection = self._attachment.connection
+        if session != self.session or connection is None:
+            return
+        for at in range(0, len(positions), GIVEN_BACK_AT_ONCE):
+            connection.send(redeliver(self._id, positions[at : at + GIVEN_BACK_AT_ONCE], self.topic.partition_index))
 
     def take(self) -> Given:
         """All that was given and not taken; the failure of a consumer that has ended."""

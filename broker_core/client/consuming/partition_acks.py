@@ -29,10 +29,8 @@ from broker_core.client.dead_letters.dead_letters import DeadLetters
 from broker_core.client.dead_letters.letter_routing import LetterRoute
 from broker_core.client.messages.message import Message, Source
 from broker_core.client.settings.callbacks import Interceptors
-from broker_core.wire.commands import message_id as wire_message_id
+from broker_core.wire.commands import redeliver
 from broker_core.wire.heads import MessageHead
-from broker_core.wire.proto import pulsar_api_pb2 as pb
-from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 REDELIVER_IDS_MAX: Final = 1000
 """Ids in one redeliver request; more are split (semantics 4.2.5)."""
@@ -169,14 +167,10 @@ class PartitionAcks:
         """Ask for entries again; ``positions`` empty: for all that are not acknowledged."""
         if connection is None:
             return  # A new attachment gets everything again anyway.
-        partition = self.topic.partition_index
-        asked = pb.CommandRedeliverUnacknowledgedMessages(
-            consumer_id=self._id, message_ids=[wire_message_id(each, partition) for each in positions]
-        )
+        asked = redeliver(self._id, positions, self.topic.partition_index)
         if not positions:
-            asked.consumer_epoch = self._place.epoch
-        kind = BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES
-        connection.send(BaseCommand(type=kind, redeliverUnacknowledgedMessages=asked))
+            asked.redeliverUnacknowledgedMessages.consumer_epoch = self._place.epoch
+        connection.send(asked)
 
     # -- what was delivered
 
