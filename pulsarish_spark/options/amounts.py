@@ -10,7 +10,7 @@ from typing import Any, Final
 from broker_core.base.errors import ConfigError
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.parsing import count
-from pulsarish_spark.places.moments import LONG_MAX, parse_span_s
+from pulsarish_spark.places.moments import parse_span_s
 from pulsarish_spark.places.topics import Selection, once, parse_json, parse_topic
 
 _NO_TRIGGER: Final = "a batch read has no triggers; remove it"
@@ -37,12 +37,6 @@ class Amounts:
         return any(limit is not None for limit in (self.messages_max, self.messages_min, self.bytes_max))
 
 
-def _amount(text: str) -> int:
-    if (amount := count(text)) > LONG_MAX:
-        raise ValueError(f"it is larger than {LONG_MAX}, which means no limit")
-    return amount
-
-
 def _weights(text: str) -> dict[str, int]:
     found = parse_json(text)
     if not isinstance(found, dict) or not found:
@@ -57,7 +51,7 @@ AMOUNTS: Final = (
     Option(
         "maxOffsetsPerTrigger",
         Side.STREAM_READ,
-        _amount,
+        count,
         "500000",
         "Messages of one micro-batch at most, to within one entry, shared out by backlog; never less than one entry of "
         "each partition. A broker without message indexes is read twice for that, up to 64 MiB or 20,000 entries a "
@@ -67,7 +61,7 @@ AMOUNTS: Final = (
     Option(
         "maxBytesPerTrigger",
         Side.STREAM_READ,
-        _amount,
+        count,
         "104857600",
         "Bytes of one micro-batch at most, of entries as they are stored, to within one entry, shared out by backlog; "
         "never less than one entry of each partition. With maxOffsetsPerTrigger both hold. No broker tells sizes, so "
@@ -78,7 +72,7 @@ AMOUNTS: Final = (
     Option(
         "minOffsetsPerTrigger",
         Side.STREAM_READ,
-        _amount,
+        count,
         "10000",
         "No micro-batch before there are so many new messages, or maxTriggerDelay is over. The first one of each start "
         "runs at once, and AvailableNow and Once take what there is. Without message indexes the number is judged by "

@@ -6,6 +6,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from typing import Final
+
+from pulsarish_spark.places.moments import LONG_MAX
+
+MILLISECONDS_MAX: Final = 10**12
+"""The client takes no longer time."""
 
 
 def flag(text: str) -> bool:
@@ -18,10 +24,14 @@ def flag(text: str) -> bool:
 def count(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise ValueError("it takes a whole number from 1 up")
+    if int(text) > LONG_MAX:
+        raise ValueError(f"it takes at most {LONG_MAX}")
     return int(text)
 
 
 def milliseconds(text: str) -> float:
+    if count(text) > MILLISECONDS_MAX:
+        raise ValueError(f"it takes at most {MILLISECONDS_MAX}, which is 31 years")
     return count(text) / 1000
 
 

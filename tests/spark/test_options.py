@@ -472,6 +472,25 @@ READ_ERRORS = [
 ]
 
 
+@pytest.mark.parametrize("option", ["operationTimeoutMs", "connectionTimeoutMs", "partitionDiscoveryIntervalMs"])
+@pytest.mark.parametrize("text", [str(10**12 + 1), str(2**63 - 1), "9" * 400], ids=len)
+def test_a_time_that_no_client_waits_for_is_refused_by_the_name_of_its_option(option: str, text: str) -> None:
+    """Not by that of a setting of the client, nor because it is no float."""
+    reading(topic="t", **{option: str(10**12)})
+    with pytest.raises(ConfigError, match=f'option {option}="{text[:50]}.* is not valid: it takes at most '):
+        reading(topic="t", **{option: text})
+
+
+@pytest.mark.parametrize(
+    "option", ["maxOffsetsPerTrigger", "minPartitions", "inputPartitions", "maxRecordsPerPartition"]
+)
+def test_a_count_is_at_most_the_largest_number_of_java(option: str) -> None:
+    """What is larger is no number that Spark or a broker knows."""
+    reading(topic="t", **{option: str(2**63 - 1)})
+    with pytest.raises(ConfigError, match=f"option {option}=.* is not valid: it takes at most {2**63 - 1}"):
+        reading(topic="t", **{option: str(2**63)})
+
+
 @pytest.mark.parametrize(("side", "options", "text"), READ_ERRORS, ids=lambda v: v if isinstance(v, str) else "")
 def test_a_wrong_read_option_is_explained_in_one_line(side: Side, options: dict[str, str], text: str) -> None:
     """Each error says what is wrong with which value, and what to write instead."""
