@@ -228,7 +228,7 @@ class PositionDriver:
         self._planned = True
         self._adopt(end)
         begin = end.starts_from(start)
-        self._changes.check_gone(end.offsets)
+        self._changes.check_gone({key: begin.get(key, at) for key, at in end.offsets.items()})
         ranges = side_by_side(lambda key: self._range(key, begin.get(key), end.offsets[key]), [*end.offsets])
         return plan_tasks(self._view, [each for each in ranges if each is not None], self._task_options)
 

@@ -183,3 +183,28 @@ def test_what_cannot_be_written_down_is_an_error(tmp_path: Path, act: Any) -> No
     policy = LossPolicy(fail=False, quarantine=Quarantine(str(tmp_path / "file")))
     with pytest.raises(ConfigError, match=r"quarantineDirectory .*file cannot be written to here: .*; give a folder"):
         act(policy)
+
+
+def test_a_topic_that_went_before_a_replay_is_told_from_the_beginning_of_the_batch(
+    start: Start, cell: Broker, topic: str, tmp_path: Path
+) -> None:
+    """What is missing begins where the batch does, not where the one after it would."""
+    topics = [cell.create(f"{topic}-{each}", 0) for each in ("stays", "goes")]
+    for each in topics:
+        cell.send_one_by_one(each, numbers(0, 2))
+    query = start(topics=",".join(topics), failOnDataLoss="quarantine", quarantineDirectory=str(tmp_path))
+    assert query.trigger() == [0, 1, 0, 1]
+    read_to = query.end
+    assert read_to is not None
+    for each in topics:
+        cell.send_one_by_one(each, numbers(2, 5))
+    assert query.attempt() == [2, 3, 4, 2, 3, 4]
+    query.stop()
+    cell.delete(topics[1])
+    query.restart()
+    assert query.trigger() == [2, 3, 4]
+    (told,) = (json.loads(path.read_text()) for path in tmp_path.iterdir())
+    place = next(found["0"] for name, found in read_to.items() if name.endswith("-goes"))
+    assert told["reason"] == "partition"
+    assert f"to be read on at {place}, does not exist any more" in told["what"]
+    assert place.startswith(f"{told['first']['ledger']}:{told['first']['entry']}")
