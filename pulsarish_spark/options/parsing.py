@@ -10,7 +10,7 @@ from typing import Final
 
 from pulsarish_spark.places.moments import LONG_MAX
 
-MILLISECONDS_MAX: Final = 10**12
+TIME_MS_MAX: Final = 10**12
 """The client takes no longer time."""
 
 
@@ -30,8 +30,8 @@ def count(text: str) -> int:
 
 
 def milliseconds(text: str) -> float:
-    if count(text) > MILLISECONDS_MAX:
-        raise ValueError(f"it takes at most {MILLISECONDS_MAX}, which is 31 years")
+    if count(text) > TIME_MS_MAX:
+        raise ValueError(f"it takes at most {TIME_MS_MAX}, which is 31 years")
     return count(text) / 1000
 
 
