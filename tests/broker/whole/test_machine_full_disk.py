@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import invariant, rule
 
 from broker_core.base.errors import ProducerBlockedQuotaError
 from broker_core.storage.disk import Space
@@ -50,6 +50,12 @@ class FullDiskMachine(PoliciesMachine):
         is_done = not any(model.unacked() for model in self.models.values())
         if self.is_full and is_done and self.policies.retention_policies is None:
             assert not self.log, "what nobody needs fills the disk"
+
+    @invariant()
+    def what_made_room_is_known(self) -> None:
+        """It goes at any moment while the disk is full, and a seek to it leads to what is left."""
+        if self.world.broker.registry.loaded(self._watched.name):
+            self.forget_what_is_gone()
 
     def skip_all(self, name: str) -> None:
         last = next(reversed(self.log), None)
