@@ -72,7 +72,9 @@ class AckSender:
         """Send what waits, if there is a connection; otherwise it goes on waiting."""
         connection = self._attachment.connection
         if connection is None:
-            self.connection_lost(ConnectionLostError("there is no connection to send the acknowledgement on"))
+            self.connection_lost(
+                ConnectionLostError("there is no connection: the acknowledgement is sent on the next one, unconfirmed")
+            )
             return
         self._send(connection)
 

@@ -269,7 +269,11 @@ class Consumer(Handle[AsyncConsumer]):
                 raise self._inner.nothing_received(timeout_s)
 
     def acknowledge(self, what: Acknowledgeable, *, wait: bool = False) -> None:
-        """Acknowledge one message. ``wait``: return when the broker has confirmed it, and do not wait for a group."""
+        """Acknowledge one message. ``wait``: return when the broker has confirmed it, and do not wait for a group.
+
+        A ConnectionLostError or OperationTimeoutError leaves it unknown: the message may come again or not, since the
+        acknowledgement may have arrived, or is sent on the next connection.
+        """
         if wait or self._inner.config.ack_receipt_enabled:
             self._thread.run(self._inner.acknowledge(what, wait=wait))
         else:

@@ -157,7 +157,11 @@ class AsyncConsumer:
         return OperationTimeoutError(f"no message on subscription {self.subscription!r} in {timeout_s:g} s")
 
     async def acknowledge(self, what: Acknowledgeable, *, wait: bool = False) -> None:
-        """Acknowledge one message. ``wait``: return when the broker has confirmed it, and do not wait for a group."""
+        """Acknowledge one message. ``wait``: return when the broker has confirmed it, and do not wait for a group.
+
+        A ConnectionLostError or OperationTimeoutError leaves it unknown: the message may come again or not, since the
+        acknowledgement may have arrived, or is sent on the next connection.
+        """
         child, message_id = self.check_acknowledged(what)
         receipt = _receipt(self.config, wait)
         child.acks.acknowledge(message_id, receipt)
