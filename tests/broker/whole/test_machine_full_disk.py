@@ -12,7 +12,7 @@ from broker_core.base.errors import ProducerBlockedQuotaError
 from broker_core.storage.disk import Space
 from tests.broker.whole.entry import Entry
 from tests.broker.whole.test_machine_policies import PoliciesMachine
-from tests.broker.whole.topic_machine import NAMES
+from tests.broker.whole.topic_machine import NAMES, forget_what_is_gone
 
 SIZE_BYTES = 1 << 40
 ROOM, NEARLY_FULL = Space(SIZE_BYTES // 2, SIZE_BYTES), Space(0, SIZE_BYTES)
@@ -55,7 +55,7 @@ class FullDiskMachine(PoliciesMachine):
     def what_made_room_is_known(self) -> None:
         """It goes at any moment while the disk is full, and a seek to it leads to what is left."""
         if self.world.broker.registry.loaded(self._watched.name):
-            self.forget_what_is_gone()
+            forget_what_is_gone(self.topic.log, self.log, self.models.values())
 
     def skip_all(self, name: str) -> None:
         last = next(reversed(self.log), None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from hypothesis import strategies as st
@@ -156,18 +156,8 @@ class TopicMachine(RuleBasedStateMachine):
     def compare_with_the_log(self) -> None:
         """What is there is what was sent."""
         self.learn_new()
-        self.forget_what_is_gone()
+        forget_what_is_gone(self.topic.log, self.log, self.models.values())
         assert stored_entries(self.topic.log) == self.log, "not what was sent"
-
-    def forget_what_is_gone(self) -> None:
-        """It is a prefix, and was acknowledged by everybody."""
-        kept = {ledger.id for ledger in self.topic.log.ledgers()}
-        gone = [position for position in self.log if position.ledger not in kept]
-        assert gone == list(self.log)[: len(gone)], "a hole in the log"
-        for position in gone:
-            for model in self.models.values():
-                model.forget(position)
-            del self.log[position]
 
     # -- stops
 
@@ -322,3 +312,14 @@ def stored_entries(log: TopicLog, after: Position | None = None) -> dict[Positio
         found |= {stored.position: Entry.of(stored) for stored in batch}
         start = Position(batch[-1].position.ledger, batch[-1].position.entry + 1)
     return found
+
+
+def forget_what_is_gone(log: TopicLog, known: dict[Position, Entry], models: Iterable[SubscriptionModel]) -> None:
+    """Leave out of ``known`` and ``models`` what was deleted: a prefix, which was acknowledged by everybody."""
+    kept = {ledger.id for ledger in log.ledgers()}
+    gone = [position for position in known if position.ledger not in kept]
+    assert gone == list(known)[: len(gone)], "a hole in the log"
+    for position in gone:
+        for model in models:
+            model.forget(position)
+        del known[position]
