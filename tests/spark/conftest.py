@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import pytest
 from pyspark.errors import PySparkException
@@ -17,6 +18,9 @@ from tests.spark.engine import Engine
 
 Load = Callable[..., DataFrame]
 Start = Callable[..., Engine]
+
+NAME: Final = "work"
+"""The subscription of queries in queue mode."""
 
 
 def values(frame: DataFrame) -> list[int]:
@@ -66,6 +70,25 @@ def start(cell: Broker) -> Iterator[Start]:
     yield make
     for engine in started:
         engine.stop()
+
+
+@pytest.fixture
+def share(start: Start) -> Start:
+    """``share(topic=..., option=...)``: a query that shares the subscription ``NAME``, and ends when nothing comes."""
+
+    def make(**options: str | int) -> Engine:
+        query = start(**{"subscriptionType": "Shared", "subscriptionName": NAME, "availableNowQuietMs": 700, **options})
+        query.bound_to_now()
+        return query
+
+    return make
+
+
+def restarted(query: Engine, **options: str | int) -> Engine:
+    """The query, from its checkpoint, under AvailableNow."""
+    query.restart(**options)
+    query.bound_to_now()
+    return query
 
 
 @pytest.fixture(scope="session")

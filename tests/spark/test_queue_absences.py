@@ -3,42 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from broker_core.client import Client
 from pulsarish_spark import DataLossError
 from tests.spark.brokers import Broker, eventually, numbers
-from tests.spark.conftest import Start
-from tests.spark.engine import Engine
-
-NAME = "work"
-
-
-@pytest.fixture
-def share(start: Start) -> Callable[..., Engine]:
-    """``share(topic=..., option=...)``: a query on the subscription ``work`` that ends when nothing comes."""
-
-    def make(**options: str | int) -> Engine:
-        query = start(**{"subscriptionType": "Shared", "subscriptionName": NAME, "availableNowQuietMs": 700, **options})
-        query.bound_to_now()
-        return query
-
-    return make
-
-
-def restarted(query: Engine, **options: str | int) -> Engine:
-    """The query, from its checkpoint, under AvailableNow."""
-    query.restart(**options)
-    query.bound_to_now()
-    return query
+from tests.spark.conftest import NAME, Start, restarted
 
 
 @pytest.mark.parametrize("kind", ["Shared", "Key_Shared"])
 @pytest.mark.parametrize("guarantee", ["commit", "claim"])
 def test_a_noted_batch_of_a_topic_that_was_deleted_is_told(
-    share: Callable[..., Engine], cell: Broker, topic: str, guarantee: str, kind: str
+    share: Start, cell: Broker, topic: str, guarantee: str, kind: str
 ) -> None:
     """The replay has fewer rows than the batch had, whatever is there of other topics."""
     other = cell.create(f"{topic}-other", 0)
@@ -56,9 +32,7 @@ def test_a_noted_batch_of_a_topic_that_was_deleted_is_told(
     assert restarted(query, failOnDataLoss="false").trigger() == list(range(5))
 
 
-def test_a_noted_batch_of_a_topic_that_is_not_named_any_more_is_told(
-    share: Callable[..., Engine], cell: Broker, topic: str
-) -> None:
+def test_a_noted_batch_of_a_topic_that_is_not_named_any_more_is_told(share: Start, cell: Broker, topic: str) -> None:
     """A batch that is run again has the same rows, or the query says that it has not."""
     other = cell.create(f"{topic}-other", 0)
     cell.create(topic, 0)
@@ -72,7 +46,7 @@ def test_a_noted_batch_of_a_topic_that_is_not_named_any_more_is_told(
 
 
 def test_a_subscription_that_of_one_part_of_a_topic_that_is_deleted_is_told(
-    share: Callable[..., Engine], cell: Broker, topic: str
+    share: Start, cell: Broker, topic: str
 ) -> None:
     """While the query is away: a new one there begins with messages that were processed."""
     cell.create(topic, 2)
@@ -87,9 +61,7 @@ def test_a_subscription_that_of_one_part_of_a_topic_that_is_deleted_is_told(
     assert set(restarted(query, failOnDataLoss="false").drain()) >= set(range(20, 30))
 
 
-def test_messages_of_before_are_processed_again_by_a_new_checkpoint(
-    share: Callable[..., Engine], cell: Broker, topic: str
-) -> None:
+def test_messages_of_before_are_processed_again_by_a_new_checkpoint(share: Start, cell: Broker, topic: str) -> None:
     """When the subscription was moved back; the old one takes its last batch for processed."""
     cell.create(topic, 0)
     cell.send_one_by_one(topic, numbers(0, 60))
@@ -104,7 +76,7 @@ def test_messages_of_before_are_processed_again_by_a_new_checkpoint(
 
 
 @pytest.mark.parametrize("limit", [2**31, 2**63 - 1])
-def test_a_limit_that_is_no_limit_is_taken(share: Callable[..., Engine], cell: Broker, topic: str, limit: int) -> None:
+def test_a_limit_that_is_no_limit_is_taken(share: Start, cell: Broker, topic: str, limit: int) -> None:
     """Spark's largest number means none, and brokers count permits in 32 bits."""
     cell.create(topic, 0)
     cell.send(topic, numbers(0, 100))
@@ -112,7 +84,7 @@ def test_a_limit_that_is_no_limit_is_taken(share: Callable[..., Engine], cell: B
 
 
 def test_what_is_held_follows_the_subscription_while_a_query_has_no_work(
-    share: Callable[..., Engine], cell: Broker, topic: str
+    share: Start, cell: Broker, topic: str
 ) -> None:
     """Others process everything, so nothing is left to be kept."""
     cell.create(topic, 0)

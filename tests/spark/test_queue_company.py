@@ -5,32 +5,16 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
 
 from broker_core.client import Client
 from tests.spark.brokers import Broker, eventually, numbers
-from tests.spark.conftest import Start
-from tests.spark.engine import Engine
-
-NAME = "work"
+from tests.spark.conftest import NAME, Start
 
 
-@pytest.fixture
-def share(start: Start) -> Callable[..., Engine]:
-    """``share(topic=..., option=...)``: a query on the subscription ``work`` that ends when nothing comes."""
-
-    def make(**options: str | int) -> Engine:
-        query = start(**{"subscriptionType": "Shared", "subscriptionName": NAME, "availableNowQuietMs": 700, **options})
-        query.bound_to_now()
-        return query
-
-    return make
-
-
-def test_two_queries_that_claim_share_one_subscription(share: Callable[..., Engine], cell: Broker, topic: str) -> None:
+def test_two_queries_that_claim_share_one_subscription(share: Start, cell: Broker, topic: str) -> None:
     """Each message is a row of one of them, over the death of both in a batch."""
     cell.create(topic, 0)
     names = ("first", "second")
@@ -50,9 +34,7 @@ def test_two_queries_that_claim_share_one_subscription(share: Callable[..., Engi
     assert cell.backlog(topic, NAME) == 0
 
 
-def test_a_query_of_lower_priority_gets_what_others_have_no_room_for(
-    share: Callable[..., Engine], cell: Broker, topic: str
-) -> None:
+def test_a_query_of_lower_priority_gets_what_others_have_no_room_for(share: Start, cell: Broker, topic: str) -> None:
     """As long as a consumer of priority 0 has permits, the query with ``priorityLevel`` 1 is given nothing."""
     cell.create(topic, 0)
     query = share(topic=topic, priorityLevel=1)
@@ -81,7 +63,7 @@ def test_a_query_of_lower_priority_gets_what_others_have_no_room_for(
 
 @pytest.mark.parametrize("guarantee", ["commit", "claim"])
 def test_keys_stay_in_order_over_deaths_and_neighbours(
-    share: Callable[..., Engine], cell: Broker, topic: str, guarantee: str, monkeypatch: pytest.MonkeyPatch
+    share: Start, cell: Broker, topic: str, guarantee: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A random history of sends, batches and replays, with several tasks a batch; a neighbour comes and goes."""
     monkeypatch.setattr("os.cpu_count", lambda: 3)

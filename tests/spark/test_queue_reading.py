@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -15,29 +14,8 @@ from broker_core.client import Client, Consumer, Message
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.progress import PartitionLag, lag
 from tests.spark.brokers import Broker, eventually, numbers
-from tests.spark.conftest import Start
+from tests.spark.conftest import NAME, Start, restarted
 from tests.spark.engine import Engine
-
-NAME = "work"
-
-
-@pytest.fixture
-def share(start: Start) -> Callable[..., Engine]:
-    """``share(topic=..., option=...)``: a query that shares the subscription ``work``, and ends when nothing comes."""
-
-    def make(**options: str | int) -> Engine:
-        query = start(**{"subscriptionType": "Shared", "subscriptionName": NAME, "availableNowQuietMs": 700, **options})
-        query._reader.prepareForTriggerAvailableNow()
-        return query
-
-    return make
-
-
-def restarted(query: Engine, **options: str | int) -> Engine:
-    """The query, from its checkpoint, under AvailableNow."""
-    query.restart(**options)
-    query._reader.prepareForTriggerAvailableNow()
-    return query
 
 
 def received(consumer: Consumer, count: int) -> list[Message]:
@@ -51,9 +29,7 @@ def of(messages: list[Message]) -> list[int]:
 
 
 @pytest.mark.parametrize("partitions", [0, 2])
-def test_a_query_takes_and_acknowledges_all(
-    share: Callable[..., Engine], cell: Broker, topic: str, partitions: int
-) -> None:
+def test_a_query_takes_and_acknowledges_all(share: Start, cell: Broker, topic: str, partitions: int) -> None:
     """The last batch included, whatever the number of partitions."""
     cell.create(topic, partitions)
     cell.send(topic, numbers(0, 1000), batching_max_messages=10)
@@ -65,7 +41,7 @@ def test_a_query_takes_and_acknowledges_all(
     assert query.drain() == list(range(1000, 1100))
 
 
-def test_it_shares_with_an_ordinary_consumer(share: Callable[..., Engine], cell: Broker, topic: str) -> None:
+def test_it_shares_with_an_ordinary_consumer(share: Start, cell: Broker, topic: str) -> None:
     """Each message is processed by one of them, as long as nobody is killed."""
     cell.create(topic, 0)
     query = share(topic=topic, maxOffsetsPerTrigger=200)
@@ -86,9 +62,7 @@ def test_it_shares_with_an_ordinary_consumer(share: Callable[..., Engine], cell:
 
 
 @pytest.mark.parametrize("guarantee", ["commit", "claim"])
-def test_its_lag_is_what_is_left_of_the_subscription(
-    share: Callable[..., Engine], cell: Broker, topic: str, guarantee: str
-) -> None:
+def test_its_lag_is_what_is_left_of_the_subscription(share: Start, cell: Broker, topic: str, guarantee: str) -> None:
     """Beside the batch, acknowledged or not; what another consumer holds is not done either."""
     cell.create(topic, 0)
     query = share(topic=topic, maxOffsetsPerTrigger=10, queueGuarantee=guarantee)
@@ -102,7 +76,7 @@ def test_its_lag_is_what_is_left_of_the_subscription(
     assert lag(query.progress()) == {key: PartitionLag(0, 0, 0, 0.0)}
 
 
-def test_a_replayed_batch_has_the_same_rows(share: Callable[..., Engine], cell: Broker, topic: str) -> None:
+def test_a_replayed_batch_has_the_same_rows(share: Start, cell: Broker, topic: str) -> None:
     """The query dies before the batch is done; more has come meanwhile."""
     cell.create(topic, 0)
     query = share(topic=topic, maxOffsetsPerTrigger=100)
@@ -117,9 +91,7 @@ def test_a_replayed_batch_has_the_same_rows(share: Callable[..., Engine], cell: 
     assert sorted(first + second + query.drain()) == list(range(300))
 
 
-def test_batches_have_as_many_messages_as_the_limit_says(
-    share: Callable[..., Engine], cell: Broker, topic: str
-) -> None:
+def test_batches_have_as_many_messages_as_the_limit_says(share: Start, cell: Broker, topic: str) -> None:
     """To within an entry, and one entry at least."""
     cell.create(topic, 0)
     cell.send(topic, numbers(0, 100), batching_max_messages=10)
@@ -135,7 +107,7 @@ def test_batches_have_as_many_messages_as_the_limit_says(
 
 @pytest.mark.parametrize("kind", ["shared", "key_shared"])
 def test_an_offset_that_would_be_too_long_makes_smaller_batches(
-    share: Callable[..., Engine], cell: Broker, topic: str, kind: Any, monkeypatch: pytest.MonkeyPatch
+    share: Start, cell: Broker, topic: str, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What does not fit comes next, keys in their order."""
     cell.create(topic, 0)
@@ -164,9 +136,7 @@ def test_an_offset_that_would_be_too_long_makes_smaller_batches(
     assert cell.backlog(topic, NAME) == 0
 
 
-def test_what_others_acknowledged_of_a_batch_is_not_a_row(
-    share: Callable[..., Engine], cell: Broker, topic: str
-) -> None:
+def test_what_others_acknowledged_of_a_batch_is_not_a_row(share: Start, cell: Broker, topic: str) -> None:
     """Neither at once nor at a replay, though nobody keeps what they left but the offset."""
     cell.create(topic, 0)
     cell.subscribe(topic, NAME)
@@ -184,7 +154,7 @@ def test_what_others_acknowledged_of_a_batch_is_not_a_row(
     assert cell.backlog(topic, NAME) == 0
 
 
-def test_messages_in_chunks_are_whole_rows(share: Callable[..., Engine], cell: Broker, topic: str) -> None:
+def test_messages_in_chunks_are_whole_rows(share: Start, cell: Broker, topic: str) -> None:
     """Also where they have more chunks than the batch may have messages, and among other messages."""
     cell.create(topic, 0)
     query = share(topic=topic, maxOffsetsPerTrigger=2)
@@ -200,7 +170,7 @@ def test_messages_in_chunks_are_whole_rows(share: Callable[..., Engine], cell: B
     assert cell.backlog(topic, NAME) == 0
 
 
-def test_delayed_messages_come_when_they_are_due(share: Callable[..., Engine], cell: Broker, topic: str) -> None:
+def test_delayed_messages_come_when_they_are_due(share: Start, cell: Broker, topic: str) -> None:
     """AvailableNow does not wait for those that are not."""
     cell.create(topic, 0)
     query = share(topic=topic)
@@ -217,7 +187,7 @@ def test_delayed_messages_come_when_they_are_due(share: Callable[..., Engine], c
 
 @pytest.mark.parametrize("batched", [False, True])
 def test_rows_of_a_key_are_in_one_task_and_in_order(
-    share: Callable[..., Engine], cell: Broker, topic: str, batched: bool, monkeypatch: pytest.MonkeyPatch
+    share: Start, cell: Broker, topic: str, batched: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a hot partition that all cores read, while it is fresh and at a replay."""
     monkeypatch.setattr("os.cpu_count", lambda: 3)
@@ -254,9 +224,7 @@ def check_keys(tasks: list[list[int]], keys: int) -> None:
             last[value % keys] = value
 
 
-def test_without_the_checkpoint_the_last_batch_comes_again(
-    share: Callable[..., Engine], cell: Broker, topic: str
-) -> None:
+def test_without_the_checkpoint_the_last_batch_comes_again(share: Start, cell: Broker, topic: str) -> None:
     """It was not acknowledged; those before it were."""
     cell.create(topic, 0)
     cell.send(topic, numbers(0, 50), batching_max_messages=10)
@@ -270,7 +238,7 @@ def test_without_the_checkpoint_the_last_batch_comes_again(
     assert second
 
 
-def test_the_redelivery_count_is_the_same_at_a_replay(share: Callable[..., Engine], cell: Broker, topic: str) -> None:
+def test_the_redelivery_count_is_the_same_at_a_replay(share: Start, cell: Broker, topic: str) -> None:
     """It is noted in the offset, whatever the broker says later."""
     cell.create(topic, 0)
     cell.subscribe(topic, NAME)
@@ -297,7 +265,7 @@ def rows(query: Engine, tasks: list[Any]) -> dict[int, int]:
     }
 
 
-def test_an_unloaded_topic_gives_nothing_twice(share: Callable[..., Engine], cell: Broker, topic: str) -> None:
+def test_an_unloaded_topic_gives_nothing_twice(share: Start, cell: Broker, topic: str) -> None:
     """The broker gives all again that is not acknowledged, what is in the running batch too."""
     cell.create(topic, 0)
     cell.send(topic, numbers(0, 100), batching_max_messages=10)
@@ -316,7 +284,7 @@ def test_an_unloaded_topic_gives_nothing_twice(share: Callable[..., Engine], cel
 
 
 def test_partitions_that_a_queue_gets_later_are_read_from_their_first_message(
-    share: Callable[..., Engine], cell: Broker, topic: str
+    share: Start, cell: Broker, topic: str
 ) -> None:
     """And a topic that does not exist yet is waited for."""
     query = share(topic=topic, startingOffsets="latest", partitionDiscoveryIntervalMs=1)
@@ -330,7 +298,7 @@ def test_partitions_that_a_queue_gets_later_are_read_from_their_first_message(
     assert query.drain() == list(range(10, 100))
 
 
-def test_holding_an_acknowledged_batch(share: Callable[..., Engine], cell: Broker, topic: str) -> None:
+def test_holding_an_acknowledged_batch(share: Start, cell: Broker, topic: str) -> None:
     """With claim nobody gets a logged batch while the query is away, and a replay finds all of it."""
     cell.create(topic, 0)
     cell.send_one_by_one(topic, numbers(0, 40))
@@ -355,7 +323,7 @@ def test_holding_an_acknowledged_batch(share: Callable[..., Engine], cell: Broke
 
 
 def test_entries_that_are_gone_are_named(
-    share: Callable[..., Engine], cell: Broker, topic: str, caplog: pytest.LogCaptureFixture
+    share: Start, cell: Broker, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Others acknowledged a logged batch while the query was away, and its ledger was deleted."""
     cell.create(topic, 0)
@@ -378,9 +346,7 @@ def test_entries_that_are_gone_are_named(
     assert query.drain() == [10, 11]
 
 
-def test_a_subscription_that_is_deleted_under_a_query_is_told(
-    share: Callable[..., Engine], cell: Broker, topic: str
-) -> None:
+def test_a_subscription_that_is_deleted_under_a_query_is_told(share: Start, cell: Broker, topic: str) -> None:
     """A new one is made only with failOnDataLoss=false."""
     from pulsarish_spark import DataLossError
 
@@ -408,7 +374,7 @@ def test_a_subscription_that_is_deleted_under_a_query_is_told(
 
 @pytest.mark.parametrize(("start_at", "got"), [("earliest", [0, 1]), ("latest", [])])
 def test_a_new_subscription_begins_where_the_query_says(
-    share: Callable[..., Engine], cell: Broker, topic: str, start_at: str, got: list[int]
+    share: Start, cell: Broker, topic: str, start_at: str, got: list[int]
 ) -> None:
     """A query that was killed before its first batch was noted finds its own."""
     cell.create(topic, 0)
@@ -418,9 +384,7 @@ def test_a_new_subscription_begins_where_the_query_says(
     assert restarted(query).drain() == got
 
 
-def test_a_start_on_a_subscription_that_stands_elsewhere_is_refused(
-    share: Callable[..., Engine], cell: Broker, topic: str
-) -> None:
+def test_a_start_on_a_subscription_that_stands_elsewhere_is_refused(share: Start, cell: Broker, topic: str) -> None:
     """Without one, or with one for new subscriptions only, the query takes what the subscription holds."""
     from broker_core.base.errors import ConfigError
 
