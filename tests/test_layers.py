@@ -298,6 +298,14 @@ def test_a_started_broker_has_none_of_them_loaded() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_options_are_checked_without_a_client() -> None:
+    """Spark starts Python processes that do nothing else; numpy or a client would take most of their time."""
+    heavy = sorted(HEAVY | {"asyncio", "broker_core.client.async_client"})
+    code = f"import sys, pulsarish_spark.options; print(sorted(set({heavy!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_every_exception_is_still_needed() -> None:
     """An exception for a file that is gone, or no longer uses it, is removed."""
     by_name = {name: tree for name, _, tree in _sources()}

@@ -125,6 +125,8 @@ def _is_re_export(node: ast.stmt) -> bool:
             return True
         case ast.Assign(targets=[ast.Name(id="__all__" | "__version__")]):
             return True
+        case ast.AugAssign(target=ast.Name(id="__all__")):
+            return True
         case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=body, orelse=[]):
             return all(_is_re_export(each) for each in body)
         case ast.Assign(value=ast.Call(func=ast.Attribute(value=ast.Name(id="lazy_loader"), attr="attach"))):
