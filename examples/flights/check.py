@@ -32,7 +32,7 @@ def check_zero(what: str, counts: dict[str, int]) -> str:
     """Each of these counts is 0."""
     if any(counts.values()):
         raise CheckFailedError(f"{what} must be 0, but is {counts}")
-    return f"{what} 0 ({', '.join(counts)})"
+    return f"{what} 0 ({', '.join(sorted(counts))})"
 
 
 def one_row_a_day(days: pa.Table) -> tuple[pa.Table, int]:

@@ -92,7 +92,7 @@ def test_repeats_are_dropped_but_contradictions_are_not(flights: pa.Table, airli
 
 def test_a_count_that_must_be_zero_is_named_when_it_is_not() -> None:
     """For instance the backlog of a subscription."""
-    assert check.check_zero("backlog", {"a": 0, "b": 0}) == "backlog 0 (a, b)"
+    assert check.check_zero("backlog", {"b": 0, "a": 0}) == "backlog 0 (a, b)"
     with pytest.raises(check.CheckFailedError, match=r"backlog must be 0, but is .*'b': 3"):
         check.check_zero("backlog", {"a": 0, "b": 3})
 
