@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from broker_core.cli.exits import MEANINGS, Exit
-from broker_core.cli.output import Format, format_option, human_bytes, print_rows, say
+from broker_core.cli.output import Format, counted, format_option, human_bytes, print_rows, say
 from broker_core.cli.target import data_dir_option, directory_or_default
 
 
@@ -38,7 +38,7 @@ def doctor(context: click.Context, data_dir: Path | None, output: Format | None)
         for file in report.files
     ]
     print_rows(rows, output)
-    records = "1 record" if report.records == 1 else f"{report.records:,} records"
+    records = counted(report.records, "record", "records")
     say(f"examined {len(rows)} files, {records}, {human_bytes(report.size_bytes)}")
     if report.ok:
         say("no damage found")

@@ -8,7 +8,7 @@ Knows the protocol's traps (signed ids, answers that must name their outcome), n
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final, cast
 
@@ -24,6 +24,9 @@ _FIELD_OF_TYPE: Final = {
     number: BaseCommand.DESCRIPTOR.fields_by_number[number].name for number in BaseCommand.Type.values()
 }
 """A command's type has the number of the field that holds it."""
+
+_REDELIVERED_AT_ONCE: Final = 1000
+"""Ids in one request to give entries again."""
 
 _WITHOUT_TEXT: Final = frozenset(
     {BaseCommand.ACK, BaseCommand.FLOW, BaseCommand.SEND, BaseCommand.SEND_RECEIPT, BaseCommand.MESSAGE}
@@ -184,12 +187,20 @@ def close_producer(producer_id: int, request_id: int) -> BaseCommand:
     return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=body)
 
 
-def redeliver(consumer_id: int, positions: Iterable[Position], partition: int) -> BaseCommand:
-    """Asks for entries again, by whoever gets them then; none are named: for all that the consumer holds."""
-    ids = [message_id(each, partition) for each in positions]
-    body = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=consumer_id, message_ids=ids)
-    kind = BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES
-    return BaseCommand(type=kind, redeliverUnacknowledgedMessages=body)
+def redeliver(consumer_id: int, positions: Sequence[Position], partition: int) -> Iterator[BaseCommand]:
+    """Asks for entries again, whoever gets them then; in several commands where they are many (semantics 4.2.5)."""
+    for at in range(0, len(positions), _REDELIVERED_AT_ONCE):
+        ids = [message_id(each, partition) for each in positions[at : at + _REDELIVERED_AT_ONCE]]
+        yield _redelivery(pb.CommandRedeliverUnacknowledgedMessages(consumer_id=consumer_id, message_ids=ids))
+
+
+def redeliver_all(consumer_id: int, epoch: int) -> BaseCommand:
+    """Asks for all again that the consumer has not acknowledged; ``epoch``: of what comes then."""
+    return _redelivery(pb.CommandRedeliverUnacknowledgedMessages(consumer_id=consumer_id, consumer_epoch=epoch))
+
+
+def _redelivery(body: pb.CommandRedeliverUnacknowledgedMessages) -> BaseCommand:
+    return BaseCommand(type=BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES, redeliverUnacknowledgedMessages=body)
 
 
 def close_consumer(consumer_id: int, request_id: int) -> BaseCommand:

@@ -30,9 +30,9 @@ def count(text: str) -> int:
 
 
 def milliseconds(text: str) -> float:
-    if count(text) > TIME_MS_MAX:
+    if (time_ms := count(text)) > TIME_MS_MAX:
         raise ValueError(f"it takes at most {TIME_MS_MAX}, which is 31 years")
-    return count(text) / 1000
+    return time_ms / 1000
 
 
 def one_of(*words: str) -> Callable[[str], str]:

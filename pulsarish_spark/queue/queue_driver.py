@@ -280,7 +280,6 @@ class QueueDriver:
                     _tell_dropped(dropped)
                 self._intake.ack(dropped.ids())
                 self._intake.release(dropped.messages(), sessions)
-
         self._give_back(now)
 
     def _give_back(self, now: float) -> None:

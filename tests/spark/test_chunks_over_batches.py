@@ -5,22 +5,17 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.testing.raw_client import RawClient
-from broker_core.wire.entry import seal_entry
-from broker_core.wire.proto import pulsar_api_pb2 as pb
 from pulsarish_spark import DataLossError
+from tests.client.raw_chunks import RawChunks
 from tests.spark.brokers import Broker
 from tests.spark.conftest import Start
 
 
 def send_half(cell: Broker, topic: str, chunk: int) -> None:
     """One of the two chunks of the value ``7``, which is padded with a space."""
-    metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, uuid="u")
-    metadata.chunk_id, metadata.num_chunks_from_msg, metadata.total_chunk_msg_size = chunk, 2, 2
-    with RawClient(cell.service_url) as raw:
-        raw.open_producer(f"persistent://public/default/{topic}")
-        raw.send_entry(0, 0, seal_entry(metadata.SerializeToString(), (b" ", b"7")[chunk]))
-        raw.next_command()
+    raw = RawChunks(cell.service_url, f"persistent://public/default/{topic}")
+    with raw.connection:
+        raw.send(f"m{chunk}", 2, (b" ", b"7")[chunk])
 
 
 def test_the_batch_of_the_last_chunk_has_the_message(start: Start, cell: Broker, topic: str) -> None:

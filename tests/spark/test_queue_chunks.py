@@ -12,10 +12,8 @@ from broker_core.base.names import TopicName
 from broker_core.client import Client
 from tests.client.raw_chunks import RawChunks
 from tests.spark.brokers import Broker, eventually
-from tests.spark.conftest import Start
+from tests.spark.conftest import NAME, Start
 from tests.spark.engine import Engine
-
-NAME = "work"
 
 
 def unfinished(query: Engine) -> int:

@@ -40,9 +40,6 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 BACKLOG_S_MAX: Final = 5.0
 """How long the size of a backlog is waited for: it is only told to people."""
 
-GIVEN_BACK_AT_ONCE: Final = 1000
-"""Ids in one request to give entries again."""
-
 OnGiven = Callable[[], None]
 """Is called on the client's thread when something was given where nothing was, and when the consumer has ended."""
 
@@ -125,8 +122,8 @@ class AsyncEntryConsumer:
         connection = self._attachment.connection
         if session != self.session or connection is None:
             return
-        for at in range(0, len(positions), GIVEN_BACK_AT_ONCE):
-            connection.send(redeliver(self._id, positions[at : at + GIVEN_BACK_AT_ONCE], self.topic.partition_index))
+        for asked in redeliver(self._id, positions, self.topic.partition_index):
+            connection.send(asked)
 
     def take(self) -> Given:
         """All that was given and not taken; the failure of a consumer that has ended."""

@@ -10,7 +10,6 @@ Source: semantics 3.1, 3.5.1, 4.2, 4.3, 5.3.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 from broker_core.base.errors import PulsarishError
 from broker_core.base.names import TopicName
@@ -29,11 +28,8 @@ from broker_core.client.dead_letters.dead_letters import DeadLetters
 from broker_core.client.dead_letters.letter_routing import LetterRoute
 from broker_core.client.messages.message import Message, Source
 from broker_core.client.settings.callbacks import Interceptors
-from broker_core.wire.commands import redeliver
+from broker_core.wire.commands import redeliver, redeliver_all
 from broker_core.wire.heads import MessageHead
-
-REDELIVER_IDS_MAX: Final = 1000
-"""Ids in one redeliver request; more are split (semantics 4.2.5)."""
 
 
 class PartitionAcks:
@@ -143,7 +139,7 @@ class PartitionAcks:
         self._place.rewound()
         self._redelivery.clear()
         self.chunks.rewound(self._place.last_taken)
-        self._redeliver([], self._attachment.connection)
+        self._redeliver_all(self._attachment.connection)
 
     # -- by the trackers
 
@@ -153,8 +149,9 @@ class PartitionAcks:
     def ask_again(self, positions: list[Position]) -> None:
         positions = self.chunks.with_chunks(positions)
         self._sender.redelivering(positions)
-        for at in range(0, len(positions), REDELIVER_IDS_MAX):
-            self._redeliver(positions[at : at + REDELIVER_IDS_MAX], self._attachment.connection)
+        if (connection := self._attachment.connection) is not None:  # A new one gets everything again anyway.
+            for asked in redeliver(self._id, positions, self.topic.partition_index):
+                connection.send(asked)
 
     def acknowledge_chunks(self, positions: tuple[Position, ...]) -> None:
         *others, last = positions
@@ -163,14 +160,9 @@ class PartitionAcks:
     def await_chunks(self, positions: tuple[Position, ...], delay_s: float) -> None:
         self._redelivery.await_again(positions, delay_s)
 
-    def _redeliver(self, positions: list[Position], connection: Connection | None) -> None:
-        """Ask for entries again; ``positions`` empty: for all that are not acknowledged."""
-        if connection is None:
-            return  # A new attachment gets everything again anyway.
-        asked = redeliver(self._id, positions, self.topic.partition_index)
-        if not positions:
-            asked.redeliverUnacknowledgedMessages.consumer_epoch = self._place.epoch
-        connection.send(asked)
+    def _redeliver_all(self, connection: Connection | None) -> None:
+        if connection is not None:  # A new one gets everything again anyway.
+            connection.send(redeliver_all(self._id, self._place.epoch))
 
     # -- what was delivered
 
@@ -233,7 +225,7 @@ class PartitionAcks:
         self._sender.reattached(connection, by_broker=by_broker)
         if self._place.epoch != epoch:
             # A rewind fell between: the broker must hear of its epoch, or all that it sends would pass for older.
-            self._redeliver([], connection)
+            self._redeliver_all(connection)
 
     def connection_lost(self, reason: PulsarishError) -> None:
         """Acks that want an answer will not get one."""

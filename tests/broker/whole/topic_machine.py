@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar
 
 from hypothesis import strategies as st
@@ -314,7 +314,7 @@ def stored_entries(log: TopicLog, after: Position | None = None) -> dict[Positio
     return found
 
 
-def forget_what_is_gone(log: TopicLog, known: dict[Position, Entry], models: Iterable[SubscriptionModel]) -> None:
+def forget_what_is_gone(log: TopicLog, known: dict[Position, Entry], models: Collection[SubscriptionModel]) -> None:
     """Leave out of ``known`` and ``models`` what was deleted: a prefix, which was acknowledged by everybody."""
     kept = {ledger.id for ledger in log.ledgers()}
     gone = [position for position in known if position.ledger not in kept]
