@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 
@@ -28,6 +30,17 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
     yield directory
     if (info := embedded.find(directory)) is not None:
         os.kill(info.pid, signal.SIGTERM)
+
+
+def kill_with_children(driver: subprocess.Popen[bytes]) -> None:
+    """SIGKILL to a Python and the Java that it started, which would note one more batch before it notices."""
+    children = psutil.Process(driver.pid).children(recursive=True)
+    driver.kill()
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+    driver.wait()
+    psutil.wait_procs(children)
 
 
 def test_a_query_goes_on_when_its_broker_was_killed(
@@ -79,8 +92,7 @@ def test_a_killed_driver_is_continued_from_its_checkpoint(
     try:
         eventually(lambda: commits.exists() and len(list(commits.glob("[0-9]*"))) >= 3, "three batches are committed")
     finally:
-        driver.kill()
-        driver.wait()
+        kill_with_children(driver)
     done = len(list(commits.glob("[0-9]*")))
     source = (
         spark.readStream.format("pulsarish").option("data.dir", str(data_dir)).option("startingOffsets", "earliest")
