@@ -285,8 +285,8 @@ class PositionDriver:
             if 0 <= at.position.ledger < ends[key].position.ledger
             and min(at.message_index, ends[key].message_index) < 0
         }
-        found = side_by_side(self._view.counts.entries, [*left.values()])
-        self._behind = {key: profile.entries for key, profile in zip(left, found, strict=True)}
+        found = side_by_side(self._view.counts.known_entries, [*left.values()])
+        self._behind = {key: entries for key, entries in zip(left, found, strict=True) if entries is not None}
 
     def _known_end(self, place: Place, end: Offset) -> Offset:
         """``end``, or the place itself where the broker shows nothing, or nothing new, behind it."""

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import html
+import math
 from collections import deque
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -45,7 +47,7 @@ class LagHistory:
     def plot(self) -> Any:
         """A matplotlib Figure: messages behind over time, a line for each query; UsageError without matplotlib.
 
-        Where messages are not counted, entries are drawn, and the legend says so.
+        Where messages are not counted, entries are drawn, and the legend says so. What is not known is a gap.
         """
         try:
             from matplotlib.figure import Figure
@@ -54,11 +56,10 @@ class LagHistory:
         figure = Figure(figsize=(8, 3), layout="constrained")
         axes = figure.subplots()
         for query, points in sorted(self._points.items()):
-            counted = all(point.messages is not None for _, point in points)
-            label = query if counted else f"{query} (entries)"
+            drawn, what = _drawn([point for _, point in points])
+            label = f"{query} ({what})" if what else query
             times: Any = [datetime.fromtimestamp(at_ms / 1000, UTC).astimezone() for at_ms, _ in points]
-            behind: Any = [point.messages if counted else point.entries for _, point in points]
-            axes.plot(times, behind, label=label)
+            axes.plot(times, drawn, label=label, marker=".")  # a point between two gaps makes no line
         axes.set_ylim(bottom=0)
         axes.set_ylabel("messages behind")
         if self._points:
@@ -69,6 +70,21 @@ class LagHistory:
         """A notebook's table; unknown values are shown as "?"."""
         rows = [[_cell(value) for value in row.values()] for row in self.rows()]
         return f"<table>{_line('th', _HEADS)}{''.join(_line('td', row) for row in rows)}</table>"
+
+
+def _drawn(points: Sequence[PartitionLag]) -> tuple[list[float], str]:
+    """Of messages or entries those that are known more often, and what to say of them."""
+    messages = [_number(point.messages) for point in points]
+    entries = [_number(point.entries) for point in points]
+    known, known_entries = (sum(map(math.isfinite, values)) for values in (messages, entries))
+    if known < known_entries:
+        return entries, "entries"
+    return messages, "" if known else "not known"
+
+
+def _number(value: int | None) -> float:
+    """What a chart leaves out is no number."""
+    return math.nan if value is None else value
 
 
 def _place(key: TopicPartition) -> tuple[str, int]:

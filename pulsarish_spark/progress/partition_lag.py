@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pulsarish_spark.places.topics import TopicPartition
 
@@ -30,22 +30,35 @@ class PartitionLag(NamedTuple):
         return bool(self.messages or self.entries) or (self.messages is None and self.entries is None)
 
 
-NOTHING_BEHIND = PartitionLag(0, 0, 0, 0.0)
+NOTHING_BEHIND: Final = PartitionLag(0, 0, 0, 0.0)
+NOT_KNOWN: Final = PartitionLag(None, None)
 
 Lag = dict[TopicPartition, PartitionLag]
 
 
 def total(lag: Lag) -> PartitionLag:
     """All partitions together: sums, the longest age, and what expires first of what is known to. Else what is not
-    known of one of them is not known of all."""
+    known of one of them is not known of all; and of none, as before the first batch, nothing is known."""
+    if not lag:
+        return NOT_KNOWN
     found = list(lag.values())
-    expiring = [each.expires_s for each in found if each.expires_s is not None]
     return PartitionLag(
         _sum(each.messages for each in found),
         _sum(each.entries for each in found),
         _sum(each.bytes for each in found),
         _longest([each.seconds for each in found]),
-        min(expiring, default=None),
+        _first(each.expires_s for each in found),
+    )
+
+
+def farther(one: PartitionLag, other: PartitionLag) -> PartitionLag:
+    """The lag of a partition that a query reads twice, as in a join with itself: what is kept until both have it."""
+    return PartitionLag(
+        _most(one.messages, other.messages),
+        _most(one.entries, other.entries),
+        _most(one.bytes, other.bytes),
+        _longest([one.seconds, other.seconds]),
+        _first([one.expires_s, other.expires_s]),
     )
 
 
@@ -58,6 +71,14 @@ def _sum(values: Iterable[int | None]) -> int | None:
     return summed
 
 
+def _most(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else max(one, other)
+
+
 def _longest(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return max(known, default=0.0) if len(known) == len(values) else None
+    return max(known) if len(known) == len(values) else None
+
+
+def _first(values: Iterable[float | None]) -> float | None:
+    return min((value for value in values if value is not None), default=None)

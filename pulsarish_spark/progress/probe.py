@@ -21,7 +21,7 @@ from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import address_options
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.progress.partition_lag import Lag, PartitionLag
-from pulsarish_spark.progress.reports import Unread, lag, unread
+from pulsarish_spark.progress.reports import Unread, of_partitions, unread
 from pulsarish_spark.viewing.patience import BrokerPatience
 
 
@@ -39,22 +39,23 @@ class LagProbe:
 
     def __call__(self, progress: Any) -> Lag:
         """The lag of every partition; ``progress`` as in ``lag``."""
-        found, told = unread(progress), lag(progress)
-        if not any(each.lag.is_behind for each in found.values()):
-            return told
-        self._patience.of_all({key.topic for key, each in found.items() if each.lag.is_behind})  # all at once
-        with connected(self._address) as client:
-            return told | {key: self._measured(client, key, each) for key, each in found.items()}
+        found = list(unread(progress))
+        if behind := {each.key.topic for each in found if _can_be_asked(each)}:
+            self._patience.of_all(behind)  # all at once
+            with connected(self._address) as client:
+                return of_partitions((each.key, self._measured(client, each)) for each in found)
+        return of_partitions((each.key, each.lag) for each in found)
 
-    def _measured(self, client: Client, key: TopicPartition, behind: Unread) -> PartitionLag:
-        if not behind.lag.is_behind:
-            return behind.lag
-        oldest = client.first_entry_at(self._name(client, key), behind.at.position)
+    def _measured(self, client: Client, unread: Unread) -> PartitionLag:
+        behind = unread.lag
+        if unread.at is None or not behind.is_behind:  # as _can_be_asked says
+            return behind
+        oldest = client.first_entry_at(self._name(client, unread.key), unread.at.position)
         if oldest is None:  # It was deleted meanwhile; the query will tell.
-            return behind.lag
-        patience = self._patience.of(key.topic)
-        return behind.lag._replace(
-            bytes=_bytes_about(behind.lag, oldest),
+            return behind
+        patience = self._patience.of(unread.key.topic)
+        return behind._replace(
+            bytes=_bytes_about(behind, oldest),
             seconds=self._age_s(oldest),
             expires_s=None if patience is None else patience.left_s(oldest, self._clock.now_ms()),
         )
@@ -71,6 +72,11 @@ class LagProbe:
         """By the clock of this machine and that of the producer; never below 0."""
         published_ms = read_metadata(entry.body).publish_time
         return max(0.0, (self._clock.now_ms() - published_ms) / 1000)
+
+
+def _can_be_asked(unread: Unread) -> bool:
+    """Whether there is something unread of which the place is known."""
+    return unread.at is not None and unread.lag.is_behind
 
 
 def _bytes_about(behind: PartitionLag, entry: EntryRef) -> int | None:

@@ -4,25 +4,28 @@
 Where the broker tells message indexes, messages are counted, and entries within one ledger. Where it tells none,
 entries are: over the end of a ledger the source has counted them when it made the report. A query in queue mode has no
 place in a topic: it tells the backlog of its subscription.
+
+Every partition that a report names is told of: where its two offsets do not say how far apart they are, as unknown.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from broker_core.base.names import TopicName
 from pulsarish_spark.places.offsets import NO_TOPICS, Offset, SourceOffset
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.progress.partition_lag import NOTHING_BEHIND, Lag, PartitionLag
+from pulsarish_spark.progress.partition_lag import NOT_KNOWN, NOTHING_BEHIND, Lag, PartitionLag, farther
 from pulsarish_spark.queue.backlog import QueueBacklog
 
 
 class Unread(NamedTuple):
-    """What a query has not read of one partition: from ``at`` up to ``newest`` (exclusive)."""
+    """What one source of a query has not read of one partition. ``at``: from where on; None: not known."""
 
-    at: Offset
-    newest: Offset
+    key: TopicPartition
+    at: Offset | None
     lag: PartitionLag
 
 
@@ -31,33 +34,50 @@ def lag(progress: Any) -> Lag:
 
     ``progress``: a StreamingQueryProgress, its dictionary or its JSON text; None, before the first batch: no lag known.
     """
-    return {key: each.lag for key, each in unread(progress).items()} | queue_lag(progress)
+    return of_partitions((each.key, each.lag) for each in unread(progress))
 
 
-def queue_lag(progress: Any) -> Lag:
-    """Of what queries in queue mode read: what is left of their subscriptions, counted in entries."""
-    found: Lag = {}
+def of_partitions(found: Iterable[tuple[TopicPartition, PartitionLag]]) -> Lag:
+    """One lag of each partition: that of the source that is farther behind, where several read it."""
+    lags: Lag = {}
+    for key, each in found:
+        lags[key] = farther(lags[key], each) if key in lags else each
+    return lags
+
+
+def unread(progress: Any) -> Iterator[Unread]:
+    """The same of each source, with the place that it follows from."""
     for source in [] if progress is None else _as_dict(progress).get("sources", []):
-        document = _document(source.get("latestOffset"))
-        left = None if document is None else QueueBacklog.from_json(document)
-        for key, entries in () if left is None else left.entries.items():
-            found[key] = NOTHING_BEHIND if entries == 0 else PartitionLag(None, entries)
-    return found
+        end, newest = (_document(source.get(name)) for name in ("endOffset", "latestOffset"))
+        if end is not None and "queue" in end:
+            yield from _in_queue(end, newest or {})
+        else:
+            yield from _by_position(_offset(end), _offset(newest))
 
 
-def unread(progress: Any) -> dict[TopicPartition, Unread]:
-    """The same with the offsets it follows from."""
-    if progress is None:
-        return {}
-    found: dict[TopicPartition, Unread] = {}
-    for source in _as_dict(progress).get("sources", []):
-        end, newest = (_offset(source.get(name)) for name in ("endOffset", "latestOffset"))
-        if end is None or newest is None:
-            continue
-        for key, latest in newest.points.items():
-            if (at := end.offsets.get(key)) is not None:
-                found[key] = Unread(at, latest.at, _between(at, latest.at, latest.behind))
-    return found
+def _in_queue(end: Mapping[str, Any], newest: Mapping[str, Any]) -> Iterator[Unread]:
+    """What is left of the subscription, counted in entries. A batch may have partitions of which nothing is told."""
+    told = QueueBacklog.from_json(newest)
+    left = {} if told is None else told.entries
+    batch = {
+        TopicPartition(str(TopicName.parse(topic)), int(partition))
+        for topic, partitions in end.get("topics", {}).items()
+        for partition in partitions
+    }
+    for key in sorted(batch | left.keys()):
+        entries = left.get(key)
+        yield Unread(key, None, NOTHING_BEHIND if entries == 0 else PartitionLag(None, entries))
+
+
+def _by_position(end: SourceOffset | None, newest: SourceOffset | None) -> Iterator[Unread]:
+    """What lies between two offsets. A partition that only one of them has is new, or its end was not asked for."""
+    ends, points = ({} if offset is None else offset.points for offset in (end, newest))
+    for key in sorted(ends.keys() | points.keys()):
+        if key not in ends or key not in points or not ends[key].at.is_possible_before(points[key].at):
+            yield Unread(key, None, NOT_KNOWN)  # or the topic was made anew, and the next batch finds out
+        else:
+            at = ends[key].at
+            yield Unread(key, at, _between(at, points[key].at, points[key].behind))
 
 
 def _as_dict(progress: Any) -> Mapping[str, Any]:
@@ -68,12 +88,11 @@ def _as_dict(progress: Any) -> Mapping[str, Any]:
     return document
 
 
-def _offset(document: Any) -> SourceOffset | None:
+def _offset(document: Mapping[str, Any] | None) -> SourceOffset | None:
     """An offset of this format, or None for that of another source."""
-    found = _document(document)
-    if found is None or not all("://" in key or key in NO_TOPICS for key in found):
+    if document is None or not all("://" in key or key in NO_TOPICS for key in document):
         return None
-    return SourceOffset.from_json(found)
+    return SourceOffset.from_json(document)
 
 
 def _document(offset: Any) -> Mapping[str, Any] | None:
@@ -83,11 +102,13 @@ def _document(offset: Any) -> Mapping[str, Any] | None:
 
 
 def _between(at: Offset, latest: Offset, entries_over_ledgers: int | None) -> PartitionLag:
-    if at.key >= latest.key:
+    """``latest`` may lie inside an entry, of which a part is left then."""
+    if at.key == latest.key:
         return NOTHING_BEHIND
     counted = min(at.message_index, latest.message_index) >= 0
     same_ledger = at.position.ledger == latest.position.ledger
+    whole = latest.position.entry - at.position.entry if same_ledger else entries_over_ledgers
     return PartitionLag(
         latest.message_index - at.message_index if counted else None,
-        latest.position.entry - at.position.entry if same_ledger else entries_over_ledgers,
+        None if whole is None else whole + (latest.batch > 0),
     )

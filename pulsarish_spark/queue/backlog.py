@@ -26,11 +26,16 @@ class QueueBacklog:
 
     @classmethod
     def beside(cls, batch: QueueOffset, unacked: Mapping[TopicPartition, int | None]) -> QueueBacklog:
-        """``unacked``, as the broker counts it, without the entries of ``batch``, which is not acknowledged."""
+        """``unacked``, as the broker counts it, without the entries of ``batch``, which is not acknowledged.
+
+        Where the broker counts fewer than those, somebody else has acknowledged some of them, and nobody knows how
+        many: then nothing is known of the rest.
+        """
         found: dict[TopicPartition, int | None] = dict(unacked)
         for key, part in batch.partitions.items():
             if (count := found.get(key)) is not None:
-                found[key] = max(0, count - sum(len(entries) for entries in part.entries().values()))
+                left = count - sum(len(entries) for entries in part.entries().values())
+                found[key] = left if left >= 0 else None
         return cls(found)
 
     def to_json(self) -> dict[str, Any]:

@@ -74,6 +74,15 @@ class EntryCounts:
 
     def entries(self, range_: NamedRange) -> Profile:
         """All entries of a range, as if each had one message."""
+        return self._entries(range_)[0]
+
+    def known_entries(self, range_: NamedRange) -> int | None:
+        """How many entries a range has; None: not known, as its end is not there any more."""
+        found, at = self._entries(range_)
+        return found.entries if at <= range_.end else None
+
+    def _entries(self, range_: NamedRange) -> tuple[Profile, Position]:
+        """And how far they were followed: to the ledger of the end, or beyond, where that is gone."""
         found: list[Stretch] = []
         at = range_.start
         while at.ledger < range_.end.ledger:
@@ -83,7 +92,7 @@ class EntryCounts:
             at = ledger.behind
         if at < range_.end:
             found.append(Stretch(at, range_.end.entry - at.entry))
-        return Profile(tuple(found))
+        return Profile(tuple(found)), at
 
     def _closed_ledger(self, name: str, ledger: int) -> _ClosedLedger:
         known = self._closed.get((name, ledger))

@@ -4,23 +4,30 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, cast
 
 import pytest
 from pyspark.sql import SparkSession
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError, PulsarishError
+from broker_core.base.positions import Position
+from broker_core.client import Bounds, Client
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.progress import Lag, LagFile, LagHistory, LagListener, LagLog, LagProbe, PartitionLag, lag, total
+from pulsarish_spark.queue.backlog import QueueBacklog
+from pulsarish_spark.queue.queue_offset import PartitionBatch, QueueOffset
+from pulsarish_spark.viewing.counting import EntryCounts, NamedRange
 from tests.spark.brokers import Broker, numbers
 from tests.spark.conftest import Load, Start
 from tests.spark.queries import Collector, drain, eventually
 
-T = "persistent://public/default/t"
+T: Final = "persistent://public/default/t"
+UNKNOWN: Final = PartitionLag(None, None)
 
 
 class FarAhead(SystemClock):
@@ -35,10 +42,11 @@ def progress(end: Any, latest: Any) -> dict[str, Any]:
 
 
 def test_lag_is_counted_in_messages_and_entries() -> None:
-    """By index where the broker tells, and by entries, which the source has counted where another ledger begins."""
-    end = {T: {"0": "5:3@100", "1": "5:3", "2": "5:3", "3": "5:3@7"}}
+    """By index where the broker tells, and by entries, which the source has counted where another ledger begins; where
+    it has not, nothing is known."""
+    end = {T: {"0": "5:3@100", "1": "5:3", "2": "5:3", "3": "5:3@7", "4": "5:3"}}
     latest = {
-        T: {"0": "6:3@150", "1": "5:9", "2": "6:0", "3": "5:3@7", "4": "5:0@0"},
+        T: {"0": "6:3@150", "1": "5:9", "2": "6:0", "3": "5:3@7", "4": "6:0"},
         "behind": {T: {"2": 4}},
     }
     expected = {
@@ -46,6 +54,7 @@ def test_lag_is_counted_in_messages_and_entries() -> None:
         TopicPartition(T, 1): PartitionLag(None, 6),
         TopicPartition(T, 2): PartitionLag(None, 4),
         TopicPartition(T, 3): PartitionLag(0, 0, 0, 0.0),
+        TopicPartition(T, 4): UNKNOWN,
     }
     assert lag(progress(end, latest)) == expected
     assert lag(json.dumps(progress(json.dumps(end), json.dumps(latest)))) == expected
@@ -62,7 +71,7 @@ def test_a_query_in_queue_mode_tells_the_backlog_of_its_subscription() -> None:
     }
     assert lag(progress(json.dumps(end), json.dumps(latest))) == expected
     assert total(expected) == PartitionLag(None, None, None, None)
-    assert lag(progress(end, None)) == lag(progress(end, end)) == {}
+    assert lag(progress(end, None)) == lag(progress(end, end)) == {TopicPartition(T, 0): UNKNOWN}
 
 
 def test_lag_needs_no_import_of_its_own() -> None:
@@ -77,20 +86,85 @@ def test_a_query_without_a_report_yet_has_no_lag() -> None:
     assert lag(None) == {}
 
 
-def test_other_sources_and_unknown_ends_are_left_out() -> None:
+def test_other_sources_are_left_out() -> None:
     """A join with another stream has that stream's offsets in the same report."""
     assert lag(progress({"logOffset": 3}, {"logOffset": 5})) == {}
-    assert lag(progress({T: {"0": "5:3"}}, None)) == {}
     assert lag(progress("3", "5")) == {}
 
 
+@pytest.mark.parametrize(
+    ("end", "latest"),
+    [
+        ({T: {"0": "5:3@7"}}, None),
+        ({T: {"0": "5:3@7"}}, {}),
+        ({}, {T: {"0": "5:3@7"}}),
+        ({T: {"0": "5:3@7"}}, {T: {"0": "5:2@6"}}),
+        ({T: {"0": "5:3@7"}}, {T: {"0": "5:3@3"}}),
+        ({T: {"0": "5:3@7"}}, {T: {"0": "9:2@2"}}),
+    ],
+    ids=[
+        "a batch that is replayed",
+        "an end that could not be asked for",
+        "a partition without a place",
+        "an end before the place",
+        "a topic made anew",
+        "a topic made anew further on",
+    ],
+)
+def test_what_two_offsets_do_not_tell_is_not_known(end: Any, latest: Any) -> None:
+    """Neither of the partition, nor of all together with one that is known."""
+    known = {"persistent://public/default/u": {"0": "5:3@7"}}
+    first = lag(progress(end, latest))
+    assert first == {TopicPartition(T, 0): UNKNOWN}
+    both = {"sources": [*progress(end, latest)["sources"], *progress(known, known)["sources"]]}
+    assert total(lag(both)) == total(first) == UNKNOWN
+    assert LagProbe({"service.url": "pulsar://nobody.invalid:1"})(both) == lag(both)
+
+
+def test_a_part_of_an_entry_is_behind() -> None:
+    """A stream may end inside an entry; without indexes it is the last that is counted."""
+    assert lag(progress({T: {"0": "5:3"}}, {T: {"0": "5:3:0:2"}})) == {TopicPartition(T, 0): PartitionLag(None, 1)}
+
+
+def test_a_topic_that_is_read_twice_is_behind_as_the_slower_side() -> None:
+    """Each side of a join with itself has a place of its own; unknown is no better than any number."""
+    fast, slow, latest = ({T: {"0": f"5:{at}@{at}"}} for at in (9, 2, 10))
+    for ends in ((fast, slow), (slow, fast)):
+        sides = [{"endOffset": end, "latestOffset": latest} for end in ends]
+        assert lag({"sources": sides}) == {TopicPartition(T, 0): PartitionLag(8, 8)}
+        replayed = [sides[0], {"endOffset": ends[1], "latestOffset": None}]
+        assert lag({"sources": replayed}) == {TopicPartition(T, 0): UNKNOWN}
+
+
+def test_a_subscription_of_which_others_acknowledge_the_batch_is_not_known() -> None:
+    """The broker counts fewer entries than the batch has, so what it counts beside them is not told by subtraction."""
+    key = TopicPartition(T, 0)
+    batch = QueueOffset(1, 7, {key: PartitionBatch({17: "0-6"})})
+    assert QueueBacklog.beside(batch, {key: 9}).entries == {key: 2}
+    assert QueueBacklog.beside(batch, {key: 7}).entries == {key: 0}
+    assert QueueBacklog.beside(batch, {key: 6}).entries == {key: None}
+
+
+def test_entries_of_a_ledger_that_is_gone_are_not_counted_as_none() -> None:
+    """The end of the partition was deleted after it was asked for; what lies before it is not known then."""
+
+    class Emptied:
+        def bounds_at(self, name: str, position: Position) -> Bounds:
+            return Bounds(Position(-1, -1), None)
+
+    counts = EntryCounts(cast("Client", Emptied()))
+    assert counts.known_entries(NamedRange(T, Position(5, 3), Position(6, 0))) is None
+    assert counts.known_entries(NamedRange(T, Position(5, 3), Position(5, 9))) == 6
+
+
 def test_the_whole_query_is_as_far_behind_as_its_partitions_together() -> None:
-    """Sums and the longest time; what is not known of one partition is not known of the sum; zero is known."""
+    """Sums and the longest time; what is not known of one partition is not known of the sum; zero is known, but not of
+    no partition, as before the first batch."""
     keys = [TopicPartition(T, n) for n in range(3)]
     one, two = PartitionLag(5, 1, 100, 2.5), PartitionLag(7, 2, 50, 9.0)
     assert total(dict(zip(keys, (one, two), strict=False))) == PartitionLag(12, 3, 150, 9.0)
     assert total(dict(zip(keys, (one, PartitionLag(None, 4)), strict=False))) == PartitionLag(None, 5)
-    assert total({}) == PartitionLag(0, 0, 0, 0.0)
+    assert total({}) == UNKNOWN
     assert not PartitionLag(0, 0).is_behind
     assert PartitionLag(None, None).is_behind
 
@@ -160,6 +234,23 @@ def test_a_table_shows_what_is_not_known_as_such() -> None:
     assert f"<td>a &amp; b</td><td>{T}</td><td>0</td><td>0</td><td>?</td><td>0</td><td>0</td>" in history._repr_html_()
     history("a & b", None)
     assert history.rows() == []
+
+
+def test_a_file_and_a_chart_show_what_is_not_known_as_such(tmp_path: Path) -> None:
+    """Null, and a gap in the line of what is known more often; of nothing the legend says so."""
+    pytest.importorskip("matplotlib")
+    file, history = LagFile(tmp_path / "lag.json"), LagHistory()
+    key = TopicPartition(T, 0)
+    for messages in (5, None, 3):
+        history("counted", {key: PartitionLag(messages, None)})
+    for entries in (0, 2, None):
+        history("in entries", {key: PartitionLag(entries or None, entries)})
+    file("begins", {})
+    history("begins", {})
+    assert json.loads((tmp_path / "lag.json").read_text())["begins"]["total"] == UNKNOWN._asdict()
+    (axes,) = history.plot().axes
+    drawn = {line.get_label(): [None if math.isnan(y) else y for y in line.get_ydata()] for line in axes.get_lines()}
+    assert drawn == {"counted": [5, None, 3], "in entries (entries)": [0, 2, None], "begins (not known)": [None]}
 
 
 def test_a_broker_that_does_not_answer_takes_nothing_from_the_lag_of_the_report(

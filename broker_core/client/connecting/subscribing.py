@@ -173,15 +173,15 @@ async def last_message_id(connection: Connection, consumer_id: int) -> pb.Comman
     return (await connection.request(command, request_id)).getLastMessageIdResponse
 
 
-async def backlog(connection: Connection, consumer_id: int, timeout_s: float) -> int:
-    """How many entries of the consumer's subscription nobody has acknowledged."""
+async def backlog(connection: Connection, consumer_id: int, timeout_s: float) -> int | None:
+    """How many entries of the consumer's subscription nobody has acknowledged; None if the broker does not tell."""
     request_id = connection.next_request_id()
     asked = pb.CommandConsumerStats(consumer_id=consumer_id, request_id=request_id)
     command = BaseCommand(type=BaseCommand.CONSUMER_STATS, consumerStats=asked)
     answer = (await connection.request(command, request_id, timeout_s)).consumerStatsResponse
     if answer.HasField("error_code"):
         raise server_error(answer.error_code, answer.error_message)
-    return int(answer.msgBacklog)
+    return int(answer.msgBacklog) if answer.HasField("msgBacklog") else None
 
 
 def mark_delete_of(answer: pb.CommandGetLastMessageIdResponse) -> Position | None:
