@@ -30,19 +30,26 @@ _SPAN: Final = re.compile(r"(\d{1,18})\s*(ms|s|m|min|h|d|w)")
 _DATED: Final = re.compile(r"\d{4}-\d\d-\d\d")
 """What a time of day begins with. Message ids have colons, but no date before them."""
 
+_FINER: Final = re.compile(r"[.,]\d{6}(\d+)")
+"""What comes behind the microseconds, which ``datetime`` drops."""
+
 _TIME_FORMS: Final = "milliseconds since 1970, a time like 2026-01-01T00:00:00Z, or one counted back from now like -1h"
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A time in milliseconds since the epoch; ``is_ago``: so many milliseconds before now."""
+    """A time in milliseconds since the epoch, below 0 before it; ``is_ago``: so many milliseconds before now."""
 
     ms: int
     is_ago: bool = False
 
     def at(self, now_ms: int) -> int:
-        """Milliseconds since the epoch, 0 for all that lies before it: nothing is as old."""
-        return max(now_ms - self.ms, 0) if self.is_ago else self.ms
+        """Milliseconds since the epoch, no further back than 64 bits go."""
+        return max(now_ms - self.ms, -LONG_MAX) if self.is_ago else self.ms
+
+    def published_at(self, now_ms: int) -> int:
+        """The same of a publish time: brokers know none before the epoch, and nothing is as old."""
+        return max(self.at(now_ms), 0)
 
 
 def parse_moment(text: str) -> Moment:
@@ -69,7 +76,19 @@ def written_moment(text: str) -> Moment | None:
         raise ValueError(f"it takes {_TIME_FORMS}") from error
     if moment.tzinfo is None:
         raise ValueError("it has no time zone; write 2026-01-01T00:00:00Z")
-    return Moment(max((moment - _EPOCH) // timedelta(milliseconds=1), 0))  # nothing was ever published before
+    return Moment(_whole_ms(moment, text))
+
+
+def _whole_ms(moment: datetime, text: str) -> int:
+    """The first whole millisecond at or behind a time, which ``text`` may tell to less than a microsecond.
+
+    Messages have whole milliseconds, and a bound divides them into those before it and those at or behind it: so does
+    the next whole millisecond, and no other one.
+    """
+    microseconds = (moment - _EPOCH) // timedelta(microseconds=1)
+    if (finer := _FINER.search(text)) and int(finer[1]):
+        microseconds += 1
+    return -(-microseconds // 1000)
 
 
 def parse_span_s(text: str) -> float:

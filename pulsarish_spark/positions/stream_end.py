@@ -81,7 +81,7 @@ class StreamEnd:
         if said is None:
             return None
         if isinstance(said.point, Moment):
-            return self._view.end_at_time(place.name, said.point.at(self._options.now_ms))
+            return self._view.end_at_time(place.name, said.point.published_at(self._options.now_ms))
         if isinstance(said.point, AtIndex):
             return self._at_index(place, said.point.message_index, end)
         assert isinstance(said.point, Offset), said.point  # Options refuse all else.

@@ -118,6 +118,21 @@ def test_a_window_of_event_times_is_exact(cell: Broker, topic: str, options: dic
     assert len(read_values(cell, topic)) == len(minutes)
 
 
+@pytest.mark.parametrize("options", [{"batching_max_messages": 1}, {"batching_max_messages": 4, "compression": "zstd"}])
+def test_event_times_before_1970_have_windows_too(cell: Broker, topic: str, options: dict[str, Any]) -> None:
+    """From a bound on, and before one, to the millisecond."""
+    topic = f"{topic}-{len(options)}"
+    cell.create(topic, 0)
+    minutes = [-NEW_YEAR_MS // 60_000 + minute for minute in (-3, -2, -1, 1, 2)]
+    send_events(cell, topic, [*minutes, None], **options)
+    assert read_values(cell, topic, startingEventTime="1969-12-31T23:58:00Z") == [1, 2, 3, 4]
+    assert read_values(cell, topic, endingEventTime="1969-12-31T23:58:00Z") == [0]
+    assert read_values(cell, topic, endingEventTime="1969-12-31T23:58:00.0000001Z") == [0, 1]
+    assert read_values(cell, topic, startingEventTime="1969-12-31T23:57:59.9995Z", endingEventTime=1) == [1, 2]
+    assert read_values(cell, topic, startingEventTime="-999999999999999999w") == [0, 1, 2, 3, 4]
+    assert read_values(cell, topic, endingEventTime="1960-01-01T00:00:00Z") == []
+
+
 @given(st.integers(1, 1024), st.sampled_from([(), ((0, 9), (20, 20), (100, 65535)), ((7, 7),)]))
 def test_parts_of_slots_are_all_of_them_once(parts: int, slots: tuple[tuple[int, int], ...]) -> None:
     """However they are cut; there are no parts without a slot."""

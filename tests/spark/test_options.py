@@ -570,7 +570,7 @@ def starting_ms(text: str) -> int:
     said = reading(topic="t", startingTimestamp=text).starting.said_of(TopicPartition(FLIGHTS, 0))
     assert said is not None
     assert isinstance(said.point, Moment)
-    return said.point.at(NEW_YEAR.ms)
+    return said.point.published_at(NEW_YEAR.ms)
 
 
 def test_times_count_back_from_now() -> None:

@@ -251,10 +251,11 @@ def test_every_arrow_type_of_a_column_gives_the_same_entries(types: dict[str, pa
 
 @pytest.mark.parametrize(("unit", "factor"), [("s", 1), ("ms", 1000), ("us", 1_000_000), ("ns", 1_000_000_000)])
 def test_timestamps_of_any_unit_become_milliseconds(unit: str, factor: int) -> None:
-    """What is finer than a millisecond is cut off."""
-    times = pa.array([5 * factor + (1 if factor > 1000 else 0), None], pa.timestamp(unit))
+    """What is finer than a millisecond is cut off, before 1970 too."""
+    finer = 1 if factor > 1000 else 0
+    times = pa.array([5 * factor + finer, None, -5 * factor + finer], pa.timestamp(unit))
     rows = read_back(encode_entries(pa.record_batch([times], ["event_time"]), **HEAD))
-    assert [row["event_time"] for row in rows] == [5000, None]
+    assert [row["event_time"] for row in rows] == [5000, None, -5000]
 
 
 @pytest.mark.parametrize("first", range(4))

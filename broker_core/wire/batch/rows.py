@@ -17,6 +17,9 @@ from broker_core.wire.batch.columns import values_of
 from broker_core.wire.batch.sent_keys import sent_keys
 from broker_core.wire.batch.typed import bad_type, byte_column, is_text_type, narrow, plain_column
 
+_OF_MS: Final = {"us": 1000, "ns": 1_000_000}
+"""How many of a finer unit of time are a millisecond."""
+
 ENCODED_COLUMNS: Final = (
     *("key", "key_is_bytes", "value", "ordering_key", "properties", "event_time", "deliver_at", "sequence_id"),
 )
@@ -123,12 +126,16 @@ def _sequence_ids(batch: pa.RecordBatch) -> NDArray[np.int64] | None:
 
 
 def _times(batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:
+    """Whole milliseconds: of what lies between two the earlier one, also before 1970, where Arrow takes the later."""
     array = plain_column(batch, name)
     if array is None:
         return readonly(np.zeros(batch.num_rows, np.int64))
-    if pa.types.is_timestamp(array.type):
-        array = array.cast(pa.timestamp("ms", array.type.tz), safe=False).cast(pa.int64())
-    elif not pa.types.is_integer(array.type):
+    if pa.types.is_timestamp(array.type) and array.type.unit in _OF_MS:
+        times = values_of(array.cast(pa.int64())) // _OF_MS[array.type.unit]
+    elif pa.types.is_timestamp(array.type):
+        times = values_of(array.cast(pa.timestamp("ms", array.type.tz)).cast(pa.int64()))
+    elif pa.types.is_integer(array.type):
+        times = values_of(array.cast(pa.int64()))
+    else:
         raise bad_type(name, array.type, "timestamp, or integer milliseconds")
-    times = values_of(array := array.cast(pa.int64()))
     return readonly(np.where(presence(array), times, 0) if array.null_count else times)
