@@ -28,8 +28,9 @@ NEW_YEAR_MS = 1767225600000
 def test_a_bound_is_the_next_whole_millisecond(text: str, ms: int) -> None:
     """Before 1970 too for event times, not for publish times, which do not begin before: so it takes and leaves out
     just the messages that it says."""
-    starting = {"topic": "t", "startingEventTime": text, "endingEventTime": "9999-01-01T00:00:00Z"}
-    ending = {"topic": "t", "endingEventTime": text}
+    address = {"topic": "t", "service.url": "pulsar://host:6650"}
+    starting = address | {"startingEventTime": text, "endingEventTime": "9999-01-01T00:00:00Z"}
+    ending = address | {"endingEventTime": text}
     assert read_options(starting, Side.READ, {}).kept.window.start_ms == ms
     assert read_options(ending, Side.READ, {}).kept.window.end_ms == ms
     assert parse_moment(text).published_at(NEW_YEAR_MS) == max(ms, 0)
