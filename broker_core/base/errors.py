@@ -11,6 +11,7 @@
     |- ConnectionLostError         the peer went away; outcomes in flight are unknown
     |- TlsError                    the peer's certificate cannot be trusted, or it does not take ours
     |- OperationTimeoutError       no answer in time; the outcome is unknown
+    |  '- SendUnconfirmedError     a message was sent and never answered; it may or may not be stored
     |- AlreadyClosedError          used after close()
     |- QueueFullError              more is waiting to be sent than the producer's limits allow; nothing was sent
     |- RowsUnconfirmedError        a columnar write failed; says which rows may or may not be stored
@@ -104,6 +105,13 @@ class OperationTimeoutError(PulsarishError):
     """No answer in time. What was asked may or may not have happened."""
 
     retriable = True
+
+
+class SendUnconfirmedError(OperationTimeoutError):
+    """A message was sent, and no receipt came in time, or can come any more. It may or may not be stored.
+
+    ``__cause__`` is what ended its producer meanwhile, if anything did.
+    """
 
 
 class AlreadyClosedError(PulsarishError):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.base.errors import OperationTimeoutError
+from broker_core.base.errors import SendUnconfirmedError
 from broker_core.base.names import TopicName
 from broker_core.client import AsyncClient, Client
 from broker_core.client.admin import AdminApi
@@ -97,7 +97,7 @@ def test_a_client_that_gives_up_half_way_through_a_resend_steps_over_the_rest() 
         broker.on_send = store_the_first
         broker.peers[0].transport.abort()
         outcomes = await asyncio.gather(*sends, return_exceptions=True)
-        assert [type(each) for each in outcomes] == [OperationTimeoutError] * 3
+        assert [type(each) for each in outcomes] == [SendUnconfirmedError] * 3
         broker.on_send = store_and_confirm
         await producer.send("3")
 

@@ -146,7 +146,7 @@ class Producer(Handle[AsyncProducer]):
     def send(self, value: bytes | str | None, **fields: Unpack[MessageFields]) -> MessageId:
         """Send one message and return its id when the broker has stored it.
 
-        Raises UsageError (too large), QueueFullError, OperationTimeoutError (outcome unknown) or what the broker
+        Raises UsageError (too large), QueueFullError, SendUnconfirmedError (outcome unknown) or what the broker
         answers.
         """
         self._thread.check_caller()

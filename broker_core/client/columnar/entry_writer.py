@@ -77,8 +77,9 @@ class AsyncEntryWriter:
         self._keyless_turn = random.randrange(len(names))
         self._torn: set[tuple[int, int]] = set()  # lane and sequence id of messages of which a chunk has failed
         self._failure: PulsarishError | None = None
-        self._unknown_rows: list[RowNumbers] = []
-        self._unknown_entry: EncodedEntry | None = None  # the first of them
+        self._closed = False
+        self._submitted = 0
+        self._unconfirmed: dict[int, EncodedRows] = {}  # by their turn: in flight, or failed
 
     @classmethod
     async def create(cls, network: Network, topic: TopicName, config: WriterConfig) -> AsyncEntryWriter:
@@ -123,20 +124,23 @@ class AsyncEntryWriter:
     def submit(self, encoded: EncodedRows) -> None:
         """Send an entry for which room was taken in the window; after a failure it is dropped instead."""
         size, entry = encoded.size_bytes, encoded.entry
-        if self._failure is not None:
+        if self._failure is not None or self._closed:
             self.window.give_back(1, size)
             return
+        self._submitted += 1
+        turn = self._submitted
+        self._unconfirmed[turn] = encoded
 
         def done(position: Position | None, failure: PulsarishError | None) -> None:
             self.window.give_back(1, size)
             message = (encoded.lane, entry.sequence_id)
             if failure is not None:
                 self._failure = self._failure or failure
-                self._unknown_rows.append(encoded.rows)
-                self._unknown_entry = self._unknown_entry or entry
                 if entry.chunks_behind >= 0:
                     self._torn.add(message)
-            elif entry.chunks_behind <= 0 and message not in self._torn:
+                return
+            del self._unconfirmed[turn]
+            if entry.chunks_behind <= 0 and message not in self._torn:
                 self.rows_confirmed += len(encoded.rows)
 
         highest = entry.highest_sequence_id if entry.messages > 1 else -1
@@ -158,21 +162,20 @@ class AsyncEntryWriter:
 
     async def close(self) -> None:
         """Flush, then leave the brokers; raises what ``flush`` would. Harmless if closed."""
-        if isinstance(self._failure, AlreadyClosedError):
+        if self._closed:
             return
         try:
             await self.flush()
         finally:
-            self._failure = AlreadyClosedError(f"the writer of {self.topic} is closed")
+            self._closed = True
             await self._network.to_the_end(self._leave())
 
     def check(self) -> None:
-        """Raise what went wrong, if anything did."""
-        if isinstance(self._failure, AlreadyClosedError):
-            raise self._failure
+        """Raise what went wrong, if anything did. What is in flight then may or may not be stored."""
         if self._failure is not None:
-            unknown = np.unique(np.concatenate(self._unknown_rows)) if self._unknown_rows else np.empty(0, np.int64)
-            key = None if self._unknown_entry is None else first_key(self._unknown_entry)
+            unconfirmed = list(self._unconfirmed.values())
+            unknown = np.unique(np.concatenate([each.rows for each in unconfirmed]))
+            key = first_key(unconfirmed[0].entry)
             named = "" if key is None else f", the first of them the row with the key {key!r}"
             raise RowsUnconfirmedError(
                 f"writing to {self.topic} failed: {self._failure.message}; of {self.rows_written} rows "
@@ -180,6 +183,8 @@ class AsyncEntryWriter:
                 hint=self._failure.hint,
                 unknown_rows=tuple(unknown.tolist()),
             ) from self._failure
+        if self._closed:
+            raise AlreadyClosedError(f"the writer of {self.topic} is closed")
 
     def no_room(self) -> OperationTimeoutError:
         """The error when no receipt comes for so long that nothing more can be sent."""

@@ -21,7 +21,7 @@ MESSAGE_OVERHEAD_BYTES: Final = 32
 """What a message takes in a batch beyond its payload, key and properties, roughly: for limits, not for framing."""
 
 OnSent: TypeAlias = Callable[[MessageId | None, PulsarishError | None], None]
-"""Called once for each message: its id, or why it has none. OperationTimeoutError means that the outcome is unknown."""
+"""Called once for each message: its id, or why it has none. SendUnconfirmedError means that the outcome is unknown."""
 
 
 class OutgoingMessage(NamedTuple):

@@ -305,7 +305,7 @@ class AsyncProducer:
         """Send one message and return its id when the broker has stored it.
 
         An open batch is closed for it, so that it does not wait for the publish delay. Raises UsageError (too large),
-        QueueFullError, OperationTimeoutError (outcome unknown) or what the broker answers.
+        QueueFullError, SendUnconfirmedError (outcome unknown) or what the broker answers.
         """
         message = self.outgoing(value, **fields)
         try:

@@ -3,10 +3,11 @@
 
 Owns the producer's registration at the broker and the queue of entries without receipt. Knows nothing of batching or
 of what an entry holds. Invariants: entries are written in the order of ``submit``, also when they are written again
-after a reconnect; a receipt is taken only for the oldest entry; each entry's ``done`` is called exactly once; when the
-outcome of an entry is unknown, so is that of everything after it, open batches included, and nothing of it is sent any
-more: on a topic with deduplication a later entry that is stored would bar the way for the earlier one, when the
-application sends it again. What the application sends after that goes out, unless ``stop`` was called.
+after a reconnect; a receipt is taken only for the oldest entry; each entry's ``done`` is called exactly once; what was
+written and never answered has an unknown outcome, whatever ends the lane; when the time of an entry is over, so is that
+of everything after it, open batches included, and nothing of it is sent any more: on a topic with deduplication a later
+entry that is stored would bar the way for the earlier one, when the application sends it again. What the application
+sends after that goes out, unless ``stop`` was called.
 Source: semantics 1.7; Pulsar docs, "Binary protocol - Producer".
 """
 
@@ -24,9 +25,9 @@ from broker_core.base.errors import (
     AlreadyClosedError,
     ChecksumMismatchError,
     NotAllowedError,
-    OperationTimeoutError,
     PulsarishError,
     RemoteProtocolError,
+    SendUnconfirmedError,
     ServerError,
 )
 from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT
@@ -54,6 +55,8 @@ CLOSE_S_MAX: Final = 5.0
 BYTES_WITHOUT_RECEIPT_MAX: Final = 32 * 1024 * 1024
 """Entries behind this many bytes are not written yet: a message of any size must not be copied whole into the buffers
 of the connection. Far more than any network needs to be kept busy."""
+
+_HINT_UNCONFIRMED: Final = "send again if twice is better than never"
 
 _ACCESS_MODES: Final[dict[AccessMode, pb.ProducerAccessMode]] = {
     "shared": pb.AccessShared,
@@ -113,9 +116,11 @@ class SendLane:
         self._made = False
         self._topic_epoch: int | None = None
         self._pending: deque[_Pending] = deque()
-        self._unwritten: deque[OutgoingEntry] = deque()
+        self._unwritten: deque[_Pending] = deque()
         self._written_bytes = 0
         self._submitted = 0
+        self._written = 0  # the number of the last entry that was ever written
+        self._written_before = 0  # the same, before this attachment: what became of it there is unknown
         self._drain_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._attachment = Attachment(network, topic, self, f"producer of {topic}")
@@ -132,16 +137,17 @@ class SendLane:
             return
         deadline = self._network.loop.time() + self._config.send_timeout_s
         self._submitted += 1
-        self._pending.append(_Pending(deadline, self._submitted, entry))
+        pending = _Pending(deadline, self._submitted, entry)
+        self._pending.append(pending)
         if self._timer is None:
             self._timer = self._network.loop.call_at(deadline, self._expire)
         connection = self._attachment.connection
         if connection is None:
             return  # Everything that is pending is written when there is one.
         if self._unwritten or self._written_bytes >= BYTES_WITHOUT_RECEIPT_MAX:
-            self._unwritten.append(entry)
+            self._unwritten.append(pending)
         else:
-            self._write(connection, entry)
+            self._write(connection, pending)
 
     def stop(self, cause: PulsarishError) -> None:
         """From now on ``submit`` fails, because an earlier message has failed. What is pending is not touched."""
@@ -193,7 +199,8 @@ class SendLane:
         self._topic_epoch = made.topic_epoch if made.HasField("topic_epoch") else None
         self.max_message_size = connection.max_message_size
         self._written_bytes = 0
-        self._unwritten = deque(each.entry for each in self._pending)
+        self._written_before = self._written
+        self._unwritten = self._pending.copy()
         self._write_more(connection)
 
     def _leave_silently(self, connection: Connection) -> None:
@@ -210,25 +217,29 @@ class SendLane:
     def receipt(self, head: ReceiptHead) -> None:
         if not self._pending or head.sequence_id < self._pending[0].entry.sequence_id:
             return  # Its entry has timed out, or was confirmed before a reconnect and sent twice.
-        entry = self._pending[0].entry
+        oldest = self._pending[0]
+        entry = oldest.entry
         if head.sequence_id > entry.sequence_id:
             self._start_over(
                 RemoteProtocolError(f"a receipt for sequence id {head.sequence_id} came before {entry.sequence_id}")
             )
             return
-        deadline = self._pending.popleft().deadline
+        self._pending.popleft()
         self.entries_confirmed += 1
         self.bytes_confirmed += len(entry.body) + len(entry.tail)
-        self.latencies_s.append(self._network.loop.time() - deadline + self._config.send_timeout_s)
-        self._finish(entry, Position(head.ledger, head.entry), None)
+        self.latencies_s.append(self._network.loop.time() - oldest.deadline + self._config.send_timeout_s)
+        self._finish(oldest, Position(head.ledger, head.entry), None)
 
     def send_error(self, sequence_id: int, failure: ServerError) -> None:
         if isinstance(failure, ChecksumMismatchError | NotAllowedError):
-            self._drop(sequence_id, failure)  # It is about this entry alone.
+            self._refuse(sequence_id, failure)  # It is about this entry alone.
         elif worth_retrying(failure, attached_before=True):
             self._start_over(failure)
         else:
             self._leave()
+            self._unwritten.clear()  # Nothing goes out behind the goodbye.
+            self.failure = self.failure or failure
+            self._refuse(sequence_id, failure)
             self._fail(failure)
 
     # -- inside
@@ -251,9 +262,11 @@ class SendLane:
             producer.initial_subscription_name = self._config.initial_subscription_name
         return BaseCommand(type=BaseCommand.PRODUCER, producer=producer)
 
-    def _write(self, connection: Connection, entry: OutgoingEntry) -> None:
+    def _write(self, connection: Connection, pending: _Pending) -> None:
+        entry = pending.entry
         size = len(entry.body) + len(entry.tail)
         self._written_bytes += size
+        self._written = max(self._written, pending.number)
         head = send_frame_head(
             self._id, entry.sequence_id, entry.messages, size, entry.highest_sequence_id, entry.is_chunk
         )  # fmt: skip
@@ -266,8 +279,9 @@ class SendLane:
         while self._unwritten and self._written_bytes < BYTES_WITHOUT_RECEIPT_MAX:
             self._write(connection, self._unwritten.popleft())
 
-    def _finish(self, entry: OutgoingEntry, position: Position | None, failure: PulsarishError | None) -> None:
-        if self._unwritten and self._unwritten[0] is entry:
+    def _finish(self, pending: _Pending, position: Position | None, failure: PulsarishError | None) -> None:
+        entry = pending.entry
+        if self._unwritten and self._unwritten[0] is pending:
             self._unwritten.popleft()
         else:
             self._written_bytes -= len(entry.body) + len(entry.tail)
@@ -291,25 +305,43 @@ class SendLane:
         if self._pending[0].deadline > self._network.loop.time():
             self._timer = self._network.loop.call_at(self._pending[0].deadline, self._expire)
             return
-        given_up = [each.entry for each in self._pending] + self._take_open()
-        self._pending.clear()
-        self._unwritten.clear()
-        self._written_bytes = 0
-        for entry in given_up:
-            failure = OperationTimeoutError(
+        for entry in [each.entry for each in self._take_pending()] + self._take_open():
+            failure = SendUnconfirmedError(
                 f"no receipt from {self.topic} in {self._config.send_timeout_s:g} s, for this or what was sent before "
                 f"it, so it is unknown whether {entry.messages} message(s) are stored",
-                hint="send again if twice is better than never",
+                hint=_HINT_UNCONFIRMED,
             )
             self._report(entry, None, failure)
 
-    def _drop(self, sequence_id: int, failure: PulsarishError) -> None:
-        """Fail one entry; brokers name a batch by its first message, Apache Pulsar by its last."""
-        for at, (_, _, entry) in enumerate(self._pending):
+    def _take_pending(self) -> list[_Pending]:
+        """What has no receipt; nothing of it is written any more, and its receipts are not waited for."""
+        taken = list(self._pending)
+        self._pending.clear()
+        self._unwritten.clear()
+        self._written_bytes = 0
+        return taken
+
+    def _refuse(self, sequence_id: int, failure: PulsarishError) -> None:
+        """Fail one entry; brokers name a batch by its first message, Apache Pulsar by its last.
+
+        If it was sent over a former attachment too, it may be stored from there.
+        """
+        for at, pending in enumerate(self._pending):
+            entry = pending.entry
             if sequence_id in (entry.sequence_id, entry.highest_sequence_id):
                 del self._pending[at]
-                self._finish(entry, None, failure)
+                is_refused = pending.number > self._written_before
+                self._finish(pending, None, failure if is_refused else self._unconfirmed(entry, failure))
                 return
+
+    def _unconfirmed(self, entry: OutgoingEntry, reason: PulsarishError) -> SendUnconfirmedError:
+        failure = SendUnconfirmedError(
+            f"{entry.messages} message(s) were sent to {self.topic} and no receipt will come any more, so it is "
+            f"unknown whether they are stored: {reason.message}",
+            hint=_HINT_UNCONFIRMED,
+        )
+        failure.__cause__ = reason
+        return failure
 
     def _leave(self) -> None:
         connection = self._attachment.connection
@@ -333,5 +365,6 @@ class SendLane:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._pending:
-            self._finish(self._pending.popleft().entry, None, failure)
+        for pending in self._take_pending():
+            was_sent = pending.number <= self._written
+            self._report(pending.entry, None, self._unconfirmed(pending.entry, failure) if was_sent else copy(failure))

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is told of messages that were sent and never answered, against a broker that does what the test says."""
+
+import asyncio
+
+import pyarrow as pa
+import pytest
+
+from broker_core.base.errors import (
+    AlreadyClosedError,
+    NotAllowedError,
+    OperationTimeoutError,
+    ProducerFencedError,
+    RowsUnconfirmedError,
+    SendUnconfirmedError,
+    TopicTerminatedError,
+)
+from broker_core.base.positions import MessageId
+from broker_core.client import AsyncClient
+from broker_core.client.columnar.entry_writer import AsyncEntryWriter
+from broker_core.client.producing import send_lane
+from broker_core.client.producing.producer import AsyncProducer
+from broker_core.wire.commands import close_producer, error, send_error
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from tests.client.helpers import WAIT_S
+from tests.client.scenes import run
+from tests.client.scripted_broker import Peer, ScriptedBroker, partitions
+
+
+def sent(producer: AsyncProducer, *values: str) -> "list[asyncio.Task[MessageId]]":
+    """One send for each value, in this order."""
+    return [asyncio.ensure_future(producer.send(value)) for value in values]
+
+
+async def outcomes(sends: "list[asyncio.Task[MessageId]]") -> list[object]:
+    """The entry or the class of the failure of each."""
+    ends = await asyncio.gather(*sends, return_exceptions=True)
+    return [end.entry if isinstance(end, MessageId) else type(end) for end in ends]
+
+
+async def checked_for_ever(writer: AsyncEntryWriter) -> None:
+    """As one that goes on writing would hear of a failure."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            writer.check()
+            await asyncio.sleep(0)
+
+
+def test_only_the_refused_message_of_a_terminated_topic_is_known_not_to_be_stored() -> None:
+    """1.7.8 a broker refuses at once, while the receipts of what it stored before are still on their way."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        producer = await client.create_producer("t", batching_enabled=False)
+        sends = sent(producer, "a", "b", "c", "d")
+        peer = broker.peers[0]
+        await broker.until(lambda: len(peer.sends) == 4)
+        peer.receipt(0, 10)
+        peer.send(send_error(peer.producer_id, 2, TopicTerminatedError("over")))
+        assert await outcomes(sends) == [10, SendUnconfirmedError, TopicTerminatedError, SendUnconfirmedError]
+        assert await outcomes(sent(producer, "e")) == [TopicTerminatedError]
+
+    run(play)
+
+
+def test_a_producer_that_may_not_come_back_does_not_know_what_became_of_what_it_has_sent() -> None:
+    """1.7.8, 1.7.4: fenced while it was away; what it never sent is refused, the rest may be stored."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        producer = await client.create_producer("t", batching_enabled=False)
+        peer = broker.peers[0]
+        sends = sent(producer, "a", "b")
+        await broker.until(lambda: len(peer.sends) == 2)
+        held: list[BaseCommand] = []
+        broker.handlers[BaseCommand.PRODUCER] = lambda peer, command: held.append(command)
+        peer.send(close_producer(peer.producer_id, -1))
+        await broker.until(lambda: bool(held))
+        sends += sent(producer, "never sent")
+        await asyncio.sleep(0)
+        peer.send(error(held[0].producer.request_id, ProducerFencedError("another one has come")))
+        assert await outcomes(sends) == [SendUnconfirmedError, SendUnconfirmedError, ProducerFencedError]
+        with pytest.raises(SendUnconfirmedError, match="unknown whether they are stored: another one") as unknown:
+            await sends[0]
+        assert isinstance(unknown.value.__cause__, ProducerFencedError)
+        assert len(peer.sends) == 2
+
+    run(play)
+
+
+def test_what_was_sent_before_a_close_that_is_cut_off_may_be_stored() -> None:
+    """1.7.8 a second Ctrl-C ends the wait for receipts; what waited in an open batch was not sent."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        producer = await client.create_producer("t", batching_max_publish_delay_s=60)
+        sends = sent(producer, "a")
+        await broker.until(lambda: len(broker.peers[0].sends) == 1)
+        closing = asyncio.ensure_future(producer.close())
+        await asyncio.sleep(0)
+        late: list[object] = []
+        message = producer.outgoing("b")
+        await producer.reserve(message.size_bytes)
+        producer.enqueue(message, lambda _, failure: late.append(type(failure)))
+        closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)
+        assert await outcomes(sends) == [SendUnconfirmedError]
+        await producer.close()
+        await client._network.left()
+        assert late == [AlreadyClosedError]
+
+    run(play)
+
+
+def test_a_message_that_is_refused_when_it_is_sent_again_may_be_stored_already() -> None:
+    """1.7.8 the refusal is about the second copy; what became of the first, nobody knows."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        producer = await client.create_producer("t", batching_enabled=False)
+        sends = sent(producer, "a")
+        await broker.until(lambda: len(broker.peers[0].sends) == 1)
+
+        def refuse(peer: Peer, sequence_id: int) -> None:
+            peer.send(send_error(peer.producer_id, sequence_id, NotAllowedError("a new policy")))
+
+        broker.on_send = refuse
+        broker.peers[0].transport.abort()
+        await broker.until(lambda: len(broker.peers) == 2 and len(broker.peers[1].sends) == 1)
+        sends += sent(producer, "b")
+        assert await outcomes(sends) == [SendUnconfirmedError, NotAllowedError]
+
+    run(play)
+
+
+def test_nothing_is_sent_behind_a_refusal_that_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1.7.8 what waits for room in the connection was never sent; brokers drop a client that sends it nevertheless."""
+    monkeypatch.setattr(send_lane, "BYTES_WITHOUT_RECEIPT_MAX", 1)
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        producer = await client.create_producer("t", batching_enabled=False)
+        peer = broker.peers[0]
+        sends = sent(producer, "a", "b", "c")
+        await broker.until(lambda: len(peer.sends) == 1)
+        peer.send(send_error(peer.producer_id, 0, TopicTerminatedError("over")))
+        assert await outcomes(sends) == 3 * [TopicTerminatedError]
+        await producer.close()
+        assert len(peer.sends) == 1
+
+    run(play)
+
+
+def test_a_time_that_is_over_is_told_as_unknown_too() -> None:
+    """1.7.8, 1.7.6: one class for all that may or may not be stored, whatever the reason."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        producer = await client.create_producer("t", send_timeout_s=1, batching_enabled=False)
+        assert await outcomes(sent(producer, "a")) == [SendUnconfirmedError]
+        assert issubclass(SendUnconfirmedError, OperationTimeoutError)
+
+    run(play)
+
+
+def test_rows_that_are_in_flight_to_other_partitions_may_be_stored() -> None:
+    """1.7.8 one partition has failed and the writer tells it at once; all other rows passed for not stored."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.handlers[BaseCommand.PARTITIONED_METADATA] = partitions(2)
+        broker.on_send = lambda peer, sequence_id: None
+        writer = await client.write_rows("t")
+        await writer.write(pa.record_batch({"key": [f"k{number}" for number in range(10)], "value": 10 * [b"v"]}))
+        peer = broker.peers[0]
+        await broker.until(lambda: len(peer.sends) == 2)
+        peer.send(send_error(peer.producer_id, 0, TopicTerminatedError("over")))
+        with pytest.raises(RowsUnconfirmedError, match="0 are stored, 10 may or may not be") as caught:
+            await checked_for_ever(writer)
+        assert caught.value.unknown_rows == tuple(range(10))
+        producers = {each.producer.producer_id for each in peer.received if each.type == BaseCommand.PRODUCER}
+        (other,) = producers - {peer.producer_id}
+        peer.receipt(0, 1, other)
+        with pytest.raises(RowsUnconfirmedError) as caught:
+            await writer.close()
+        assert 0 < writer.rows_confirmed == 10 - len(caught.value.unknown_rows)
+
+    run(play)
+
+
+def test_rows_of_a_writer_whose_close_is_cut_off_may_be_stored() -> None:
+    """1.7.8 who waits for them on another task learns that, not only that the writer is closed."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        writer = await client.write_rows("t")
+        await writer.write(pa.record_batch({"value": [b"v"]}))
+        flushing = asyncio.ensure_future(writer.flush())
+        closing = asyncio.ensure_future(writer.close())
+        await broker.until(lambda: len(broker.peers[0].sends) == 1)
+        closing.cancel()
+        with pytest.raises(RowsUnconfirmedError) as caught:
+            await flushing
+        assert caught.value.unknown_rows == (0,)
+
+    run(play)
