@@ -77,6 +77,7 @@ class AsyncEntryWriter:
         self._keyless_turn = random.randrange(len(names))
         self._torn: set[tuple[int, int]] = set()  # lane and sequence id of messages of which a chunk has failed
         self._failure: PulsarishError | None = None
+        self._turns = asyncio.Lock()
         self._closed = False
         self._submitted = 0
         self._unconfirmed: dict[int, EncodedRows] = {}  # by their turn: in flight, or failed
@@ -150,10 +151,14 @@ class AsyncEntryWriter:
         )
 
     async def write(self, rows: pa.RecordBatch) -> None:
-        """Send ``rows``; returns as soon as they fit in the window. Raises RowsUnconfirmedError after a failure."""
-        for each in await asyncio.to_thread(self.encode, rows):
-            await self._reserve(each.size_bytes)
-            self.submit(each)
+        """Send ``rows``; returns as soon as they fit in the window. Raises RowsUnconfirmedError after a failure.
+
+        Several at once are done one after the other, in the order of the calls.
+        """
+        async with self._turns:
+            for each in await asyncio.to_thread(self.encode, rows):
+                await self._reserve(each.size_bytes)
+                self.submit(each)
 
     async def flush(self) -> None:
         """Return when every row is stored; RowsUnconfirmedError says which may not be."""

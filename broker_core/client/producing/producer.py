@@ -253,6 +253,7 @@ class AsyncProducer:
         self._network = network
         self._interceptors = Interceptors(config.interceptors)
         self._unseen_failure: PulsarishError | None = None
+        self._turns = asyncio.Lock()
         self._closed = False
         self._growth: Discovery | None = None
         self._parts = self._new_parts(0, partitions) if partitions else (self._new_part(topic, -1),)
@@ -360,9 +361,12 @@ class AsyncProducer:
         )
 
     async def reserve(self, size_bytes: int) -> None:
-        """Take room in the window for one message; waits for it only with ``block_if_queue_full``."""
+        """Take room in the window for one message; waits for it only with ``block_if_queue_full``.
+
+        In turn: who comes while another waits gets no room before it, however small its message is.
+        """
         try:
-            async with asyncio.timeout(self.config.send_timeout_s):
+            async with asyncio.timeout(self.config.send_timeout_s), self._turns:
                 while not self.window.try_take(size_bytes):
                     if not self.config.block_if_queue_full:
                         raise self.queue_full()
