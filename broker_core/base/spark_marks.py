@@ -22,7 +22,10 @@ _HOST: Final = "pulsarish.spark.host"
 _APPLICATION: Final = "pulsarish.spark.application"
 
 _HOLD: Final = ".spark-hold"
-_GENERATED_NAME: Final = re.compile(rf"{GENERATED_PREFIX}-[0-9a-f]{{12}}|.+{re.escape(_HOLD)}(\..+)?")
+_CHUNK_HOLD: Final = ".spark-chunks"
+_GENERATED_NAME: Final = re.compile(
+    rf"{GENERATED_PREFIX}-[0-9a-f]{{12}}|.+{re.escape(_HOLD)}(\..+)?|.+{re.escape(_CHUNK_HOLD)}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,8 @@ class SparkMark:
     """Who made a subscription for Spark, and when; "" and None where that is not known."""
 
     kind: str = ""
-    """``stream``: it follows a checkpoint; ``hold``: it keeps what a query in queue mode has taken."""
+    """``stream``: it follows a checkpoint; ``hold``: it keeps what a query in queue mode has taken; ``chunks``: it
+    keeps the first chunks of messages that a query by positions has not read whole."""
     created_ms: int | None = None
     host: str = ""
     application: str = ""
@@ -45,6 +49,11 @@ class SparkMark:
 def hold_name(subscription: str, consumer_name: str) -> str:
     """How the hold of a query is called: several queries on one subscription have several."""
     return f"{subscription}{_HOLD}" + (f".{consumer_name}" if consumer_name else "")
+
+
+def chunk_hold_name(subscription: str) -> str:
+    """How the subscription is called that keeps first chunks for the query of ``subscription``."""
+    return f"{subscription}{_CHUNK_HOLD}"
 
 
 def mark_of(name: str, properties: Mapping[str, str]) -> SparkMark | None:

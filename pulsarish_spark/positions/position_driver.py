@@ -29,6 +29,7 @@ from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset, Offsets, Points, SourceOffset
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.admission import Admission
+from pulsarish_spark.positions.chunk_holds import ChunkHolds, chunk_holds
 from pulsarish_spark.positions.cursors import Cursors
 from pulsarish_spark.positions.cutting import plan_tasks
 from pulsarish_spark.positions.expiry_watch import ExpiryWatch
@@ -81,6 +82,7 @@ class PositionDriver:
         self._resuming = Resuming(client, self._view, self._cursors, policy)
         self._news = News(self._cursors, self._clock)
         self._stream_end = StreamEnd(self._view, options)
+        self._holds = ChunkHolds(client, self._clock)
         self._expiry = ExpiryWatch(client, options.address, self._clock)
         self._pace = Pace(options.amounts, self._clock)
         self._notice = IndexNotice()
@@ -152,8 +154,11 @@ class PositionDriver:
         self._expiry.look(places, ends)
         stop = self._stop(places, ends, limit)
         self._note_lag(stop, ends)
-        if stop == start.offsets:
+        is_idle = stop == start.offsets
+        if is_idle:
             self._cursors.finish_acks()
+        self._look_at_holds(start, is_idle=is_idle and ends == start.offsets, is_over=is_idle and self._bounded)
+        if is_idle:
             self._idle_at = start
             return start
         self._pace.began()
@@ -175,7 +180,10 @@ class PositionDriver:
         if is_over or self._pace.waits:
             self._clock.sleep(NEWS_WAIT_S)
             return True
-        return self._news.stays_quiet(self._layout.names.values(), NEWS_WAIT_S)
+        if not self._news.stays_quiet(self._layout.names.values(), NEWS_WAIT_S):
+            return False
+        self._look_at_holds(start, is_idle=True)
+        return True
 
     def _first_end(self, start: SourceOffset, limit: int | None) -> SourceOffset:
         """The end of the first batch, perhaps an empty one, which is noted with the start and the subscription."""
@@ -222,7 +230,7 @@ class PositionDriver:
     def tasks(self, start: SourceOffset, end: SourceOffset) -> list[ReadTask]:
         """The tasks of the batch between two offsets."""
         planned = self._beside_deletions(lambda: self._plan(start, end))
-        return make_tasks(planned, self.options)
+        return make_tasks(planned, self.options, chunk_holds(self._cursors.subscription, planned))
 
     def _plan(self, start: SourceOffset, end: SourceOffset) -> list[list[EntryRange]]:
         self._planned = True
@@ -253,6 +261,11 @@ class PositionDriver:
     def _start_acks(self, offsets: Offsets) -> None:
         names = self._layout.names
         self._cursors.start_acks({names[key]: offset for key, offset in offsets.items() if key in names})
+
+    def _look_at_holds(self, start: SourceOffset, *, is_idle: bool, is_over: bool = False) -> None:
+        names = self._layout.names
+        acked = {names[key]: offset for key, offset in start.offsets.items() if key in names}
+        self._holds.look(self._cursors.subscription, acked, is_idle=is_idle, is_over=is_over)
 
     def _ends(self, places: Mapping[TopicPartition, Place]) -> Offsets:
         """The ends of all partitions, after waiting a moment for news if there are none; never past the target."""

@@ -50,6 +50,11 @@ class EntryDecoder:
         self._has_chunks = False
         self._chunks = ChunkedEntries(start, read, lambda what: policy.report(lost_chunks(name, what)))
 
+    @property
+    def unfinished_from(self) -> Position | None:
+        """Where the earliest message begins whose last chunk did not come; None if there is none."""
+        return self._chunks.unfinished_from
+
     def decode(self, entries: Sequence[EntryRef]) -> Iterator[pa.RecordBatch]:
         """The rows of the next entries, in their order; chunks before the last one of their message are no rows."""
         if not self._has_chunks:

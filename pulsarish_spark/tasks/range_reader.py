@@ -21,6 +21,7 @@ from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.rows.columns import ColumnMaker
 from pulsarish_spark.rows.kept_rows import ALL_ROWS, KeptRows
 from pulsarish_spark.rows.schema import TopicColumns
+from pulsarish_spark.tasks.chunk_hold import ChunkHold
 from pulsarish_spark.tasks.continuity import Continuity
 from pulsarish_spark.tasks.decoding import FETCH_BYTES_MAX, EntryDecoder, grouped, in_slices
 from pulsarish_spark.tasks.planning import EntryRange
@@ -31,10 +32,15 @@ if TYPE_CHECKING:
 
 
 def read_range(
-    client: Client, wanted: EntryRange, columns: TopicColumns, policy: LossPolicy, kept: KeptRows = ALL_ROWS
+    client: Client,
+    wanted: EntryRange,
+    columns: TopicColumns,
+    policy: LossPolicy,
+    kept: KeptRows = ALL_ROWS,
+    chunk_hold: ChunkHold | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The messages of ``wanted`` in their order, as far as they are to be kept; DataLossError if some are gone and
-    ``policy`` fails on that."""
+    ``policy`` fails on that. The chunks of a message that ends behind ``wanted`` are kept by ``chunk_hold``."""
     if wanted.end is None:
         wanted = replace(wanted, end=BrokerView(client).latest(wanted.name))
     start, end = wanted.start, wanted.end
@@ -67,6 +73,8 @@ def read_range(
                     continue
                 yield from in_slices(maker.make(inside))
     continuity.finish()
+    if chunk_hold is not None and (unfinished_from := decoder.unfinished_from) is not None:
+        chunk_hold.keep_from(client, wanted.name, unfinished_from)
 
 
 def _messages_of(wanted: EntryRange) -> int:

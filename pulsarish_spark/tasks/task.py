@@ -17,6 +17,7 @@ from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.rows.kept_rows import ALL_ROWS, KeptRows
 from pulsarish_spark.rows.schema import TopicColumns
+from pulsarish_spark.tasks.chunk_hold import ChunkHold
 from pulsarish_spark.tasks.planning import EntryRange, TaskOptions
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class RangeReading:
 
     range: EntryRange
     kept: KeptRows = ALL_ROWS
+    chunk_hold: ChunkHold | None = None
+    """How to keep the first chunks of a message whose last one lies behind the range; None: nothing deletes them."""
 
     @property
     def topic(self) -> str:
@@ -52,7 +55,7 @@ class RangeReading:
     def rows(self, client: Client, columns: TopicColumns, policy: LossPolicy) -> Iterator[pa.RecordBatch]:
         from pulsarish_spark.tasks.range_reader import read_range
 
-        return read_range(client, self.range, columns, policy, self.kept)
+        return read_range(client, self.range, columns, policy, self.kept, self.chunk_hold)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +89,18 @@ def reading_tasks(planned: Iterable[Sequence[Reading]], options: ReadOptions) ->
     ]
 
 
-def make_tasks(planned: Iterable[Sequence[EntryRange]], options: ReadOptions) -> list[ReadTask]:
-    """The tasks for ranges that were planned: one for each range of keys, if the options ask for these."""
+def make_tasks(
+    planned: Iterable[Sequence[EntryRange]], options: ReadOptions, chunk_holds: Mapping[str, ChunkHold] | None = None
+) -> list[ReadTask]:
+    """The tasks for ranges that were planned: one for each range of keys, if the options ask for these.
+
+    ``chunk_holds``: by partition, where the query acknowledges what it has read.
+    """
     parts = options.kept.split(options.key_ranges) if options.key_ranges else [options.kept]
+    holds = chunk_holds or {}
     return reading_tasks(
-        ([RangeReading(range_, kept) for range_ in ranges] for ranges in planned for kept in parts), options
+        ([RangeReading(each, kept, holds.get(each.name)) for each in ranges] for ranges in planned for kept in parts),
+        options,
     )
 
 

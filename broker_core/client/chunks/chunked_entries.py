@@ -43,6 +43,11 @@ class ChunkedEntries:
         self._seen: set[str] = set()
         self._done: set[str] = set()
 
+    @property
+    def unfinished_from(self) -> Position | None:
+        """Where the earliest message begins of which a chunk was here, and not the last one; None if there is none."""
+        return min(self._assembly.first_positions, default=None)
+
     def joined(self, entries: Sequence[EntryRef]) -> list[EntryRef]:
         """``entries``, the next of the range, with one whole entry in the place of each last chunk, and no chunks."""
         whole = []
