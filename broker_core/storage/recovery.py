@@ -155,7 +155,7 @@ class _Scan:
             return 0
         index = self.result.index
         index.offsets, index.indexes = parts.offsets, parts.indexes
-        self.result.covered = parts.end
+        self.result.covered = max(self.result.covered, parts.end)  # a mark behind it may be known of already
         return parts.end
 
     def undisturbed(self, offset: int, end: int) -> int:

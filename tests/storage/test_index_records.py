@@ -190,6 +190,31 @@ def test_a_ledger_that_was_cut_before_an_index_record_is_damaged() -> None:
             discard(store)
 
 
+@pytest.mark.parametrize("how", ["cut", "zeroed", "flipped"])
+def test_what_is_lost_behind_an_index_record_is_told(how: str) -> None:
+    """Reliability row 5: the second copy of the mark knows of more than the index record; a cut-off end is not torn."""
+    disk, expected, records = crashed(33)
+    disk, places = disk.crash(0, "all"), [disk.contents(PATH).index(each.body) - HEAD_BYTES for each in expected]
+    behind = [number for number, place in enumerate(places) if place >= records[-1][1]]
+    assert behind
+    for kept in behind:
+        image, size = disk.crash(0, "all"), len(disk.contents(PATH))
+        with closing(image.open(PATH)) as file:
+            if how == "flipped":
+                file.write(places[kept], [bytes(HEAD_BYTES)])
+            else:
+                file.truncate(places[kept])
+                file.write(places[kept], [bytes(size - places[kept])] if how == "zeroed" else [])
+        assert not verify_directory(image, DIRECTORY).ok
+        store = open_store(image, LARGE)
+        log = store.open_log(1)
+        assert log.entries_count == 33
+        assert [each.position for each in readable(log)] == [each.position for each in expected[:kept]]
+        assert store.recovery.damages
+        assert log.error is not None
+        discard(store)
+
+
 def forged_records(seed: int, offset: int) -> bytes:
     """An INDEX record of one entry and a commit mark, as the broker would write them from ``offset`` on."""
     index = LedgerIndex(0, 0)
