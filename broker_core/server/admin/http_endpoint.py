@@ -11,6 +11,7 @@ import asyncio
 import logging
 from typing import Any, Final
 
+import h11
 from starlette.types import ASGIApp
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
@@ -36,7 +37,8 @@ _BYTES_A_TURN: Final = 2048
 
 class _Connection(H11Protocol):
     """uvicorn's, which gives up waiting for a further request only. This one gives up waiting for anything that a
-    client owes, takes much input in several turns of the loop, and makes room for new connections."""
+    client owes, takes much input in several turns of the loop, makes room for new connections, and ends whatever its
+    client breaks."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
@@ -65,9 +67,24 @@ class _Connection(H11Protocol):
     def on_response_complete(self) -> None:
         self._idle = True
         super().on_response_complete()
+        self._client_came()
+        self._wait_for_client()
+
+    def send_400_response(self, msg: str) -> None:
+        """Tell the client that its request is broken, unless it has begun to get an answer already. Whoever still
+        works on that request has nobody to answer any more."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None:
+            cycle.disconnected = True
+            cycle.message_event.set()
+
+    def shutdown(self) -> None:
         if not self.transport.is_closing():
-            self._client_came()
-            self._wait_for_client()
+            super().shutdown()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -80,15 +97,25 @@ class _Connection(H11Protocol):
 
     def _read_on(self) -> None:
         piece, self._unread = self._unread[:_BYTES_A_TURN], self._unread[_BYTES_A_TURN:]
-        if self.transport.is_closing() or not piece:
+        if not piece:
             return
-        super().data_received(piece)
+        if not self.transport.is_closing():
+            self._act_on(piece)
+        if self.transport.is_closing():
+            self._unread = b""
         self._wait_for_client()
         if self._unread:
             self.transport.pause_reading()
             self.loop.call_soon(self._read_on)
         elif not self.flow.read_paused and not self.transport.is_closing():
             self.transport.resume_reading()
+
+    def _act_on(self, piece: bytes) -> None:
+        try:
+            super().data_received(piece)
+        except BaseException:
+            self.transport.abort()  # nobody would read on, or hear that the client has gone
+            raise
 
     def _wait_for_client(self) -> None:
         """Have a deadline exactly while the broker waits for the client."""
@@ -107,10 +134,12 @@ class _Connection(H11Protocol):
             self._deadline = None
 
     def _give_up(self) -> None:
-        if self.flow.write_paused:
+        self._client_came()
+        if self.flow.write_paused or self.transport.is_closing():
             self.transport.abort()  # what is written would never be taken
         else:
             self.transport.close()
+            self._wait_for_client()  # until it has taken what is written
 
     def _make_room(self) -> bool:
         """End the connection that has kept us waiting longest; False if there is none but this."""
@@ -141,6 +170,7 @@ class HttpEndpoint:
             access_log=False,
             server_header=False,
             date_header=False,
+            ws="none",
             limit_concurrency=_CONCURRENT_REQUESTS_MAX,
             timeout_keep_alive=idle_s,
         )
