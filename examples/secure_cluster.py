@@ -21,6 +21,10 @@ from pyspark.sql import SparkSession
 
 import pulsarish_spark
 
+VARIABLES = ("PULSAR_URL", "PULSAR_CA", "PULSAR_TOKEN_FILE", "PULSAR_TOPIC")
+if missing := [name for name in VARIABLES if not os.environ.get(name)]:
+    raise SystemExit(f"not set in the environment: {', '.join(missing)}; the first lines of this example say what for")
+
 pulsarish_spark.use_this_python()
 builder = SparkSession.builder.master("local[2]").config("spark.ui.showConsoleProgress", False)
 spark = builder.config("spark.sql.shuffle.partitions", 2).config("spark.sql.session.timeZone", "UTC").getOrCreate()

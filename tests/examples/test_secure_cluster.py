@@ -26,3 +26,16 @@ def test_all_rows_come_back_and_the_token_is_not_printed(secured: Secured, tmp_p
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "check: passed, 1000 of 1000 rows came back"
     assert (tmp_path / "token").read_text() not in done.stdout + done.stderr
+
+
+def test_without_its_variables_it_says_which_are_missing() -> None:
+    """Before a Spark is started."""
+    command = [sys.executable, "examples/secure_cluster.py"]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PULSAR_")}
+    environment = kept | {"PULSAR_URL": "pulsar://127.0.0.1:1", "PULSAR_TOPIC": "t"}
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("not set in the environment: PULSAR_CA, PULSAR_TOKEN_FILE;")
+    assert "Traceback" not in done.stderr
