@@ -54,6 +54,13 @@ class Cell:
             self.service.create_partitioned(name, partitions)
         return name
 
+    def topic_where_consumers_may_hold(self, unacked: int) -> str:
+        """A topic of a namespace of its own, where a consumer may have so many messages unacknowledged."""
+        namespace = f"public/behaviour-{_MARK}-{next(_numbers)}"
+        self.service.admin("PUT", f"namespaces/{namespace}")
+        self.service.admin("POST", f"namespaces/{namespace}/maxUnackedMessagesPerConsumer", str(unacked))
+        return f"persistent://{namespace}/t"
+
     def new_client(self) -> AnyClient:
         """One more client, which the behaviour may close as if its program had ended."""
         made = self._make(self.service.service_url)

@@ -33,6 +33,24 @@ def test_a_refused_message_comes_again_alone_and_counted(cell: Cell, kind: Subsc
     assert take_all(consumer) == []
 
 
+@pytest.mark.parametrize("kind", ["Shared", "Key_Shared"])
+def test_what_a_blocked_consumer_refuses_comes_again_to_it(cell: Cell, kind: SubscriptionType) -> None:
+    """2.4.7: at once, though it has not acknowledged half of what it may have; anything else waits for that."""
+    topic = cell.topic_where_consumers_may_hold(4)
+    consumer = cell.consumer(topic, type=kind, nack_delay_ms=100)
+    cell.send(topic, "abcdef", key="k")
+    held = {message.value: message for message in take(consumer, 4)}
+    assert (sorted(held), take_all(consumer)) == (["a", "b", "c", "d"], [])
+    for count in (1, 2):
+        consumer.nack(held["c"])
+        (held["c"],) = take(consumer, 1)
+        assert (held["c"].value, held["c"].redelivery_count) == ("c", count)
+    assert take_all(consumer) == []
+    for value in "ab":
+        consumer.ack(held[value])
+    assert take_values(consumer, 2) == ["e", "f"]
+
+
 def test_a_refused_message_does_not_come_early(cell: Cell) -> None:
     """4.3.1, 4.3.4: after its delay."""
     topic = cell.topic()

@@ -99,8 +99,15 @@ class SharingMachine(SubscriptionMachine):
         """4.4.1 Ids of its own, of others, acknowledged ones and doubles."""
         client = self.pick(who)
         positions = [self.pick_entry(number) for number in which]
+        was_blocked, held = client.consumer.blocked, self.unacked(client)
         self.take_back(client, list(dict.fromkeys(positions)))
+        gave_back = self.unacked(client) < held
         client.consumer.redeliver(positions)
+        if gave_back:
+            is_full = self.unacked(client) >= TINY.max_unacked_messages_per_consumer
+            assert is_full or not client.consumer.blocked, "2.4.7: it may have that again"
+        else:
+            assert client.consumer.blocked or not was_blocked, "2.4.7, I4.6: it gave nothing back"
 
     @precondition(lambda self: self.clients)
     @rule(who=PICK)

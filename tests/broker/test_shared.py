@@ -384,6 +384,47 @@ class TestLimits:
         world.settle()
         assert not consumer.blocked or consumer.pending.unacked == 5
 
+    @pytest.mark.parametrize("kind", [SHARED, SubscriptionType.KEY_SHARED])
+    def test_a_blocked_consumer_that_gives_something_back_gets_it_again_at_once(self, kind: SubscriptionType) -> None:
+        """2.4.7 With permits that came meanwhile, and not beyond the limit, though it keeps more than half of it."""
+        world = World(max_unacked_messages_per_consumer=4)
+        consumer, mailbox = world.subscribe(kind, permits=4)
+        positions = world.publish(6)
+        assert (mailbox.take(), consumer.blocked) == (positions[:4], True)
+        consumer.flow(10)
+        consumer.redeliver([positions[2]])
+        world.settle()
+        assert [(each.entry.position, each.redelivery_count) for each in mailbox.deliveries] == [(positions[2], 1)]
+        assert (consumer.blocked, consumer.pending.unacked, consumer.permits) == (True, 4, 9)
+
+    def test_a_blocked_consumer_that_gives_nothing_back_stays_blocked(self) -> None:
+        """2.4.7, 4.4.1 (I4.6) It asked for what it does not hold, or for nothing."""
+        world = World(max_unacked_messages_per_consumer=4)
+        consumer, mailbox = world.subscribe(SHARED, name="a", permits=5)
+        _, others = world.subscribe(SHARED, name="b", permits=1)
+        positions = world.publish(8)
+        assert (mailbox.take(), others.positions, consumer.blocked) == (positions[:4], [positions[4]], True)
+        ack(consumer, positions[0])
+        assert (consumer.blocked, consumer.pending.unacked) == (True, 3)
+        for ids in ([positions[0], positions[4], positions[6], Position(99, 1)], []):
+            consumer.redeliver(ids)
+            world.settle()
+            assert (mailbox.positions, consumer.blocked, consumer.permits) == ([], True, 1)
+
+    def test_a_blocked_consumer_that_still_has_too_much_stays_blocked(self) -> None:
+        """2.4.7 (I2.6) What it gave back does not bring it below the limit."""
+        world = World(max_unacked_messages_per_consumer=4, dispatcher_max_round_robin_batch_size=1)
+        consumer, mailbox = world.subscribe(SHARED)
+        positions = [*world.publish(3), *world.publish(1, messages=5)]
+        assert (mailbox.take(), consumer.pending.unacked) == (positions, 8)
+        consumer.redeliver(positions[:2])
+        world.settle()
+        assert (mailbox.positions, consumer.blocked) == ([], True)
+        consumer.redeliver(positions[3:])
+        world.settle()
+        assert consumer.blocked
+        assert mailbox.positions == [*positions[:2], positions[3]]
+
     def test_a_subscription_with_too_much_stops(self) -> None:
         """2.4.7 Over all consumers; reading resumes below half."""
         world = World(max_unacked_messages_per_subscription=10)

@@ -186,11 +186,13 @@ class GivenOut:
     # -- back to the waiting room
 
     def take(self, consumer: Consumer, positions: Iterable[Position]) -> None:
-        """Take back those of ``positions`` that ``consumer`` holds."""
+        """Take back those of ``positions`` that ``consumer`` holds. It may have them again at once."""
         pending = consumer.pending
         before = pending.unacked
         taken = [position for position in positions if pending.remove(position)]
         self._take_back(consumer, taken, before)
+        if taken:
+            self._unblock_at(consumer, self._consumer_limit - 1)
 
     def take_first(self, consumer: Consumer, most: int) -> int:
         """Take back up to ``most`` entries, those that ``consumer`` was given first; how many that were."""
@@ -232,9 +234,12 @@ class GivenOut:
             consumer.blocked = True
 
     def unblock_if_room(self, consumer: Consumer) -> None:
-        """Let it go on if it was blocked and has acknowledged, or given back, half of what it may have."""
-        limit = self._consumer_limit
-        if consumer.blocked and (not limit or consumer.pending.unacked <= limit // 2):
+        """Let it go on if it was blocked and has acknowledged half of what it may have."""
+        self._unblock_at(consumer, self._consumer_limit // 2)
+
+    def _unblock_at(self, consumer: Consumer, unacked: int) -> None:
+        """Let it go on if it was blocked and has no more than ``unacked`` messages, or there is no limit any more."""
+        if consumer.blocked and (not self._consumer_limit or consumer.pending.unacked <= unacked):
             consumer.blocked = False
             consumer.release_parked_permits()
             self.refresh(consumer)

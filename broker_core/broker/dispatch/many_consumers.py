@@ -166,7 +166,6 @@ class ManyConsumersDispatcher:
             self._take_all_back((consumer,))
             return
         self.book.take(consumer, positions)
-        self.book.unblock_if_room(consumer)
         self.book.unacked.settle()
         self._passes.kick()
 
