@@ -43,6 +43,7 @@ class CommitDriver:
         self._thread = threading.Thread(target=self._work, name="commit", daemon=True)
         self._scheduled = False
         self._in_flight = False
+        self._stopped = False
         self._idle = asyncio.Event()
         self._idle.set()
         self._sync_timer: asyncio.TimerHandle | None = None
@@ -63,6 +64,7 @@ class CommitDriver:
         """Commit nothing more and end the worker thread; a job that it runs is finished first."""
         if self._sync_timer is not None:
             self._sync_timer.cancel()
+        self._stopped = True
         self._commits.when_pending(None)
         self._jobs.put(None)
         self._thread.join()
@@ -76,8 +78,8 @@ class CommitDriver:
 
     def _start_job(self) -> None:
         self._scheduled = False
-        if self._in_flight:
-            return
+        if self._in_flight or self._stopped:
+            return  # what is left is written when the store is closed
         job = self._commits.take()
         if job is None:
             self._idle.set()

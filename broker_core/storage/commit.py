@@ -15,6 +15,7 @@ Invariants:
 - Changes of the catalogue become durable in their order, and before everything that was appended or submitted after
   them. A change that says what a group has written is made in ``GroupOwner.group_begins``: it becomes durable after the
   group's sync and before its callbacks.
+- A group that cannot be begun is an error as well: what was taken out of the queues for it is in no file.
 - After the first error nothing is ever reported durable again: the kernel may have dropped the unwritten pages and a
   second sync would lie (PostgreSQL learned this in 2018). Every callback, waiting or later, gets the error.
 """
@@ -24,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from broker_core.base.errors import StorageError
+from broker_core.base.errors import DiskFailedError, StorageError
 from broker_core.base.invariants import invariant
 from broker_core.base.settings import Durability
 from broker_core.storage.catalogue import Catalogue
@@ -351,22 +352,27 @@ class GroupCommit:
         if self._in_flight is not None or self.error is not None or not self.pending:
             return None
         self._announced = True  # what is changed while the job is being made is part of it
+        groups: list[_Group] = []
         try:
-            job = self._in_flight = self._make_job()
-        except OSError as e:
-            self.fail(disk_failed(e))
+            job = self._in_flight = self._make_job(groups)
+        except Exception as e:  # noqa: BLE001 - whatever it was, bytes were taken that will be in no file
+            error = disk_failed(e) if isinstance(e, OSError) else _not_begun(e)
+            self.fail(error)
+            _tell([callback for group in groups for callback in group.callbacks], error)
             return None
         finally:
             self._announced = False
         return job
 
-    def _make_job(self) -> CommitJob:
+    def _make_job(self, groups: list[_Group]) -> CommitJob:
+        """A job of what is waiting. ``groups`` grows while they are made: what they hold waits nowhere else."""
         sync = self._durability == "sync" or self._sync_asked
         queues, postponed = self._choose()
         before = self._catalogue.take_changes()
         files = [self._file_of(queue) for queue in queues]
         drops = [(self._handles.pin(due.path), due) for due in self._page_cache.take_due()]
-        groups = [_Group(queue, file, self._copies, sync=sync) for queue, file in zip(queues, files, strict=True)]
+        for queue, file in zip(queues, files, strict=True):
+            groups.append(_Group(queue, file, self._copies, sync=sync))
         if self._durability == "async":
             self._track_unsynced(groups)
         job = CommitJob(self._disk, self._copies, before, groups, self._changes_by(queues))
@@ -489,6 +495,11 @@ class GroupCommit:
             self.finish(job, error)
         if self.error is not None:
             raise self.error
+
+
+def _not_begun(error: Exception) -> DiskFailedError:
+    """The disk is well, but what was to be written is lost as if it had refused it."""
+    return DiskFailedError(f"a commit could not be begun: {error!r}; the broker stops, and what it confirmed is safe")
 
 
 def _tell(callbacks: list[OnDurable], error: StorageError) -> None:

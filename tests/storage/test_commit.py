@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from itertools import count
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +15,7 @@ from broker_core.base.errors import DiskFailedError, StorageError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.storage import ledger_writer
 from broker_core.storage.commit import FILES_PER_GROUP
+from broker_core.storage.records import encode_mark
 from broker_core.testing.sim_disk import SimDisk
 from tests.storage.entries import entry
 from tests.storage.model import SMALL_LEDGERS, discard, open_store
@@ -93,6 +97,50 @@ def test_a_failed_sync_answers_everybody_with_the_error_and_ends_the_store() -> 
     with pytest.raises(DiskFailedError):
         log.append(entry(b"3"), 1, lambda error: pytest.fail("answered"))
     store.close()
+
+
+@pytest.mark.parametrize("what", ["a queue", "the catalogue", "a handle"])
+def test_a_group_that_cannot_be_begun_ends_the_store(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reliability row 10: its bytes are in no file and no later group may be confirmed, whatever it was that failed."""
+    disk = SimDisk()
+    store = open_store(disk, msgspec.structs.replace(SMALL_LEDGERS, managed_ledger_max_entries_per_ledger=100))
+    logs = [store.open_log(store.catalogue.topics.create(name, 1).id) for name in ("t", "u")]
+    for log in logs:
+        log.append(entry(b"0"), 1, lambda error: None)
+    store.commits.commit_now()
+    answers: list[StorageError | None] = []
+    for log in logs:
+        log.append(entry(b"1"), 1, answers.append)
+    failures: list[StorageError] = []
+    store.commits.when_failed(failures.append)
+    with monkeypatch.context() as patch:
+        if what == "a queue":
+            patch.setattr(ledger_writer, "encode_mark", _second_time(encode_mark, _no_memory))
+        elif what == "the catalogue":
+            patch.setattr(store.catalogue, "take_changes", _second_time(store.catalogue.take_changes, _no_memory))
+        else:
+            patch.setattr(store._context.handles, "pin", _second_time(store._context.handles.pin, _no_memory))
+        assert store.commits.take() is None
+    assert store.commits.take() is None
+    assert answers == failures * 2
+    assert isinstance(store.commits.error, DiskFailedError)
+    with pytest.raises(DiskFailedError, match="could not be begun"):
+        logs[0].append(entry(b"2"), 1, lambda error: pytest.fail("answered"))
+    store.close()
+    again = open_store(disk.crash(0, "none"))
+    assert [again.open_log(row.id).entries_count for row in again.catalogue.topics.all()] == [1, 1]
+    assert again.recovery.clean
+    discard(again)
+
+
+def _no_memory(*_: object) -> Any:
+    raise MemoryError("no memory for it")
+
+
+def _second_time(first: Callable[..., Any], then: Callable[..., Any]) -> Callable[..., Any]:
+    """What calls ``first`` at first and ``then`` from the second call on."""
+    calls = count()
+    return lambda *args: (then if next(calls) else first)(*args)
 
 
 def test_with_async_durability_only_sync_due_syncs() -> None:
