@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from broker_core.base.errors import ConfigError, PulsarishError
-from broker_core.base.names import check_subscription_name
+from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import MessageId
 from pulsarish_spark.places.moments import LONG_MAX, Moment, written_moment
 from pulsarish_spark.places.offsets import Offset
@@ -258,7 +258,8 @@ def _id(text: str, key: TopicPartition) -> Offset:
         offset = Offset.parse(text)
     else:
         found = MessageId.parse(text)
-        if found.partition not in (-1, key.partition):
+        # Ids of a partition that is read as a topic have its number, and the partition of that topic is 0.
+        if found.partition not in (-1, key.partition, TopicName.parse(key.topic).partition_index):
             raise _ForeignIdError(f"{json.dumps(text)} is of partition {found.partition}, not of {key.partition}")
         offset = Offset(found.position, -1, max(found.batch_index, 0))
     if not all(0 <= number <= LONG_MAX for number in offset.position) or offset.batch > BATCH_MAX:

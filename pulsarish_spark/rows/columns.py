@@ -19,6 +19,7 @@ from pulsarish_spark.rows.schema import REDELIVERY_COLUMN, TopicColumns
 
 _MS: Final = pa.timestamp("ms", tz="UTC")
 _US: Final = pa.timestamp("us", tz="UTC")
+_INT32_MAX: Final = 2**31 - 1
 _US_PER_MS: Final = 1000
 _QUICK_MS_MAX: Final = (2**63 - 1) // _US_PER_MS
 """Up to here times are multiplied, which takes a tenth of Arrow's casts; these look at each for an overflow."""
@@ -28,10 +29,12 @@ class ColumnMaker:
     """Makes batches for one topic partition. What is the same in every row is made once and sliced."""
 
     def __init__(self, key: TopicPartition, columns: TopicColumns, *, partitioned: bool) -> None:
-        self._key = key
         self._schema = columns.arrow_schema()
         self._shown_topic = columns.shown_topic or key.topic
-        self._id_partition = key.partition if partitioned else -1
+        named = _named_partition(key.topic)
+        self._full_name = str(TopicName.parse(key.topic).partition(key.partition)) if partitioned else key.topic
+        self._partition = key.partition if partitioned else max(named, 0)
+        self._id_partition = key.partition if partitioned else named
         self._made_times: pa.Array | None = None
         self._constant_rows = 0
         self._constants: dict[str, pa.Array] = {}
@@ -65,8 +68,8 @@ class ColumnMaker:
         if rows > self._constant_rows:
             self._constants = {
                 "topic": _repeated(self._shown_topic.encode(), rows),
-                "__topic": _repeated(self._full_name().encode(), rows),
-                "partition": numbers(np.full(rows, self._key.partition, np.int32)),
+                "__topic": _repeated(self._full_name.encode(), rows),
+                "partition": numbers(np.full(rows, self._partition, np.int32)),
                 "timestampType": numbers(np.zeros(rows, np.int32)),
             }
             self._constant_rows = rows
@@ -86,11 +89,6 @@ class ColumnMaker:
         wanted = self._schema.field(name).type
         return column if column.type == wanted else column.cast(wanted)
 
-    def _full_name(self) -> str:
-        """The name by which the partition is reached."""
-        topic = self._key.topic
-        return topic if self._id_partition < 0 else str(TopicName.parse(topic).partition(self._id_partition))
-
     def _headers(self, rows: pa.RecordBatch) -> pa.Array:
         """Kafka's form of the properties: null where there are none."""
         pairs: pa.ListArray = rows.column("property_pairs")
@@ -98,6 +96,12 @@ class ColumnMaker:
         wanted = self._schema.field("headers").type
         mask = booleans(np.diff(values_of(offsets)) == 0)
         return pa.ListArray.from_arrays(offsets, pairs.values, type=wanted, mask=mask)
+
+
+def _named_partition(topic: str) -> int:
+    """The number of a partition that is read as a topic, as other clients see it; -1 of a topic that is none."""
+    number = TopicName.parse(topic).partition_index
+    return number if number <= _INT32_MAX else -1
 
 
 def _redelivery_counts(rows: pa.RecordBatch) -> pa.Array:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -52,6 +53,20 @@ def test_arrow_has_the_types_that_spark_checks_batches_against() -> None:
     """Our own words for types say the same as Spark's translation of its types."""
     columns = TopicColumns()
     assert columns.arrow_schema() == to_arrow_schema(columns.spark_schema(), timezone="UTC")
+
+
+def test_a_partition_that_is_read_as_a_topic_has_its_number(source: Load, broker: Broker, topic: str) -> None:
+    """1.4.4: in the column and in ids, as for any client of that topic; and an id leads back to its message."""
+    broker.create(topic, 2)
+    broker.send_one_by_one(f"{topic}-partition-1", numbers(0, 4))
+    rows = read(broker, f"{topic}-partition-1").read_all().to_pylist()
+    assert [row["partition"] for row in rows] == [1] * 4
+    in_spark = source(f"{topic}-partition-1").select("partition", "message_id").collect()
+    assert [tuple(row) for row in in_spark] == [(1, row["message_id"]) for row in rows]
+    whole = read(broker, topic).read_all().to_pylist()
+    assert [row["message_id"] for row in rows] == [row["message_id"] for row in whole]
+    start = json.dumps({f"{topic}-partition-1": {"0": rows[2]["message_id"]}})
+    assert read(broker, f"{topic}-partition-1", startingOffsets=start).read_all().to_pylist() == rows[2:]
 
 
 def test_rows_are_those_of_the_batch_source(cell: Broker, topic: str) -> None:

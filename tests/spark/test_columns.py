@@ -110,6 +110,16 @@ def test_headers_keep_what_a_map_of_properties_cannot() -> None:
     assert batch.column("properties").to_pylist() == [[("a", "2"), ("b", "ü")], []]
 
 
+@pytest.mark.parametrize(("suffix", "number"), [("-partition-7", 7), ("-partition-x", -1), (f"-partition-{2**31}", -1)])
+def test_a_partition_that_is_read_as_a_topic_has_its_number(suffix: str, number: int) -> None:
+    """1.4.4: as other clients see it; a number that is none of 32 bits is part of a name."""
+    key = TopicPartition(KEY.topic + suffix, 0)
+    columns = TopicColumns(("message_id", "partition", "__topic"))
+    rows = decoded(pa.record_batch({"value": pa.array([b"v"])}), messages_max=1)
+    (row,) = ColumnMaker(key, columns, partitioned=False).make(rows).to_pylist()
+    assert row == {"message_id": f"5:0:{number}", "partition": max(number, 0), "__topic": key.topic}
+
+
 def test_a_topic_without_partitions_has_ids_without_a_partition() -> None:
     """1.4.4: -1 stands for no partition in the text of an id; the column partition is Kafka's and says 0."""
     batch = ColumnMaker(KEY._replace(partition=0), TopicColumns(), partitioned=False).make(
