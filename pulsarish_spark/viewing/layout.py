@@ -8,7 +8,7 @@ partitions must not be taken for other topics, whose messages would be read agai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from broker_core.base.errors import ConfigError
@@ -52,7 +52,8 @@ class Layout(NamedTuple):
 
 
 def discover(selection: Selection, client: TopicLookup, *, missing_ok: bool = False) -> Layout:
-    """Ask for the partitions of every topic of ``selection``; ConfigError if it names one that does not exist.
+    """Ask for the partitions of every topic of ``selection``; ConfigError if it names one that does not exist, or one
+    twice.
 
     ``missing_ok``: a topic that does not exist has no partitions, for a stream waits for it; else it is a
     TopicNotFoundError. A pattern may match nothing.
@@ -74,7 +75,20 @@ def discover(selection: Selection, client: TopicLookup, *, missing_ok: bool = Fa
                 hint="partitions are counted from 0",
             )
         names |= _names(TopicName.parse(topic), count, existing if wanted is None else wanted)
+    _check_once(names)
     return Layout(names, tuple(missing))
+
+
+def _check_once(names: Mapping[TopicPartition, str]) -> None:
+    """ConfigError if a partition is read as one of its topic, and as a topic of its own."""
+    keys: dict[str, TopicPartition] = {}
+    for key, name in names.items():
+        if (other := keys.setdefault(name, key)) != key:
+            topic = min(key.topic, other.topic, key=len)
+            raise ConfigError(
+                f"{name} is named twice: it is a partition of {topic}, which is named too",
+                hint="its rows would come twice; name the topic alone, or its partitions with the option assign",
+            )
 
 
 def _matching(patterns: Sequence[TopicsPattern], client: TopicLookup) -> Layout:
