@@ -71,8 +71,10 @@ def describe(topic: str | None = None, /, *, stream: bool = False, **options: ob
     with connected(checked.address) as client:
         layout = discover(checked.selection, client, missing_ok=stream)
         read = _look(client, checked, layout, stream=stream)
-        broker = broker_found(client, [each.end for each in read.found])
-        partitions = _measured(BrokerView(client), read.found)
+        view = BrokerView(client)
+        # Not the ends that are read to: what a user names, and the end of an emptied partition, tells no index.
+        broker = broker_found(client, [*view.latest_of(layout.names.values()).values()])
+        partitions = _measured(view, read.found)
     notes = [*_notes(checked, layout, broker), *read.notes]
     return Description(
         broker, tuple(partitions), read.subscription, workers_python(os.environ), spark_settings(), tuple(notes)
@@ -80,7 +82,7 @@ def describe(topic: str | None = None, /, *, stream: bool = False, **options: ob
 
 
 def broker_found(client: Client, ends: Sequence[Offset]) -> BrokerFound:
-    """The broker of ``client``, where partitions end at ``ends``."""
+    """The broker of ``client``, which shows ``ends`` behind the last messages of partitions."""
     product = client.server_version()
     told = [end.message_index >= 0 for end in ends if end.position.entry > 0]
     is_ours = product.startswith("Pulsarish")

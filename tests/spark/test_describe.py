@@ -18,7 +18,7 @@ from broker_core.client import Client
 from pulsarish_spark.commands import commands
 from pulsarish_spark.describing.description import Description
 from tests.apache_pulsar.secured import Secured, token
-from tests.spark.brokers import Broker, numbers
+from tests.spark.brokers import Broker, eventually, numbers
 from tests.spark.conftest import Start
 
 
@@ -89,6 +89,37 @@ def test_an_empty_topic_has_no_rows(cell: Broker, topic: str) -> None:
     found = describe(cell, topic)
     assert (found.rows, found.bytes, found.rows_are_exact) == (0, 0, True)
     assert found.broker.tells_indexes is (True if cell.kind == "pulsarish" else None)
+
+
+def test_an_emptied_topic_is_not_taken_for_one_without_indexes(cell: Broker, topic: str) -> None:
+    """No message is left to see it by, in any kind of read, so nothing is said of what a broker would tell."""
+    cell.create(topic, 0)
+    cell.subscribe(topic, "etl")
+    cell.send_one_by_one(topic, numbers(0, 5))
+    cell.unload(topic)
+    cell.skip_all(topic, "etl")
+    eventually(lambda: is_emptied(cell, topic), "all messages are deleted")
+    for options in ({}, {"stream": True}, {"stream": True, "subscriptionName": "etl"}):
+        found = describe(cell, topic, **options)
+        assert (found.rows, found.bytes, found.rows_are_exact) == (0, 0, True)
+        assert found.broker.tells_indexes is (True if cell.kind == "pulsarish" else None)
+        assert not any("indexes" in note for note in found.notes)
+
+
+def is_emptied(cell: Broker, topic: str) -> bool:
+    """Have the broker delete what is acknowledged; whether nothing is left."""
+    cell.trim(topic)
+    return rows_read(cell, topic) == 0
+
+
+def test_an_end_that_a_user_names_says_nothing_of_indexes(cell: Broker, topic: str) -> None:
+    """An id behind the last message has none."""
+    cell.create(topic, 0)
+    cell.send_one_by_one(topic, numbers(0, 5))
+    (whole,) = describe(cell, topic).partitions
+    assert whole.end is not None
+    end = json.dumps({topic: {"0": whole.end.partition("@")[0]}})
+    assert describe(cell, topic, endingOffsets=end).broker.tells_indexes is cell.tells_indexes
 
 
 def test_a_missing_topic_is_refused_by_a_batch_and_awaited_by_a_stream(cell: Broker, topic: str) -> None:
