@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from broker_core.base.errors import UsageError
 from pulsarish_spark.places.offsets import NO_TOPICS
+from pulsarish_spark.replaying.export_file import local_path
 
 _FORM: Final = "v1"
 _NO_OFFSET: Final = "-"
@@ -36,7 +37,7 @@ def noted_batch(checkpoint: str | os.PathLike[str], number: int | None, source: 
 
     ``source``: which of the query's sources, if several are of this format.
     """
-    folder = Path(checkpoint, "offsets")
+    folder = Path(local_path(checkpoint), "offsets")
     numbers = _numbers(folder)
     wanted = numbers[-1] if number is None else number
     needed = {wanted, wanted - 1} - {-1}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from pulsarish_spark.whole_file import whole_file
 
 FORM: Final = 1
 _WORD: Final = "pulsarish.export"
+
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 BATCH_ROWS: Final = 16_384
 """Rows of one Arrow batch of a replay at most, as of a read."""
@@ -45,6 +48,17 @@ class ExportFile:
         with pq.ParquetFile(self.path) as file:
             for batch in file.iter_batches(BATCH_ROWS, row_groups=list(groups)):
                 yield batch.cast(schema)
+
+
+def local_path(path: str | os.PathLike[str]) -> str:
+    """``path``, which a user has given; UsageError for a URL, under which there is no file of this machine."""
+    text = os.fspath(path).removeprefix("file://")
+    if _URL.match(text):
+        raise UsageError(
+            f"{os.fspath(path)} is a URL, and files are read and written on this machine alone",
+            hint="copy it, or mount what it lies in, and give the path here",
+        )
+    return os.path.expanduser(text)
 
 
 def write_export(
@@ -82,19 +96,20 @@ def _check_new(target: Path) -> None:
 
 def open_export(path: str | os.PathLike[str]) -> ExportFile:
     """The file at ``path``; UsageError if it is none, or one of a newer version."""
+    path = local_path(path)
     try:
         metadata = pq.read_metadata(path)
     except (OSError, pa.ArrowInvalid) as error:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "it is no Parquet file"
         raise UsageError(
-            f"{os.fspath(path)} cannot be replayed: {reason}",
+            f"{path} cannot be replayed: {reason}",
             hint="give a file of pulsarish_spark.export_batch, under a path that driver and executors share",
         ) from error
     said = json.loads((metadata.metadata or {}).get(_WORD.encode(), b"{}"))
     if said.get("form") != FORM or not {*said["columns"]} <= {*ALL_COLUMNS}:
         raise UsageError(
-            f"{os.fspath(path)} cannot be replayed: it was not exported, or by a newer version",
+            f"{path} cannot be replayed: it was not exported, or by a newer version",
             hint="give a file of pulsarish_spark.export_batch; spark.read.parquet reads the rows of any",
         )
     groups = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
-    return ExportFile(os.fspath(path), tuple(said["columns"]), said, tuple(groups))
+    return ExportFile(path, tuple(said["columns"]), said, tuple(groups))

@@ -27,7 +27,7 @@ from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.dividing import divide_by_place
 from pulsarish_spark.queue.queue_offset import QueueOffset
 from pulsarish_spark.replaying.checkpoint import NotedBatch, noted_batch
-from pulsarish_spark.replaying.export_file import write_export
+from pulsarish_spark.replaying.export_file import local_path, write_export
 from pulsarish_spark.tasks.planning import EntryRange
 from pulsarish_spark.tasks.task import RangeReading, Reading
 from pulsarish_spark.viewing.broker_view import BrokerView
@@ -79,6 +79,7 @@ def export_batch(
     Raises UsageError for a checkpoint that does not have the batch, ConfigError for wrong options, and DataLossError
     with the ids of what is gone, unless ``failOnDataLoss`` is warn: then the file says what it lacks.
     """
+    target = local_path(path)
     noted = noted_batch(checkpoint, batch, source)
     raw = option_texts(None, options)
     if not names_topics(raw, Side.STREAM_READ):
@@ -101,7 +102,7 @@ def export_batch(
         }
 
     with connected(checked.address) as client:
-        rows = write_export(path, checked.columns, _rows(client, noted, checked, policy), said)
+        rows = write_export(target, checked.columns, _rows(client, noted, checked, policy), said)
     return Exported(noted.number, rows, tuple(loss.what for loss in policy.noted))
 
 

@@ -12,9 +12,9 @@ from pulsarish_spark.rows.schema import TopicColumns
 
 
 def replay(path: str | os.PathLike[str]) -> pa.RecordBatchReader:
-    """The rows of a file of ``export_batch``, partition by partition in their order.
+    """The rows of a file of ``export_batch`` on this machine, partition by partition in their order.
 
-    Batches are read while they are taken. Raises UsageError if the file is not there, or is none.
+    Batches are read while they are taken. Raises UsageError if the file is not there, or is none, and for a URL.
     """
     file = open_export(path)
     schema = TopicColumns(file.columns).arrow_schema()

@@ -42,7 +42,12 @@ COLUMNS: Final = (
     Column("key", BINARY, ("key",), "key as bytes; null where the message has none"),
     Column("value", BINARY, ("value",), "payload; null where the producer sent an explicit null"),
     Column("topic", STRING, (), "full name of the topic, without the partition"),
-    Column("partition", INTEGER, (), "partition number, also of a partition that is read as a topic; 0 where the topic has no partitions"),
+    Column(
+        "partition",
+        INTEGER,
+        (),
+        "partition number, also of a partition that is read as a topic; 0 where the topic has no partitions",
+    ),
     Column("offset", LONG, ("index",), "index of the message in its partition; null where the broker does not tell"),
     Column("timestamp", TIMESTAMP, ("publish_time",), "publish time"),
     Column("timestampType", INTEGER, (), "0: the producer's clock made the timestamp"),

@@ -238,6 +238,23 @@ def test_what_cannot_be_replayed_is_explained(spark: SparkSession, tmp_path: Pat
     assert "option columns means nothing beside replayFile" in failure(lambda: beside.load())
 
 
+def test_only_files_of_this_machine_are_read_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A URL is refused as one, wherever a path is asked for; file:// and ~ lead to a file."""
+    checkpoint = checkpoint_of(tmp_path, [{"persistent://public/default/t": {"0": "5:0"}}])
+    for url in ("s3://bucket/batch.parquet", "hdfs://host:8020/batch.parquet", Path("s3://bucket/batch.parquet")):
+        with pytest.raises(UsageError, match="is a URL, and files are read and written on this machine alone"):
+            replay(url)
+        with pytest.raises(UsageError, match="is a URL"):
+            export_batch(checkpoint, url)
+        with pytest.raises(UsageError, match="is a URL"):
+            export_batch(url, tmp_path / "batch.parquet")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    rows = pa.record_batch({"value": pa.array([b"1"], pa.binary())})
+    write_export(tmp_path / "a:b.parquet", ("value",), [rows], dict)
+    assert values(replay("~/a:b.parquet").read_all()) == [1]
+    assert values(replay(f"file://{tmp_path}/a:b.parquet").read_all()) == [1]
+
+
 def test_a_file_that_comes_during_an_export_stays(tmp_path: Path) -> None:
     """What another export has written to the same path is not replaced by the slower one."""
     target = tmp_path / "batch.parquet"
