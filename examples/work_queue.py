@@ -14,6 +14,7 @@ import json
 import threading
 import uuid
 from collections import Counter
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -27,7 +28,7 @@ builder = SparkSession.builder.master("local[2]").config("spark.ui.showConsolePr
 spark = builder.config("spark.sql.shuffle.partitions", 2).config("spark.sql.session.timeZone", "UTC").getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
 
-where = {"service.url": pulsarish_spark.notebook_broker().service_url}
+where: Any = {"service.url": pulsarish_spark.notebook_broker().service_url}
 client = Client(where["service.url"])
 topic = f"orders-{uuid.uuid4().hex[:8]}"
 PAUSE_S = 1
@@ -85,8 +86,8 @@ def process(batch: DataFrame, _: int) -> None:
     orders = batch.withColumn("number", number).withColumn("bank_busy", (number % 6 == 0) & first_time)
 
     by_spark.extend(row.number for row in orders.where("number is not null and not bank_busy").collect())
-    pulsarish_spark.retry_later(orders.where("bank_busy"), PAUSE_S, topic=topic, subscription="payment", options=where)
-    pulsarish_spark.dead_letter(orders.where("number is null"), topic=topic, subscription="payment", options=where)
+    pulsarish_spark.retry_later(orders.where("bank_busy"), PAUSE_S, topic=topic, subscription="payment", **where)
+    pulsarish_spark.dead_letter(orders.where("number is null"), topic=topic, subscription="payment", **where)
     batch.unpersist()
     has_begun.set()
 

@@ -21,6 +21,7 @@ from broker_core.base.names import TopicName
 from broker_core.client import DeadLetterPolicy
 from broker_core.client.dead_letters.letter_copies import DELAY_TIME, ORIGIN_MESSAGE_ID, REAL_TOPIC, RECONSUMETIMES
 from broker_core.client.settings.dead_letter_policy import MAX_REDELIVER_COUNT_DEFAULT, LetterTopics, letter_topics
+from pulsarish_spark.options import option_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -38,14 +39,14 @@ def retry_later(
     topic: str,
     subscription: str,
     max_redeliver: int = MAX_REDELIVER_COUNT_DEFAULT,
-    options: Mapping[str, str] | None = None,
+    **options: object,
 ) -> None:
     """Let ``rows`` come again after ``delay_s``; those that came ``max_redeliver`` times so become dead letters.
 
     ``rows`` have columns of the source: value, topic (full names), message_id and properties, and those of key,
     key_is_bytes, ordering_key and event_time that copies should have. ``topic``: the query's, of several the first by
-    name. ``options``: of the sink, such as ``service.url``. Returns when all copies are stored; ConfigError if a column
-    is missing. A copy comes to whoever has subscribed to the retry topic (``retryEnabled``).
+    name. ``options``: of the sink, as ``**{"service.url": "pulsar://host:6650"}``. Returns when all copies are stored;
+    ConfigError if a column is missing. A copy comes to whoever has subscribed to the retry topic (``retryEnabled``).
     """
     from pyspark.sql import functions
 
@@ -66,7 +67,7 @@ def retry_later(
     _send(rows, extra, options)
 
 
-def dead_letter(rows: DataFrame, *, topic: str, subscription: str, options: Mapping[str, str] | None = None) -> None:
+def dead_letter(rows: DataFrame, *, topic: str, subscription: str, **options: object) -> None:
     """Give ``rows`` up: copies go to the dead letter topic, ``TOPIC-SUBSCRIPTION-DLQ``. As ``retry_later`` else."""
     from pyspark.sql import functions
 
@@ -122,7 +123,7 @@ def _properties(system: Mapping[str, Column]) -> Column:
     return functions.coalesce(functions.map_concat(own, functions.create_map(*pairs)), functions.create_map(*pairs))
 
 
-def _send(rows: DataFrame, extra: Mapping[str, Column], options: Mapping[str, str] | None) -> None:
+def _send(rows: DataFrame, extra: Mapping[str, Column], options: Mapping[str, object]) -> None:
     copied = [name for name in _COPIED if name in rows.columns]
     letters = rows.select(*copied, *(column.alias(name) for name, column in extra.items()))
-    letters.write.format("pulsarish").options(**(options or {})).mode("append").save()
+    letters.write.format("pulsarish").options(**option_texts(None, options)).mode("append").save()

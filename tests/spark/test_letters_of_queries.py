@@ -40,8 +40,8 @@ def test_a_row_that_failed_comes_again_and_is_given_up_in_the_end(
         rows = batch.collect()
         seen.extend((int(row.value), row.properties.get("RECONSUMETIMES")) for row in rows)
         failed = batch.where("cast(value as string) = '1'")
-        options = {"service.url": cell.service_url}
-        pulsarish_spark.retry_later(failed, 0.1, topic=topic, subscription="work", max_redeliver=2, options=options)
+        where = {"service.url": cell.service_url, "chunkingEnabled": True}
+        pulsarish_spark.retry_later(failed, 0.1, topic=topic, subscription="work", max_redeliver=2, **where)
 
     drain(shared(spark, cell, topic, startingOffsets="earliest"), tmp_path, process)
     assert sorted(seen, key=str) == sorted([(0, None), (1, None), (1, "1"), (1, "2"), (2, None)], key=str)
@@ -72,8 +72,8 @@ def test_queries_and_clients_read_each_others_retries(
 
         def process(batch: Any, _: int) -> None:
             if not asked:
-                options = {"service.url": cell.service_url}
-                pulsarish_spark.retry_later(batch, 0, topic=topic, subscription="work", options=options)
+                where: Any = {"service.url": cell.service_url}
+                pulsarish_spark.retry_later(batch, 0, topic=topic, subscription="work", **where)
                 asked.extend(batch.collect())
 
         drain(shared(spark, cell, topic), tmp_path, process)
