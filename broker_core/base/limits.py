@@ -22,6 +22,9 @@ METADATA_BYTES_MAX: Final = 1024 * 1024
 TOPIC_NAME_BYTES_MAX: Final = 1024
 """A full topic name in UTF-8. Names also become labels of metrics and keys of metadata, so they stay short."""
 
+NAMESPACE_NAME_BYTES_MAX: Final = 512
+"""A tenant and its namespace, with the slash between them: names of topics begin with it and need room for more."""
+
 SUBSCRIPTION_NAME_BYTES_MAX: Final = 512
 """A subscription name in UTF-8, for the same reason."""
 

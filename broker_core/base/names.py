@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker_core.base.errors import InvalidTopicNameError, NotAllowedError
-from broker_core.base.limits import PROPERTIES_BYTES_MAX, SUBSCRIPTION_NAME_BYTES_MAX, TOPIC_NAME_BYTES_MAX
+from broker_core.base.limits import (
+    NAMESPACE_NAME_BYTES_MAX,
+    PROPERTIES_BYTES_MAX,
+    SUBSCRIPTION_NAME_BYTES_MAX,
+    TOPIC_NAME_BYTES_MAX,
+)
 
 DEFAULT_TENANT: Final = "public"
 DEFAULT_NAMESPACE: Final = "default"
@@ -31,10 +36,18 @@ _PARTITION = re.compile(r"(.+)-partition-(0|[1-9]\d*)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
+_SHOWN_MAX: Final = 80
+"""Characters of a name that an error repeats."""
+
+
+def shown_name(name: str) -> str:
+    """``name`` in quotes as an error repeats it, of whatever length and characters it is."""
+    return repr(name if len(name) <= _SHOWN_MAX else f"{name[: _SHOWN_MAX - 3]}...")
+
+
 def _refuse(name: str, why: str) -> InvalidTopicNameError:
-    shown = name if len(name) <= 80 else name[:77] + "..."
     return InvalidTopicNameError(
-        f"topic name {shown!r} is not valid: {why}",
+        f"topic name {shown_name(name)} is not valid: {why}",
         hint="write topic, tenant/namespace/topic or persistent://tenant/namespace/topic",
     )
 
@@ -50,7 +63,12 @@ class NamespaceName:
     def parse(cls, text: str) -> NamespaceName:
         parts = text.split("/")
         if len(parts) != 2 or not all(_PART.fullmatch(p) for p in parts):
-            raise InvalidTopicNameError(f"namespace {text!r} is not valid", hint="write tenant/namespace")
+            raise InvalidTopicNameError(f"namespace {shown_name(text)} is not valid", hint="write tenant/namespace")
+        if len(text) > NAMESPACE_NAME_BYTES_MAX:
+            raise InvalidTopicNameError(
+                f"namespace {shown_name(text)} is not valid: it is longer than {NAMESPACE_NAME_BYTES_MAX} bytes",
+                hint="shorten the name of the tenant or of the namespace",
+            )
         return cls(*parts)
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ from broker_core.base.clock import Clock, Timers
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import NamespaceName, TopicName, check_properties
 from broker_core.base.settings import Settings
-from broker_core.broker.directory.creation import CreationRules, check_partitions
+from broker_core.broker.directory.creation import CreationRules, check_partition_names, check_partitions
 from broker_core.broker.directory.deletion import Deletion
 from broker_core.broker.directory.growth import PartitionGrowth
 from broker_core.broker.directory.namespaces import Namespaces
@@ -180,6 +180,7 @@ class Broker:
     def create_partitioned(self, name: TopicName, partitions: int) -> None:
         """Make a partitioned topic; NotAllowedError if it exists."""
         self._rules.check_new(name)
+        check_partition_names(name)
         check_partitions(partitions)
         self._rules.check_room(name, partitions)
         self.registry.add_partitions(name, range(partitions))

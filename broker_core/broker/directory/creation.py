@@ -6,9 +6,9 @@ Source: Pulsar docs, "Topic auto-creation"; semantics 1.1, 1.2.
 
 from __future__ import annotations
 
-from broker_core.base.errors import NotAllowedError
-from broker_core.base.limits import PARTITIONS_MAX
-from broker_core.base.names import TopicName
+from broker_core.base.errors import InvalidTopicNameError, NotAllowedError
+from broker_core.base.limits import PARTITIONS_MAX, TOPIC_NAME_BYTES_MAX
+from broker_core.base.names import TopicName, shown_name
 from broker_core.base.settings import Settings
 from broker_core.broker.directory.namespaces import NamespaceFullError, Namespaces
 from broker_core.broker.directory.spelling import topic_not_found
@@ -78,3 +78,15 @@ def check_partitions(partitions: int) -> None:
     """NotAllowedError unless a topic may have so many partitions."""
     if not 1 <= partitions <= PARTITIONS_MAX:
         raise NotAllowedError(f"{partitions} partitions were asked for", hint=f"use 1 to {PARTITIONS_MAX}")
+
+
+def check_partition_names(name: TopicName) -> None:
+    """InvalidTopicNameError unless each partition that the topic may ever have has a valid name."""
+    last = str(name.partition(PARTITIONS_MAX - 1))
+    try:
+        TopicName.parse(last)
+    except InvalidTopicNameError as error:
+        raise InvalidTopicNameError(
+            f"topic name {shown_name(str(name))} leaves no room for the names of partitions",
+            hint=f"shorten it by {len(last.encode()) - TOPIC_NAME_BYTES_MAX} bytes",
+        ) from error

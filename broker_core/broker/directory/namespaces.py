@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker_core.base.errors import InvalidTopicNameError, NotAllowedError, TopicNotFoundError
-from broker_core.base.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName
+from broker_core.base.limits import NAMESPACE_NAME_BYTES_MAX
+from broker_core.base.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName, shown_name
 from broker_core.storage.catalogue import Catalogue
 
 
@@ -40,7 +41,8 @@ class Namespaces:
             NamespaceName.parse(f"{tenant}/{DEFAULT_NAMESPACE}")
         except InvalidTopicNameError as error:
             raise NotAllowedError(
-                f"tenant name {tenant!r} is not valid", hint="use letters, digits and - = : . _"
+                f"tenant name {shown_name(tenant)} is not valid",
+                hint=f"use letters, digits and - = : . _, with a namespace {NAMESPACE_NAME_BYTES_MAX} at most",
             ) from error
         if tenant in self._tenants:
             raise NotAllowedError(f"tenant {tenant!r} exists already")
@@ -98,4 +100,4 @@ class Namespaces:
 
     def _require_tenant(self, tenant: str) -> None:
         if tenant not in self._tenants:
-            raise TopicNotFoundError(f"tenant {tenant!r} does not exist", hint="create it first")
+            raise TopicNotFoundError(f"tenant {shown_name(tenant)} does not exist", hint="create it first")

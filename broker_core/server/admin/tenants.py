@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from broker_core.base.errors import NotAllowedError
+from broker_core.base.names import shown_name
 from broker_core.broker.directory.topic_registry import TopicsMode
 from broker_core.broker.policies.policy_values import NO_POLICIES
 from broker_core.server.admin.answers import (
@@ -61,7 +62,7 @@ async def put_cluster(request: Request) -> Response:
     cluster = part(request, "cluster")
     if cluster == node_of(request).settings.cluster_name:
         raise ConflictError(f"cluster {cluster!r} exists already")
-    raise RefusedError(405, f"cluster {cluster!r} cannot be made: this broker is a cluster by itself")
+    raise RefusedError(405, f"cluster {shown_name(cluster)} cannot be made: this broker is a cluster by itself")
 
 
 async def list_tenants(request: Request) -> Response:
@@ -115,7 +116,7 @@ async def delete_tenant(request: Request) -> Response:
 def _existing_tenant(request: Request) -> str:
     tenant = part(request, "tenant")
     if tenant not in broker_of(request).namespaces.tenants():
-        raise MissingError(f"tenant {tenant!r} does not exist")
+        raise MissingError(f"tenant {shown_name(tenant)} does not exist")
     return tenant
 
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from broker_core.base.errors import NotAllowedError, ServerError, TopicNotFoundError
-from broker_core.base.names import PARTITION_MARK
+from broker_core.base.names import PARTITION_MARK, check_properties
 from broker_core.base.positions import Position
 from broker_core.broker.directory.namespaces import NamespaceFullError
 from broker_core.broker.directory.topic_registry import TopicsMode
@@ -79,6 +79,7 @@ async def create_topic(request: Request) -> Response:
     properties = await body(request, dict[str, str] | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
     if broker.registry.exists(name):
         raise ConflictError(f"{name} exists already")
+    check_properties(properties or {})
     broker.create_topic(name)
     if properties:
         broker.registry.set_properties(name, properties)
@@ -111,6 +112,7 @@ async def create_partitions(request: Request) -> Response:
     if broker.registry.exists(name):
         raise ConflictError(f"{name} exists already")
     try:
+        check_properties(asked.properties)
         broker.create_partitioned(name, asked.partitions)
     except NotAllowedError as error:
         raise RefusedError(412 if isinstance(error, NamespaceFullError) else 406, str(error)) from error

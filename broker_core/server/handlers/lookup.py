@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker_core.base.errors import MetadataServerError, ServerError, ServiceNotReadyError, TopicNotFoundError
-from broker_core.base.names import NamespaceName, TopicName
+from broker_core.base.names import NamespaceName, TopicName, shown_name
 from broker_core.broker.directory.topic_registry import TopicsMode
 from broker_core.server.session import Session
 from broker_core.wire.commands import error_code
@@ -96,7 +96,7 @@ def handle_get_topics_of_namespace(session: Session, command: BaseCommand) -> It
 def handle_get_schema(session: Session, command: BaseCommand) -> None:
     """No schemas are stored yet, so no topic has one."""
     asked = command.getSchema
-    missing = TopicNotFoundError(f"topic {asked.topic!r} has no schema")
+    missing = TopicNotFoundError(f"topic {shown_name(asked.topic)} has no schema")
     answer = BaseCommand(type=BaseCommand.GET_SCHEMA_RESPONSE)
     answer.getSchemaResponse.request_id = asked.request_id
     answer.getSchemaResponse.error_code = error_code(missing)
