@@ -3,9 +3,9 @@
 
 A client looks a topic up before it uses it, so the answer to its LOOKUP waits until the topic can be opened: recovered
 after a crash, or written to its end after it was unloaded; so does a lookup over HTTP. Admin requests and the broker's
-own upkeep wait for the recovery too. A client that uses the topic without a lookup is told to try again, which not
-every client does well: after such an answer a consumer of the C++ or Python client is never attached. One topic is
-recovered at a time: more would share the same disk.
+own upkeep wait for the recovery too, and under deduplication for the rest. A client that uses the topic without a
+lookup is told to try again, which not every client does well: after such an answer a consumer of the C++ or Python
+client is never attached. One topic is recovered at a time: more would share the same disk.
 """
 
 from __future__ import annotations

@@ -227,6 +227,30 @@ def test_a_lookup_over_http_waits_for_what_an_unload_has_left_to_be_written() ->
         assert asked.result().is_success
 
 
+@pytest.mark.parametrize(("method", "path"), REQUESTS)
+def test_admin_requests_wait_for_what_an_unload_has_left_to_be_written(method: str, path: str) -> None:
+    """1.8: under deduplication the topic cannot be loaded before; they were told 503."""
+    disk, settings = SimDisk(), Settings(broker_deduplication_enabled=True, force_delete_namespace_allowed=True)
+    with (
+        ServerThread(disk, settings) as server,
+        RawClient(server.service_url) as client,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        httpx.put(f"{server.http_url}/admin/v2/persistent/public/default/t/subscription/s", timeout=60)
+        must_succeed(client.open_producer("t"))
+        client.send_entry(0, 0, body(0))
+        client.next_command()
+        with stuck_disk(disk, "ledgers") as begun:
+            client.send_entry(0, 1, body(1))
+            assert begun.wait(60)
+            pool.submit(httpx.put, f"{server.http_url}/admin/v2/persistent/public/default/t/unload", timeout=60)
+            assert client.next_command().type == BaseCommand.CLOSE_PRODUCER
+            asked = pool.submit(httpx.request, method, f"{server.http_url}/{path}", timeout=60)
+            with pytest.raises(TimeoutError):
+                asked.result(QUIET_S)
+        assert asked.result().is_success, asked.result().text
+
+
 def test_upkeep_has_topics_recovered_beside_everybody_else() -> None:
     """Reliability row 13: the first check after a crash visits a topic that nobody uses."""
     settings = Settings(

@@ -152,9 +152,9 @@ class Upkeep:
 
     def _visit_one(self, name: TopicName) -> None:
         if not self._closed and self._registry.loaded(name) is None:
-            self._loader.when_recovered(name, partial(self._visit_recovered, name))
+            self._loader.when_loadable(name, partial(self._visit_loadable, name))
 
-    def _visit_recovered(self, name: TopicName, refusal: ServerError | None) -> None:
+    def _visit_loadable(self, name: TopicName, refusal: ServerError | None) -> None:
         if self._closed or self._registry.loaded(name) is not None:
             return
         try:

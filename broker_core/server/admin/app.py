@@ -31,7 +31,7 @@ from broker_core.server.admin.answers import RefusedError, refusal, status_of
 from broker_core.server.admin.durable_answers import DurableAnswers
 from broker_core.server.admin.guard import Guard, TooLargeError
 from broker_core.server.admin.refusal_log import RefusalLog
-from broker_core.server.admin.requests import when_recovered
+from broker_core.server.admin.requests import when_loadable
 from broker_core.server.admin.routes import Route, statuses_of
 from broker_core.server.admin.turn_queue import OneATurn, TurnQueue
 from broker_core.server.session import Node
@@ -57,7 +57,7 @@ _SHOWN_PATH_MAX: Final = 200
 def build_app(node: Node) -> ASGIApp:
     """The application that answers for ``node``."""
     app = Starlette(
-        routes=[*(when_recovered(route) for _, routes in SECTIONS for route in routes), *policies.ROUTES],
+        routes=[*(when_loadable(route) for _, routes in SECTIONS for route in routes), *policies.ROUTES],
         exception_handlers={
             HTTPException: _on_http_error,
             RefusedError: _on_refusal,

@@ -64,27 +64,27 @@ _NON_PERSISTENT = "/admin/v2/non-persistent/"
 WORDS = {"earliest": POSITION_EARLIEST, "latest": POSITION_LATEST}
 
 
-def when_recovered(route: Route) -> Route:
-    """``route``, whose handler is called once the topic in the path, with all its partitions, can be opened: a topic
-    is recovered from a crash on another thread."""
+def when_loadable(route: Route) -> Route:
+    """``route``, whose handler is called once the topic in the path, with all its partitions, can be loaded: a topic
+    is recovered from a crash on another thread, and written to its end after it was unloaded."""
     handler: Handler = route.endpoint
 
-    async def recovered_first(request: Request) -> Response:
+    async def loadable_first(request: Request) -> Response:
         if "topic" in request.path_params:
-            await _recovered(request, registry_of(request).names_of(topic_name(request)))
+            await _loadable(request, registry_of(request).names_of(topic_name(request)))
         return await handler(request)
 
-    return Route(route.path, recovered_first, methods=sorted(route.methods or ()), statuses=route.statuses)
+    return Route(route.path, loadable_first, methods=sorted(route.methods or ()), statuses=route.statuses)
 
 
-async def _recovered(request: Request, names: Iterable[TopicName]) -> None:
-    """Wait until all these topics can be opened; the ServerError that says why one of them cannot."""
+async def _loadable(request: Request, names: Iterable[TopicName]) -> None:
+    """Wait until all these topics can be loaded; the ServerError that says why one of them cannot."""
     outcomes: list[Outcome] = []
 
     def begin() -> Generator[None, None, None]:
         for name in names:
             outcomes.append(Outcome())
-            node_of(request).broker.loader.when_recovered(name, outcomes[-1].on_done)
+            node_of(request).broker.loader.when_loadable(name, outcomes[-1].on_done)
             yield
 
     await in_turns(request, begin())
@@ -127,10 +127,10 @@ async def all_topics(request: Request) -> AsyncIterator[Topic]:
 
 
 async def _a_few_at_a_time(request: Request, names: Iterator[TopicName]) -> AsyncIterator[list[TopicName]]:
-    """Some of ``names`` at a time, which can be opened; other requests have their turn in between."""
+    """Some of ``names`` at a time, which can be loaded; other requests have their turn in between."""
     queue: TurnQueue = request.app.state.turns
     while some := list(islice(names, _TOPICS_A_TURN)):
-        await _recovered(request, some)
+        await _loadable(request, some)
         yield some
         await queue.turn()
 
