@@ -21,7 +21,7 @@ from broker_core.base.names import TopicName
 from broker_core.client import DeadLetterPolicy
 from broker_core.client.dead_letters.letter_copies import DELAY_TIME, ORIGIN_MESSAGE_ID, REAL_TOPIC, RECONSUMETIMES
 from broker_core.client.settings.dead_letter_policy import MAX_REDELIVER_COUNT_DEFAULT, LetterTopics, letter_topics
-from pulsarish_spark.options import option_texts
+from pulsarish_spark.options import DELIVER_AFTER_MS_MAX, option_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -51,8 +51,11 @@ def retry_later(
     from pyspark.sql import functions
 
     _check(rows)
-    if delay_s < 0:
-        raise ConfigError(f"a delay of {delay_s:g} s is not possible", hint="use 0 or more")
+    if not 0 <= delay_s * 1000 <= DELIVER_AFTER_MS_MAX:
+        raise ConfigError(
+            f"a delay of {delay_s:g} s is not possible",
+            hint=f"use 0 to {DELIVER_AFTER_MS_MAX // 1000} seconds, which is a century",
+        )
     topics, delay_ms = _topics(topic, subscription, max_redeliver), round(delay_s * 1000)
     times = _number_of(RECONSUMETIMES) + 1
     is_dead = times > max_redeliver

@@ -41,7 +41,7 @@ class LagListener(StreamingQueryListener):
     """``spark.streams.addListener(LagListener(LagLog(), LagFile("lag.json")))``: calls all ``reports``.
 
     ``measure``: ``lag``, which asks nobody, or a ``LagProbe``, which also knows bytes and seconds. Where it fails, the
-    log says so and the lag of the report itself is told.
+    log says so and the lag of the report itself is told; so it does where a report cannot write.
     """
 
     def __init__(self, *reports: LagReport, measure: Callable[[Any], Lag] = lag) -> None:
@@ -74,7 +74,10 @@ class LagListener(StreamingQueryListener):
 
     def _tell(self, query: str, found: Lag | None) -> None:
         for report in self._reports:
-            report(query, found)
+            try:
+                report(query, found)
+            except OSError as error:  # A full disk takes nothing from the other reports.
+                logger.warning("lag was not reported query=%s error=%s", query, error)
 
 
 class LagLog:

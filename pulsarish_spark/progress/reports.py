@@ -97,7 +97,10 @@ def _offset(document: Mapping[str, Any] | None) -> SourceOffset | None:
 
 def _document(offset: Any) -> Mapping[str, Any] | None:
     """The JSON object that an offset is, or None if it is none."""
-    found = json.loads(offset) if isinstance(offset, str) else offset
+    try:
+        found = json.loads(offset) if isinstance(offset, str) else offset
+    except ValueError:
+        return None  # that of another source, which need not be JSON
     return found if isinstance(found, Mapping) else None
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,14 @@ def test_queries_and_clients_read_each_others_retries(
             letters = [watcher.receive(60) for _ in range(2)]
     assert [letter.properties["RECONSUMETIMES"] for letter in letters] == ["1", "2"]
     assert letters[0].properties["ORIGIN_MESSAGE_ID"] == letters[1].properties["ORIGIN_MESSAGE_ID"]
+
+
+@pytest.mark.parametrize("delay_s", [-0.001, math.nan, math.inf, 1e10])
+def test_a_delay_that_cannot_be_is_refused(spark: SparkSession, delay_s: float) -> None:
+    """Before anything is sent, as the sink does."""
+    columns = "'x' value, 't' topic, '1:2:0' message_id, map('a', 'b') properties"
+    with pytest.raises(ConfigError, match=r"a delay of .* s is not possible; use 0 to 3\d+ seconds"):
+        pulsarish_spark.retry_later(spark.sql(f"select {columns}"), delay_s, topic="t", subscription="s")
 
 
 def test_copies_need_the_columns_that_they_are_made_of(spark: SparkSession) -> None:

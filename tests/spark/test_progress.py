@@ -89,7 +89,7 @@ def test_a_query_without_a_report_yet_has_no_lag() -> None:
 def test_other_sources_are_left_out() -> None:
     """A join with another stream has that stream's offsets in the same report."""
     assert lag(progress({"logOffset": 3}, {"logOffset": 5})) == {}
-    assert lag(progress("3", "5")) == {}
+    assert lag(progress("3", "5")) == lag(progress("offset 3", "offset 5")) == lag(progress(None, None)) == {}
 
 
 @pytest.mark.parametrize(
@@ -251,6 +251,17 @@ def test_a_file_and_a_chart_show_what_is_not_known_as_such(tmp_path: Path) -> No
     (axes,) = history.plot().axes
     drawn = {line.get_label(): [None if math.isnan(y) else y for y in line.get_ydata()] for line in axes.get_lines()}
     assert drawn == {"counted": [5, None, 3], "in entries (entries)": [0, 2, None], "begins (not known)": [None]}
+
+
+def test_a_report_that_cannot_write_takes_nothing_from_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a full disk; the log says so."""
+    seen: list[str] = []
+    listener = LagListener(LagFile(tmp_path / "missing" / "lag.json"), lambda query, _: seen.append(query))
+    listener._tell("q", {})
+    assert seen == ["q"]
+    assert "lag was not reported query=q error=" in caplog.text
 
 
 def test_a_broker_that_does_not_answer_takes_nothing_from_the_lag_of_the_report(
