@@ -28,6 +28,7 @@ from broker_core.client.consuming.consumer import AsyncConsumer
 from broker_core.client.consuming.reader import AsyncReader
 from broker_core.client.consuming.table_view import AsyncTableView
 from broker_core.client.producing.producer import AsyncProducer
+from broker_core.client.producing.send_window import SendWindow
 from broker_core.client.settings.config import (
     ClientConfig,
     ConsumerConfig,
@@ -232,13 +233,18 @@ class AsyncClient:
 
         return await self._retried(ask, f"whether {name} has subscription {subscription!r}")
 
-    async def write_rows(self, topic: str, **options: Unpack[WriterOptions]) -> AsyncEntryWriter:
-        """A writer of Arrow record batches to ``topic``; ``options`` are the fields of ``WriterConfig``."""
+    async def write_rows(
+        self, topic: str, window: SendWindow | None = None, **options: Unpack[WriterOptions]
+    ) -> AsyncEntryWriter:
+        """A writer of Arrow record batches to ``topic``; ``options`` are the fields of ``WriterConfig``.
+
+        ``window``: one that several writers share, which bounds what all of them have in flight together.
+        """
         # The columnar codec takes half a second to import, and most clients never write rows.
         from broker_core.client.columnar.entry_writer import AsyncEntryWriter
 
         return self._keep(
-            await AsyncEntryWriter.create(self._network, TopicName.parse(topic), WriterConfig.of(options))
+            await AsyncEntryWriter.create(self._network, TopicName.parse(topic), WriterConfig.of(options), window)
         )
 
     async def last_entry(self, topic: str) -> LastEntry:

@@ -103,8 +103,8 @@ SENDING: Final = (
         Side.WRITE,
         count,
         "8388608",
-        "Bytes that a task may have sent to one topic and not confirmed; it waits for room, and sends an entry that is "
-        "larger alone. Default 33554432.",
+        "Bytes that a task may have sent and not confirmed, over all its topics and partitions; it waits for room, and "
+        "sends an entry that is larger alone. Default 33554432.",
         ("pulsar.client.memoryLimitBytes",),
     ),
     Option(

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from broker_core.base.errors import ConfigError, InvalidTopicNameError
-from broker_core.base.names import TopicName
+from broker_core.client.columnar.entry_writer import BY_KEY
+from broker_core.wire.batch.arrays import presence
+from broker_core.wire.batch.columns import numbers, values_of
 from pulsarish_spark.options import KeyForm
 from pulsarish_spark.sink.columns import MESSAGE_COLUMNS
 from pulsarish_spark.sink.keys import with_key_forms
@@ -26,47 +29,110 @@ def message_rows(rows: pa.RecordBatch, key_form: KeyForm) -> pa.RecordBatch:
     return with_key_forms(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)), key_form)
 
 
-def split_by_target(rows: pa.RecordBatch, topic_option: str) -> Iterator[tuple[str, int | None, pa.RecordBatch]]:
-    """Topic, partition (None: by key) and rows of each target in ``rows``; the option topic beats the column."""
-    names = rows.schema.names
-    if topic_option or "topic" not in names:
-        topics = [(topic_option, rows)]
-    else:
-        topics_of_rows = rows.column("topic")
-        if topics_of_rows.null_count:
-            row = topics_of_rows.is_null().index(True).as_py()
-            raise ConfigError(
-                f"column topic is null in {row_words(rows, row)}, so it has nowhere to go",
-                hint='fill it, or send all rows to one topic: .option("topic", "flights")',
-            )
-        topics = list(_split_by(rows, "topic"))
-        for topic, of_topic in topics:
-            _check_topic(topic, of_topic)
-    for topic, of_topic in topics:
-        if "partition" not in names:
-            yield topic, None, of_topic
-        else:
-            for partition, chosen in _split_by(of_topic, "partition"):
-                yield topic, partition, chosen
+class Place(NamedTuple):
+    """What the name of a topic means: the topic itself, by its full name, or one of its partitions."""
+
+    topic: str
+    partition: int = BY_KEY
 
 
-def _check_topic(topic: str, rows: pa.RecordBatch) -> None:
-    """ConfigError names the first of ``rows``, which say that they go to ``topic``."""
-    try:
-        TopicName.parse(topic)
-    except InvalidTopicNameError as error:
+class TopicRows(NamedTuple):
+    """The rows of one topic, in their order. ``partitions``: that of each row, or BY_KEY; None: all by key."""
+
+    topic: str
+    rows: pa.RecordBatch
+    partitions: NDArray[np.int64] | None
+
+
+def split_by_topic(rows: pa.RecordBatch, topic_option: str, place_of: Callable[[str], Place]) -> list[TopicRows]:
+    """The rows of each topic, by whatever names they call it; the option topic beats the column.
+
+    ``place_of`` says what the name of a topic means. ConfigError for a row that cannot go anywhere; whether a topic has
+    the partition that its rows want is not known here.
+    """
+    asked = _asked_partitions(rows)
+    if topic_option or "topic" not in rows.schema.names:
+        topic, partition = place_of(topic_option)
+        return [TopicRows(topic, rows, _combined(rows, asked, None if partition == BY_KEY else partition))]
+    encoded = _topics(rows).dictionary_encode()
+    name_of_row = values_of(encoded.indices)
+    places = [_place(text, place_of, rows, name_of_row, at) for at, text in enumerate(encoded.dictionary.to_pylist())]
+    topics = list(dict.fromkeys(place.topic for place in places))
+    topic_of_row = np.array([topics.index(place.topic) for place in places])[name_of_row]
+    order = np.argsort(topic_of_row, kind="stable")
+    borders = np.searchsorted(topic_of_row[order], np.arange(1, len(topics)))
+    named = np.array([place.partition for place in places], np.int64)[name_of_row]
+    found = []
+    for topic, numbers_of_topic in zip(topics, np.split(order, borders), strict=True):
+        chosen = rows if len(topics) == 1 else rows.take(numbers(numbers_of_topic))
+        wanted = None if asked is None else asked[numbers_of_topic]
+        found.append(TopicRows(topic, chosen, _combined(chosen, wanted, named[numbers_of_topic])))
+    return found
+
+
+def _topics(rows: pa.RecordBatch) -> pa.Array:
+    """The column, in which no row is null."""
+    topics = rows.column("topic")
+    if topics.null_count:
+        row = topics.is_null().index(True).as_py()
         raise ConfigError(
-            f"column topic is {topic!r} in {row_words(rows, 0)}: {error.message}", hint=error.hint
+            f"column topic is null in {row_words(rows, row)}, so it has nowhere to go",
+            hint='fill it, or send all rows to one topic: .option("topic", "flights")',
+        )
+    return topics
+
+
+def _place(
+    text: str, place_of: Callable[[str], Place], rows: pa.RecordBatch, name_of_row: NDArray[np.int32], name: int
+) -> Place:
+    """What ``text`` means, which is name number ``name``; ConfigError names the first row that has it."""
+    try:
+        return place_of(text)
+    except InvalidTopicNameError as error:
+        row = int(np.argmax(name_of_row == name))
+        raise ConfigError(
+            f"column topic is {text!r} in {row_words(rows, row)}: {error.message}", hint=error.hint
         ) from error
 
 
-def _split_by(rows: pa.RecordBatch, name: str) -> Iterator[tuple[Any, pa.RecordBatch]]:
-    """Each value of a column, null among them, and its rows in their order.
+def _asked_partitions(rows: pa.RecordBatch) -> NDArray[np.int64] | None:
+    """The column partition, BY_KEY where it is null; None if all are."""
+    if "partition" not in rows.schema.names:
+        return None
+    column = rows.column("partition").cast(pa.int64())
+    given = presence(column) != 0
+    asked = np.where(given, values_of(column), BY_KEY)
+    wrong = np.flatnonzero(given & (asked < 0))
+    if wrong.size:
+        raise no_such_partition(rows, int(wrong[0]), int(asked[wrong[0]]), "there is none of a negative number")
+    return asked if given.any() else None
 
-    Arrow's ``group_by`` and its conversions from Python values would be shorter, but import pandas.
+
+def _combined(
+    rows: pa.RecordBatch, asked: NDArray[np.int64] | None, named: NDArray[np.int64] | int | None
+) -> NDArray[np.int64] | None:
+    """The partition of each row, from the column and from the name of its topic, which may be that of a partition.
+
+    By such a name there is one partition, whose number is 0, or that of its name.
     """
-    column = rows.column(name)
-    values = column.unique()
-    for number, value in enumerate(values.to_pylist()):
-        only = len(values) == 1
-        yield value, rows if only else rows.filter(pc.is_in(column, value_set=values.slice(number, 1)))
+    if named is None:
+        return asked
+    named = np.broadcast_to(np.asarray(named, np.int64), rows.num_rows)
+    is_named = named != BY_KEY
+    if not is_named.any():
+        return asked
+    if asked is None:
+        return named
+    wrong = np.flatnonzero(is_named & (asked > 0) & (asked != named))
+    if wrong.size:
+        row = int(wrong[0])
+        raise no_such_partition(rows, row, int(asked[row]), f"its topic is named as partition {int(named[row])}")
+    return np.where(is_named, named, asked)
+
+
+def no_such_partition(rows: pa.RecordBatch, row: int, partition: int, why: str) -> ConfigError:
+    """The error for a row that goes nowhere."""
+    return ConfigError(
+        f"column partition is {partition} in {row_words(rows, row)}, but {why}",
+        hint="partitions are counted from 0; without the column, or where it is null, the key decides",
+    )

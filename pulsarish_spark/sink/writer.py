@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError, RowError
+from broker_core.base.names import TopicName
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import WriteOptions
 from pulsarish_spark.plain_errors import plain_errors
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from broker_core.client import Client, EntryWriter
     from broker_core.client.columnar.entry_writer import EncodedRows
+    from pulsarish_spark.sink.rows import Place, TopicRows
 
 logger = logging.getLogger(__name__)
 
@@ -43,42 +45,83 @@ class Written(WriterCommitMessage):
 
 
 class _Targets:
-    """The entry writers of one task, one for each topic or explicit partition, opened when first needed."""
+    """The entry writers of one task, one for each topic whatever rows call it, opened when first needed.
+
+    They share one window: it bounds what the task has in flight, however many topics and partitions it writes to.
+    """
 
     def __init__(self, client: Client, options: WriteOptions) -> None:
+        from broker_core.client.producing.send_window import SendWindow
+        from broker_core.client.settings.config import WriterConfig
+
         self._client = client
         self._options = options
+        self._writing = options.writing()
+        self._window = SendWindow(0, WriterConfig.of(self._writing).window_bytes_max)
         self._writers: dict[str, EntryWriter] = {}
-        self._partitions: dict[str, Sequence[str]] = {}
+        self._places: dict[str, Place] = {}
 
     def write(self, rows: pa.RecordBatch) -> None:
         """All that can be wrong with ``rows`` is found before one of them is sent."""
         from pulsarish_spark.sink.column_names import with_own_names
         from pulsarish_spark.sink.delivery import with_delivery_times
-        from pulsarish_spark.sink.rows import message_rows, split_by_target
+        from pulsarish_spark.sink.rows import message_rows, split_by_topic
 
         rows = with_own_names(rows, self._options.column_names)
         rows = with_delivery_times(rows, self._options.deliver_after_ms, SystemClock().now_ms())
         parts = [
-            (topic if partition is None else self._partition_name(topic, partition, chosen), chosen)
-            for topic, partition, chosen in split_by_target(rows, self._options.topic)
+            (part, message_rows(part.rows, self._options.key_form))
+            for part in split_by_topic(rows, self._options.topic, self._place_of)
         ]
-        ready = [(name, chosen, message_rows(chosen, self._options.key_form)) for name, chosen in parts]
-        for name, _, _ in ready:
-            if name not in self._writers:
-                self._writers[name] = self._client.write_rows(name, **self._options.writing())
-        encoded = [(self._writers[name], self._encoded(name, chosen, rows)) for name, chosen, rows in ready]
+        for part, _ in parts:
+            self._open(part)
+        encoded = [(self._writers[part.topic], self._encoded(part, rows)) for part, rows in parts]
         for writer, entries in encoded:
             writer.send(entries)
 
-    def _encoded(self, name: str, chosen: pa.RecordBatch, rows: pa.RecordBatch) -> list[EncodedRows]:
+    def _place_of(self, name: str) -> Place:
+        from pulsarish_spark.sink.rows import Place
+
+        if name not in self._places:
+            topic = TopicName.parse(name)
+            index = topic.partition_index
+            is_partition = 0 <= index < self._client.partitions(str(topic.base))
+            self._places[name] = Place(str(topic.base), index) if is_partition else Place(str(topic))
+        return self._places[name]
+
+    def _open(self, part: TopicRows) -> None:
+        """See that there is a writer for ``part`` that has the partitions which its rows want.
+
+        Where all rows name one, as those of a task that copies a partition do, it registers at no others. Not so on a
+        topic that is made for it: an Apache Pulsar makes each partition when somebody registers there.
+        """
+        from broker_core.client.columnar.entry_writer import BY_KEY
+        from pulsarish_spark.sink.rows import no_such_partition
+
+        writer = self._writers.get(part.topic)
+        if writer is None:
+            named = part.partitions is not None and bool((part.partitions != BY_KEY).all())
+            lazy = named and self._client.partitions(part.topic) > 0
+            writer = self._client.write_rows(
+                part.topic, self._window, **self._writing, lazy_start_partitioned_producers=lazy
+            )
+            self._writers[part.topic] = writer
+        if part.partitions is not None:
+            wrong = (part.partitions >= writer.partitions).nonzero()[0]
+            if wrong.size:
+                row = int(wrong[0])
+                why = f"topic {part.topic} has {writer.partitions}"
+                raise no_such_partition(part.rows, row, int(part.partitions[row]), why)
+
+    def _encoded(self, part: TopicRows, rows: pa.RecordBatch) -> list[EncodedRows]:
+        """The entries of ``part``, whose messages are ``rows``."""
         from pulsarish_spark.sink.properties import row_words
 
         try:
-            return self._writers[name].encode(rows)
+            return self._writers[part.topic].encode(rows, part.partitions)
         except RowError as error:
             hint = error.hint.replace("chunking_enabled", _IN_CHUNKS)
-            raise ConfigError(f"{row_words(chosen, error.row)} {error.flaw}", hint=hint) from error
+            raise ConfigError(f"{row_words(part.rows, error.row)} {error.flaw}", hint=hint) from error
 
     def flush(self) -> None:
         """Return when everything written is confirmed."""
@@ -90,19 +133,6 @@ class _Targets:
         with contextlib.ExitStack() as leaving:
             for writer in self._writers.values():
                 leaving.callback(writer.close)
-
-    def _partition_name(self, topic: str, partition: int, rows: pa.RecordBatch) -> str:
-        from pulsarish_spark.sink.properties import row_words
-
-        names = self._partitions.get(topic)
-        if names is None:
-            names = self._partitions[topic] = self._client.partition_names(topic)
-        if not 0 <= partition < len(names):
-            raise ConfigError(
-                f"column partition is {partition} in {row_words(rows, 0)}, but topic {topic} has {len(names)}",
-                hint="partitions are counted from 0; without the column, or where it is null, the key decides",
-            )
-        return names[partition]
 
 
 def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Written:

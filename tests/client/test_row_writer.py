@@ -6,16 +6,28 @@ from __future__ import annotations
 import asyncio
 import random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from broker_core.base.errors import ChecksumMismatchError, ConfigError, RowError, RowsUnconfirmedError
+from broker_core.base.errors import (
+    ChecksumMismatchError,
+    ConfigError,
+    NotAllowedError,
+    RowError,
+    RowsUnconfirmedError,
+)
+from broker_core.base.hashing import partition_of_key
 from broker_core.base.positions import ChunkMessageId
 from broker_core.client import AsyncClient, Client, ClientConfig
-from broker_core.wire.commands import send_error
+from broker_core.client.columnar.entry_writer import BY_KEY
+from broker_core.client.producing.send_window import SendWindow
+from broker_core.wire.commands import error, send_error
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.conftest import Service
 from tests.client.helpers import take, values
-from tests.client.scripted_broker import Peer, scripted_broker
+from tests.client.scenes import run
+from tests.client.scripted_broker import Peer, ScriptedBroker, answer, partitions, scripted_broker
 
 MIB = 1024 * 1024
 
@@ -151,3 +163,80 @@ def test_a_torn_message_is_not_confirmed() -> None:
             assert caught.value.unknown_rows == (1,)
 
     asyncio.run(play())
+
+
+def test_rows_may_name_their_partition_beside_others_that_go_by_key(
+    service: Service, client: Client, topic: str
+) -> None:
+    """1.2.3, 1.7.7: those of one partition stay in the order in which they were written, whatever led them there."""
+    service.create_partitioned(topic, 4)
+    consumer = client.subscribe(topic, "s", initial_position="earliest")
+    with client.write_rows(topic, lazy_start_partitioned_producers=True) as writer:
+        assert writer.partitions == 4
+        for turn in range(10):
+            sent = pa.record_batch({"key": ["k", "k", None, "k"], "value": [f"{turn}{part}" for part in "abcd"]})
+            lane = partition_of_key("k", 4)
+            writer.send(writer.encode(sent, np.array([BY_KEY, lane, (lane + 1) % 4, BY_KEY])))
+        writer.flush()
+    found = take(consumer, 40)
+    chosen = {part: values([m for m in found if m.message_id.partition == part]) for part in range(4)}
+    assert chosen[lane] == [f"{turn}{part}" for turn in range(10) for part in "abd"]
+    assert chosen[(lane + 1) % 4] == [f"{turn}c" for turn in range(10)]
+
+
+def test_a_lazy_writer_registers_where_its_rows_go() -> None:
+    """1.7.1 a task of many that each write to one partition would have a producer at every one of them."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        def made() -> list[str]:
+            return [c.producer.topic[-1] for c in broker.peers[0].received if c.type == BaseCommand.PRODUCER]
+
+        broker.handlers[BaseCommand.PARTITIONED_METADATA] = partitions(8)
+        writer = await client.write_rows("t", lazy_start_partitioned_producers=True)
+        assert made() == []
+        for keys in (["a", "a"], ["a"], ["a", "b"]):
+            await writer.write(pa.record_batch({"key": keys, "value": keys}))
+        assert made() == [str(partition_of_key(key, 8)) for key in ("a", "b")]
+        await writer.close()
+        assert broker.peers[0].count(BaseCommand.CLOSE_PRODUCER) == 2
+
+    run(play)
+
+
+def test_a_partition_that_was_refused_is_tried_again_with_the_next_rows() -> None:
+    """1.7.8 nothing was sent, so nothing is unknown."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        def refuse(peer: Peer, command: BaseCommand) -> None:
+            peer.send(error(command.producer.request_id, NotAllowedError("not now")))
+
+        writer = await client.write_rows("t", lazy_start_partitioned_producers=True)
+        broker.handlers[BaseCommand.PRODUCER] = refuse
+        with pytest.raises(NotAllowedError):
+            await writer.write(pa.record_batch({"value": ["a"]}))
+        broker.handlers[BaseCommand.PRODUCER] = answer
+        await writer.write(pa.record_batch({"value": ["b"]}))
+        await writer.close()
+        assert (writer.rows_written, writer.rows_confirmed) == (1, 1)
+
+    run(play)
+
+
+def test_writers_that_share_a_window_wait_for_each_other() -> None:
+    """1.7.6 one bound for all that they have in flight."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        window = SendWindow(0, 1000)
+        writers = [await client.write_rows(name, window) for name in "ab"]
+        await writers[0].write(pa.record_batch({"value": [bytes(600)]}))
+        await broker.until(lambda: len(broker.peers[0].sends) == 1)
+        second = asyncio.ensure_future(writers[1].write(pa.record_batch({"value": [bytes(600)]})))
+        assert not (await asyncio.wait([second], timeout=0.5))[0]
+        broker.on_send = lambda peer, sequence_id: peer.receipt(sequence_id, sequence_id)
+        broker.peers[0].receipt(0, 0)
+        await second
+        for each in writers:
+            await each.close()
+
+    run(play)

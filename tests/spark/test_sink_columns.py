@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from broker_core.base.errors import ConfigError
 from pulsarish_spark.sink.columns import check_columns
-from pulsarish_spark.sink.rows import split_by_target
+from pulsarish_spark.sink.rows import Place, split_by_topic
 
 
 def columns(ddl: str) -> StructType:
@@ -134,30 +134,32 @@ def batch(**columns: pa.Array) -> pa.RecordBatch:
 def test_the_option_topic_beats_the_column() -> None:
     """As in Kafka's sink."""
     rows = batch(value=pa.array(["a"]), topic=pa.array(["x"]))
-    assert [(t, p) for t, p, _ in split_by_target(rows, "persistent://public/default/y")] == [
-        ("persistent://public/default/y", None)
-    ]
+    assert [(topic, partitions) for topic, _, partitions in split_by_topic(rows, "y", Place)] == [("y", None)]
 
 
 def test_rows_go_to_the_topic_and_partition_that_they_name() -> None:
-    """A null partition leaves the choice to the key."""
+    """A null partition leaves the choice to the key; a topic may be called in several ways, and by a partition."""
     rows = batch(
-        value=pa.array(["a", "b", "c", "d"]),
-        topic=pa.array(["x", "y", "x", "x"]),
-        partition=pa.array([None, 0, None, 1], pa.int32()),
+        value=pa.array(["a", "b", "c", "d", "e"]),
+        topic=pa.array(["x", "y", "xx", "x", "x2"]),
+        partition=pa.array([None, 0, None, 1, None], pa.int32()),
     )
-    found = {(t, p): part.column("value").to_pylist() for t, p, part in split_by_target(rows, "")}
-    assert found == {("x", None): ["a", "c"], ("y", 0): ["b"], ("x", 1): ["d"]}
+    places = {"x": Place("x"), "xx": Place("x"), "x2": Place("x", 2), "y": Place("y")}
+    found = {
+        topic: (chosen.column("value").to_pylist(), [] if partitions is None else partitions.tolist())
+        for topic, chosen, partitions in split_by_topic(rows, "", places.__getitem__)
+    }
+    assert found == {"x": (["a", "c", "d", "e"], [-1, -1, 1, 2]), "y": (["b"], [0])}
 
 
 WITHOUT_PANDAS = """
 import sys
 import pyarrow as pa
-from pulsarish_spark.sink.rows import message_rows, split_by_target
+from pulsarish_spark.sink.rows import Place, message_rows, split_by_topic
 
 for rows in pa.ipc.open_stream(sys.stdin.buffer.read()):
-    for topic, partition, chosen in split_by_target(rows, ""):
-        print(topic, partition, message_rows(chosen, "auto").num_rows)
+    for topic, chosen, partitions in split_by_topic(rows, "", Place):
+        print(topic, partitions, message_rows(chosen, "auto").num_rows)
 print("pandas" in sys.modules)
 """
 
@@ -179,13 +181,13 @@ def test_rows_are_split_without_pandas() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_PANDAS], input=stream.getvalue().to_pybytes(), stdout=subprocess.PIPE, check=True
     )
-    assert done.stdout.decode().split("\n") == ["x None 2", "y 0 1", "False", ""]
+    assert done.stdout.decode().split("\n") == ["x [-1 -1] 2", "y [0] 1", "False", ""]
 
 
 def test_a_null_topic_is_an_error() -> None:
     """Dropping the row would be worse."""
     with pytest.raises(ConfigError, match="column topic is null in a row without a key, so it has nowhere to go"):
-        list(split_by_target(batch(value=pa.array(["a", "b"]), topic=pa.array(["x", None])), ""))
+        split_by_topic(batch(value=pa.array(["a", "b"]), topic=pa.array(["x", None])), "", Place)
 
 
 def test_the_names_of_pulsar_spark_are_taken_where_the_option_says_so() -> None:

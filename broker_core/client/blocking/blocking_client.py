@@ -22,6 +22,7 @@ from broker_core.client.blocking.loop_thread import LoopThread, shared_loop_thre
 from broker_core.client.columnar.entry_counting import Counted, Span
 from broker_core.client.columnar.probes import Bounds, Edges, LastEntry
 from broker_core.client.connecting.service_url import parse_service_url
+from broker_core.client.producing.send_window import SendWindow
 from broker_core.client.settings.config import (
     ClientConfig,
     ClientOptions,
@@ -150,9 +151,9 @@ class Client:
         """Whether a plain topic or one partition has a durable subscription. Makes none; TopicNotFoundError."""
         return self._thread.run(self._client.has_subscription(topic, subscription))
 
-    def write_rows(self, topic: str, **options: Unpack[WriterOptions]) -> EntryWriter:
+    def write_rows(self, topic: str, window: SendWindow | None = None, **options: Unpack[WriterOptions]) -> EntryWriter:
         """A writer of Arrow record batches to ``topic``; ``options`` are the fields of ``WriterConfig``."""
-        return EntryWriter.of(self._thread, self._client.write_rows(topic, **options))
+        return EntryWriter.of(self._thread, self._client.write_rows(topic, window, **options))
 
     def last_entry(self, topic: str) -> LastEntry:
         """The newest entry of a plain topic or one partition."""

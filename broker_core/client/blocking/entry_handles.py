@@ -21,7 +21,9 @@ from broker_core.client.connecting.gathered import gathered, outcomes
 from broker_core.wire.entry import EntryRef
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from broker_core.client.columnar.entry_writer import (
         AsyncEntryWriter,  # noqa: F401 - named by a string below
@@ -85,10 +87,23 @@ class EntryWriter(Handle["AsyncEntryWriter"]):
         """
         self.send(self.encode(rows))
 
-    def encode(self, rows: pa.RecordBatch) -> list[EncodedRows]:
-        """The first half of ``write``, in which all that is wrong with ``rows`` is found. ``send`` must follow."""
+    @property
+    def partitions(self) -> int:
+        """How many there are to write to: 1 for a topic that has none."""
+        return self._inner.partitions
+
+    def encode(self, rows: pa.RecordBatch, partitions: NDArray[np.int64] | None = None) -> list[EncodedRows]:
+        """The first half of ``write``, in which all that is wrong with ``rows`` is found. ``send`` must follow.
+
+        ``partitions``: that of each row, or ``entry_writer.BY_KEY``; None: the keys decide.
+        """
         self._thread.check_caller()
-        return self._inner.encode(rows)
+        inner = self._inner
+        inner.check()
+        routed = inner.route(rows, partitions)
+        if closed := inner.closed_lanes(routed):
+            self._thread.run(inner.open_lanes(closed))
+        return inner.encode(rows, routed)
 
     def send(self, encoded: list[EncodedRows]) -> None:
         """The second half of ``write``."""

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bulk writing: Arrow record batches in, entries out, over all partitions that a topic has when the writer is made.
 
-Owns routing, encoding and the bookkeeping of which rows are in flight. ``encode`` is heavy and may run on any one
-thread; everything else runs on the event loop's. Invariants: rows of one partition are stored in the order written,
-also over reconnects; in-flight bytes stay within the window; after the first failure nothing more is sent.
+Owns routing, encoding and the bookkeeping of which rows are in flight. ``route`` and ``encode`` are heavy and may run
+on any one thread; everything else runs on the event loop's. Invariants: rows of one partition are stored in the order
+written, whatever led them there, also over reconnects; in-flight bytes stay within the window, which several writers
+may share; after the first failure nothing more is sent.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +43,12 @@ from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 
 RowNumbers = NDArray[np.int64]
 
+Routed: TypeAlias = list[tuple[int, RowNumbers]]
+"""The rows of each partition that gets some, in their order; partitions are numbers from 0, also without any."""
+
+BY_KEY: Final = -1
+"""In place of a partition: the key of the row decides, or the turn where it has none."""
+
 
 class EncodedRows(NamedTuple):
     """An entry, the partition it goes to (a number from 0, also for a topic without), and the rows in it."""
@@ -58,10 +65,12 @@ class EncodedRows(NamedTuple):
 class AsyncEntryWriter:
     """Writes rows to one topic. Made by ``AsyncClient.write_rows``."""
 
-    def __init__(self, network: Network, topic: TopicName, partitions: int, config: WriterConfig) -> None:
+    def __init__(
+        self, network: Network, topic: TopicName, partitions: int, config: WriterConfig, window: SendWindow | None
+    ) -> None:
         self.config = config
         self.topic = topic
-        self.window = SendWindow(0, config.window_bytes_max)
+        self.window = window or SendWindow(0, config.window_bytes_max)
         self.rows_written = 0
         """Rows given to ``encode`` so far."""
         self.rows_confirmed = 0
@@ -70,10 +79,10 @@ class AsyncEntryWriter:
         self.timeout_s = network.config.operation_timeout_s if patience_s is None else patience_s
         self._network = network
         self._codec = codec_of_name(config.compression)
-        of_lanes = ProducerConfig(name=config.name, compression=config.compression, send_timeout_s=self.timeout_s)
+        self._of_lanes = ProducerConfig(name=config.name, compression=config.compression, send_timeout_s=self.timeout_s)
         names = [topic.partition(index) for index in range(partitions)] or [topic]
-        self._lanes = [SendLane(network, each, of_lanes) for each in names]
-        self._next_sequence_ids = [0] * len(names)
+        self._lanes = [SendLane(network, each, self._of_lanes) for each in names]
+        self._next_sequence_ids: dict[int, int] = {}  # of the lanes that are open
         self._keyless_turn = random.randrange(len(names))
         self._torn: set[tuple[int, int]] = set()  # lane and sequence id of messages of which a chunk has failed
         self._failure: PulsarishError | None = None
@@ -83,8 +92,13 @@ class AsyncEntryWriter:
         self._unconfirmed: dict[int, EncodedRows] = {}  # by their turn: in flight, or failed
 
     @classmethod
-    async def create(cls, network: Network, topic: TopicName, config: WriterConfig) -> AsyncEntryWriter:
-        """Find the partitions and register at every broker concerned."""
+    async def create(
+        cls, network: Network, topic: TopicName, config: WriterConfig, window: SendWindow | None = None
+    ) -> AsyncEntryWriter:
+        """Find the partitions, and register at every broker concerned unless that is to be lazy.
+
+        ``window``: one that this writer shares with others, instead of its own.
+        """
         if config.chunking_enabled:
             check_can_be_chunked(topic)
         partitions = await retrying(
@@ -93,23 +107,57 @@ class AsyncEntryWriter:
             network.config.operation_timeout_s,
             network.new_backoff(),
         )
-        writer = cls(network, topic, partitions, config)
-        await open_all(writer._lanes)
-        writer._next_sequence_ids = [lane.last_sequence_id + 1 for lane in writer._lanes]
+        writer = cls(network, topic, partitions, config, window)
+        if not config.lazy_start_partitioned_producers:
+            await writer.open_lanes(range(writer.partitions))
         return writer
 
-    def encode(self, rows: pa.RecordBatch) -> list[EncodedRows]:
+    @property
+    def partitions(self) -> int:
+        """How many there are to write to: 1 for a topic that has none."""
+        return len(self._lanes)
+
+    def closed_lanes(self, routed: Routed) -> list[int]:
+        """The partitions among ``routed`` for which ``open_lanes`` has to be called."""
+        return [lane for lane, _ in routed if lane not in self._next_sequence_ids]
+
+    async def open_lanes(self, lanes: Iterable[int]) -> None:
+        """Register at the brokers of partitions: at all of them or, with an error, at none."""
+        opening = list(lanes)
+        try:
+            await open_all([self._lanes[lane] for lane in opening])
+        except BaseException:
+            for lane in opening:  # A lane that was closed does not open again.
+                self._lanes[lane] = SendLane(self._network, self._lanes[lane].topic, self._of_lanes)
+            raise
+        for lane in opening:
+            self._next_sequence_ids[lane] = self._lanes[lane].last_sequence_id + 1
+
+    def route(self, rows: pa.RecordBatch, partitions: NDArray[np.int64] | None = None) -> Routed:
+        """Which of ``rows`` go where. ``partitions``: that of each row, or BY_KEY; None: all by key."""
+        if partitions is None:
+            found = self._route_by_key(rows)
+        else:
+            by_key = np.flatnonzero(partitions == BY_KEY)
+            lanes = partitions.copy()
+            if len(by_key):
+                for lane, numbers in enumerate(self._route_by_key(rows.take(columns.numbers(by_key)))):
+                    lanes[by_key[numbers]] = lane
+            order = np.argsort(lanes, kind="stable")
+            found = np.split(order, np.searchsorted(lanes[order], np.arange(1, len(self._lanes))))
+        return [(lane, numbers) for lane, numbers in enumerate(found) if len(numbers)]
+
+    def encode(self, rows: pa.RecordBatch, routed: Routed | None = None) -> list[EncodedRows]:
         """The entries that carry ``rows``, those of each partition in their order. All of them are to be submitted.
 
-        Columns: ``wire.batch.encode_entries`` has them. UsageError for what cannot be sent, RowError for a row that
-        cannot, by its number in ``rows``; nothing of ``rows`` counts as written then.
+        Columns: ``wire.batch.encode_entries`` has them. ``routed``: where ``route`` sends them, whose lanes are open.
+        UsageError for what cannot be sent, RowError for a row that cannot, by its number in ``rows``; nothing of
+        ``rows`` counts as written then.
         """
         self.check()
         encoded: list[EncodedRows] = []
-        sequence_ids = list(self._next_sequence_ids)
-        for lane, numbers in enumerate(self._route(rows)):
-            if not len(numbers):
-                continue
+        sequence_ids = dict(self._next_sequence_ids)
+        for lane, numbers in self.route(rows) if routed is None else routed:
             try:
                 mine = self._encode_part(rows, numbers, lane)
             except RowError as error:
@@ -156,7 +204,9 @@ class AsyncEntryWriter:
         Several at once are done one after the other, in the order of the calls.
         """
         async with self._turns:
-            for each in await asyncio.to_thread(self.encode, rows):
+            routed = await asyncio.to_thread(self.route, rows)
+            await self.open_lanes(self.closed_lanes(routed))
+            for each in await asyncio.to_thread(self.encode, rows, routed):
                 await self._reserve(each.size_bytes)
                 self.submit(each)
 
@@ -202,7 +252,7 @@ class AsyncEntryWriter:
             self.window.give_back(1, size)
             await self.flush()
 
-    def _route(self, rows: pa.RecordBatch) -> list[RowNumbers]:
+    def _route_by_key(self, rows: pa.RecordBatch) -> list[RowNumbers]:
         count = rows.num_rows
         if len(self._lanes) == 1:
             return [np.arange(count)]

@@ -559,6 +559,9 @@ class WriterConfig(CheckedSettings, frozen=True, kw_only=True):
         Annotated[float, _Meta(ge=0.001, le=_SPAN_S_MAX)] | None,
         _Meta(description="How long an entry may wait for its receipt; None: as long as the operation timeout."),
     ] = None
+    lazy_start_partitioned_producers: Annotated[
+        bool, _Meta(description="Register at the broker of a partition when the first row goes there, not at once.")
+    ] = False
     name: Annotated[str | None, _Meta(description="The producer's name; None: the broker gives one.")] = None
 
 
@@ -575,6 +578,7 @@ class WriterOptions(TypedDict, total=False):
     chunk_max_message_size: int
     window_bytes_max: int
     send_timeout_s: float | None
+    lazy_start_partitioned_producers: bool
     name: str | None
 
 
