@@ -20,7 +20,7 @@ _TEXT = re.compile(r"(-?\d+):(-?\d+)(?::(-?\d+)(?::(-?\d+))?)?")
 
 
 def to_signed64(value: int) -> int:
-    """Read an id that travelled in an unsigned 64-bit field: earliest and latest are signed numbers."""
+    """Read a signed number that travelled in an unsigned 64-bit field: an id, of earliest and latest too, or a time."""
     return value - _UINT64 if value > _INT64_MAX else value
 
 

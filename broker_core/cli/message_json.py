@@ -71,7 +71,7 @@ def from_json(line: bytes, number: int) -> Outgoing:
     if not isinstance(properties, dict) or not all(isinstance(v, str) for v in properties.values()):
         raise _bad_line(number, "properties must be an object of texts")
     event_time = 0 if row.get("eventTime") is None else row["eventTime"]
-    if type(event_time) is not int or event_time < 0:
+    if type(event_time) is not int:
         raise _bad_line(number, "eventTime must be milliseconds since the epoch")
     key = _read_field(row, "key", number)
     value, ordering_key = (_read_bytes(row, name, number) for name in ("value", "orderingKey"))

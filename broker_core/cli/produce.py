@@ -159,7 +159,7 @@ def produce(
         _key(key),
         _properties(properties),
         _time_ms("--event-time", event_time),
-        _time_ms("--deliver-at", deliver_at),
+        _due_ms(deliver_at),
         deliver_after,
         None if ordering_key is None else _as_given(ordering_key),
     )
@@ -348,19 +348,24 @@ def _properties(assignments: tuple[str, ...]) -> dict[str, str]:
 
 
 def _time_ms(option: str, text: str | None) -> int:
-    """Milliseconds since the epoch; a time without zone is local time."""
+    """Milliseconds since the epoch, negative before 1970; a time without zone is local time."""
     from datetime import datetime
 
     if text is None:
         return 0
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.removeprefix("-").isdigit():
         return int(text)
     try:
-        time_ms = round(datetime.fromisoformat(text).timestamp() * 1000)
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError) as error:
         raise UsageError(
             f'{option} "{text}" is not a time', hint="write milliseconds since the epoch, or 2026-01-31T12:00:00Z"
         ) from error
+
+
+def _due_ms(text: str | None) -> int:
+    """When to deliver; 0 is at once."""
+    time_ms = _time_ms("--deliver-at", text)
     if time_ms < 0:
-        raise UsageError(f'{option} "{text}" is before 1970, which no message can say', hint="give a later time")
+        raise UsageError(f'--deliver-at "{text}" is before 1970', hint="leave it out to deliver at once")
     return time_ms

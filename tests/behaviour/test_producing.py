@@ -37,6 +37,14 @@ def test_a_message_arrives_as_it_was_sent(cell: Cell) -> None:
         assert message.topic == topic
 
 
+def test_an_event_time_before_1970_is_a_negative_number(cell: Cell) -> None:
+    """1.5: alone and in a batch."""
+    topic = cell.topic()
+    cell.send(topic, ["alone"], event_time_ms=-86_400_001)
+    cell.send_batch(topic, ["first", "second"], event_time_ms=-86_400_001)
+    assert [message.event_time_ms for message in take(cell.reader(topic), 3)] == [-86_400_001] * 3
+
+
 @pytest.mark.parametrize("compression", ["lz4", "zlib", "zstd", "snappy"])
 def test_every_compression_can_be_read_back(cell: Cell, compression: Compression) -> None:
     """1.5: the codec is the producer's choice."""

@@ -197,9 +197,10 @@ def test_an_id_of_another_partition(pulsarish: Pulsarish, topic: str, command: t
         (("consume", "t", "-s", "s", "-t", "shared", "--priority", "99999999999"), b"priority_level"),
         (("consume", "t", "-s", "s", "-t", "shared", "--name", "\udcff"), b"consumer_name"),
         (("topic", "policies", "t", "--set", f"messageTTL={'[' * 100_000}"), b"is not JSON"),
-        (("produce", "t", "-m", "x", "--event-time", "1960-01-01"), b'--event-time "1960-01-01" is before 1970'),
+        (("produce", "t", "-m", "x", "--deliver-at", "1960-01-01"), b'--deliver-at "1960-01-01" is before 1970'),
+        (("produce", "t", "-m", "x", "--event-time", f"-{2**63 + 1}"), b"is not a number of 64 bits"),
     ],
-    ids=["sequence id", "priority", "name", "policy", "time"],
+    ids=["sequence id", "priority", "name", "policy", "time", "event time"],
 )
 def test_what_no_broker_takes(pulsarish: Pulsarish, command: tuple[str, ...], what: bytes) -> None:
     """Code 2 and a reason; not a traceback, and no waiting for ever."""

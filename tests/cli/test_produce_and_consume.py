@@ -47,6 +47,14 @@ def test_key_properties_and_event_time_arrive(pulsarish: Pulsarish, topic: str) 
     assert found["topic"] == f"persistent://public/default/{topic}"
 
 
+@pytest.mark.parametrize("time", ["-86400000", "1969-12-31T00:00:00Z"])
+def test_an_event_time_may_be_before_1970(pulsarish: Pulsarish, topic: str, time: str) -> None:
+    """1.5 as a number and as a date; it was refused, or printed as a huge number."""
+    assert pulsarish("produce", topic, "-m", "x", "--event-time", time).returncode == 0
+    (found,) = _objects(pulsarish("consume", topic, "--exit").stdout)
+    assert found["eventTime"] == -86_400_000
+
+
 def test_split_key_takes_the_key_from_the_line(pulsarish: Pulsarish, topic: str) -> None:
     """Up to the first separator; a line without one is an error, and what came before it is stored."""
     done = pulsarish("produce", topic, "--split-key", ":", stdin=b"k:v:w\nnothing\n")
@@ -61,7 +69,7 @@ def test_json_lines_come_back_as_the_same_messages(pulsarish: Pulsarish, topic: 
     rows = [
         {"key": "k", "orderingKey": "o", "value": "text", "properties": {"p": "1"}, "eventTime": 5},
         {"keyBase64": "//4=", "orderingKeyBase64": "/w==", "valueBase64": "AP8="},
-        {"value": None},
+        {"value": None, "eventTime": -5},
     ]
     pulsarish("produce", topic, "--input", "jsonl", stdin="\n".join(map(json.dumps, rows)).encode())
     first = pulsarish("consume", topic, "--exit")
@@ -85,7 +93,7 @@ def test_json_lines_come_back_as_the_same_messages(pulsarish: Pulsarish, topic: 
         (b'{"valueBase64": "?"}', b"valueBase64 is not base64"),
         (b'{"value": "", "properties": {"a": 1}}', b"properties must be an object of texts"),
         (b'{"value": "", "properties": []}', b"properties must be an object of texts"),
-        (b'{"value": "", "eventTime": -1}', b"eventTime must be milliseconds"),
+        (b'{"value": "", "eventTime": 1.5}', b"eventTime must be milliseconds"),
         (b'{"value": "", "eventTime": ""}', b"eventTime must be milliseconds"),
         (b'{"value": "", "eventTime": true}', b"eventTime must be milliseconds"),
         (b'{"key": "k"}', b'it has no "value" (null: a message without one)'),

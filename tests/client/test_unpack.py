@@ -53,7 +53,7 @@ fields = st.fixed_dictionaries(
         "key": st.one_of(st.none(), st.text(max_size=9), st.binary(max_size=9)),
         "ordering_key": st.one_of(st.none(), st.binary(max_size=9)),
         "properties": st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3),
-        "event_time_ms": st.integers(0, 2**62),
+        "event_time_ms": st.integers(-(2**63), 2**63 - 1),
     },
 )
 

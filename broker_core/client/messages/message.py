@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from broker_core.base.names import TopicName
-from broker_core.base.positions import MessageId
+from broker_core.base.positions import MessageId, to_signed64
 from broker_core.client.messages.permits import Permits
 from broker_core.wire.entry import text_of
 from broker_core.wire.entry_peek import decoded_key
@@ -93,8 +93,8 @@ class Message:
 
     @property
     def event_time_ms(self) -> int:
-        """The application's own time, milliseconds since the epoch; 0 if unset."""
-        return self._own.event_time
+        """The application's own time, milliseconds since the epoch, negative before 1970; 0 if unset."""
+        return to_signed64(self._own.event_time)
 
     @property
     def publish_time_ms(self) -> int:

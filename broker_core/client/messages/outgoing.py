@@ -20,6 +20,9 @@ from broker_core.base.positions import MessageId
 MESSAGE_OVERHEAD_BYTES: Final = 32
 """What a message takes in a batch beyond its payload, key and properties, roughly: for limits, not for framing."""
 
+_EVENT_TIMES_MS: Final = range(-(2**63), 2**63)
+"""Signed numbers of 64 bits, as in the Java client: what was received can be sent again, whatever it is."""
+
 OnSent: TypeAlias = Callable[[MessageId | None, PulsarishError | None], None]
 """Called once for each message: its id, or why it has none. SendUnconfirmedError means that the outcome is unknown."""
 
@@ -115,7 +118,7 @@ def _checked(
     if ordering_key is not None:
         ordering_key = _as_bytes("ordering_key", ordering_key)
     if event_time_ms:
-        event_time_ms = _number("event_time_ms", event_time_ms, "give milliseconds since the epoch")
+        event_time_ms = _event_time(event_time_ms)
     if deliver_at_ms:
         deliver_at_ms = _number("deliver_at_ms", deliver_at_ms, "give milliseconds since the epoch")
     if deliver_after_ms:
@@ -157,11 +160,25 @@ def _as_bytes(what: str, value: object) -> bytes:
     raise UsageError(f"{what} is a {type(value).__name__}", hint="give bytes or str")
 
 
-def _number(what: str, value: int, hint: str) -> int:
+def _event_time(value: int) -> int:
+    number = _integer("event_time_ms", value)
+    if number not in _EVENT_TIMES_MS:
+        raise UsageError(
+            f"event_time_ms {value} is not a number of 64 bits",
+            hint="give milliseconds since the epoch, negative before 1970",
+        )
+    return number
+
+
+def _integer(what: str, value: int) -> int:
     try:
-        number = index(value)
+        return index(value)
     except TypeError as error:
         raise UsageError(f"{what} is a {type(value).__name__}", hint="give an int") from error
+
+
+def _number(what: str, value: int, hint: str) -> int:
+    number = _integer(what, value)
     if not 0 <= number <= SENT_NUMBER_MAX:
         raise UsageError(f"{what} {value} is {'negative' if value < 0 else 'too large'}", hint=hint)
     return number

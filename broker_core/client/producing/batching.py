@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, cast
 
 from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT
+from broker_core.base.positions import to_unsigned64
 from broker_core.client.messages.outgoing import OnSent, OutgoingMessage
 from broker_core.wire.compression import NONE, compress
 from broker_core.wire.entry import BytesLike, seal_entry
@@ -190,6 +191,6 @@ def _set_key(target: pb.MessageMetadata | pb.SingleMessageMetadata, message: Out
 def _set_common(target: pb.MessageMetadata | pb.SingleMessageMetadata, message: OutgoingMessage) -> None:
     _set_key(target, message)
     if message.event_time_ms:
-        target.event_time = message.event_time_ms
+        target.event_time = to_unsigned64(message.event_time_ms)
     if message.value is None:
         target.null_value = True
