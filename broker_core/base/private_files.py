@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How files of a data directory are opened: regular files only, never through a symbolic link, for their owner alone.
+"""How files of a data directory are opened, and its folders made: regular files only, never through a symbolic link,
+for their owner alone.
 
 Messages are their owner's, so nobody else may read a file of theirs, or lead a broker to write into a file that lies
 elsewhere. What is found in place of a file, such as a pipe, would hold its reader up for ever; here it is an error that
@@ -11,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 from typing import Final
 
 FILE_MODE: Final = 0o600
@@ -52,6 +54,37 @@ def _not_a_file(path: str) -> NotAFileError:
     mode = os.lstat(path).st_mode
     found = "a symbolic link" if stat.S_ISLNK(mode) else _KINDS.get(stat.S_IFMT(mode), "a device")
     return NotAFileError(errno.EINVAL, f"{path} is {found} instead of a file, and was not opened")
+
+
+def make_directory(path: str) -> None:
+    """Make a directory, and the folders around it that are missing, for their owner; no power loss takes them away.
+
+    If it is there its name is synced too, where this user may do that: who made it may have been killed before. OSError
+    as the system says.
+    """
+    missing = []
+    around = os.path.abspath(path)
+    while not os.path.isdir(around):
+        missing.append(around)
+        around = os.path.dirname(around)
+    for each in reversed(missing):
+        try:
+            os.mkdir(each, DIRECTORY_MODE)
+        except FileExistsError:
+            if not os.path.isdir(each):
+                raise
+        _sync_name(each)
+    if not missing:
+        with suppress(OSError):
+            _sync_name(around)
+
+
+def _sync_name(path: str) -> None:
+    fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def open_to_others(directory: str) -> list[str]:

@@ -28,7 +28,7 @@ import msgspec
 from broker_core import __version__
 from broker_core.base.allocator import keep_some
 from broker_core.base.errors import StorageError
-from broker_core.base.private_files import OTHERS, open_to_others, private_opener
+from broker_core.base.private_files import OTHERS, make_directory, open_to_others, private_opener
 from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.base.settings import Settings
 from broker_core.server.broker_server import BrokerServer
@@ -82,7 +82,7 @@ def serve(
     data_dir = data_dir.absolute()
     os.umask(OTHERS)  # SQLite takes the usual permissions for its files
     try:
-        data_dir.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(str(data_dir.parent))
     except OSError as error:
         raise StorageError(
             f"the data directory {data_dir} cannot be made: {error.filename}: {error.strerror}",

@@ -29,9 +29,9 @@ from broker_core.storage.cursor_state import (
     encode_change,
     encode_state,
 )
-from broker_core.storage.disk import copy_aside, disk_failed, no_file
+from broker_core.storage.disk import copy_aside, disk_failed, no_file, write_again
 from broker_core.storage.mark_copies import cursor_log_key
-from broker_core.storage.records import FILE_HEADER_BYTES, KIND_CURSORS, TAG_MARK, FileHeader
+from broker_core.storage.records import FILE_HEADER_BYTES, HEAD_BYTES, KIND_CURSORS, TAG_MARK, FileHeader
 from broker_core.storage.recovery import DamagedRange
 
 COMPACT_AT_BYTES: Final = 8 * 1024 * 1024
@@ -163,6 +163,8 @@ class CursorStore:
                 header = self._header(number)
                 copy = self._context.marks.find(cursor_log_key(number), header.seed)
                 result = replay(file, header, initial, copy)
+                if result.clean:  # the next sync is to carry the last mark along, even if one for it alone has failed
+                    write_again(file, result.end - HEAD_BYTES, result.end)
                 self._context.quarantine.report.truncated_bytes += max(file.size() - result.end, 0)
         except OSError as e:
             if not no_file(e):

@@ -19,7 +19,7 @@ from contextlib import closing, suppress
 from typing import Final, NamedTuple, Protocol
 
 from broker_core.base.errors import DataDirLockedError, DiskFailedError
-from broker_core.base.private_files import DIRECTORY_MODE, NotAFileError, private_opener
+from broker_core.base.private_files import NotAFileError, make_directory, private_opener
 
 _BUFFERS_PER_CALL: Final = 1024
 """IOV_MAX of Linux: more buffers in one ``pwritev`` are an error."""
@@ -27,6 +27,8 @@ _BUFFERS_PER_CALL: Final = 1024
 _BYTES_PER_CALL: Final = 1 << 30
 """Linux moves at most 2 GiB less a page in one call, macOS refuses more than 2 GiB; stay well below either."""
 
+_BYTES_WRITTEN_AGAIN: Final = 1 << 20
+"""In memory at a time, when what is in a file is written again."""
 
 _RESERVE_DESCRIPTORS: Final = 16
 """Files that can be opened when nothing else is left; with so many open, closing one makes room for the next."""
@@ -106,7 +108,7 @@ class Disk(Protocol):
         ...
 
     def mkdir(self, path: str) -> None:
-        """Create a directory and its missing parents, durably; nothing happens if it exists."""
+        """Create a directory and its missing parents, durably; if it exists, its name is durable after this."""
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -254,16 +256,7 @@ class RealDisk:
             return sorted(each.name for each in found if each.is_file(follow_symlinks=False))
 
     def mkdir(self, path: str) -> None:
-        if os.path.isdir(path):
-            return
-        parent = os.path.dirname(path)
-        self.mkdir(parent)
-        try:
-            os.mkdir(path, DIRECTORY_MODE)
-        except FileExistsError:
-            if not os.path.isdir(path):
-                raise
-        self.sync_dir(parent)
+        make_directory(path)
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)
@@ -342,6 +335,20 @@ def _after(buffers: list[bytes], written: int) -> list[bytes]:
             return [buffer[written:], *buffers[i + 1 :]] if written else buffers[i:]
         written -= len(buffer)
     return []
+
+
+def write_again(file: File, start: int, end: int) -> None:
+    """Write the bytes from ``start`` to ``end`` once more as they are; OSError as the disk raises it.
+
+    What was read may be in the system's memory only: whoever wrote it was killed before its sync, or told that the sync
+    had failed, and after a failed sync the system takes it for written. The caller syncs.
+    """
+    while start < end:
+        data = file.read(start, min(_BYTES_WRITTEN_AGAIN, end - start))
+        if not data:
+            return
+        write_fully(file, start, [data])
+        start += len(data)
 
 
 def copy_aside(disk: Disk, source: str, target: str) -> None:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Closes a ledger that a crash left open: scan, cut off the torn tail, write the footer, change the row in the
-catalogue.
+"""Closes a ledger that a crash left open: scan, cut off the torn tail, write what was never synced again, write the
+footer, change the row in the catalogue.
 
 A file in which nothing belongs to this ledger is the file of another one, or this one was overwritten: it is not
 touched, and the ledger counts as missing.
 
 Closing at once, rather than serving the ledger as it is, matters for more than speed: what the scan found may so far be
-in the system's memory only, and entries that were shown to consumers must not vanish with the next power loss.
+in the system's memory only, and entries that were shown to consumers must not vanish with the next power loss. A sync
+alone would not do: where the sync of a former process failed, the system does not write those bytes a second time.
 May be interrupted at any point and repeated: the scan finds the same entries again.
 """
 
@@ -19,7 +20,7 @@ from broker_core.base.invariants import invariant
 from broker_core.storage import layout
 from broker_core.storage.catalogue import LEDGER_CLOSED, LedgerRow
 from broker_core.storage.context import StoreContext
-from broker_core.storage.disk import TOO_MANY_FILES, File, disk_failed, write_fully
+from broker_core.storage.disk import TOO_MANY_FILES, File, disk_failed, write_again, write_fully
 from broker_core.storage.ledger_index import DAMAGED, encode_footer
 from broker_core.storage.records import HEAD_BYTES, KIND_LEDGER, decode_head, file_seed
 from broker_core.storage.recovery import ScannedLedger, scan_open_ledger
@@ -99,6 +100,7 @@ def _close_file(file: File, seed: int, scanned: ScannedLedger, row: LedgerRow) -
     index = scanned.index
     footer = encode_footer(seed, scanned.end, index)
     file.truncate(scanned.end)
+    write_again(file, scanned.covered, scanned.end)
     write_fully(file, scanned.end, [footer])
     file.sync()
     readable = [offset for offset in index.offsets if not offset & DAMAGED] if index.damaged else index.offsets

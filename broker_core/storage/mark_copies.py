@@ -17,7 +17,7 @@ from contextlib import closing
 from struct import Struct
 from typing import Final
 
-from broker_core.storage.disk import Disk, File, write_fully
+from broker_core.storage.disk import Disk, File, write_again, write_fully
 from broker_core.storage.records import HEAD_BYTES, TAG_MARK, Head, crc32c, decode_head, pack_crc
 
 _SLOT: Final = Struct(f"<qq{HEAD_BYTES}s")
@@ -64,10 +64,14 @@ class MarkCopies:
                 self._found[key] = (offset, mark)
 
     def make(self) -> None:
-        """Make the file unless it is there, durably. OSError as the disk raises it."""
+        """Make the file unless it is there, durably; what is in it is written again. OSError as the disk raises it."""
         if not self._disk.exists(self._path):
             self._disk.open(self._path, create=True).close()
             self._disk.sync_dir(self._path.rpartition("/")[0])
+        elif self._count:
+            self._file = self._disk.open(self._path)
+            write_again(self._file, 0, self._file.size())
+            self.unsynced = True
 
     def find(self, key: int, seed: int) -> Head | None:
         """The mark that was found at the start for the file with this key and ``file_seed``; None if there is none."""

@@ -286,6 +286,7 @@ def _prepare_directory(disk: Disk, directory: str) -> Lock:
         ) from e
     try:
         _check_format(disk, directory)
+        _sync_names(disk, directory)
     except OSError as e:
         lock.release()
         raise disk_failed(e) from e
@@ -307,19 +308,30 @@ def _format_version(disk: Disk, directory: str) -> int | None:
 def _check_format(disk: Disk, directory: str) -> None:
     path = layout.format_path(directory)
     version = _format_version(disk, directory)
-    if version == layout.FORMAT_VERSION:
+    if version == layout.FORMAT_VERSION and disk.exists(layout.ledgers_dir(directory)):
         return
-    if version is not None:
+    if version not in (None, layout.FORMAT_VERSION):
         raise DataFormatError(
             f"{directory} has data of format {version}, this broker reads format {layout.FORMAT_VERSION}",
             hint="use the broker version that wrote it, or a newer one",
         )
-    _refuse_foreign(disk, directory)
+    if version is None:
+        _refuse_foreign(disk, directory)
+    # Before the folder for ledgers is there, the first start was cut short, perhaps before the sync of this file.
     with closing(disk.open(path, create=not disk.exists(path))) as file:
-        file.truncate(0)
+        if version is None:
+            file.truncate(0)
         write_fully(file, 0, [layout.format_text()])
         file.sync()
     disk.sync_dir(directory)
+
+
+def _sync_names(disk: Disk, directory: str) -> None:
+    """A file may have been made, named or removed by a broker that was killed before it could sync the folder."""
+    disk.sync_dir(directory)
+    for folder in (layout.ledgers_dir(directory), layout.cursors_dir(directory), layout.delayed_dir(directory)):
+        if disk.exists(folder):
+            disk.sync_dir(folder)
 
 
 def _refuse_foreign(disk: Disk, directory: str) -> None:

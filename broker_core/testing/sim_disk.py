@@ -17,6 +17,9 @@ What it may do to unsynced changes, which is what real disks and file systems ma
 - keep only some 512-byte sectors of a write, or only its first bytes;
 - forget that a file was created, renamed or removed, if its directory was not synced, though its content was.
 
+``killed`` is what the next process finds after the one before was killed while the machine goes on: everything is as it
+was written, and what was not synced is still to be lost by a ``crash``.
+
 ``fail`` makes the k-th operation fail, once or from then on. After a failed sync the writes it should have saved are
 gone, and a second sync that succeeds does not bring them back, as on Linux.
 """
@@ -79,6 +82,13 @@ class _Node:
         self.data: bytes | bytearray = durable
         self.unsynced: list[_Write] = []
         self.lost = False
+
+    def copy(self) -> _Node:
+        node = _Node(self.durable)
+        node.data = bytes(self.data)
+        node.unsynced = list(self.unsynced)
+        node.lost = self.lost
+        return node
 
     def apply(self, write: _Write) -> None:
         if not isinstance(self.data, bytearray):
@@ -247,11 +257,11 @@ class SimDisk:
         return [name for name in self.list_dir(directory) if self._names[f"{directory}/{name}"] is not None]
 
     def mkdir(self, path: str) -> None:
-        if self._is_directory(path):
-            return
-        self.mkdir(_parent(path))
-        self._begin("mkdir", path)
-        self._rename_to(path, None)
+        if not self._is_directory(path):
+            if not self._is_directory(_parent(path)):
+                self.mkdir(_parent(path))
+            self._begin("mkdir", path)
+            self._rename_to(path, None)
         self.sync_dir(_parent(path))
 
     def rename(self, old: str, new: str) -> None:
@@ -325,7 +335,26 @@ class SimDisk:
                 short = kind == "write"
         return short
 
-    # -- crashes
+    # -- kills and crashes
+
+    def killed(self) -> SimDisk:
+        """A new disk as the next process finds it when this one is killed now: all is there, whether it was synced or
+        not, and a ``crash`` later may lose what still was not, or what a failed sync has lost. This one is not changed.
+        """
+        image = SimDisk()
+        copies = {id(node): node.copy() for node in self._nodes()}
+
+        def copied(names: dict[str, _Node | None]) -> dict[str, _Node | None]:
+            return {path: None if node is None else copies[id(node)] for path, node in names.items()}
+
+        image._names, image._durable_names = copied(self._names), copied(self._durable_names)
+        image._name_changes = [
+            change if change.node is None else change._replace(node=copies[id(change.node)])
+            for change in self._name_changes
+        ]
+        image._number = self._number
+        image.space_left = self.space_left
+        return image
 
     def crash(self, seed: int = 0, policy: Policy = "random") -> SimDisk:
         """A new disk as the machine might find it after losing power now. This one is not changed."""

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError, OperationTimeoutError, PulsarishError
-from broker_core.base.private_files import DIRECTORY_MODE, private_opener
+from broker_core.base.private_files import make_directory, private_opener
 from broker_core.base.runtime import DATA_LOCK_FILE, RUNTIME_FILE, RuntimeInfo, first_foreign
 from pulsarish_spark.connecting.passing_folders import passing_folder
 
@@ -189,7 +189,7 @@ class Guard:
 
 def _prepare(data_dir: Path) -> None:
     """Make the directory if there is none. EmbeddedBrokerError, with nothing written, if it holds other data."""
-    data_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+    make_directory(str(data_dir))
     names = os.listdir(data_dir)
     has_been_ours = "FORMAT" in names or "meta.db" in names  # If they are damaged, the broker says how to mend them.
     if not has_been_ours and (foreign := first_foreign(names)):

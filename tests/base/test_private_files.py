@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from broker_core.base.private_files import FILE_MODE, NotAFileError, open_to_others, private_opener
+from broker_core.base.private_files import FILE_MODE, NotAFileError, make_directory, open_to_others, private_opener
 
 
 def _link(path: Path) -> None:
@@ -83,3 +83,31 @@ def test_what_others_may_use_is_found(tmp_path: Path) -> None:
         f"{tmp_path / 'readable'} (mode 0604)",
         f"{tmp_path / 'writable'} (mode 0620)",
     ]
+
+
+def test_each_folder_that_is_made_is_synced_in_the_one_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reliability row 2: a power loss does not take the data directory, nor a folder that was made for it."""
+    synced: list[int] = []
+
+    def fsync(fd: int, known: Callable[[int], None] = os.fsync) -> None:
+        synced.append(os.fstat(fd).st_ino)
+        known(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    make_directory(str(tmp_path / "a" / "b" / "data"))
+    folders = [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+    assert synced == [folder.stat().st_ino for folder in folders]
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in folders[1:]] == [0o700, 0o700]
+    synced.clear()
+    make_directory(str(tmp_path / "a" / "b" / "data"))
+    assert synced == [folders[-1].stat().st_ino]
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    """What is in its place is named."""
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "data"):
+        with pytest.raises(OSError, match="file"):
+            make_directory(str(path))

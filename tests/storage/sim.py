@@ -39,7 +39,8 @@ def main() -> int:
 
 
 def _line(rig: CrashRig, seconds: float) -> str:
-    return f"{rig.images:,} images, {rig.compound:,} of them crashed again, {rig.images / seconds:,.0f} images/s"
+    seen = f"{rig.images:,} images, {rig.compound:,} of them crashed again, {rig.kills:,} kills"
+    return f"{seen}, {rig.images / seconds:,.0f} images/s"
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import random
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import pytest
@@ -17,9 +17,10 @@ import pytest
 from broker_core.base.errors import StorageError
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.testing.sim_disk import SimDisk
+from broker_core.storage import StoredEntry
+from broker_core.testing.sim_disk import POLICIES, SimDisk
 from tests.storage.entries import entry
-from tests.storage.model import SMALL_LEDGERS, Account, Workload, discard, open_store, verify
+from tests.storage.model import SMALL_LEDGERS, Account, Workload, acked, discard, open_store, read_all, verify
 
 pytestmark = [pytest.mark.slow, pytest.mark.apart]
 
@@ -30,6 +31,7 @@ PARTS: Final = 4
 STEPS: Final = 70
 POINTS_PER_SCRIPT: Final = 60
 IMAGES_PER_POINT: Final = 7
+MORE: Final = entry(b"more")
 
 
 class CrashRig:
@@ -39,6 +41,7 @@ class CrashRig:
         self.settings = settings
         self.images = 0
         self.compound = 0
+        self.kills = 0
         self.continued = 0
 
     def script(self, seed: int) -> None:
@@ -58,6 +61,8 @@ class CrashRig:
 
     def look(self, disk: SimDisk, account: Account, seed: int) -> None:
         """Recover from some crashes that are possible now, and compare."""
+        if seed % 3 == 0:
+            self.kill(disk, account, seed)
         for number, image in enumerate(disk.crashes(seed, IMAGES_PER_POINT)):
             self.images += 1
             if number == 1:
@@ -88,6 +93,25 @@ class CrashRig:
             self.compound += 1
         check(image, account)
 
+    def kill(self, disk: SimDisk, account: Account, seed: int) -> None:
+        """A kill, a start, and a power loss during the start or after it."""
+        image = disk.killed()
+        chance = random.Random(seed)
+        crashes: list[SimDisk] = []
+
+        def before(kind: str, path: str) -> None:
+            if kind not in ("read", "open", "list") and chance.random() < 0.05:
+                crashes.append(image.crash(seed, chance.choice(POLICIES)))
+
+        image.before = before
+        shown = start_after_kill(image, account)
+        for each in crashes:
+            check(each, account)
+        for each in image.crashes(seed, 3):
+            still_there(shown, each)
+            self.images += 1
+        self.kills += 1
+
     def carry_on(self, image: SimDisk, account: Account) -> None:
         """A recovered store works: append, close, open, read."""
         image = image.crash(0, "all")
@@ -116,6 +140,51 @@ def check(disk: SimDisk, account: Account) -> int:
     return operations
 
 
+class Shown(NamedTuple):
+    """What a start after a kill has shown to clients: the entries of each topic, and what each cursor has acknowledged.
+
+    ``more``: where the entry is that was confirmed then, by topic.
+    """
+
+    entries: dict[str, list[StoredEntry]]
+    acked: dict[int, tuple[object, ...]]
+    more: dict[str, Position]
+
+
+def start_after_kill(disk: SimDisk, account: Account) -> Shown:
+    """Recover everything and compare; then append an entry to each topic."""
+    store = open_store(disk)
+    verify(account, store)
+    disk.before = None
+    logs = {row.name: store.open_log(row.id) for row in store.catalogue.topics.all()}
+    states = {cursor: store.cursors.recover(cursor) for cursor in store.catalogue.subscriptions.initial_positions()}
+    shown = Shown(
+        {name: read_all(log) for name, log in logs.items()},
+        {cursor: acked(state) for cursor, state in states.items() if state is not None},
+        {name: log.append(MORE, 1, lambda error: None) for name, log in logs.items()},
+    )
+    store.commits.commit_now()
+    discard(store)
+    return shown
+
+
+def still_there(shown: Shown, disk: SimDisk) -> None:
+    """What was shown is there after a power loss, and nothing is wrong."""
+    store = open_store(disk)
+    logs = {row.name: store.open_log(row.id) for row in store.catalogue.topics.all()}
+    assert logs.keys() == shown.entries.keys()
+    for name, log in logs.items():
+        *before, last = read_all(log)
+        assert before == shown.entries[name], f"entries of {name} that were shown are gone"
+        assert (last.position, last.body) == (shown.more[name], MORE)
+    for cursor, was in shown.acked.items():
+        state = store.cursors.recover(cursor)
+        assert state is not None
+        assert acked(state) == was
+    assert store.recovery.clean, f"damage after a kill and a power loss: {store.recovery}"
+    discard(store)
+
+
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_crash_loses_what_was_confirmed_or_serves_what_was_not_written(part: int) -> None:
     """I1.1, I3.7, reliability rows 2, 3, 4, 16, 18: at any operation, any unsynced writes lost, torn or reordered."""
@@ -129,6 +198,7 @@ def test_no_crash_loses_what_was_confirmed_or_serves_what_was_not_written(part: 
             raise
         seed += PARTS
     assert rig.compound
+    assert rig.kills
     assert rig.continued
 
 

@@ -15,6 +15,7 @@ from broker_core.storage import UnreadableEntryError
 from broker_core.testing.sim_disk import CHANGES, SimDisk
 from tests.storage.entries import entry
 from tests.storage.model import DIRECTORY, SMALL_LEDGERS, Workload, discard, open_store, verify
+from tests.storage.test_crash_images import start_after_kill, still_there
 
 SCRIPTS: Final = 2
 STEPS: Final = 25
@@ -38,6 +39,10 @@ def fail_every_operation(seed: int, error: int, *, forever: bool, kinds: tuple[s
             store = open_store(image)
             verify(workload.account, store)
             discard(store)
+        killed = disk.killed()
+        shown = start_after_kill(killed, workload.account)
+        for image in killed.crashes(seed + k, 4):
+            still_there(shown, image)
     raise AssertionError("the script never got through")
 
 

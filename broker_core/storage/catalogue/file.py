@@ -39,7 +39,7 @@ from broker_core.storage.catalogue.journal import (
     page_sums,
     read_journal,
 )
-from broker_core.storage.disk import Disk, File, RealDisk, copy_aside, disk_failed
+from broker_core.storage.disk import Disk, File, RealDisk, copy_aside, disk_failed, write_again
 from broker_core.storage.report import Damage
 from broker_core.storage.sqlite_vfs import DiskVFS
 from broker_core.storage.sqlite_wal import commits_behind_damage, committed_pages
@@ -101,6 +101,8 @@ class CatalogueFile:
             with _translated():
                 _refuse_what_is_no_file(disk, path)
                 self._refuse_empty(create=create)
+                if not examine:
+                    self._write_log_again()
                 self._connect(create=create)
                 self._prepare(create=create)
         except apsw.SQLError as e:
@@ -118,6 +120,16 @@ class CatalogueFile:
             raise DataFormatError(
                 f"{self._path} is empty, so what the data directory holds is unknown", hint=_HINT_DAMAGED
             )
+
+    def _write_log_again(self) -> None:
+        """SQLite would go on behind transactions that it finds in the log, whether these were synced or not."""
+        log = self._path + "-wal"
+        if self._disk.size(log) <= 0:
+            return
+        with closing(self._disk.open(log)) as file:
+            write_again(file, 0, file.size())
+            file.sync()
+        self._disk.sync_dir(log.rpartition("/")[0])
 
     def _connect(self, *, create: bool) -> None:
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)

@@ -21,7 +21,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker_core.storage.disk import Disk, File, write_fully
+from broker_core.storage.disk import Disk, File, write_again, write_fully
 from broker_core.storage.records import (
     FILE_HEADER_BYTES,
     HEAD_BYTES,
@@ -146,8 +146,10 @@ class CatalogueJournal:
         self._end = 0
 
     def resume(self, recorded: Recorded) -> None:
-        """Go on with the file that was read, which is ``whole``."""
+        """Go on with the file that was read, which is ``whole``; it is written again. OSError as the disk raises it."""
         self._file = self._disk.open(self.path)
+        write_again(self._file, 0, recorded.end)
+        self.unsynced = True
         self._seed = _header(recorded.base).seed
         self._end = recorded.end
         self.base = recorded.base
