@@ -8,7 +8,7 @@ Source: Pulsar docs, "Topics", "Partitioned topics", "Topic auto-creation"; sema
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Final, TypeAlias
 
 from broker_core.base.clock import Clock, Timers
@@ -190,6 +190,14 @@ class Broker:
         self.loader.unload(name)
         self.non_persistent.remove(name)
 
+    def unload_namespace(self, name: NamespaceName) -> Generator[None, None, None]:
+        """Unload all topics of a namespace that are loaded now, stored or not, one in each step."""
+        self.namespaces.require(name)
+        for each in [*(topic.name for topic in self.registry.loaded_topics()), *self.non_persistent.names()]:
+            if each.namespace_name == name:
+                self.unload(each)
+            yield
+
     def close(self) -> None:
         """Disconnect all clients and write what is left. The store is closed by the code that opened it."""
         self.upkeep.close()
@@ -197,30 +205,36 @@ class Broker:
             self.unload(topic.name)
         self.non_persistent.close()
 
-    # -- policies
+    # -- policies: a change is kept at once, and holds for each loaded topic when the steps that are returned are done
 
-    def set_namespace_policies(self, name: NamespaceName, policies: Policies) -> None:
-        """Replace what is set for a namespace; it holds at once for its topics."""
+    def set_namespace_policies(self, name: NamespaceName, policies: Policies) -> Generator[None, None, None]:
+        """Replace what is set for a namespace."""
         self.namespaces.require(name)
         check_properties(policies.properties or {})
         self.policies.set_namespace(name, policies)
-        self._apply_policies(lambda topic: topic.namespace_name == name)
+        return self._apply_policies(lambda topic: topic.namespace_name == name)
 
-    def set_topic_policies(self, name: TopicName, policies: Policies) -> None:
-        """Replace what is set for a topic, of a partitioned one for all partitions; it holds at once."""
+    def set_topic_policies(self, name: TopicName, policies: Policies) -> Generator[None, None, None]:
+        """Replace what is set for a topic, of a partitioned one for all partitions."""
         self.policies.set_topic(name, policies)
-        self._apply_policies(lambda topic: topic.base == name.base)
+        return self._apply_policies(lambda topic: topic.base == name.base)
 
-    def set_dynamic(self, name: str, value: str | None) -> None:
-        """Change a setting while the broker runs, or take the change back; it holds at once, and over restarts."""
+    def set_dynamic(self, name: str, value: str | None) -> Generator[None, None, None]:
+        """Change a setting while the broker runs, or take the change back; it holds over restarts too."""
         self.policies.set_dynamic(name, value)
-        self._apply_policies(lambda _topic: True)
+        return self._apply_policies(lambda _topic: True)
 
-    def _apply_policies(self, concerned: Callable[[TopicName], bool]) -> None:
-        for topic in [each for each in self.registry.loaded_topics() if concerned(each.name)]:
-            topic.apply(self.policies.settings_of(topic.name), self.policies.quotas_of(topic.name))
-        for passing in [each for each in self.non_persistent.all() if concerned(each.name)]:
-            passing.apply(self.policies.settings_of(passing.name))
+    def _apply_policies(self, concerned: Callable[[TopicName], bool]) -> Generator[None, None, None]:
+        """One topic in each step, with what is set then: a later change may have come. What is loaded later, or again,
+        has it already."""
+        for topic in self.registry.loaded_topics():
+            if self.registry.loaded(topic.name) is topic and concerned(topic.name):
+                topic.apply(self.policies.settings_of(topic.name), self.policies.quotas_of(topic.name))
+            yield
+        for passing in self.non_persistent.all():
+            if self.non_persistent.get(passing.name) is passing and concerned(passing.name):
+                passing.apply(self.policies.settings_of(passing.name))
+            yield
 
     def _producer_name(self) -> str:
         """Unique for ever: the number of this start is taken from the catalogue (semantics 1.7.1)."""

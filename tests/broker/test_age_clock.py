@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from broker_core.base.clock import SystemClock
+from broker_core.base.steps import drained
 from broker_core.broker.limits.age_clock import AgeClock
 from broker_core.broker.policies.policy_values import BacklogQuota, Policies, Retention
 from broker_core.testing.virtual_timers import VirtualTimers
@@ -79,7 +80,7 @@ def test_a_clock_that_jumps_70_years_deletes_no_ledger_and_no_subscription() -> 
     """7.1: neither acknowledged ledgers that are kept by age, nor subscriptions that were used lately."""
     world = World(subscription_expiration_time_minutes=60)
     consumer, _ = world.subscribe()
-    world.broker.set_topic_policies(NAME, Policies(retention_policies=Retention(10, -1)))
+    drained(world.broker.set_topic_policies(NAME, Policies(retention_policies=Retention(10, -1))))
     ack_through(consumer, publish_at(world, *[world.clock.now_ms()] * 25)[-1])
     consumer.close()
     kept = ledgers_left(world)
@@ -97,7 +98,7 @@ def test_a_clock_that_jumps_70_years_evicts_no_backlog() -> None:
     world.topic().create_subscription("s", EARLIEST)
     publish_at(world, world.clock.now_ms())
     quota = BacklogQuota(-1, 3600, "consumer_backlog_eviction")
-    world.broker.set_topic_policies(NAME, Policies(backlog_quota_map={"message_age": quota}))
+    drained(world.broker.set_topic_policies(NAME, Policies(backlog_quota_map={"message_age": quota})))
     world.clock.step_wall_clock(YEARS_MS)
     wait(world, 2 * QUOTA_MS)
     assert backlog(world) == 1

@@ -9,6 +9,7 @@ import pytest
 from broker_core.base.errors import NotAllowedError, PersistenceServerError, ServiceNotReadyError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import POSITION_EARLIEST, Position
+from broker_core.base.steps import drained
 from broker_core.broker import AccessMode, Producer, topic_stats
 from broker_core.broker.policies.policy_values import Policies
 from broker_core.broker.upkeep.retention import trim
@@ -347,9 +348,9 @@ def test_a_policy_turns_it_on_and_says_how_often_it_takes_a_snapshot(*, of_topic
 
     def set_policies(policies: Policies) -> None:
         if of_topic:
-            world.broker.set_topic_policies(name, policies)
+            drained(world.broker.set_topic_policies(name, policies))
         else:
-            world.broker.set_namespace_policies(name.namespace_name, policies)
+            drained(world.broker.set_namespace_policies(name.namespace_name, policies))
         world.settle()
 
     producer, answers = world.produce(name="p")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from broker_core.base.errors import ProducerBlockedQuotaError, ProducerBlockedQuotaException, SubscriptionNotFoundError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.positions import Position
+from broker_core.base.steps import drained
 from broker_core.broker import ProducerRequest
 from broker_core.broker.cursors import expiry
 from broker_core.broker.policies.policy_values import BacklogQuota, Policies, Retention
@@ -45,7 +46,7 @@ def backlog(world: World, subscription: str = "s") -> int:
 
 
 def set_policies(world: World, **policies: object) -> None:
-    world.broker.set_topic_policies(NAME, Policies(**policies))  # type: ignore[arg-type]
+    drained(world.broker.set_topic_policies(NAME, Policies(**policies)))  # type: ignore[arg-type]
 
 
 def set_quota(world: World, policy: str, *, limit_bytes: int = -1, limit_s: int = -1) -> None:
@@ -75,7 +76,7 @@ def test_without_a_ttl_nothing_expires() -> None:
     publish_at(world, 1, 1)
     wait(world, 3 * EXPIRY_MS)
     assert backlog(world) == 2
-    world.broker.set_namespace_policies(NamespaceName("public", "default"), Policies(message_ttl_in_seconds=1))
+    drained(world.broker.set_namespace_policies(NamespaceName("public", "default"), Policies(message_ttl_in_seconds=1)))
     set_policies(world, message_ttl_in_seconds=0)
     wait(world, EXPIRY_MS)
     assert backlog(world) == 2

@@ -16,6 +16,7 @@ from broker_core.base.errors import (
 )
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.positions import Position
+from broker_core.base.steps import drained
 from broker_core.broker import (
     AccessMode,
     AckId,
@@ -357,7 +358,7 @@ def test_limits_of_a_namespace_hold_at_once() -> None:
     produce(world)
     subscribe(world, SHARED)
     limits = Policies(max_producers_per_topic=2, max_consumers_per_topic=4, max_consumers_per_subscription=2)
-    world.broker.set_namespace_policies(NAME.namespace_name, limits)
+    drained(world.broker.set_namespace_policies(NAME.namespace_name, limits))
     produce(world)
     with pytest.raises(ProducerBusyError, match="maxProducersPerTopic"):
         produce(world)
@@ -368,6 +369,6 @@ def test_limits_of_a_namespace_hold_at_once() -> None:
         subscribe(world, subscription=name)
     with pytest.raises(ConsumerBusyError, match="maxConsumersPerTopic"):
         subscribe(world, subscription="fourth")
-    world.broker.set_namespace_policies(NAME.namespace_name, Policies())
+    drained(world.broker.set_namespace_policies(NAME.namespace_name, Policies()))
     produce(world)
     subscribe(world, SHARED)

@@ -85,8 +85,8 @@ def test_policies_survive_a_restart_and_end_with_what_they_are_set_for() -> None
     """1.1.5: both levels are in the catalogue; a topic made anew has none."""
     world = World()
     world.topic()
-    world.broker.set_namespace_policies(NAMESPACE, Policies(max_producers_per_topic=7))
-    world.broker.set_topic_policies(NAME, Policies(message_ttl_in_seconds=5))
+    drained(world.broker.set_namespace_policies(NAMESPACE, Policies(max_producers_per_topic=7)))
+    drained(world.broker.set_topic_policies(NAME, Policies(message_ttl_in_seconds=5)))
     world.restart()
     settings = world.topic().settings
     assert (settings.max_producers_per_topic, settings.ttl_duration_default_in_seconds) == (7, 5)
@@ -100,11 +100,11 @@ def test_policies_of_a_partitioned_topic_hold_for_its_partitions() -> None:
     world = World()
     world.broker.create_partitioned(NAME, 2)
     partition = world.topic(f"{TOPIC}-partition-1")
-    world.broker.set_topic_policies(NAME, Policies(max_consumers_per_topic=1))
+    drained(world.broker.set_topic_policies(NAME, Policies(max_consumers_per_topic=1)))
     assert partition.settings.max_consumers_per_topic == 1
-    world.broker.set_topic_policies(NAME.partition(0), NO_POLICIES)
+    drained(world.broker.set_topic_policies(NAME.partition(0), NO_POLICIES))
     assert partition.settings.max_consumers_per_topic == 0
-    world.broker.set_topic_policies(NAME, Policies(max_consumers_per_topic=1))
+    drained(world.broker.set_topic_policies(NAME, Policies(max_consumers_per_topic=1)))
     world.broker.deletion.delete_partitioned(NAME)
     assert world.broker.policies.of_topic(NAME) == NO_POLICIES
 
@@ -112,8 +112,10 @@ def test_policies_of_a_partitioned_topic_hold_for_its_partitions() -> None:
 def test_limits_of_a_topic_are_kept() -> None:
     """1.1.5: producers, consumers and subscriptions beyond the limits of the topic are refused, also after a change."""
     world = World()
-    world.broker.set_topic_policies(
-        NAME, Policies(max_producers_per_topic=1, max_consumers_per_topic=2, max_subscriptions_per_topic=2)
+    drained(
+        world.broker.set_topic_policies(
+            NAME, Policies(max_producers_per_topic=1, max_consumers_per_topic=2, max_subscriptions_per_topic=2)
+        )
     )
     world.produce()
     with pytest.raises(ProducerBusyError, match="maxProducersPerTopic"):
@@ -125,7 +127,7 @@ def test_limits_of_a_topic_are_kept() -> None:
     world.topic().create_subscription("b")
     with pytest.raises(NotAllowedError, match="maxSubscriptionsPerTopic"):
         world.topic().create_subscription("c")
-    world.broker.set_topic_policies(NAME, NO_POLICIES)
+    drained(world.broker.set_topic_policies(NAME, NO_POLICIES))
     world.produce()
     world.subscribe(SHARED, "a")
     world.topic().create_subscription("c")
@@ -147,7 +149,7 @@ def test_a_namespace_has_no_more_topics_than_allowed() -> None:
     and partitions may be added all the same."""
     world = World()
     broker, namespace = world.broker, NAME.namespace_name
-    broker.set_namespace_policies(namespace, Policies(max_topics_per_namespace=3))
+    drained(broker.set_namespace_policies(namespace, Policies(max_topics_per_namespace=3)))
     broker.create_topic(TopicName.parse("plain"))
     with pytest.raises(NamespaceFullError, match="has 1 topics and may have 3"):
         broker.create_partitioned(TopicName.parse("many"), 3)
@@ -161,7 +163,7 @@ def test_a_namespace_has_no_more_topics_than_allowed() -> None:
     drained(broker.growth.grow(TopicName.parse("many"), 3))
     broker.deletion.delete_partitioned(TopicName.parse("many"))
     broker.topic(TopicName.parse("other"), create=True)
-    broker.set_namespace_policies(namespace, NO_POLICIES)
+    drained(broker.set_namespace_policies(namespace, NO_POLICIES))
     broker.create_partitioned(TopicName.parse("many"), 20)
 
 
@@ -171,14 +173,14 @@ def test_only_types_that_are_allowed_are_let_in_and_who_is_there_stays() -> None
     _, mailbox = world.subscribe(SHARED, "before")
     with pytest.raises(NotAllowedError, match="as Failover, which is not allowed here; use Shared or Exclusive"):
         world.subscribe(FAILOVER, "refused")
-    world.broker.set_topic_policies(NAME, Policies(subscription_types_enabled=("Failover",)))
+    drained(world.broker.set_topic_policies(NAME, Policies(subscription_types_enabled=("Failover",))))
     for durable in (True, False):
         with pytest.raises(NotAllowedError, match="subscriptionTypesEnabled"):
             world.subscribe(EXCLUSIVE, "refused", durable=durable)
     assert "refused" not in world.topic().subscriptions
     world.subscribe(FAILOVER, "a")
     assert world.publish(1) == mailbox.take()
-    world.broker.set_topic_policies(NAME, Policies(subscription_types_enabled=()))
+    drained(world.broker.set_topic_policies(NAME, Policies(subscription_types_enabled=())))
     world.subscribe(EXCLUSIVE, "b")
     world.subscribe(SHARED, "before")
 
@@ -187,14 +189,16 @@ def test_auto_creation_is_the_namespaces_to_say() -> None:
     """1.1.7, 1.1.5: what is created on first use, topics and subscriptions, can be set for a namespace."""
     world = World()
     creation = AutoTopicCreation(True, "partitioned", 3)
-    world.broker.set_namespace_policies(NAMESPACE, Policies(auto_topic_creation=creation))
+    drained(world.broker.set_namespace_policies(NAMESPACE, Policies(auto_topic_creation=creation)))
     assert world.broker.partitions_of(TopicName.parse("p"), create=True) == 3
-    world.broker.set_namespace_policies(
-        NAMESPACE,
-        Policies(
-            auto_topic_creation=AutoTopicCreation(False),
-            auto_subscription_creation=AutoSubscriptionCreation(False),
-        ),
+    drained(
+        world.broker.set_namespace_policies(
+            NAMESPACE,
+            Policies(
+                auto_topic_creation=AutoTopicCreation(False),
+                auto_subscription_creation=AutoSubscriptionCreation(False),
+            ),
+        )
     )
     with pytest.raises(Exception, match="does not exist"):
         world.topic("q")
@@ -208,7 +212,7 @@ def test_a_namespace_is_deleted_when_it_is_empty_or_by_force() -> None:
     world = World()
     other = NamespaceName("public", "other")
     world.broker.namespaces.create(other)
-    world.broker.set_namespace_policies(other, Policies(message_ttl_in_seconds=5))
+    drained(world.broker.set_namespace_policies(other, Policies(message_ttl_in_seconds=5)))
     world.broker.create_partitioned(TopicName.parse("public/other/p"), 2)
     world.topic("public/other/t")
     with pytest.raises(NotAllowedError, match="not empty"):
@@ -240,7 +244,7 @@ def test_a_catalogue_of_the_first_version_is_brought_up_to_date() -> None:
     make_version_1(catalogue)
     world.restart()
     assert world.broker.policies.of_namespace(NAMESPACE) == NO_POLICIES
-    world.broker.set_topic_policies(NAME, Policies(message_ttl_in_seconds=5))
+    drained(world.broker.set_topic_policies(NAME, Policies(message_ttl_in_seconds=5)))
     world.restart()
     assert world.topic().settings.ttl_duration_default_in_seconds == 5
 
@@ -287,3 +291,39 @@ def test_levels_add_up_field_by_field_and_survive_json(namespace: Policies, topi
         said = [getattr(level, policy) for level in (topic, namespace) if getattr(level, policy) is not None]
         assert getattr(found, setting) == (said[0] if said else getattr(broker, setting))
     assert msgspec.json.decode(msgspec.json.encode(topic), type=Policies) == topic
+
+
+def test_a_change_is_applied_in_steps_of_which_the_last_change_wins() -> None:
+    """1.1.5: each step sets what is set by then, and what is not loaded any more, or again, is left alone."""
+    world = World()
+    names = [TopicName.parse(f"persistent://public/default/t{number}") for number in range(4)]
+    first, second, third, last = [world.broker.topic(name, create=True) for name in names]
+    steps = world.broker.set_namespace_policies(NAMESPACE, Policies(max_producers_per_topic=1))
+    next(steps)
+    assert [each.settings.max_producers_per_topic for each in (first, second)] == [1, 0]
+    world.broker.unload(third.name)
+    world.broker.unload(last.name)
+    drained(world.broker.set_namespace_policies(NAMESPACE, Policies(max_producers_per_topic=2)))
+    again = world.broker.topic(last.name)
+    second.apply(world.broker.policies.settings, world.broker.policies.quotas_of(second.name))  # as if it waited still
+    drained(steps)
+    assert [each.settings.max_producers_per_topic for each in (first, second, again)] == [2, 2, 2]
+    assert third.settings.max_producers_per_topic == 0
+
+
+def test_a_namespace_is_unloaded_in_steps() -> None:
+    """One topic in each, stored or not; others stay."""
+    world = World()
+    local = [
+        world.broker.topic(TopicName.parse(f"persistent://public/default/t{number}"), create=True).name
+        for number in range(3)
+    ]
+    passing = TopicName.parse("non-persistent://public/default/t")
+    world.broker.create_topic(passing)
+    steps = world.broker.unload_namespace(NAMESPACE)
+    next(steps)
+    assert len(world.broker.registry.loaded_topics()) == len(local) - 1
+    assert world.broker.non_persistent.get(passing) is not None
+    drained(steps)
+    assert not world.broker.registry.loaded_topics()
+    assert world.broker.non_persistent.get(passing) is None

@@ -8,6 +8,7 @@ import pytest
 from broker_core.base.errors import NotAllowedError, ServerError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
+from broker_core.base.steps import drained
 from broker_core.broker import SubscriptionType
 from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from broker_core.broker.dispatch.passes import PASSES_A_TURN
@@ -149,7 +150,7 @@ def test_another_limit_of_unacknowledged_messages_holds_at_once(kind: Subscripti
 
     def limit(messages: int) -> None:
         policies = Policies(**{policy: messages})  # type: ignore[arg-type] # it is one of the counts
-        world.broker.set_topic_policies(TopicName.parse(TOPIC), policies)
+        drained(world.broker.set_topic_policies(TopicName.parse(TOPIC), policies))
         world.settle()
 
     limit(3)

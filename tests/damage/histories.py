@@ -15,6 +15,7 @@ from typing import Final, Literal
 from broker_core.base.names import TopicName
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
+from broker_core.base.steps import drained
 from broker_core.broker import AckId, AckKind
 from broker_core.broker.policies.policy_values import Policies
 from broker_core.storage import Catalogue, CursorState, TopicLog, UnreadableEntryError
@@ -217,7 +218,7 @@ class Life:
     def _policy(self) -> None:
         self.serial += 1
         name = TopicName.parse(self.chance.choice(TOPICS))
-        self.world.broker.set_topic_policies(name, Policies(message_ttl_in_seconds=1_000_000 + self.serial))
+        drained(self.world.broker.set_topic_policies(name, Policies(message_ttl_in_seconds=1_000_000 + self.serial)))
         self.world.store.catalogue.tenants.put(f"tenant-{self.serial % 5}", {"number": self.serial})
 
     def _seek(self) -> None:

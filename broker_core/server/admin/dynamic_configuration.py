@@ -17,7 +17,7 @@ from broker_core.base.errors import NotAllowedError
 from broker_core.base.settings import Settings
 from broker_core.broker.policies.dynamic_settings import DYNAMIC
 from broker_core.server.admin.answers import RefusedError, json_answer
-from broker_core.server.admin.requests import broker_of, part
+from broker_core.server.admin.requests import broker_of, in_turns, part
 from broker_core.server.admin.routes import Route
 
 _STORES: Final = (
@@ -53,19 +53,19 @@ def _text(value: object) -> str:
 
 async def set_dynamic(request: Request) -> Response:
     """Change a setting. It holds at once, and over restarts, until it is taken back."""
-    return _changed(request, part(request, "value"))
+    return await _changed(request, part(request, "value"))
 
 
 async def remove_dynamic(request: Request) -> Response:
     """Take the change back: what the broker was started with holds again."""
-    return _changed(request, None)
+    return await _changed(request, None)
 
 
-def _changed(request: Request, value: str | None) -> Response:
+async def _changed(request: Request, value: str | None) -> Response:
     name = part(request, "name")
     if name not in DYNAMIC:
         raise RefusedError(412, f"{name[:80]!r} cannot be changed while the broker runs; set it where it is started")
-    broker_of(request).set_dynamic(name, value)
+    await in_turns(request, broker_of(request).set_dynamic(name, value))
     return Response(status_code=200)
 
 

@@ -35,7 +35,7 @@ from broker_core.broker.policies.policy_values import (
 )
 from broker_core.server.admin.answers import BadRequestError, MissingError, RefusedError, done, json_answer
 from broker_core.server.admin.bodies import decoded
-from broker_core.server.admin.requests import broker_of, existing_topic, flag, namespace_name, topic_name
+from broker_core.server.admin.requests import broker_of, existing_topic, flag, in_turns, namespace_name, topic_name
 from broker_core.server.admin.routes import Handler, Route
 
 _UNSET: Final = object()
@@ -195,14 +195,15 @@ class _Level:
         broker.namespaces.require(namespace_name(self.request))
         return broker.policies.of_namespace(namespace_name(self.request))
 
-    def change(self, **fields: object) -> Response:
+    async def change(self, **fields: object) -> Response:
         """Set these fields; NotAllowedError if they contradict something."""
         broker = broker_of(self.request)
         policies = msgspec.structs.replace(self.read(), **fields)
         if self.of_topic:
-            broker.set_topic_policies(existing_topic(self.request), policies)
+            applying = broker.set_topic_policies(existing_topic(self.request), policies)
         else:
-            broker.set_namespace_policies(namespace_name(self.request), policies)
+            applying = broker.set_namespace_policies(namespace_name(self.request), policies)
+        await in_turns(self.request, applying)
         return done()
 
     def settings(self) -> Settings:
@@ -282,10 +283,10 @@ def _handlers(policy: PolicyPath) -> dict[str, Callable[[Request], Awaitable[Res
             raise BadRequestError("the request has no body; remove a policy with DELETE")
         _check_stored(request, policy.unstored)
         name = policy.topic if level.of_topic else policy.namespace
-        return level.change(**{policy.field: _value(content, policy, name)})
+        return await level.change(**{policy.field: _value(content, policy, name)})
 
     async def delete(request: Request) -> Response:
-        return _Level(request).change(**{policy.field: None})
+        return await _Level(request).change(**{policy.field: None})
 
     return {"GET": get, "POST": post, "DELETE": delete}
 
@@ -311,11 +312,11 @@ async def set_topic_ttl(request: Request) -> Response:
     if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= _DIGITS_MAX):
         raise BadRequestError(f"{text[:80]!r} is not a number of seconds")
     _check_count(int(text), "messageTTL")
-    return _Level(request).change(message_ttl_in_seconds=int(text))
+    return await _Level(request).change(message_ttl_in_seconds=int(text))
 
 
 async def remove_topic_ttl(request: Request) -> Response:
-    return _Level(request).change(message_ttl_in_seconds=None)
+    return await _Level(request).change(message_ttl_in_seconds=None)
 
 
 class _QuotaBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -350,13 +351,13 @@ async def set_quota(request: Request) -> Response:
     quota = _quota(await request.body())
     quotas = dict(level.read().backlog_quota_map or {})  # read again, because they may have changed while the body came
     quotas[kind] = quota  # type: ignore[index] # _quota_kind knows the two
-    return level.change(backlog_quota_map=quotas)
+    return await level.change(backlog_quota_map=quotas)
 
 
 async def remove_quota(request: Request) -> Response:
     level, kind = _Level(request), _quota_kind(request)
     quotas = {name: quota for name, quota in (level.read().backlog_quota_map or {}).items() if name != kind}
-    return level.change(backlog_quota_map=quotas or None)
+    return await level.change(backlog_quota_map=quotas or None)
 
 
 def _quota(content: bytes) -> BacklogQuota:
@@ -381,7 +382,7 @@ def _quota_kind(request: Request) -> str:
 
 async def remove_all(request: Request) -> Response:
     """Remove everything that is set for a topic: what its namespace or the broker says holds again."""
-    broker_of(request).set_topic_policies(existing_topic(request), NO_POLICIES)
+    await in_turns(request, broker_of(request).set_topic_policies(existing_topic(request), NO_POLICIES))
     return done()
 
 

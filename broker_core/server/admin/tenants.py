@@ -145,7 +145,7 @@ async def put_namespace(request: Request) -> Response:
         raise BadRequestError(str(error)) from error
     broker.namespaces.create(name)
     if policies != NO_POLICIES:
-        broker.set_namespace_policies(name, policies)
+        await in_turns(request, broker.set_namespace_policies(name, policies))
     return done()
 
 
@@ -171,12 +171,12 @@ async def set_properties(request: Request) -> Response:
     """Add these properties to those that the namespace has."""
     nothing: dict[str, str] = {}
     more = await body(request, dict[str, str], nothing)
-    return _replace_properties(request, {**_properties(request), **more})
+    return await _replace_properties(request, {**_properties(request), **more})
 
 
 async def clear_properties(request: Request) -> Response:
     """Remove all properties of a namespace."""
-    return _replace_properties(request, {})
+    return await _replace_properties(request, {})
 
 
 async def get_property(request: Request) -> Response:
@@ -186,14 +186,14 @@ async def get_property(request: Request) -> Response:
 
 async def set_property(request: Request) -> Response:
     """Set one property of a namespace."""
-    return _replace_properties(request, {**_properties(request), part(request, "key"): part(request, "value")})
+    return await _replace_properties(request, {**_properties(request), part(request, "key"): part(request, "value")})
 
 
 async def remove_property(request: Request) -> Response:
     """Remove one property of a namespace; what it was."""
     properties = _properties(request)
     value = properties.pop(part(request, "key"), "")
-    _replace_properties(request, properties)
+    await _replace_properties(request, properties)
     return text_answer(value)
 
 
@@ -203,11 +203,11 @@ def _properties(request: Request) -> dict[str, str]:
     return dict(broker.policies.of_namespace(name).properties or {})
 
 
-def _replace_properties(request: Request, properties: dict[str, str]) -> Response:
+async def _replace_properties(request: Request, properties: dict[str, str]) -> Response:
     broker, name = broker_of(request), namespace_name(request)
     broker.namespaces.require(name)
     policies = msgspec.structs.replace(broker.policies.of_namespace(name), properties=properties or None)
-    broker.set_namespace_policies(name, policies)
+    await in_turns(request, broker.set_namespace_policies(name, policies))
     return done()
 
 
@@ -220,11 +220,7 @@ async def list_namespace_topics(request: Request) -> Response:
 
 async def unload_namespace(request: Request) -> Response:
     """Unload every topic of it that is loaded, stored or not."""
-    broker, name = broker_of(request), namespace_name(request)
-    broker.namespaces.require(name)
-    for topic in [*(each.name for each in broker.registry.loaded_topics()), *broker.non_persistent.names()]:
-        if topic.namespace_name == name:
-            broker.unload(topic)
+    await in_turns(request, broker_of(request).unload_namespace(namespace_name(request)))
     return done()
 
 

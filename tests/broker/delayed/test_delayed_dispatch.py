@@ -12,6 +12,7 @@ import pytest
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.positions import Position
+from broker_core.base.steps import drained
 from broker_core.broker import AccessMode, SubscriptionType
 from broker_core.broker.delayed import tracker
 from broker_core.broker.policies.policy_values import DelayedDelivery, Policies
@@ -505,8 +506,11 @@ def test_a_damaged_bucket_does_not_get_in_the_way_of_merging() -> None:
 
 def test_what_is_due_and_finds_no_room_does_not_keep_the_broker_busy(world: World) -> None:
     """6.2.3: nor does a policy with a tick of 0; permits wake the dispatcher anyway."""
-    world.broker.set_namespace_policies(
-        NamespaceName("public", "default"), Policies(delayed_delivery_policies=DelayedDelivery(active=True, tick_ms=0))
+    drained(
+        world.broker.set_namespace_policies(
+            NamespaceName("public", "default"),
+            Policies(delayed_delivery_policies=DelayedDelivery(active=True, tick_ms=0)),
+        )
     )
     published = publish_delayed(world, later(world, *[1000] * 10))
     consumer, mailbox = world.subscribe(SHARED, permits=3)
@@ -521,7 +525,7 @@ def test_what_is_due_and_finds_no_room_does_not_keep_the_broker_busy(world: Worl
 def set_delays(world: World, active: bool, tick_ms: int = 1) -> None:
     """As the admin REST does."""
     delays = DelayedDelivery(active, tick_ms)
-    world.broker.set_topic_policies(TopicName.parse(TOPIC), Policies(delayed_delivery_policies=delays))
+    drained(world.broker.set_topic_policies(TopicName.parse(TOPIC), Policies(delayed_delivery_policies=delays)))
     world.settle()
 
 
@@ -641,7 +645,7 @@ def test_a_longest_delay_binds_producers_that_are_connected_already() -> None:
     world = World()
     producer, answers = world.produce()
     delays = DelayedDelivery(active=True, delay_max_ms=1000)
-    world.broker.set_topic_policies(TopicName.parse(TOPIC), Policies(delayed_delivery_policies=delays))
+    drained(world.broker.set_topic_policies(TopicName.parse(TOPIC), Policies(delayed_delivery_policies=delays)))
     producer.send(SendHead(0, 0), delayed_body(world.clock.now_ms() + 1001))
     world.settle()
     assert [type(error) for _, error in answers.errors] == [NotAllowedError]

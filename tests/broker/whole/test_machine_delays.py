@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from broker_core.base.settings import Settings
+from broker_core.base.steps import drained
 from broker_core.broker import SubscriptionType
 from broker_core.broker.delayed.bucket import last_key
 from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
@@ -66,7 +67,7 @@ class DelaysMachine(WholeBrokerMachine):
         delays = DelayedDelivery(active, tick_ms)
         for model in self.models.values():
             model.holds_back = active
-        self.world.broker.set_topic_policies(self.topic.name, Policies(delayed_delivery_policies=delays))
+        drained(self.world.broker.set_topic_policies(self.topic.name, Policies(delayed_delivery_policies=delays)))
         self.settle_down()
 
     @rule(ms=st.sampled_from([-7000, -1500, 1500, 7000]))

@@ -17,6 +17,7 @@ from hypothesis.stateful import invariant, rule
 from broker_core.base.errors import ServerError
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.base.settings import Settings
+from broker_core.base.steps import drained
 from broker_core.broker import AckId, AckKind, SubscribeRequest, SubscriptionType
 from broker_core.broker.policies.policy_values import Retention, settings_under
 from broker_core.broker.stats import topic_stats
@@ -85,7 +86,7 @@ class EverythingMachine(ReadersMachine, DelaysMachine, PoliciesMachine, ChunksMa
         )
         name = self.topic.name
         self.go_by(settings_under(type(self).tuning, self.policies))
-        self.world.broker.set_topic_policies(name, self.policies)
+        drained(self.world.broker.set_topic_policies(name, self.policies))
         self.settle_down()
 
     @rule(ttl_s=TTLS_S, retention=RETENTIONS, quota=QUOTAS, which=PICK)

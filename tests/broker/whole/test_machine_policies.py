@@ -10,6 +10,7 @@ from hypothesis.stateful import rule
 
 from broker_core.base.errors import ProducerBlockedQuotaError, ProducerBlockedQuotaException
 from broker_core.base.positions import Position
+from broker_core.base.steps import drained
 from broker_core.broker.policies.policy_values import NO_POLICIES, BacklogQuota, Policies, Retention
 from tests.broker.whole.entry import Entry
 from tests.broker.whole.machine import WholeBrokerMachine
@@ -55,7 +56,7 @@ class PoliciesMachine(WholeBrokerMachine):
             retention_policies=retention,
             backlog_quota_map=size,  # type: ignore[arg-type] # one of its keys
         )
-        self.world.broker.set_topic_policies(self.topic.name, self.policies)
+        drained(self.world.broker.set_topic_policies(self.topic.name, self.policies))
         self.settle()
 
     # -- expiry
