@@ -10,6 +10,7 @@ from broker_core.base.errors import (
     AlreadyClosedError,
     NotAllowedError,
     OperationTimeoutError,
+    ProducerBlockedQuotaException,
     ProducerFencedError,
     RowsUnconfirmedError,
     SendUnconfirmedError,
@@ -24,7 +25,7 @@ from broker_core.wire.commands import close_producer, error, send_error
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.helpers import WAIT_S
 from tests.client.scenes import run
-from tests.client.scripted_broker import Peer, ScriptedBroker, partitions
+from tests.client.scripted_broker import Peer, ScriptedBroker, answer, partitions
 
 
 def sent(producer: AsyncProducer, *values: str) -> "list[asyncio.Task[MessageId]]":
@@ -108,6 +109,38 @@ def test_what_was_sent_before_a_close_that_is_cut_off_may_be_stored() -> None:
         await producer.close()
         await client._network.left()
         assert late == [AlreadyClosedError]
+
+    run(play)
+
+
+def test_a_quota_that_refuses_a_producer_ends_what_waits_and_not_the_producer() -> None:
+    """1.7.8, 7.3: what was sent before may be stored; of the rest nothing goes out behind it, open batches included,
+    until the quota is lifted."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        producer = await client.create_producer("t", batching_max_publish_delay_s=60)
+        peer = broker.peers[0]
+        sends = sent(producer, "a")
+        await broker.until(lambda: len(peer.sends) == 1)
+        held: list[BaseCommand] = []
+        open_batches: list[object] = []
+        broker.handlers[BaseCommand.PRODUCER] = lambda peer, command: held.append(command)
+        peer.send(close_producer(peer.producer_id, -1))
+        for turn in range(3):
+            await broker.until(lambda turn=turn: len(held) == turn + 1)  # type: ignore[misc]
+            sends += sent(producer, "never sent")
+            await asyncio.sleep(0)
+            message = producer.outgoing("in an open batch")
+            await producer.reserve(message.size_bytes)
+            producer.enqueue(message, lambda _, failure: open_batches.append(type(failure)))
+            peer.send(error(held[turn].producer.request_id, ProducerBlockedQuotaException("too much")))
+            await asyncio.wait(sends)
+        assert await outcomes(sends) == [SendUnconfirmedError, *[ProducerBlockedQuotaException] * 3]
+        assert open_batches == [ProducerBlockedQuotaException] * 3
+        broker.handlers[BaseCommand.PRODUCER] = answer
+        broker.on_send = lambda peer, sequence_id: peer.receipt(sequence_id, sequence_id)
+        assert await outcomes(sent(producer, "b")) == [7]
 
     run(play)
 

@@ -17,6 +17,7 @@ from broker_core.base.errors import (
     ConnectionLostError,
     ConsumerBusyError,
     OperationTimeoutError,
+    ProducerBlockedQuotaException,
     ProducerBusyError,
     PulsarishError,
     ServerError,
@@ -24,8 +25,9 @@ from broker_core.base.errors import (
 
 T = TypeVar("T")
 
-_BUSY_WITH_OURSELVES: Final = (ConsumerBusyError, ProducerBusyError)
-"""Until the broker has noticed that our former connection is dead, we stand in our own way."""
+_PASSES_BY: Final = (ConsumerBusyError, ProducerBusyError, ProducerBlockedQuotaException)
+"""Until the broker has noticed that our former connection is dead, we stand in our own way; and a backlog that exceeds
+its quota is consumed in the end."""
 
 
 class Backoff:
@@ -56,7 +58,7 @@ def worth_retrying(failure: PulsarishError, *, attached_before: bool) -> bool:
     """Whether the same request may succeed later; ``attached_before``: it has succeeded once."""
     # A bare ServerError is the protocol's UnknownError: nothing says that it lasts.
     return failure.retriable or type(failure) is ServerError or (
-        attached_before and isinstance(failure, _BUSY_WITH_OURSELVES)
+        attached_before and isinstance(failure, _PASSES_BY)
     )  # fmt: skip
 
 

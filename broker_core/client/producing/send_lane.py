@@ -25,6 +25,7 @@ from broker_core.base.errors import (
     AlreadyClosedError,
     ChecksumMismatchError,
     NotAllowedError,
+    ProducerBlockedQuotaException,
     PulsarishError,
     RemoteProtocolError,
     SendUnconfirmedError,
@@ -185,6 +186,8 @@ class SendLane:
             patient = self._config.access_mode == "wait_for_exclusive"
             answer = await connection.request(self._command(request_id), request_id, math.inf if patient else None)
         except BaseException as failure:
+            if self._made and isinstance(failure, ProducerBlockedQuotaException):
+                self._give_up_pending(failure)  # Who waits learns why; this lane tries again, as the Java client does.
             # After a time-out the broker may still make the producer, and it must not stand in our way.
             if connection.producers.pop(self._id, None) is not None:
                 self._leave_silently(connection)
@@ -362,9 +365,16 @@ class SendLane:
     def _fail(self, failure: PulsarishError) -> None:
         if self.failure is None:
             self.failure = failure
+        self._give_up_pending(failure)
+
+    def _give_up_pending(self, failure: PulsarishError) -> None:
+        """Fail what has no receipt, open batches included: with ``failure``, or as unconfirmed what was sent."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for pending in self._take_pending():
-            was_sent = pending.number <= self._written
-            self._report(pending.entry, None, self._unconfirmed(pending.entry, failure) if was_sent else copy(failure))
+        pending, unsent = self._take_pending(), self._take_open()
+        for each in pending:
+            was_sent = each.number <= self._written
+            self._report(each.entry, None, self._unconfirmed(each.entry, failure) if was_sent else copy(failure))
+        for entry in unsent:
+            self._report(entry, None, copy(failure))
