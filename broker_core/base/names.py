@@ -37,12 +37,15 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 _SHOWN_MAX: Final = 80
-"""Characters of a name that an error repeats."""
+"""Characters of a name or key that an error repeats."""
 
 
-def shown_name(name: str) -> str:
-    """``name`` in quotes as an error repeats it, of whatever length and characters it is."""
-    return repr(name if len(name) <= _SHOWN_MAX else f"{name[: _SHOWN_MAX - 3]}...")
+def shown_name(name: str | bytes) -> str:
+    """``name``, or a key, in quotes as an error repeats it, of whatever length and characters it is."""
+    if len(name) <= _SHOWN_MAX:
+        return repr(name)
+    begin = name[: _SHOWN_MAX - 3]
+    return repr(begin + b"..." if isinstance(begin, bytes) else f"{begin}...")
 
 
 def _refuse(name: str, why: str) -> InvalidTopicNameError:

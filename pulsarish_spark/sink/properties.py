@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from broker_core.base.errors import ConfigError
+from broker_core.base.names import shown_name
 from broker_core.wire.batch.arrays import ByteColumn, presence
 from broker_core.wire.batch.columns import numbers, values_of
 from broker_core.wire.batch.keys import is_text
@@ -35,13 +36,14 @@ def row_words(rows: pa.RecordBatch, row: int) -> str:
     if isinstance(key, bytes):
         with contextlib.suppress(UnicodeDecodeError):
             key = key.decode()
-    return "a row without a key" if key is None else f"the row with the key {key!r}"
+    return "a row without a key" if key is None else f"the row with the key {shown_name(key)}"
 
 
 def _pairs(rows: pa.RecordBatch, name: str) -> pa.ListArray:
     """One of the two columns with its names and values as text."""
     column, what = rows.column(name), {"headers": "header", "properties": "property"}[name]
-    parts = [column.keys, column.items] if name == "properties" else [column.values.field(0), column.values.field(1)]
+    # Flattened, what is in a header that is null is null as well.
+    parts = [column.keys, column.items] if name == "properties" else column.values.flatten()
     offsets = values_of(column.offsets)
     first, last = int(offsets[0]), int(offsets[-1])
     parts = [part.slice(first, last - first) for part in parts]

@@ -50,6 +50,8 @@ def split_by_topic(rows: pa.RecordBatch, topic_option: str, place_of: Callable[[
     ``place_of`` says what the name of a topic means. ConfigError for a row that cannot go anywhere; whether a topic has
     the partition that its rows want is not known here.
     """
+    if not rows.num_rows:
+        return []
     asked = _asked_partitions(rows)
     if topic_option or "topic" not in rows.schema.names:
         topic, partition = place_of(topic_option)

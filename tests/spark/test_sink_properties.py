@@ -96,6 +96,7 @@ def test_headers_and_properties_that_differ_are_refused_by_the_key_of_the_row() 
             "the header 't' of a row without a key has no value; properties of messages",
         ),
         (headers([], None, [], [(None, b"x")]), "the header None of the row with the key b'\\xff' has no name; "),
+        (pa.array([[], [None]], HEADERS), "the header None of the row with the key 'second' has no name; "),
         (headers(None, [], [("t", None)]).slice(2), "the header 't' of the row with the key 'first' has no value; "),
     ],
 )

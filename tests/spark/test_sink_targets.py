@@ -111,6 +111,27 @@ def test_a_partition_that_is_not_there_is_told_by_the_key_of_its_row(
     assert stored(broker, topic) == []
 
 
+def test_a_batch_without_rows_is_nothing(broker: Broker, topic: str) -> None:
+    """A filter may leave one; it makes no topic."""
+    none = {
+        "topic": pa.array([], pa.string()),
+        "partition": pa.array([], pa.int32()),
+        "value": pa.array([], pa.binary()),
+    }
+    write(broker.service_url, [none])
+    assert not broker.topic_exists(topic)
+    write(broker.service_url, [none, {"topic": [topic], "value": [b"v"]}, none])
+    assert stored(broker, topic) == [(0, b"v")]
+
+
+def test_a_long_key_is_told_by_its_beginning(broker: Broker, topic: str) -> None:
+    """The error of a task was as large as the row that it is about."""
+    rows = {"key": ["k" * 2_000_000], "value": [b"v"]}
+    with pytest.raises(ConfigError, match="the row with the key 'kkkk") as told:
+        write(broker.service_url, [rows], topic=topic)
+    assert len(str(told.value)) < 500
+
+
 def test_what_a_task_has_in_flight_is_bounded_over_all_its_topics_and_partitions() -> None:
     """1.7.6: each topic, and each partition that rows named, had a bound of its own."""
     in_flight: list[int] = [0, 0]

@@ -26,7 +26,7 @@ from broker_core.base.errors import (
     RowError,
     RowsUnconfirmedError,
 )
-from broker_core.base.names import TopicName
+from broker_core.base.names import TopicName, shown_name
 from broker_core.base.positions import Position
 from broker_core.client.chunks.chunk_split import check_can_be_chunked, chunk_entries, part_bytes_max
 from broker_core.client.columnar.unconfirmed import first_key
@@ -231,7 +231,7 @@ class AsyncEntryWriter:
             unconfirmed = list(self._unconfirmed.values())
             unknown = np.unique(np.concatenate([each.rows for each in unconfirmed]))
             key = first_key(unconfirmed[0].entry)
-            named = "" if key is None else f", the first of them the row with the key {key!r}"
+            named = "" if key is None else f", the first of them the row with the key {shown_name(key)}"
             raise RowsUnconfirmedError(
                 f"writing to {self.topic} failed: {self._failure.message}; of {self.rows_written} rows "
                 f"{self.rows_confirmed} are stored, {len(unknown)} may or may not be{named}, the others are not",
