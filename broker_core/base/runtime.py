@@ -35,6 +35,9 @@ DATA_SUBDIR: Final = "pulsarish"
 
 _CHECKED: Final = re.compile(rb'(\{.*),"check":"([0-9a-f]{8})"\}\n', re.DOTALL)
 
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
+"""The beginning of a name with a scheme; one letter would be a drive."""
+
 _OWN_BEFORE_THE_FIRST_START: Final = ("FORMAT", DATA_LOCK_FILE, "embedded.")
 """Beginnings of names. Whoever starts a broker for itself keeps its notes (``embedded.*``) there too."""
 
@@ -86,13 +89,25 @@ def first_foreign(names: Iterable[str]) -> str | None:
     return next((name for name in sorted(names) if not name.startswith(_OWN_BEFORE_THE_FIRST_START)), None)
 
 
+def checked_data_dir(name: str) -> str:
+    """``name`` of a data directory; ConfigError if it is a URL, for which a folder called ``s3:`` would be made."""
+    url = _URL.match(name)
+    if url is not None:
+        path = f"/{name[url.end() :]}"
+        raise ConfigError(
+            f"the data directory {name!r} is a URL, and a broker keeps its data on a disk of its own machine",
+            hint=f"write the path alone: {path}" if url[1].lower() == "file" else "name a directory of this machine",
+        )
+    return name
+
+
 def default_data_dir(env: Mapping[str, str]) -> PurePath:
     """The data directory where none is named: ``$PULSARISH_DATA_DIR``, else the user's data home.
 
     ConfigError if the environment has neither a home nor a data home.
     """
     if named := env.get(ENV_DATA_DIR):
-        return PurePath(named)
+        return PurePath(checked_data_dir(named))
     if data_home := env.get("XDG_DATA_HOME"):
         return PurePath(data_home, DATA_SUBDIR)
     if home := env.get("HOME") or env.get("USERPROFILE"):

@@ -144,7 +144,9 @@ class _Directory(click.Path):
             os.fsdecode(value).encode()
         except UnicodeEncodeError:  # SQLite could not open the catalogue in it.
             self.fail(f"{value!r} is not UTF-8.", param, ctx)
-        return super().convert(value, param, ctx)
+        from broker_core.base.runtime import checked_data_dir
+
+        return super().convert(checked_data_dir(os.fsdecode(value)), param, ctx)
 
 
 def data_dir_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

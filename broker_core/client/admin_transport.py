@@ -2,7 +2,7 @@
 """How a request of the admin REST travels: over kept connections, and on to the broker to which an answer redirects.
 
 A broker of a cluster redirects what is about a topic that another one serves. Invariant: a request that was begun with
-TLS never travels without. Knows no path and no credential.
+TLS never travels without; no error repeats a password. Knows no path and no credential.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class AdminTransport:
 
     def __init__(self, url: str, timeout_s: float, tls: TlsSettings, given_by: str = "") -> None:
         """ConfigError if that is no address, or ``tls`` cannot be used. ``given_by``: the option that names ``url``."""
-        parts = urlsplit(url)
-        if not _is_usable(parts):
-            raise ConfigError(f'"{url}" is not an admin URL', hint="write http://HOST:PORT")
-        if "@" in parts.netloc:
+        if "@" in url:
             raise ConfigError(
                 "the admin URL names a user or a password, which is not used", hint="give an authentication beside it"
             )
+        parts = _usable_parts(url)
+        if parts is None:
+            raise ConfigError(f'"{url}" is not an admin URL', hint="write http://HOST:PORT")
         self._first = _place(url)
         self._timeout_s = timeout_s
         self._tls = tls
@@ -65,8 +65,10 @@ class AdminTransport:
 
     def _next(self, url: str, target: str) -> str:
         """Where a redirect leads."""
-        parts = urlsplit(target)
-        if not _is_usable(parts) or "@" in parts.netloc:
+        if "@" in target:
+            raise RemoteProtocolError(f"the admin port at {_place(url)} redirects to a URL that names a user")
+        parts = _usable_parts(target)
+        if parts is None:
             raise RemoteProtocolError(f'the admin port at {_place(url)} redirects to "{target}", which is no admin URL')
         if parts.scheme != "https" and urlsplit(url).scheme == "https":
             raise RemoteProtocolError(
@@ -114,11 +116,13 @@ class AdminTransport:
         return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=self._timeout_s, context=context)
 
 
-def _is_usable(parts: SplitResult) -> bool:
+def _usable_parts(url: str) -> SplitResult | None:
+    """None if nothing can be asked there."""
     try:
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        parts = urlsplit(url)
+        return parts if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 else None
     except ValueError:
-        return False
+        return None
 
 
 def _place(url: str) -> str:

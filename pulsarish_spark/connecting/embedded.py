@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError, OperationTimeoutError, PulsarishError
 from broker_core.base.private_files import make_directory, private_opener
-from broker_core.base.runtime import DATA_LOCK_FILE, RUNTIME_FILE, RuntimeInfo, first_foreign
+from broker_core.base.runtime import DATA_LOCK_FILE, RUNTIME_FILE, RuntimeInfo, checked_data_dir, first_foreign
 from pulsarish_spark.connecting.passing_folders import passing_folder
 
 IDLE_STOP_S: Final = 300
@@ -95,10 +95,10 @@ def ensure(data_dir: Path) -> RuntimeInfo:
 
 
 def named_directory(data_dir: str | os.PathLike[str]) -> Path:
-    """The absolute path of a directory that the user named; ConfigError if the name is empty."""
+    """The absolute path of a directory that the user named; ConfigError if the name is empty, or a URL."""
     if not os.fspath(data_dir):
         raise ConfigError("the data directory is an empty text", hint="name one, or leave it out for the default")
-    return Path(os.path.expanduser(data_dir)).absolute()
+    return Path(os.path.expanduser(checked_data_dir(os.fspath(data_dir)))).absolute()
 
 
 @contextlib.contextmanager

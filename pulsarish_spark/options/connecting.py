@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.limits import CONNECTION_TIMEOUT_S, OPERATION_TIMEOUT_S
-from broker_core.base.runtime import ENV_HTTP_URL, ENV_SERVICE_URL, default_data_dir
+from broker_core.base.runtime import ENV_HTTP_URL, ENV_SERVICE_URL, checked_data_dir, default_data_dir
 from pulsarish_spark.connecting.connection import Address
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.parsing import absolute_path, milliseconds, text_of
@@ -33,6 +33,10 @@ def _admin_url(text: str) -> str:
     return url
 
 
+def _data_dir(text: str) -> str:
+    return absolute_path(checked_data_dir(text_of(text)))
+
+
 ADMIN_URL: Final = "admin.url"
 
 _SCHEMES: Final = ("pulsar://", "pulsar+ssl://")
@@ -50,7 +54,7 @@ CONNECTING: Final = (
     Option(
         "data.dir",
         Side.ANY,
-        absolute_path,
+        _data_dir,
         "/var/lib/pulsarish",
         "Directory of the embedded broker. Default $PULSARISH_DATA_DIR, else pulsarish in $XDG_DATA_HOME, else "
         "~/.local/share/pulsarish.",
@@ -98,11 +102,9 @@ def address_of(given: Mapping[str, Any], environment: Mapping[str, str]) -> Addr
         "connection_timeout_s": given.get("connectionTimeoutMs", CONNECTION_TIMEOUT_S),
     }
     if not url and not directory and (named := environment.get(ENV_SERVICE_URL, "")):
-        try:
-            url = service_url(named)
-        except ValueError as error:
-            raise ConfigError(f'{ENV_SERVICE_URL}="{named}" in the environment is not valid: {error}') from error
-        admin_url = admin_url or environment.get(ENV_HTTP_URL, "")
+        url = _of_environment(ENV_SERVICE_URL, named, service_url)
+        if not admin_url and (admin := environment.get(ENV_HTTP_URL, "")):
+            admin_url = _of_environment(ENV_HTTP_URL, admin, _admin_url)
     if url:
         security = security_of(given, environment)
         return Address(url_with_tls(url, given), security=security, admin_url=admin_url, **patience)
@@ -112,3 +114,10 @@ def address_of(given: Mapping[str, Any], environment: Mapping[str, str]) -> Addr
         )
     # The embedded broker asks for no credentials, so it is sent none.
     return Address("", directory or absolute_path(str(default_data_dir(environment))), **patience)
+
+
+def _of_environment(variable: str, text: str, parse: Callable[[str], str]) -> str:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ConfigError(f'{variable}="{text}" in the environment is not valid: {error}') from error

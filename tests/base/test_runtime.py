@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from broker_core.base.errors import ConfigError
-from broker_core.base.runtime import RuntimeInfo, default_data_dir
+from broker_core.base.runtime import RuntimeInfo, checked_data_dir, default_data_dir
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,30 @@ def test_without_a_home_the_error_names_the_variable_to_set() -> None:
     """A service account may have no home at all."""
     with pytest.raises(ConfigError, match="PULSARISH_DATA_DIR"):
         default_data_dir({})
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("s3://bucket/data", "name a directory"),
+        ("hdfs:///data", "name a directory"),
+        ("file:///var/lib/data", "write the path alone: /var/lib/data"),
+        ("file:/var/lib/data", "write the path alone: /var/lib/data"),
+    ],
+)
+def test_a_url_is_no_data_directory(name: str, hint: str) -> None:
+    """A folder called s3: was made beside the program, and the data was in it."""
+    with pytest.raises(ConfigError, match="is a URL") as refused:
+        checked_data_dir(name)
+    assert hint in str(refused.value)
+    with pytest.raises(ConfigError, match="is a URL"):
+        default_data_dir({"PULSARISH_DATA_DIR": name})
+
+
+@pytest.mark.parametrize("name", ["/d", "d", "~/d", "a:b", "./a:/b", "C:/data", "C:\\data"])
+def test_a_path_is_one(name: str) -> None:
+    """Also with a colon, and with a drive."""
+    assert checked_data_dir(name) == name
 
 
 def test_the_runtime_file_comes_back_and_half_a_file_does_not() -> None:

@@ -219,6 +219,27 @@ def test_a_directory_that_is_no_text(lonely: Pulsarish, tmp_path: Path, command:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", [("serve",), ("doctor",), ("topic", "list")], ids=" ".join)
+@pytest.mark.parametrize("named_by", ["option", "environment"])
+def test_a_data_directory_that_is_a_url(
+    lonely: Pulsarish, tmp_path: Path, command: tuple[str, ...], named_by: str
+) -> None:
+    """Code 2; a folder called s3: was made."""
+    url = "s3://bucket/data"
+    by_option = named_by == "option"
+    done = lonely(*command, "--data-dir", url) if by_option else lonely(*command, PULSARISH_DATA_DIR=url)
+    assert (done.returncode, done.stdout, b"'s3://bucket/data' is a URL" in done.stderr) == (2, b"", True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("url", ["http://me:hush@h:99999", "ftp://me:hush@h", "me:hush@h", "http://me:hush@[::1"])
+@pytest.mark.parametrize("option", ["--url", "--http-url"])
+def test_a_password_in_an_address_is_not_repeated(lonely: Pulsarish, option: str, url: str) -> None:
+    """Code 2; whatever else is wrong with the address."""
+    done = lonely("topic", "list", "--url", "pulsar://127.0.0.1:1", option, url)
+    assert (done.returncode, b"names a user or a password" in done.stderr, b"hush" in done.stderr) == (2, True, False)
+
+
 @pytest.mark.parametrize("option", ["--url", "--http-url", "--data-dir"])
 @pytest.mark.parametrize("command", [("topic", "list"), ("produce", "t", "-m", "x")], ids=" ".join)
 def test_an_empty_address_is_not_the_default_one(pulsarish: Pulsarish, command: tuple[str, ...], option: str) -> None:
@@ -232,7 +253,10 @@ def test_an_empty_address_is_not_the_default_one(pulsarish: Pulsarish, command: 
     [
         (("pulsar://127.0.0.1:none", None), 2),
         (("pulsar://127.0.0.1:99999", None), 2),
+        (("pulsar://127.0.0.1:" + "6" * 5000, None), 2),
         (("pulsar://127.0.0.1:1", "http://127.0.0.1:none"), 2),
+        (("pulsar://127.0.0.1:1", "http://[::1"), 2),
+        (("pulsar://127.0.0.1:1", "http://127.0.0.1:" + "6" * 5000), 2),
         (("pulsar://127.0.0.1:1", "http://127.0.0.1:99999"), 2),
         (("pulsar://127.0.0.1:1", "http://127.0.0.1:1"), 5),
     ],

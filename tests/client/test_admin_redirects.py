@@ -116,3 +116,13 @@ def test_a_redirect_does_not_lead_out_of_tls(tmp_path: Path) -> None:
         ):
             api.partitions(TOPIC)
     assert plain.asked == []
+
+
+@pytest.mark.parametrize("target", ["http://me:hush@h", "ftp://me:hush@h", "http://me:hush@[::1", "http://[::1"])
+def test_a_redirect_that_leads_nowhere_is_told_without_a_password(target: str) -> None:
+    """It is the broker's text, and no URL of ours."""
+    with listening() as first, AdminApi(f"http://{first.address}", timeout_s=TIMEOUT_S) as admin:
+        first.redirect = target
+        with pytest.raises(RemoteProtocolError, match="redirects to") as failed:
+            admin.partitions(TOPIC)
+        assert "hush" not in str(failed.value)

@@ -7,7 +7,9 @@ import pytest
 
 from broker_core.base.errors import ConfigError, RemoteProtocolError
 from broker_core.client import Client
+from broker_core.client.admin_transport import AdminTransport
 from broker_core.client.connecting.service_url import BrokerAddress, parse_service_url
+from broker_core.client.credentials.tls import TlsSettings
 from tests.client.conftest import Service
 
 
@@ -47,8 +49,32 @@ def test_an_address_prints_as_a_service_url() -> None:
 
 def test_a_password_in_the_url_is_refused_and_not_repeated() -> None:
     """Other protocols' URLs have one; where it belongs is said instead."""
-    with pytest.raises(ConfigError, match="names a user or a password") as refused:
-        parse_service_url("pulsar://me:hush-hush@host:6650")
+    for url in (
+        "pulsar://me:hush-hush@host:6650",
+        "http://me:hush-hush@host",
+        "me:hush-hush@host",
+        "pulsar://h,m:hush@h",
+    ):
+        with pytest.raises(ConfigError, match="names a user or a password") as refused:
+            parse_service_url(url)
+        assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize("port", ["٦٦٥٠", "6" * 5000, "-1", "+6650", "6_650", "6650.0"])
+def test_a_port_is_five_plain_digits_at_most(port: str) -> None:
+    """Thousands of digits were an error of Python's own, and digits of another script a port."""
+    with pytest.raises(ConfigError, match="which is no host:port"):
+        parse_service_url(f"pulsar://host:{port}")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://me:hush@h", "http://me:hush@h:99999", "http://me:hush@[::1", "me:hush@h", "http://[::1", "http://h:x"],
+)
+def test_a_wrong_admin_url_is_told_without_its_password(url: str) -> None:
+    """Whatever else is wrong with it."""
+    with pytest.raises(ConfigError) as refused:
+        AdminTransport(url, 1.0, TlsSettings())
     assert "hush" not in str(refused.value)
 
 

@@ -622,6 +622,8 @@ def test_a_data_directory_is_the_same_for_driver_and_executors(monkeypatch: pyte
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert reading(topic="t", data__dir="pulsar").address.data_dir == str(tmp_path / "pulsar")
     assert reading(topic="t", data__dir="~/pulsar").address.data_dir == str(tmp_path / "home" / "pulsar")
+    with pytest.raises(ConfigError, match=r"'s3://bucket/data' is a URL"):
+        reading(topic="t", data__dir="s3://bucket/data")
 
 
 def test_the_sink_takes_its_own_options_and_what_spark_adds() -> None:

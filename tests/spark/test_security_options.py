@@ -51,6 +51,9 @@ def test_credentials_of_the_environment_go_to_a_named_broker_only() -> None:
         ({"pulsar.client.tlsTrustStorePassword": "hush"}, "give PEM files"),
         ({"useTls": "false", "service.url": "pulsar+ssl://h"}, "remove useTls"),
         ({"service.url": "pulsar://me:hush@h"}, "names a user or a password"),
+        ({"service.url": "me:hush@h"}, "names a user or a password"),
+        ({"admin.url": "http://me:hush@h:99999999"}, "names a user or a password"),
+        ({"admin.url": "ftp://me:hush@h"}, "names a user or a password"),
     ],
 )
 def test_wrong_security_is_one_line_without_the_secret(options: dict[str, str], words: str) -> None:
@@ -59,6 +62,15 @@ def test_wrong_security_is_one_line_without_the_secret(options: dict[str, str], 
     with pytest.raises(ConfigError) as refused:
         read_options(given, Side.BATCH_READ, NO_ENVIRONMENT)
     assert words in str(refused.value)
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize("variable", ["PULSARISH_SERVICE_URL", "PULSARISH_HTTP_URL"])
+@pytest.mark.parametrize("url", ["pulsar://me:hush@h", "http://me:hush@h", "me:hush@h"])
+def test_wrong_addresses_of_the_environment_are_told_without_the_secret(variable: str, url: str) -> None:
+    """As those of options."""
+    with pytest.raises(ConfigError, match="names a user or a password") as refused:
+        read_options({"topic": "t"}, Side.READ, {"PULSARISH_SERVICE_URL": "pulsar://h", variable: url})
     assert "hush" not in str(refused.value)
 
 

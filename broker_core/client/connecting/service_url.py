@@ -13,6 +13,7 @@ from broker_core.base.errors import ConfigError
 
 PORT_DEFAULT: Final = 6650
 TLS_PORT_DEFAULT: Final = 6651
+_PORT_DIGITS_MAX: Final = 5
 _SCHEME: Final = "pulsar://"
 _TLS_SCHEME: Final = "pulsar+ssl://"
 
@@ -61,7 +62,12 @@ def _parse_host(text: str, url: str, *, tls: bool) -> BrokerAddress:
         port = rest[1:]
     elif ":" in text:
         host, _, port = text.rpartition(":")
-    number = int(port) if port.isdecimal() else -1 if port else TLS_PORT_DEFAULT if tls else PORT_DEFAULT
+    number = _number(port) if port else TLS_PORT_DEFAULT if tls else PORT_DEFAULT
     if not host or not 0 < number < 65536:
         raise ConfigError(f"service URL {url!r} names {text!r}, which is no host:port", hint="write pulsar://host:6650")
     return BrokerAddress(host, number, tls=tls)
+
+
+def _number(port: str) -> int:
+    """-1 if it is none: Python reads digits of all scripts, and refuses thousands of them in words of its own."""
+    return int(port) if port.isascii() and port.isdecimal() and len(port) <= _PORT_DIGITS_MAX else -1

@@ -198,7 +198,10 @@ def _reason(answer: httpx.Response) -> str:
 
 
 def _checked_url(url: str, what: str) -> str:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ConfigError(f"OAuth2 {what} is no URL", hint="write https://HOST, and a path if it has one") from None
     is_safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
     if not is_safe or not parts.hostname or "@" in parts.netloc:
         raise ConfigError(
