@@ -170,6 +170,18 @@ def _complete_short_name(text: str) -> str:
     raise _refuse(text, "a name without a domain has no slash, or the two of tenant/namespace/topic")
 
 
+def check_tenant_name(name: str) -> str:
+    """Return ``name`` if it may name a tenant, else raise InvalidTopicNameError."""
+    try:
+        NamespaceName.parse(f"{name}/{DEFAULT_NAMESPACE}")
+    except InvalidTopicNameError as error:
+        raise InvalidTopicNameError(
+            f"tenant name {shown_name(name)} is not valid",
+            hint=f"use letters, digits and - = : . _, and with a namespace {NAMESPACE_NAME_BYTES_MAX} at most",
+        ) from error
+    return name
+
+
 def check_not_reserved(subscription: str) -> None:
     """NotAllowedError if the name is one of those that the broker gives to its own cursors (semantics 1.1.6)."""
     if subscription.startswith(_RESERVED_SUBSCRIPTIONS):

@@ -6,6 +6,7 @@ Importing this module must stay cheap (a test measures it): commands import the 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -24,7 +25,7 @@ from broker_core.cli.doctor import doctor
 from broker_core.cli.exits import Exit, exit_code
 from broker_core.cli.looking import examine, peek
 from broker_core.cli.namespace import namespace
-from broker_core.cli.output import report_error
+from broker_core.cli.output import report_error, say
 from broker_core.cli.policies import namespace_policies, topic_policies
 from broker_core.cli.produce import produce
 from broker_core.cli.serve import serve
@@ -75,31 +76,47 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = RootOptions()
     _mend_streams()
     try:
+        return _run(argv, options)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        return _report(PulsarishError(f"the system refused: {error.strerror or error}{where}"), Exit.FAILURE, options)
+    finally:
+        _let_go_of_streams()
+
+
+def _run(argv: Sequence[str] | None, options: RootOptions) -> int:
+    try:
         outcome = cli.main(
             args=None if argv is None else list(argv), prog_name=PROGRAM, standalone_mode=False, obj=options
         )
         sys.stdout.flush()
         return outcome if isinstance(outcome, int) else Exit.OK
     except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
+        say(error.format_message())
         return Exit.USAGE
     except click.UsageError as error:
         return _report_usage(error, sys.argv[1:] if argv is None else argv)
     except click.ClickException as error:
-        error.show()
-        return Exit.FAILURE
+        return _report(PulsarishError(error.format_message()), Exit.FAILURE, options)
     except (click.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED
     except (BrokenPipeError, SystemExit):
         # Whoever read our output has enough (click makes an exit of that, and of nothing else when not standalone).
-        # The interpreter must not trip over it again at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except PulsarishError as error:
         return _report(error, exit_code(error), options)
-    except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        return _report(PulsarishError(f"the system refused: {error.strerror or error}{where}"), Exit.FAILURE, options)
+
+
+def _let_go_of_streams() -> None:
+    """What a standard stream does not take any more is dropped, or the interpreter would trip over it at its end, with
+    a text and an exit code of its own."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
 
 
 def _mend_streams() -> None:
@@ -116,7 +133,8 @@ def _mend_streams() -> None:
 
 def _report(error: PulsarishError, code: Exit, options: RootOptions) -> int:
     if options.debug:
-        traceback.print_exc()
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
     report_error(error)
     return code
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from broker_core.base.errors import TopicNotFoundError
-from broker_core.base.names import DEFAULT_TENANT, NamespaceName
+from broker_core.base.names import DEFAULT_TENANT, NamespaceName, check_tenant_name
 from broker_core.base.suggest import did_you_mean
 from broker_core.cli.output import Format, counted, format_option, print_rows, say
 from broker_core.cli.target import Target, target_options
@@ -29,6 +29,7 @@ def namespace() -> None:
 @target_options
 def list_namespaces(target: Target, tenant: str, output: Format | None) -> None:
     """List the namespaces of TENANT (default public)."""
+    check_tenant_name(tenant)
     with target.admin() as admin:
         try:
             rows = [{"namespace": str(name)} for name in admin.namespaces(tenant)]

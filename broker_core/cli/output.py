@@ -7,6 +7,7 @@ Field names in JSON are stable, and Pulsar's own where Pulsar has one; values in
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -113,7 +114,7 @@ def entries(count: int) -> str:
 
 def say(text: str) -> None:
     """Talk to the person at the terminal: progress, confirmations, hints. Never data."""
-    click.echo(text, err=True)
+    _tell(text, None)
 
 
 def report_error(error: PulsarishError) -> None:
@@ -123,7 +124,13 @@ def report_error(error: PulsarishError) -> None:
     lines = [f"{red} {what}", why, error.hint]
     for line in lines:
         if line:
-            click.echo(line, err=True, color=colour_wanted(sys.stderr.isatty()))
+            _tell(line, colour_wanted(sys.stderr.isatty()))
+
+
+def _tell(line: str, color: bool | None) -> None:
+    """Where stderr takes nothing, that changes neither what was done nor the exit code that tells it."""
+    with contextlib.suppress(OSError):
+        click.echo(line, err=True, color=color)
 
 
 def colour_wanted(terminal: bool) -> bool | None:

@@ -133,12 +133,18 @@ class _Changes:
         if not sign:
             raise UsageError(f"--set {text} has no value", hint="write --set POLICY=JSON")
         try:
-            return self._checked(policy), json.loads(value)
+            read = json.loads(value)
         except (ValueError, RecursionError) as error:
             raise UsageError(
                 f"the value of --set {policy} is not JSON: {error} in {value}",
                 hint='write a number, true, false, "text" or {...}',
             ) from error
+        if self._checked(policy) == "backlogQuota" and not (isinstance(read, dict) and read):
+            raise UsageError(
+                f"the value of --set backlogQuota is {value}, and it takes a quota for each of its types",
+                hint='write {"destination_storage": {"limitSize": 1000000, "policy": "producer_exception"}}',
+            )
+        return policy, read
 
     def _checked(self, policy: str) -> str:
         if policy not in self._known:

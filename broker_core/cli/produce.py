@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from broker_core.client.blocking.handles import Receipt
     from broker_core.client.settings.config import AccessMode, CompressionName, ProducerOptions
 
+_TIME_DIGITS_MAX: Final = 20
+"""A time of more digits is none that a message can say."""
+
 _UNCONFIRMED_MAX: Final = 10_000
 """Messages in flight. Enough for full batches, few enough that a refusal stops the input soon."""
 
@@ -353,7 +356,7 @@ def _time_ms(option: str, text: str | None) -> int:
 
     if text is None:
         return 0
-    if text.isascii() and text.removeprefix("-").isdigit():
+    if text.isascii() and text.removeprefix("-").isdigit() and len(text) <= _TIME_DIGITS_MAX:
         return int(text)
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1000)

@@ -174,7 +174,7 @@ class AdminApi:
         """Set one policy to a JSON value; of ``backlogQuota`` to a map of types to quotas, as it is read."""
         path = f"{_owner_path(of)}/{_path(name)}"
         if name == "messageTTL" and isinstance(of, TopicName):
-            self._call("POST", f"{path}?messageTTL={quote(str(value), safe='')}")
+            self._call("POST", f"{path}?messageTTL={quote(json.dumps(value), safe='')}")
         elif name == "backlogQuota":
             for kind, quota in dict(value).items():
                 self._call("POST", f"{path}?backlogQuotaType={quote(kind, safe='')}", json.dumps(quota))

@@ -197,10 +197,19 @@ def test_an_id_of_another_partition(pulsarish: Pulsarish, topic: str, command: t
         (("consume", "t", "-s", "s", "-t", "shared", "--priority", "99999999999"), b"priority_level"),
         (("consume", "t", "-s", "s", "-t", "shared", "--name", "\udcff"), b"consumer_name"),
         (("topic", "policies", "t", "--set", f"messageTTL={'[' * 100_000}"), b"is not JSON"),
+        (("topic", "policies", "t", "--set", "backlogQuota=1"), b"takes a quota for each of its types"),
+        (("topic", "policies", "t", "--set", "backlogQuota={}"), b"takes a quota for each of its types"),
+        (("namespace", "list", NOT_UTF8), b"is not valid"),
+        (("namespace", "list", "x" * 10_000), b"is not valid"),
         (("produce", "t", "-m", "x", "--deliver-at", "1960-01-01"), b'--deliver-at "1960-01-01" is before 1970'),
         (("produce", "t", "-m", "x", "--event-time", f"-{2**63 + 1}"), b"is not a number of 64 bits"),
+        (("produce", "t", "-m", "x", "--event-time", "9" * 5000), b"is not a time"),
+        (("produce", "t", "-m", "x", "--deliver-at", "9" * 5000), b"is not a time"),
     ],
-    ids=["sequence id", "priority", "name", "policy", "time", "event time"],
+    ids=[
+        *("sequence id", "priority", "name", "policy", "quota", "no quota", "tenant", "long tenant", "time"),
+        *("event time", "long time", "long delivery time"),
+    ],
 )
 def test_what_no_broker_takes(pulsarish: Pulsarish, command: tuple[str, ...], what: bytes) -> None:
     """Code 2 and a reason; not a traceback, and no waiting for ever."""
@@ -310,10 +319,31 @@ def test_without_stderr_there_is_still_a_code(broker: RunningBroker, tmp_path: P
     assert in_shell(tmp_path, broker, "P topic stats nobody-made-it 2>&-") == (3, b"", b"")
 
 
-def test_a_full_disk_behind_stdout_is_a_failure(broker: RunningBroker, tmp_path: Path) -> None:
-    """Code 1, and why."""
-    done = in_shell(tmp_path, broker, "P produce t -m x >/dev/full")
-    assert (done.returncode, b"No space left on device" in done.stderr) == (1, True)
+@pytest.mark.parametrize("verb", ["produce t -m x", "version", "--help", "config show"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_behind_stdout_is_a_failure(
+    broker: RunningBroker, tmp_path: Path, verb: str, unbuffered: str
+) -> None:
+    """Code 1, and why, and nothing of the interpreter's own, whose code is 120."""
+    done = in_shell(tmp_path, broker, f"export PYTHONUNBUFFERED={unbuffered}; P {verb} >/dev/full")
+    assert (done.returncode, done.stderr) == (1, b"error: the system refused\nNo space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("verb", "code"), [("topic stats nobody-made-it", 3), ("topic lst", 2), ("", 2), ("version", 0)]
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_behind_stderr_leaves_the_code(
+    broker: RunningBroker, tmp_path: Path, verb: str, code: int, unbuffered: str
+) -> None:
+    """What cannot be told is not what failed."""
+    script = f"export PYTHONUNBUFFERED={unbuffered}; P {verb} 2>/dev/full >/dev/null"
+    assert in_shell(tmp_path, broker, script).returncode == code
+
+
+def test_both_streams_may_be_full(broker: RunningBroker, tmp_path: Path) -> None:
+    """There is a code of ours all the same."""
+    assert in_shell(tmp_path, broker, "unset PYTHONUNBUFFERED; P version >/dev/full 2>&1").returncode == 1
 
 
 @pytest.mark.parametrize("output", ["text", "jsonl"])

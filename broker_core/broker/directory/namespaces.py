@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker_core.base.errors import InvalidTopicNameError, NotAllowedError, TopicNotFoundError
-from broker_core.base.limits import NAMESPACE_NAME_BYTES_MAX
-from broker_core.base.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName, shown_name
+from broker_core.base.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName, check_tenant_name, shown_name
 from broker_core.storage.catalogue import Catalogue
 
 
@@ -38,12 +37,9 @@ class Namespaces:
     def create_tenant(self, tenant: str, config: Mapping[str, Any] | None = None) -> None:
         """Make a tenant; NotAllowedError if it exists."""
         try:
-            NamespaceName.parse(f"{tenant}/{DEFAULT_NAMESPACE}")
+            check_tenant_name(tenant)
         except InvalidTopicNameError as error:
-            raise NotAllowedError(
-                f"tenant name {shown_name(tenant)} is not valid",
-                hint=f"use letters, digits and - = : . _, with a namespace {NAMESPACE_NAME_BYTES_MAX} at most",
-            ) from error
+            raise NotAllowedError(error.message, hint=error.hint) from error
         if tenant in self._tenants:
             raise NotAllowedError(f"tenant {tenant!r} exists already")
         self._catalogue.tenants.put(tenant, config or {})
