@@ -83,6 +83,22 @@ def test_a_start_and_an_end_are_resolved(cell: Broker, topic: str) -> None:
     assert part.end.startswith(f"{ledger}:7")
 
 
+def test_a_part_of_an_entry_has_rows_and_bytes(cell: Broker, topic: str) -> None:
+    """Its start and its end lie in one batch, which is fetched as a whole."""
+    cell.create(topic, 0)
+    cell.send(topic, numbers(0, 10))
+    (whole,) = describe(cell, topic).partitions
+    assert whole.start is not None
+    ledger, entry = whole.start.partition("@")[0].split(":")
+    bounds: dict[str, Any] = {
+        "startingOffsets": json.dumps({topic: {"0": f"{ledger}:{entry}:0:2"}}),
+        "endingOffsets": json.dumps({topic: {"0": f"{ledger}:{entry}:0:6"}}),
+    }
+    found = describe(cell, topic, **bounds)
+    assert found.rows == rows_read(cell, topic, **bounds) == 4
+    assert found.bytes == whole.bytes
+
+
 def test_an_empty_topic_has_no_rows(cell: Broker, topic: str) -> None:
     """None at all is exact, and no bytes, whether or not indexes are told."""
     cell.create(topic, 0)
