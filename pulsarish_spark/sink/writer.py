@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from broker_core.base.clock import SystemClock
-from broker_core.base.errors import ConfigError, RowError
+from broker_core.base.errors import ConfigError, RowError, RowsUnconfirmedError
 from broker_core.base.names import TopicName
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import WriteOptions
@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 _IN_CHUNKS: Final = '.option("chunkingEnabled", "true")'
 """How users of Spark say ``chunking_enabled``, which the client's hints speak of."""
+
+_TOPICS_TOLD: Final = 10
+"""Topics that the error of a task names beside the first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +133,33 @@ class _Targets:
 
     def close(self) -> None:
         """Leave all of them, whatever the others say: the worker's client, which has them, goes on to the next task."""
+        failures: dict[str, RowsUnconfirmedError] = {}
         with contextlib.ExitStack() as leaving:
-            for writer in self._writers.values():
-                leaving.callback(writer.close)
+            for topic in reversed(self._writers):
+                leaving.callback(self._close_one, topic, failures)
+        if failures:
+            raise _joined(failures)
+
+    def _close_one(self, topic: str, failures: dict[str, RowsUnconfirmedError]) -> None:
+        try:
+            self._writers[topic].close()
+        except RowsUnconfirmedError as failure:
+            failures[topic] = failure
+
+
+def _joined(failures: Mapping[str, RowsUnconfirmedError]) -> RowsUnconfirmedError:
+    """The first of them, which tells of the others too."""
+    first, *others = failures.values()
+    if not others:
+        return first
+    told = [f"{topic} ({len(each.unknown_rows)})" for topic, each in failures.items()][1 : 1 + _TOPICS_TOLD]
+    more = f", and {len(others) - _TOPICS_TOLD} more" if len(others) > _TOPICS_TOLD else ""
+    return RowsUnconfirmedError(
+        f"{first.message}; other topics failed too (and so many of their rows may or may not be stored): "
+        f"{', '.join(told)}{more}",
+        hint=first.hint,
+        unknown_rows=first.unknown_rows,
+    )
 
 
 def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Written:

@@ -37,6 +37,28 @@ def test_a_task_that_failed_on_one_topic_leaves_the_others_too(broker: Broker, t
     assert [broker.admin("GET", f"{path}/stats")["publishers"] for path in paths] == [[], [], []]
 
 
+def test_a_task_that_failed_on_several_topics_names_them_all(broker: Broker, topic: str) -> None:
+    """1.7.8: rows of each may be stored; the error told of those of one."""
+    topics = [f"{topic}-{number}" for number in range(14)]
+    rows = pa.record_batch({"key": topics, "topic": topics, "value": topics})
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield rows
+        for each in topics[1:]:
+            broker.admin("POST", f"persistent/public/default/{each}/terminate")
+        yield rows
+
+    options = write_options({"service.url": broker.service_url}, Side.BATCH_WRITE, {})
+    with pytest.raises(RowsUnconfirmedError) as told:
+        write_rows(batches(), options)
+    first = f"writing to persistent://public/default/{topics[1]} failed: "
+    assert told.value.message.startswith(first)
+    others = ", ".join(f"persistent://public/default/{each} (1)" for each in topics[2:12])
+    assert told.value.message.endswith(
+        f"; other topics failed too (and so many of their rows may or may not be stored): {others}, and 2 more"
+    )
+
+
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
