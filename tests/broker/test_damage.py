@@ -224,6 +224,7 @@ def without_file(messages: int) -> tuple[World, list[Position]]:
     ack(consumer, positions[0])
     world.restart()
     world.disk.unlink(f"/data/ledgers/{positions[0].ledger}.log")
+    world.disk.sync_dir("/data/ledgers")
     world.crash()
     return world, positions
 
@@ -244,6 +245,7 @@ def test_a_lost_ledger_is_not_looked_at_entry_by_entry() -> None:
     world.publish(1)
     world.restart()
     world.disk.unlink(f"/data/ledgers/{positions[0].ledger}.log")
+    world.disk.sync_dir("/data/ledgers")
     world.crash()
     topic = world.topic()
     before = world.disk.operations
@@ -278,6 +280,7 @@ def test_a_lost_ledger_is_skipped_at_once_by_setting(caplog: pytest.LogCaptureFi
     positions = world.publish(2000)
     world.restart()
     world.disk.unlink(f"/data/ledgers/{positions[0].ledger}.log")
+    world.disk.sync_dir("/data/ledgers")
     world.crash()
     world.subscribe(SHARED)
     world.settle()
@@ -297,6 +300,7 @@ def test_part_of_a_batch_that_is_lost_is_acknowledged_in_vain() -> None:
     lost = world.publish(2, messages=4)
     world.restart()
     world.disk.unlink(f"/data/ledgers/{lost[0].ledger}.log")
+    world.disk.sync_dir("/data/ledgers")
     world.crash()
     consumer, mailbox = world.subscribe(SHARED)
     done: list[ServerError | None] = []
@@ -350,6 +354,7 @@ def test_a_topic_with_lost_entries_goes_on_by_setting() -> None:
     lost = world.publish(3)
     world.crash()
     world.disk.unlink(f"/data/ledgers/{lost[0].ledger}.log")
+    world.disk.sync_dir("/data/ledgers")
     world.crash()
     _, mailbox = world.subscribe()
     fresh = world.publish(2)

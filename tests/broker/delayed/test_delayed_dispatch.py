@@ -660,6 +660,7 @@ def test_entries_of_a_lost_ledger_are_counted_once() -> None:
     consumer.close()
     world.restart()
     world.disk.unlink(f"/data/ledgers/{positions[0].ledger}.log")
+    world.disk.sync_dir("/data/ledgers")
     world.crash()
     world.subscribe(SHARED)
     world.settle()
