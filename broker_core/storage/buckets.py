@@ -15,13 +15,21 @@ from typing import Final
 from broker_core.storage import layout
 from broker_core.storage.bucket_snapshot import BucketSnapshot, DamagedBucketError
 from broker_core.storage.context import StoreContext
-from broker_core.storage.disk import disk_failed, write_fully
+from broker_core.storage.disk import disk_failed, no_file, write_fully
 
 _UNFINISHED: Final = ".new"
 
+NEXT_BUCKET: Final = "buckets"
+"""Name in the catalogue: the number above those of all buckets that are known to it."""
+
 
 class BucketStore:
-    """The buckets of one store."""
+    """The buckets of one store.
+
+    Attributes:
+        newest_ledger: The highest ledger id in buckets that are newer than the catalogue, which then is an older copy.
+            The others name only ledgers that it knows.
+    """
 
     def __init__(self, context: StoreContext) -> None:
         """DiskFailedError: the disk refused."""
@@ -33,19 +41,38 @@ class BucketStore:
         except OSError as e:
             raise disk_failed(e) from e
         found = {name: parsed for name in names if (parsed := layout.parse_bucket(name)) is not None}
-        self._next_number = 1 + max((number for _topic, number in found.values()), default=0)
+        known = context.catalogue.numbers.get(NEXT_BUCKET, 1)
+        self._next_number = max(known, *(1 + number for _topic, number in found.values()), 1)
         topics = {topic.id for topic in context.catalogue.topics.all()}
         self._by_topic: dict[int, list[int]] = {}
         for topic_id, number in found.values():
             if topic_id in topics:
                 self._by_topic.setdefault(topic_id, []).append(number)
+        newer = [(topic, number) for topic, number in found.values() if number >= known and topic in topics]
+        self.newest_ledger: Final = max(map(self._newest_ledger_of, newer), default=-1)
+        if newer:
+            context.catalogue.numbers.set(NEXT_BUCKET, self._next_number)
         gone = [name for name, (topic_id, _number) in found.items() if topic_id not in topics]
         self._unlink(gone + [name for name in names if name.endswith(_UNFINISHED)])
+
+    def _newest_ledger_of(self, bucket: tuple[int, int]) -> int:
+        topic_id, number = bucket
+        path = self._path(topic_id, number)
+        try:
+            with closing(self._context.disk.open_read_only(path)) as file:
+                return max(BucketSnapshot(topic_id, number, file.size(), file.read).ledgers, default=-1)
+        except DamagedBucketError:
+            return -1  # whoever opens it reads the ledgers instead
+        except OSError as e:
+            if no_file(e):
+                return -1
+            raise disk_failed(e) from e
 
     def new_number(self) -> int:
         """A number that no bucket has."""
         number = self._next_number
         self._next_number += 1
+        self._context.catalogue.numbers.set(NEXT_BUCKET, self._next_number)
         return number
 
     def numbers(self, topic_id: int) -> list[int]:

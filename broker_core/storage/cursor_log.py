@@ -113,6 +113,7 @@ class Replay:
         end: Where valid bytes end.
         clean: The file ends with a commit mark, so that it can be continued.
         damages: Damage in bytes that had been synced; changes were lost.
+        newest_cursor: The highest id of a cursor in it, whether the catalogue knows it or not.
     """
 
     states: dict[int, CursorState]
@@ -120,6 +121,7 @@ class Replay:
     end: int = 0
     clean: bool = False
     damages: list[DamagedRange] = field(default_factory=list)
+    newest_cursor: int = 0
 
 
 def nothing_replayed(initial: Mapping[int, Position]) -> Replay:
@@ -156,8 +158,10 @@ def replay(file: File, header: FileHeader, initial: Mapping[int, Position], copy
                 result.end = offset
                 break
             result.damages.append(DamagedRange(offset, offset + HEAD_BYTES + head.length, 0, -1))
-        elif head.tag == TAG_CHANGE and head.a in result.states:
-            _replay_change(result, head, body)
+        elif head.tag == TAG_CHANGE:
+            result.newest_cursor = max(result.newest_cursor, head.a)
+            if head.a in result.states:
+                _replay_change(result, head, body)
         last = head
     result.clean = last.tag == TAG_MARK and result.end == size and not result.damages
     return result

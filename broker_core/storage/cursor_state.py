@@ -61,6 +61,11 @@ class CursorState:
         ledgers = [ledger for ledger, entries in self.deleted.items() if entries]
         return [Position(max(ledgers), self.deleted[max(ledgers)].max())] if ledgers else []
 
+    @property
+    def newest_ledger(self) -> int:
+        """The highest ledger id that it names."""
+        return max([self.mark_delete.ledger, *self.deleted, *(position.ledger for position in self.partial)])
+
     def copy(self) -> CursorState:
         """A state that shares nothing with this one."""
         return CursorState(

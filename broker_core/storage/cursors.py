@@ -42,7 +42,12 @@ CURRENT_LOG: Final = "cursor_log"
 
 
 class CursorStore:
-    """The cursors of one store. A cursor id is the id of its subscription in the catalogue."""
+    """The cursors of one store. A cursor id is the id of its subscription in the catalogue.
+
+    Attributes:
+        newest_cursor: The highest cursor id that the log had at the start.
+        newest_ledger: The highest ledger id that anything was acknowledged of then.
+    """
 
     def __init__(self, context: StoreContext, created_ms: int) -> None:
         """Replay the current log. ``created_ms`` is when the data directory was made: part of the files' identity."""
@@ -56,6 +61,8 @@ class CursorStore:
         replayed = self._replay(number)
         self._states = replayed.states
         self._epochs = replayed.epochs
+        self.newest_cursor: Final = replayed.newest_cursor
+        self.newest_ledger: Final = max((state.newest_ledger for state in self._states.values()), default=-1)
         self._agree_on_epochs(lost=bool(replayed.damages))
         if replayed.clean:
             self._log = self._make_log(number, resume_at=replayed.end)

@@ -27,8 +27,7 @@ FORMAT_VERSION: Final = 1
 
 _FORMAT_TEXT = re.compile(rb"pulsarish data directory, format (\d{1,9})\n")
 _NUMBERED = re.compile(r"(0|[1-9]\d{0,18})\.log")
-
-
+_QUARANTINED_LEDGER = re.compile(r"ledgers-(0|[1-9]\d{0,18})-\d+\.bin")
 _BUCKET = re.compile(r"(\d{1,18})-(\d{1,18})\.bucket")
 
 
@@ -107,6 +106,12 @@ def quarantine_path(directory: str, source: str, offset: int) -> str:
     """Where the copy of damaged bytes at ``offset`` of ``source`` lies: ``ledgers-7-4096.bin``."""
     folder, name = source.rsplit("/", 2)[-2:]
     return f"{directory}/quarantine/{folder}-{name.removesuffix('.log')}-{offset}.bin"
+
+
+def parse_quarantined_ledger(name: str) -> int | None:
+    """The ledger that a copy with this name is of, or None if it is of something else."""
+    found = _QUARANTINED_LEDGER.fullmatch(name)
+    return int(found[1]) if found else None
 
 
 def set_aside_path(path: str, number: int) -> str:

@@ -79,6 +79,10 @@ class MarkCopies:
         mark = decode_head(seed, offset, data) if data else None
         return mark if mark is not None and mark.tag == TAG_MARK else None
 
+    def ledgers(self) -> list[int]:
+        """The ids of the ledgers that there is a copy of."""
+        return [key for key in self._slots if key >= 0]
+
     def keep_only(self, keys: set[int]) -> None:
         """All other slots are free: the catalogue says that nothing is written there any more."""
         for key in [key for key in self._slots if key not in keys]:

@@ -2,10 +2,10 @@
 """A data directory, opened: the way into storage.
 
 Order of opening, each step safe to repeat after a crash: lock, FORMAT, copies of marks, catalogue, clean-up of ledgers
-whose creation or deletion a crash interrupted, cursor log. What the stores say of each other is compared on the way; no
-file is removed that holds anything synced, but by the word of a catalogue that knows what it holds. Topic logs are
-recovered one by one when they are first opened, so the time to start does not depend on how much is stored; the slow
-part of that may be done beforehand on another thread.
+whose creation or deletion a crash interrupted, cursor log, buckets, counters of ids. What the stores say of each other
+is compared on the way; no file is removed that holds anything synced, but by the word of a catalogue that knows what it
+holds. Topic logs are recovered one by one when they are first opened, so the time to start does not depend on how much
+is stored; the slow part of that may be done beforehand on another thread.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from broker_core.storage.context import StoreContext
 from broker_core.storage.cursors import CursorStore
 from broker_core.storage.disk import Disk, Lock, Space, disk_failed, write_fully
 from broker_core.storage.handles import HandlePool
+from broker_core.storage.known_ids import stay_above
 from broker_core.storage.ledger import Ledger
 from broker_core.storage.ledger_cleanup import clean_up_ledgers
 from broker_core.storage.ledger_recovery import LedgerRecovery, TopicRecovery
@@ -69,6 +70,8 @@ class Store:
         clean_up_ledgers(context)
         self.cursors: Final = CursorStore(context, context.catalogue.numbers.get(STORE_CREATED))
         self.buckets: Final = BucketStore(context)
+        known = [self.cursors.newest_ledger, self.buckets.newest_ledger]
+        stay_above(context, ledgers=known, cursors=[self.cursors.newest_cursor])
         self._keep_copies()
 
     @classmethod

@@ -40,6 +40,11 @@ class Numbers:
             self.set(name, first + count)
         return range(first, first + count)
 
+    def stay_above(self, name: str, known: int) -> None:
+        """The counter ``name`` gives out nothing up to ``known`` any more."""
+        if known >= self.get(name, 1):
+            self.set(name, known + 1)
+
     def next(self, name: str) -> int:
         """One number of the counter ``name``, as ``reserve``."""
         return self.reserve(name, 1)[0]
