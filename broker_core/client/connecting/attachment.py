@@ -19,6 +19,7 @@ from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.retrying import explained, retrying, worth_retrying
 from broker_core.client.connecting.service_url import BrokerAddress, parse_service_url
+from broker_core.loop.waiting import outcome_of
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 logger = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class Attachment:
                         raise copy(self._end)
                     if self._change is None:
                         self._change = self._network.loop.create_future()
-                    await asyncio.shield(self._change)
+                    await outcome_of(self._change)
                 return self.connection
         except TimeoutError:
             why = f", the last answer was: {self._last_failure.message}" if self._last_failure else ""

@@ -42,6 +42,7 @@ from broker_core.client.connecting.requests import ANSWERS, Requests
 from broker_core.client.connecting.service_url import BrokerAddress
 from broker_core.client.credentials.tls import tls_failure
 from broker_core.client.settings.config import ClientConfig
+from broker_core.loop.waiting import outcome_of
 from broker_core.wire.arriving_heads import ArrivingHeads
 from broker_core.wire.commands import command_name, parse_command, pong
 from broker_core.wire.frame_blocks import BlockFrameReader
@@ -322,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def wait_closed(self) -> None:
         """Return when the socket is closed."""
-        await asyncio.shield(self._ended)
+        await outcome_of(self._ended)
 
     def disown(self) -> None:
         """In a forked child: let go of the parent's socket without a word to the broker."""

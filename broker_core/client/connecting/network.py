@@ -15,6 +15,7 @@ from broker_core.client.connecting.pool import ConnectionPool
 from broker_core.client.connecting.retrying import Backoff
 from broker_core.client.settings.config import ClientConfig
 from broker_core.loop.loop_timers import LoopTimers
+from broker_core.loop.waiting import looked_at, outcome_of
 
 
 class Closable(Protocol):
@@ -82,13 +83,9 @@ class Network:
         """
         task = self.loop.create_task(leaving)
         self._leaving.add(task)
-        task.add_done_callback(self._has_left)
-        await asyncio.shield(task)
-
-    def _has_left(self, task: asyncio.Task[None]) -> None:
-        self._leaving.discard(task)
-        if not task.cancelled():
-            task.exception()  # Looked at, or asyncio would log it if the wait was cut off.
+        task.add_done_callback(self._leaving.discard)
+        task.add_done_callback(looked_at)
+        await outcome_of(task)
 
     async def left(self) -> None:
         """Return when all that still leaves after its wait was cut off has left."""

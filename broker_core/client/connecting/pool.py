@@ -17,6 +17,7 @@ from broker_core.client.connecting.dialing import open_connection
 from broker_core.client.connecting.identity import Identity
 from broker_core.client.connecting.service_url import BrokerAddress
 from broker_core.client.settings.config import ClientConfig
+from broker_core.loop.waiting import looked_at, outcome_of
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 KEPT_S: Final = 60.0
@@ -46,11 +47,11 @@ class ConnectionPool:
         task = self._shared.get(address)
         if task is None or (task.done() and not _is_usable(task)):
             task = asyncio.create_task(open_connection(address, self._config, self._identity, led))
+            task.add_done_callback(looked_at)
             self._shared[address] = task
         if task.done():
             return task.result()
-        # Shielded, because others may wait for the same connection when one gives up.
-        return await asyncio.shield(task)
+        return await outcome_of(task)  # others may wait for the same connection when one gives up
 
     async def dedicated(self, address: BrokerAddress, led: str = "") -> Connection:
         """A connection for one user alone, who may pause it, and closes it or gives it back."""

@@ -80,6 +80,7 @@ class Outcome:
             self.done.set_result(None)
         else:
             self.done.set_exception(error)
+            self.done.exception()  # looked at: the request may have failed before it waits
 
 
 async def all_done(outcomes: Iterable[Outcome]) -> None:

@@ -250,6 +250,7 @@ def _terminating(topic: Topic) -> asyncio.Future[Position]:
             return
         if isinstance(outcome, ServerError):
             answer.set_exception(outcome)
+            answer.exception()  # looked at: the request may have failed before it waits
         else:
             answer.set_result(outcome)
 

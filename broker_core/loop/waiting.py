@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting for something that goes on when the wait is cut off."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def outcome_of(future: asyncio.Future[T]) -> T:
+    """What becomes of ``future``, which goes on if this wait is cut off: others may wait for it too.
+
+    As ``asyncio.shield``, which since Python 3.14 has a failure logged that comes after a wait was cut off, even if
+    somebody else looks at it.
+    """
+    await asyncio.wait([future])
+    return future.result()
+
+
+def looked_at(future: asyncio.Future[T]) -> None:
+    """For ``add_done_callback`` of what may end when nobody waits any more: its failure is told to those who wait."""
+    if not future.cancelled():
+        future.exception()
