@@ -363,6 +363,9 @@ def test_names_of_the_loopback_address_are_served(http: httpx.Client, host: str)
     [
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
+        {"Origin": ""},
+        {"Origin": "http://["},
+        {"Origin": "http://[localhost]"},
         {"Origin": "http://localhost:9999"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
@@ -375,6 +378,14 @@ def test_a_request_from_a_page_of_another_site_is_refused(
     answer = http.put(path, headers=headers, content="null")
     assert answer.status_code == 403
     reason(answer)
+
+
+def test_the_log_names_the_peer_and_not_whom_it_says_it_forwards(broker: RunningBroker, http: httpx.Client) -> None:
+    """Anybody may write the header, and no proxy is in front of a port for this machine alone."""
+    path = "/admin/v2/written-by-a-liar"
+    http.get(path, headers={"X-Forwarded-For": "192.0.2.7", "X-Forwarded-Proto": "https"})
+    (line,) = [line for line in broker.stderr.splitlines() if f"path={path}" in line]
+    assert "peer=127.0.0.1:" in line
 
 
 def test_a_page_of_our_own_may_ask(broker: RunningBroker, http: httpx.Client) -> None:

@@ -72,11 +72,19 @@ def _foreign(headers: Mapping[str, str]) -> str:
     if not _is_loopback_name(host):
         return f"Host {host[:80]!r} is not a name of the loopback address; use 127.0.0.1 or localhost"
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and _netloc(origin) != host:
         return "requests from pages of other sites are refused (Origin)"
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return "requests from pages of other sites are refused (Sec-Fetch-Site)"
     return ""
+
+
+def _netloc(origin: str) -> str:
+    """The host and port of a page's origin; empty, which is no Host that passes, if it is no URL, such as "null"."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def _is_loopback_name(host: str) -> bool:

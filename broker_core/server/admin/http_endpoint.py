@@ -170,6 +170,7 @@ class HttpEndpoint:
             access_log=False,
             server_header=False,
             date_header=False,
+            proxy_headers=False,
             ws="none",
             limit_concurrency=_CONCURRENT_REQUESTS_MAX,
             timeout_keep_alive=idle_s,
