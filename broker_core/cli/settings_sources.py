@@ -113,7 +113,7 @@ def _from_file(path: Path) -> Iterator[_Given]:
         raise ConfigError(
             f'configuration file "{path}" cannot be read: {error.strerror}', hint="check the path given to --config"
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also what is in it and not allowed of Python: endless digits
         raise ConfigError(
             f'configuration file "{path}" is not TOML: {error}',
             hint='write one NAME = VALUE on each line, a text in quotes: durability = "sync"',
@@ -161,6 +161,8 @@ def _known(key: str, origin: str) -> str:
 
 def _convert(setting: Setting, given: _Given) -> object:
     value = given.value
+    if isinstance(value, str) and not _is_text(value):
+        raise ConfigError(f"{setting.name} (from {given.origin}) is not UTF-8", hint="write it as text")
     if given.text and isinstance(value, str) and isinstance(setting.default, tuple):
         value = [each.strip() for each in value.split(",")]
     try:
@@ -170,6 +172,15 @@ def _convert(setting: Setting, given: _Given) -> object:
             f"{setting.name} = {text_of(given.value)} (from {given.origin}) is not valid: it takes {setting.accepts}",
             hint=f"the default is {text_of(setting.default)}",
         ) from error
+
+
+def _is_text(value: str) -> bool:
+    """Not if the shell handed over bytes that are none."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _description(kind: msgspec.inspect.Type) -> str:

@@ -121,3 +121,24 @@ def test_every_setting_has_words_for_its_documentation() -> None:
     for setting in declared().values():
         assert setting.description.endswith("."), setting.name
         assert setting.accepts
+
+
+@pytest.mark.parametrize(
+    "content", [b"maxMessageSize = " + b"9" * 5000, b"maxMessageSize = " + b"[" * 5000, b"\xff", b"maxMessageSize = 0x"]
+)
+def test_a_file_that_is_no_toml_is_told_as_that(tmp_path: Path, content: bytes) -> None:
+    """Thousands of digits or brackets were errors of Python's own."""
+    file = tmp_path / "broker.toml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match="is not TOML"):
+        resolve(file=file, env={}, assignments=[])
+
+
+@pytest.mark.parametrize("name", ["durability", "maxMessageSize", "clusterName", "subscriptionTypesEnabled"])
+def test_a_value_that_is_no_text_is_told_with_its_source(name: str) -> None:
+    """A shell hands over any bytes."""
+    no_text = b"\xff".decode("utf-8", "surrogateescape")
+    variable = declared()[name].env
+    for source in ({"assignments": [f"{name}={no_text}"]}, {"env": {variable: no_text}}):
+        with pytest.raises(ConfigError, match=rf"{name} \(from (--set|environment {variable})\) is not UTF-8"):
+            resolve(**{"file": None, "env": {}, "assignments": [], **source})  # type: ignore[arg-type]
