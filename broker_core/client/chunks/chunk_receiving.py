@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker_core.base.clock import Clock, TimerHandle, Timers
 from broker_core.base.errors import RemoteProtocolError
@@ -26,12 +26,20 @@ from broker_core.client.settings.config import ConsumerConfig
 
 logger = logging.getLogger(__name__)
 
+CHUNKS_KEPT_MAX: Final = 50_000
+"""Of messages that a Shared consumer has put together and not acknowledged: a broker lets one have no more by default.
+What is beyond that was acknowledged by another consumer, as a rule."""
+
 
 class ChunkOwner(Protocol):
     """What acknowledges the chunks, and has them delivered again."""
 
     def acknowledge_chunks(self, positions: tuple[Position, ...]) -> None:
         """Acknowledge entries that will never be part of a message."""
+        ...
+
+    def give_back(self, position: Position) -> None:
+        """Have the message that ends with this entry delivered again, to anybody, unless it is acknowledged."""
         ...
 
     def await_chunks(self, positions: tuple[Position, ...], delay_s: float) -> None:
@@ -57,6 +65,7 @@ class ChunkReceiving:
         )
         self._orphans: deque[tuple[float, Position]] = deque()
         self._chunks_of: OrderedDict[Position, tuple[Position, ...]] = OrderedDict()
+        self._kept = 0
         self._awaited: Position | None = None
         self._coming: set[Position] = set()
         self._timer: TimerHandle | None = None
@@ -93,7 +102,7 @@ class ChunkReceiving:
             )
         if outcome.joined is None:
             return []
-        self._chunks_of[chunk.position] = outcome.joined.positions
+        self._keep(outcome.joined.positions)
         return [chunked_message(self._source, chunk, outcome.joined)]
 
     @property
@@ -114,9 +123,12 @@ class ChunkReceiving:
                 chunks.update(each for each in positions if each <= through)
         return chunks
 
-    def with_chunks(self, positions: Iterable[Position]) -> list[Position]:
-        """``positions`` of messages, with the entries of all chunks of those that travelled in chunks."""
-        return [each for position in positions for each in self._chunks_of.get(position, (position,))]
+    def given_back(self, positions: Iterable[Position]) -> list[Position]:
+        """These messages are asked for again, which any consumer may get: they are not remembered here any more.
+
+        Their entries, with those of all chunks.
+        """
+        return [each for position in positions for each in self._forget(position) or (position,)]
 
     @property
     def unacknowledged(self) -> int:
@@ -128,12 +140,12 @@ class ChunkReceiving:
 
         What was received says more than the id, which knows only the ends of the message if it was written down.
         """
-        return (self._chunks_of.pop(message_id.position, None) or message_id.positions)[:-1]
+        return (self._forget(message_id.position) or message_id.positions)[:-1]
 
     def acknowledged_through(self, position: Position) -> None:
         """Every message that ends with this entry or before it was acknowledged."""
         for last in [last for last in self._chunks_of if last <= position]:
-            del self._chunks_of[last]
+            self._forget(last)
 
     def earliest_needed(self, taken: MessageId | None) -> Position | None:
         """Where a message begins of which something is here, but which the application has not taken yet.
@@ -167,8 +179,22 @@ class ChunkReceiving:
         """After a seek, or at the end: nothing that was delivered counts any more."""
         self.reattached(None)
         self._chunks_of.clear()
+        self._kept = 0
         self._coming.clear()
         self._awaited = None
+
+    def _keep(self, positions: tuple[Position, ...]) -> None:
+        self._forget(positions[-1])
+        self._chunks_of[positions[-1]] = positions
+        self._kept += len(positions)
+        while not self._ordered and self._kept > CHUNKS_KEPT_MAX and len(self._chunks_of) > 1:
+            self._owner.give_back(next(iter(self._chunks_of)))
+
+    def _forget(self, last: Position) -> tuple[Position, ...]:
+        """The chunks of the message that ends with this entry, if it was put together here and not acknowledged."""
+        positions = self._chunks_of.pop(last, ())
+        self._kept -= len(positions)
+        return positions
 
     def _abandon(self, positions: tuple[Position, ...], now_s: float) -> None:
         logger.info("consumer chunks orphaned topic=%s entries=%d", self._source.topic, len(positions))

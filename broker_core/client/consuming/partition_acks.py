@@ -147,7 +147,7 @@ class PartitionAcks:
         self._queue.drop_entries(self._source, set(positions))
 
     def ask_again(self, positions: list[Position]) -> None:
-        positions = self.chunks.with_chunks(positions)
+        positions = self.chunks.given_back(positions)
         self._sender.redelivering(positions)
         if (connection := self._attachment.connection) is not None:  # A new one gets everything again anyway.
             for asked in redeliver(self._id, positions, self.topic.partition_index):
@@ -156,6 +156,9 @@ class PartitionAcks:
     def acknowledge_chunks(self, positions: tuple[Position, ...]) -> None:
         *others, last = positions
         self._sender.individual(MessageId(last.ledger, last.entry, self.topic.partition_index), None, chunks=others)
+
+    def give_back(self, position: Position) -> None:
+        self._redelivery.give_back(position)
 
     def await_chunks(self, positions: tuple[Position, ...], delay_s: float) -> None:
         self._redelivery.await_again(positions, delay_s)

@@ -180,6 +180,13 @@ class Redelivery:
         if again:
             self._owner.ask_again(again)
 
+    def give_back(self, position: Position) -> None:
+        """Bring an entry back that nobody has refused: it is no reason for a dead letter."""
+        self._owner.drop([position])
+        self._untime([position])
+        self._nacks.discard(position)
+        self._owner.ask_again([position])
+
     def clear(self) -> None:
         """Everything comes again anyway, or never: after a seek or a rewind."""
         self._nacks.clear()

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one consumer remembers of messages that it has put together from chunks."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from broker_core.base.names import TopicName
+from broker_core.base.positions import ChunkMessageId, Position
+from broker_core.client.chunks import chunk_receiving
+from broker_core.client.chunks.chunk_assembly import ChunkInfo
+from broker_core.client.chunks.chunk_receiving import ChunkReceiving
+from broker_core.client.chunks.received import ReceivedChunk
+from broker_core.client.messages.message import Message
+from broker_core.client.settings.config import ConsumerConfig
+from broker_core.testing.virtual_timers import VirtualTimers
+from broker_core.wire.entry import BrokerEntry
+from broker_core.wire.heads import MessageHead
+from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
+
+CHUNKS = 3
+
+
+class Partition:
+    """A consumer's partition, as far as chunks know it; ``asked``: what the broker would be asked for again."""
+
+    topic = TopicName.parse("persistent://public/default/t")
+
+    def __init__(self, kind: Any) -> None:
+        timers = VirtualTimers()
+        config = ConsumerConfig(type=kind)
+        self.asked: list[Position] = []
+        self.chunks = ChunkReceiving(cast("Any", self), cast("Any", self), config, timers, timers)
+
+    def give_back(self, position: Position) -> None:
+        self.asked += self.chunks.given_back([position])
+
+    def take(self, message: int) -> Message:
+        """All chunks of one message come, one behind the other."""
+        for number in range(CHUNKS):
+            head = MessageHead(0, 1, CHUNKS * message + number, -1, 0, (), -1)
+            info = ChunkInfo(f"m{message}", number, CHUNKS, CHUNKS, 0)
+            chunk = ReceivedChunk(info, memoryview(b"x"), head, MessageMetadata(), BrokerEntry(0, 0))
+            found = self.chunks.receive(chunk)
+        return found[0]
+
+
+def entries(message: int) -> list[Position]:
+    return [Position(1, CHUNKS * message + number) for number in range(CHUNKS)]
+
+
+@pytest.mark.parametrize("kind", ["shared", "key_shared"])
+def test_what_another_consumer_may_get_is_not_remembered(kind: str) -> None:
+    """4.3.2 Asked for again with all its chunks, it may be acknowledged elsewhere. Its id still knows all of them."""
+    partition = Partition(kind)
+    message = partition.take(0)
+    assert partition.chunks.given_back([message.message_id.position]) == entries(0)
+    assert partition.chunks.unacknowledged == 0
+    assert list(partition.chunks.acknowledged(message.message_id)) == entries(0)[:-1]
+
+
+@pytest.mark.parametrize("kind", ["shared", "key_shared"])
+def test_what_others_acknowledge_without_a_word_is_bounded(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4.3.2 Beyond what a broker lets a consumer have, the oldest are given back: the broker knows which are wanted."""
+    monkeypatch.setattr(chunk_receiving, "CHUNKS_KEPT_MAX", 4 * CHUNKS)
+    partition = Partition(kind)
+    for number in range(6):
+        partition.take(number)
+    assert partition.asked == [*entries(0), *entries(1)]
+    assert partition.chunks.unacknowledged == 4
+    for number in range(2, 6):
+        partition.chunks.acknowledged(ChunkMessageId(1, CHUNKS * number + CHUNKS - 1))
+        partition.take(number + 10)
+    assert partition.chunks.unacknowledged == 4
+    assert len(partition.asked) == 2 * CHUNKS, "what is acknowledged makes room"
+
+
+def test_one_message_may_have_more_chunks_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4.3.2 It is not given back for itself."""
+    monkeypatch.setattr(chunk_receiving, "CHUNKS_KEPT_MAX", 2)
+    partition = Partition("shared")
+    partition.take(0)
+    assert (partition.asked, partition.chunks.unacknowledged) == ([], 1)
+    partition.take(0)
+    assert (partition.asked, partition.chunks.unacknowledged) == ([], 1), "it came again"
+
+
+def test_who_has_a_topic_alone_remembers_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3.1.7 A cumulative acknowledgement needs them, and nobody else can have acknowledged one."""
+    monkeypatch.setattr(chunk_receiving, "CHUNKS_KEPT_MAX", CHUNKS)
+    partition = Partition("exclusive")
+    for number in range(3):
+        partition.take(number)
+    assert (partition.asked, partition.chunks.unacknowledged) == ([], 3)
+    partition.chunks.acknowledged_through(entries(1)[-1])
+    assert partition.chunks.unacknowledged == 1
