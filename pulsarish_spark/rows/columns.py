@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from broker_core.base.names import TopicName
 from broker_core.wire.batch.columns import booleans, numbers, values_of
@@ -17,12 +19,14 @@ from pulsarish_spark.rows.id_bytes import id_bytes
 from pulsarish_spark.rows.id_text import id_texts
 from pulsarish_spark.rows.schema import REDELIVERY_COLUMN, TopicColumns
 
+logger = logging.getLogger(__name__)
+
 _MS: Final = pa.timestamp("ms", tz="UTC")
 _US: Final = pa.timestamp("us", tz="UTC")
 _INT32_MAX: Final = 2**31 - 1
 _US_PER_MS: Final = 1000
-_QUICK_MS_MAX: Final = (2**63 - 1) // _US_PER_MS
-"""Up to here times are multiplied, which takes a tenth of Arrow's casts; these look at each for an overflow."""
+_MS_MAX: Final = (2**63 - 1) // _US_PER_MS
+"""The last time, before or after 1970, that Spark can show: it counts microseconds in 64 bits."""
 
 
 class ColumnMaker:
@@ -36,6 +40,7 @@ class ColumnMaker:
         self._partition = key.partition if partitioned else max(named, 0)
         self._id_partition = key.partition if partitioned else named
         self._made_times: pa.Array | None = None
+        self._has_told = False
         self._constant_rows = 0
         self._constants: dict[str, pa.Array] = {}
         makers: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
@@ -46,15 +51,15 @@ class ColumnMaker:
             "timestampType": lambda rows: self._constant("timestampType", rows.num_rows),
             "message_id": self._message_ids,
             "publish_time": self._publish_times,
-            "event_time": lambda rows: _microseconds(rows.column("event_time")),
+            "event_time": partial(self._times, "event_time"),
             "properties": partial(self._properties, "properties"),
             REDELIVERY_COLUMN: _redelivery_counts,
             "headers": self._headers,
             "__key": lambda rows: rows.column("key"),
             "__topic": lambda rows: self._constant("__topic", rows.num_rows),
             "__messageId": lambda rows: id_bytes(rows, self._id_partition),
-            "__publishTime": lambda rows: _microseconds(rows.column("publish_time")),
-            "__eventTime": lambda rows: _microseconds(rows.column("event_time")),
+            "__publishTime": self._publish_times,
+            "__eventTime": partial(self._times, "event_time"),
             "__messageProperties": partial(self._properties, "__messageProperties"),
         }
         self._makers = [makers.get(name) or partial(pa.RecordBatch.column, i=name) for name in columns.names]
@@ -77,8 +82,34 @@ class ColumnMaker:
 
     def _publish_times(self, rows: pa.RecordBatch) -> pa.Array:
         if self._made_times is None:  # two columns have them
-            self._made_times = _microseconds(rows.column("publish_time"))
+            self._made_times = self._times("publish_time", rows)
         return self._made_times
+
+    def _times(self, name: str, rows: pa.RecordBatch) -> pa.Array:
+        """The same times as Spark counts them; null, which is told once, where it cannot count so far."""
+        column = rows.column(name)
+        values = values_of(column)
+        if column.offset or not -_MS_MAX <= values.min(initial=0) <= values.max(initial=0) <= _MS_MAX:
+            return self._shown(name, column)
+        # A tenth of what Arrow's casts take.
+        return pa.Array.from_buffers(_US, len(values), [column.buffers()[0], pa.py_buffer(values * _US_PER_MS)])
+
+    def _shown(self, name: str, column: pa.Array) -> pa.Array:
+        values = values_of(column)
+        shown = pc.if_else(booleans((values >= -_MS_MAX) & (values <= _MS_MAX)), column, None)
+        if not self._has_told and shown.null_count > column.null_count:
+            self._has_told = True
+            beyond = next(
+                time for time, kept in zip(column.to_pylist(), shown.to_pylist(), strict=True) if time != kept
+            )
+            logger.warning(
+                "times that no timestamp can hold are null topic=%s column=%s first_ms=%d advice=%s",
+                self._full_name,
+                name,
+                beyond,
+                "perhaps a producer gives nanoseconds where Pulsar counts milliseconds",
+            )
+        return shown.cast(_MS).cast(_US)
 
     def _message_ids(self, rows: pa.RecordBatch) -> pa.Array:
         ledger, entry, batch_index = (rows.column(name) for name in ("ledger", "entry", "batch_index"))
@@ -108,15 +139,6 @@ def _redelivery_counts(rows: pa.RecordBatch) -> pa.Array:
     """They are no part of an entry: whoever reads what a broker has given adds them to the decoded rows."""
     at = rows.schema.get_field_index(REDELIVERY_COLUMN)
     return rows.column(at) if at >= 0 else pa.nulls(rows.num_rows, pa.int32())
-
-
-def _microseconds(milliseconds: pa.Array) -> pa.Array:
-    """The same times as Spark counts them; ArrowInvalid for one that 64 bits do not hold."""
-    values = values_of(milliseconds)
-    if milliseconds.offset or not -_QUICK_MS_MAX <= values.min(initial=0) <= values.max(initial=0) <= _QUICK_MS_MAX:
-        return milliseconds.cast(_MS).cast(_US)
-    bitmap = milliseconds.buffers()[0]
-    return pa.Array.from_buffers(_US, len(values), [bitmap, pa.py_buffer(values * _US_PER_MS)])
 
 
 def _repeated(text: bytes, rows: int) -> pa.Array:

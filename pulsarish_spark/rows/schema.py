@@ -53,7 +53,12 @@ COLUMNS: Final = (
     Column("timestampType", INTEGER, (), "0: the producer's clock made the timestamp"),
     Column("message_id", STRING, ("ledger", "entry", "batch_index"), "ledger:entry:partition[:batch]"),
     Column("publish_time", TIMESTAMP, ("publish_time",), "publish time, by Pulsar's name"),
-    Column("event_time", TIMESTAMP, ("event_time",), "event time; null where the producer gave none"),
+    Column(
+        "event_time",
+        TIMESTAMP,
+        ("event_time",),
+        "event time; null where the producer gave none, or one that no timestamp holds",
+    ),
     Column(
         "properties",
         TextMap(),

@@ -228,8 +228,8 @@ def test_a_schema_that_is_not_the_source_s_own_is_refused_before_anything_is_rea
     check_user_schema(StructType([StructField("value", BinaryType())]), ["value"])
 
 
-def test_times_are_microseconds_up_to_the_last_that_64_bits_hold() -> None:
-    """A producer may state any event time: what Spark cannot show is refused rather than shown as another time."""
+def test_times_are_microseconds_up_to_the_last_that_64_bits_hold(caplog: pytest.LogCaptureFixture) -> None:
+    """A producer may state any event time: what Spark cannot show is null and told, and stops no query."""
     last_ms = (2**63 - 1) // 1000
 
     def shown(*times: int) -> list[int | None]:
@@ -238,6 +238,9 @@ def test_times_are_microseconds_up_to_the_last_that_64_bits_hold() -> None:
         return found
 
     assert shown(0, last_ms, -last_ms, 0, 7) == [None, last_ms * 1000, -last_ms * 1000, None, 7000]
-    for beyond in (last_ms + 1, -last_ms - 1):
-        with pytest.raises(pa.ArrowInvalid):
-            shown(1, beyond)
+    assert not caplog.messages
+    for beyond in (last_ms + 1, -last_ms - 1, 2**63 - 1, -(2**63)):
+        caplog.clear()
+        assert shown(1, beyond, 0, 2, beyond) == [1000, None, None, 2000, None]
+        (told,) = caplog.messages
+        assert f"column=event_time first_ms={beyond} " in told
