@@ -5,7 +5,7 @@ Ends:
 - SIGTERM or SIGINT: graceful stop, ``serve`` returns (exit code 0).
 - A second SIGTERM or SIGINT: at once, killed by the signal. Nothing confirmed is lost, as after any kill.
 - No connection for ``idleStopSeconds``: as SIGTERM.
-- The disk refused a write or sync, or the data directory was taken away: message on stderr, exit code
+- The disk refused a write or sync, or the data directory or a log in it was taken away: message on stderr, exit code
   ``EXIT_DISK_FAILED`` at once. The next start recovers.
 """
 

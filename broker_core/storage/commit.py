@@ -29,7 +29,7 @@ from broker_core.base.errors import DiskFailedError, StorageError
 from broker_core.base.invariants import invariant
 from broker_core.base.settings import Durability
 from broker_core.storage.catalogue import Catalogue
-from broker_core.storage.disk import TOO_MANY_FILES, Disk, File, disk_failed, write_fully
+from broker_core.storage.disk import TOO_MANY_FILES, Disk, File, disk_failed, file_removed, write_fully
 from broker_core.storage.handles import HandlePool
 from broker_core.storage.mark_copies import MarkCopies
 from broker_core.storage.page_cache import CachedRange, PageCache
@@ -167,7 +167,7 @@ class CommitJob:
         """Write, sync, mark. Blocks for as long as the disk needs.
 
         Raises:
-            StorageError: the disk refused something; hand it to ``GroupCommit.finish``.
+            StorageError: the disk refused something, or a file was taken away; hand it to ``GroupCommit.finish``.
         """
         try:
             if self._before is not None:
@@ -190,6 +190,8 @@ class CommitJob:
         for group, file in zip(self.groups, files, strict=True):
             if group.sync:
                 file.sync()
+                if file.removed():
+                    raise file_removed(group.queue.path)
         for directory in {group.sync_dir: None for group in self.groups if group.sync_dir}:
             self._disk.sync_dir(directory)
         for group, file in zip(self.groups, files, strict=True):

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from typing import Final, NamedTuple, Protocol
 
-from broker_core.base.errors import DataDirLockedError, DiskFailedError
+from broker_core.base.errors import DataDirLockedError, DiskFailedError, StorageError
 from broker_core.base.private_files import NotAFileError, make_directory, private_opener
 
 _BUFFERS_PER_CALL: Final = 1024
@@ -62,6 +62,11 @@ class File(Protocol):
 
     def drop_cached(self, start: int, end: int) -> None:
         """The bytes from ``start`` to ``end``, all synced, may leave the system's memory. A hint that never fails."""
+        ...
+
+    def removed(self) -> bool:
+        """Whether nobody will find the file any more: it has no name, or another one has its name. False where the file
+        system does not tell."""
         ...
 
     def size(self) -> int: ...
@@ -133,11 +138,12 @@ class Disk(Protocol):
 class RealFile:
     """A file of the operating system. ``path`` is for error messages."""
 
-    __slots__ = ("_fd", "_path")
+    __slots__ = ("_counts_links", "_fd", "_path")
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
         self._path = path
+        self._counts_links = os.fstat(fd).st_nlink > 0  # it was opened by a name; some file systems always say 0
 
     def write(self, offset: int, buffers: Sequence[bytes]) -> int:
         if len(buffers) > _BUFFERS_PER_CALL:
@@ -168,6 +174,9 @@ class RealFile:
         if hasattr(os, "posix_fadvise"):  # not on macOS
             with suppress(OSError):
                 os.posix_fadvise(self._fd, start, end - start, os.POSIX_FADV_DONTNEED)
+
+    def removed(self) -> bool:
+        return self._counts_links and os.fstat(self._fd).st_nlink == 0
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -311,6 +320,14 @@ def disk_failed(error: OSError) -> DiskFailedError:
     where = f" at {error.filename}" if error.filename else ""
     return DiskFailedError(
         f"the disk failed{where}: {error.strerror or error}; the broker stops, and what it confirmed is safe", hint=hint
+    )
+
+
+def file_removed(path: str) -> StorageError:
+    """The fail-stop error for a file that was taken away while it was being written."""
+    return StorageError(
+        f"{path} was removed or replaced under the broker: what was confirmed of it is lost; the broker stops",
+        hint="restore the file from a backup before the next start, or its topic tells what it has lost",
     )
 
 

@@ -173,6 +173,9 @@ class _SimFile:
         invariant(not unsynced, "%s: bytes %s to %s are dropped before they were synced", self._path, start, end)
         self._disk.dropped.append((self._path, start, end))
 
+    def removed(self) -> bool:
+        return self._disk._names.get(self._path) is not self._node
+
     def size(self) -> int:
         return len(self._node.data)
 

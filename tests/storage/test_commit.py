@@ -13,7 +13,7 @@ import pytest
 
 from broker_core.base.errors import DiskFailedError, StorageError
 from broker_core.base.positions import POSITION_EARLIEST, Position
-from broker_core.storage import ledger_writer
+from broker_core.storage import MarkDelete, ledger_writer
 from broker_core.storage.commit import FILES_PER_GROUP
 from broker_core.storage.records import encode_mark
 from broker_core.testing.sim_disk import SimDisk
@@ -141,6 +141,25 @@ def _second_time(first: Callable[..., Any], then: Callable[..., Any]) -> Callabl
     """What calls ``first`` at first and ``then`` from the second call on."""
     calls = count()
     return lambda *args: (then if next(calls) else first)(*args)
+
+
+@pytest.mark.parametrize("what", ["ledgers/1", "cursors/0"])
+def test_a_file_that_is_removed_under_the_broker_ends_the_store(what: str) -> None:
+    """Reliability row 10: nothing is confirmed that the next start could not find."""
+    disk = SimDisk()
+    store = open_store(disk)
+    log = store.open_log(store.catalogue.topics.create("t", 1).id)
+    position = log.append(entry(b"0"), 1, lambda error: None)
+    cursor = store.catalogue.subscriptions.create(1, "s", POSITION_EARLIEST, 1).id
+    store.commits.commit_now()
+    disk.unlink(f"/data/{what}.log")
+    answers: list[StorageError | None] = []
+    log.append(entry(b"1"), 1, answers.append)
+    store.cursors.record(cursor, MarkDelete(position), answers.append)
+    with pytest.raises(StorageError, match=f"{what}.log was removed or replaced under the broker"):
+        store.commits.commit_now()
+    assert answers == [store.commits.error] * 2
+    store.close()
 
 
 def test_with_async_durability_only_sync_due_syncs() -> None:

@@ -7,8 +7,10 @@ import errno
 import os
 import resource
 import signal
+import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -142,4 +144,36 @@ def test_a_killed_process_loses_nothing_that_it_had_confirmed(tmp_path: Path) ->
     assert log.entries_count >= confirmed
     for number, each in enumerate(log.read(POSITION_EARLIEST, 500, 1 << 20)):
         assert each.body == entry(b"%d" % number)
+    store.close()
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "renamed"])
+def test_a_file_says_when_nobody_will_find_it_any_more(how: str, tmp_path: Path) -> None:
+    """Reliability row 10: its last name is gone; under another name it is still there."""
+    path, other = tmp_path / "1.log", tmp_path / "2.log"
+    with closing(RealDisk().open(str(path), create=True)) as file:
+        other.write_bytes(b"")
+        assert not file.removed()
+        if how == "removed":
+            path.unlink()
+        else:
+            other.rename(path) if how == "replaced" else path.rename(other)
+        assert file.removed() == (how != "renamed")
+
+
+def test_a_file_system_that_counts_no_links_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reliability row 10: where every file has 0 of them no broker stops for that."""
+    known = os.fstat
+
+    def fstat(fd: int) -> os.stat_result:
+        found = list(known(fd))
+        found[stat.ST_NLINK] = 0
+        return os.stat_result(found)
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    store = open_real(tmp_path)
+    answers: list[StorageError | None] = []
+    store.open_log(store.catalogue.topics.create("t", 1).id).append(entry(b"x"), 1, answers.append)
+    store.commits.commit_now()
+    assert answers == [None]
     store.close()
