@@ -77,7 +77,7 @@ def share(start: Start) -> Start:
     """``share(topic=..., option=...)``: a query that shares the subscription ``NAME``, and ends when nothing comes."""
 
     def make(**options: str | int) -> Engine:
-        query = start(**{"subscriptionType": "Shared", "subscriptionName": NAME, "availableNowQuietMs": 700, **options})
+        query = start(**{"subscriptionType": "Shared", "subscriptionName": NAME, "availableNowQuietMs": 2000, **options})
         query.bound_to_now()
         return query
 
