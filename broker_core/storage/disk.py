@@ -30,6 +30,12 @@ _BYTES_PER_CALL: Final = 1 << 30
 _BYTES_WRITTEN_AGAIN: Final = 1 << 20
 """In memory at a time, when what is in a file is written again."""
 
+_COPY_BYTES_MAX: Final = 32 << 20
+_COPIES_BYTES_MAX: Final = 1 << 30
+_COPIES_MAX: Final = 1000
+"""Of one copy of damaged bytes, and of all in their folder: a disk that is falling apart must not be filled with them,
+nor a start or a read wait long for them."""
+
 _RESERVE_DESCRIPTORS: Final = 16
 """Files that can be opened when nothing else is left; with so many open, closing one makes room for the next."""
 
@@ -368,9 +374,32 @@ def write_again(file: File, start: int, end: int) -> None:
         start += len(data)
 
 
-def copy_aside(disk: Disk, source: str, target: str) -> None:
-    """Leave a copy of a file for an investigation. If it cannot be made, nothing else fails."""
+def copy_aside(disk: Disk, source: str, target: str, start: int = 0, end: int | None = None) -> None:
+    """Leave a copy of a file, or of its bytes ``start`` to ``end``, for an investigation: whole and synced, or none.
+
+    None where it would be large, or the folder of ``target`` has enough, or less than a tenth of the disk would stay
+    free. If it cannot be made, nothing else fails.
+    """
+    folder, fresh = target.rpartition("/")[0], target + ".new"
     with suppress(OSError), closing(disk.open_read_only(source)) as file:
-        data = file.read(0, file.size())
-        with closing(disk.open(target, create=True)) as copy:
-            write_fully(copy, 0, [data] if data else [])
+        size = min(file.size(), file.size() if end is None else end) - start
+        if size <= 0 or disk.exists(target) or not _may_be_copied(disk, folder, size):
+            return
+        try:
+            with suppress(FileNotFoundError):
+                disk.unlink(fresh)  # of a copy that was interrupted
+            with closing(disk.open(fresh, create=True)) as copy:
+                write_fully(copy, 0, [file.read(start, size)])
+                copy.sync()
+            disk.rename(fresh, target)
+            disk.sync_dir(folder)
+        except OSError:
+            disk.unlink(fresh)
+
+
+def _may_be_copied(disk: Disk, folder: str, size: int) -> bool:
+    names, space = disk.list_dir(folder), disk.space(folder)
+    there = sum(max(disk.size(f"{folder}/{name}"), 0) for name in names)
+    fits = len(names) < _COPIES_MAX and size <= _COPY_BYTES_MAX and there + size <= _COPIES_BYTES_MAX
+    told = space.total_bytes > 0
+    return fits and (not told or space.free_bytes - size >= space.total_bytes // 10)

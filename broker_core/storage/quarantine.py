@@ -8,20 +8,16 @@ who investigate: if it cannot be written, the damage is still reported and count
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 from typing import Final
 
 from broker_core.storage import layout
 from broker_core.storage.catalogue import LedgerRow
-from broker_core.storage.disk import Disk, write_fully
+from broker_core.storage.disk import Disk, copy_aside
 from broker_core.storage.recovery import DamagedRange
 from broker_core.storage.report import Damage, RecoveryReport
 
-_COPY_BYTES_MAX: Final = 16 * 1024 * 1024
-"""More of one damaged range is not copied."""
-
-_COPIES_MAX: Final = 1000
-"""A disk that is falling apart must not be filled with copies."""
+_COPIES_TRIED_MAX: Final = 1000
+"""By one start: each looks at what is there, while clients wait."""
 
 
 class Quarantine:
@@ -80,20 +76,7 @@ class Quarantine:
             return False
         self._seen.add((path, damage.start))
         self.report.note(Damage(path, damage.start, damage.end - damage.start, what, topic))
-        if len(self.report.damages) <= _COPIES_MAX:
-            self._copy(path, damage)
+        if damage.end > damage.start and len(self.report.damages) <= _COPIES_TRIED_MAX:
+            target = layout.quarantine_path(self._directory, path, damage.start)
+            copy_aside(self._disk, path, target, damage.start, damage.end)
         return True
-
-    def _copy(self, path: str, damage: DamagedRange) -> None:
-        target = layout.quarantine_path(self._directory, path, damage.start)
-        try:
-            if self._disk.exists(target):
-                return
-            with closing(self._disk.open_read_only(path)) as file:
-                data = file.read(damage.start, min(damage.end - damage.start, _COPY_BYTES_MAX))
-            if not data:
-                return
-            with closing(self._disk.open(target, create=True)) as copy:
-                write_fully(copy, 0, [data])
-        except OSError:
-            return  # reported already; a copy is only a help
