@@ -77,7 +77,8 @@ def share(start: Start) -> Start:
     """``share(topic=..., option=...)``: a query that shares the subscription ``NAME``, and ends when nothing comes."""
 
     def make(**options: str | int) -> Engine:
-        query = start(**{"subscriptionType": "Shared", "subscriptionName": NAME, "availableNowQuietMs": 2000, **options})
+        usual: dict[str, str | int] = {"subscriptionType": "Shared", "subscriptionName": NAME, "availableNowQuietMs": 2000}
+        query = start(**(usual | options))
         query.bound_to_now()
         return query
 
