@@ -77,7 +77,11 @@ def share(start: Start) -> Start:
     """``share(topic=..., option=...)``: a query that shares the subscription ``NAME``, and ends when nothing comes."""
 
     def make(**options: str | int) -> Engine:
-        usual: dict[str, str | int] = {"subscriptionType": "Shared", "subscriptionName": NAME, "availableNowQuietMs": 2000}
+        usual: dict[str, str | int] = {
+            "subscriptionType": "Shared",
+            "subscriptionName": NAME,
+            "availableNowQuietMs": 2000,
+        }
         query = start(**(usual | options))
         query.bound_to_now()
         return query
