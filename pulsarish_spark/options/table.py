@@ -96,7 +96,7 @@ def _parsed(option: Option, text: str) -> Any:
         return option.parse(text)
     except (ValueError, PulsarishError) as error:
         raise ConfigError(
-            f'option {option.name}="{_shown(text)}" is not valid: {error}', hint=_example(option)
+            f'option {option.name}="{_shown(option, text)}" is not valid: {error}', hint=_example(option)
         ) from error
 
 
@@ -105,9 +105,10 @@ def texts_of(raw: Mapping[str, str]) -> dict[str, str]:
     return {_BY_KEY[key.lower()].name: text for key, text in raw.items()}
 
 
-def _shown(text: str) -> str:
+def _shown(option: Option, text: str) -> str:
     """``text`` as far as it fits into one line, without the user and the password of a URL."""
-    text = re.sub(r"//[^/]*@", "//***@", text)
+    if option.name.endswith(".url"):
+        text = re.sub(r"^([a-z+]*://)?.*@", r"\1***@", text, flags=re.DOTALL)
     cut = text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in cut)
 

@@ -15,6 +15,7 @@ from broker_core.base.errors import (
     AuthorizationError,
     ConnectionLostError,
     PulsarishError,
+    SendUnconfirmedError,
     TlsError,
 )
 from broker_core.base.names import NamespaceName
@@ -237,7 +238,7 @@ def test_an_oauth2_token_is_renewed_when_it_ends(secured: Secured, role: str, to
 def test_a_token_that_is_not_renewed_ends_the_producer_with_that_reason(
     secured: Secured, role: str, topic: str
 ) -> None:
-    """Not with a lost connection, and not after the time for one."""
+    """Not with a lost connection, and not after the time for one. 1.7.8: what was sent by then is unknown for it."""
     with (
         _client(secured, authentication=AuthenticationToken(token(role, lives_s=2))) as client,
         client.create_producer(topic) as producer,
@@ -246,7 +247,10 @@ def test_a_token_that_is_not_renewed_ends_the_producer_with_that_reason(
         def send_for_long() -> None:
             deadline = time.monotonic() + PATIENCE_S
             while time.monotonic() < deadline:
-                producer.send("x")
+                try:
+                    producer.send("x")
+                except SendUnconfirmedError as unknown:
+                    raise (unknown.__cause__ or unknown) from None
 
         assert "it expired at" in _refused(AuthenticationError, send_for_long)
 

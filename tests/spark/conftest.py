@@ -80,7 +80,7 @@ def share(start: Start) -> Start:
         usual: dict[str, str | int] = {
             "subscriptionType": "Shared",
             "subscriptionName": NAME,
-            "availableNowQuietMs": 2000,
+            "availableNowQuietMs": 700,
         }
         query = start(**(usual | options))
         query.bound_to_now()

@@ -52,6 +52,7 @@ def test_credentials_of_the_environment_go_to_a_named_broker_only() -> None:
         ({"useTls": "false", "service.url": "pulsar+ssl://h"}, "remove useTls"),
         ({"service.url": "pulsar://me:hush@h"}, "names a user or a password"),
         ({"service.url": "me:hush@h"}, "names a user or a password"),
+        ({"service.url": "pulsar://me:hu/hush@h"}, "names a user or a password"),
         ({"admin.url": "http://me:hush@h:99999999"}, "names a user or a password"),
         ({"admin.url": "ftp://me:hush@h"}, "names a user or a password"),
     ],
