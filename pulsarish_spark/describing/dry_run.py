@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError, ConsumerBusyError, SubscriptionNotFoundError
-from broker_core.base.positions import Position
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.describing.description import BrokerFound, Description, PartitionRange, SubscriptionFound
 from pulsarish_spark.describing.spark_side import spark_settings, workers_python
@@ -197,18 +196,13 @@ def _measured(view: BrokerView, found: list[_Found]) -> list[PartitionRange]:
     counted = [each.key for each in full if min(starts[each.key].message_index, each.end.message_index) < 0]
     profiles = dict(zip(counted, view.counts.profiles([ranges[key] for key in counted], exact=True), strict=True))
     rows = {key: profile.messages for key, profile in profiles.items()}
-    stored = [ranges[each.key]._replace(end=_behind(each.end)) for each in full]
+    stored = [ranges[each.key]._replace(end=each.end.behind_entry) for each in full]
     sizes = view.counts.per_entry(stored, "bytes")
     bytes_ = {
         each.key: round(view.counts.entries(range_).entries * size)
         for each, range_, size in zip(full, stored, sizes, strict=True)
     }
     return [_partition(each, starts.get(each.key), rows.get(each.key), bytes_.get(each.key, 0)) for each in found]
-
-
-def _behind(end: Offset) -> Position:
-    """Behind the entry that ``end`` lies in, if it lies in one: it is fetched as a whole."""
-    return Position(end.position.ledger, end.position.entry + 1) if end.batch else end.position
 
 
 def _partition(each: _Found, start: Offset | None, counted: int | None, bytes_: int) -> PartitionRange:

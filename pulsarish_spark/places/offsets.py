@@ -78,6 +78,11 @@ class Offset(NamedTuple):
         """What orders offsets of one partition."""
         return self.position, self.batch
 
+    @property
+    def behind_entry(self) -> Position:
+        """Behind the entry that it lies in, if it lies in one: entries are read as a whole, up to there."""
+        return Position(self.position.ledger, self.position.entry + 1) if self.batch else self.position
+
     def is_possible_before(self, later: Offset) -> bool:
         """Whether ``later`` can be an end of the same topic: neither position nor index goes back."""
         if later.key < self.key:

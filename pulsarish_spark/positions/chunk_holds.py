@@ -60,6 +60,11 @@ class ChunkHolds:
         self._settled: set[str] = set()
         """Partitions that are known to have no hold unless something was acknowledged since."""
 
+    @property
+    def is_due(self) -> bool:
+        """Whether ``look`` does anything: an idle query, perhaps of many partitions, asks ten times a second."""
+        return self._looked_s is None or self._clock.monotonic() - self._looked_s >= LOOK_S
+
     def look(self, subscription: str, acked: Mapping[str, Offset], *, is_idle: bool, is_over: bool = False) -> None:
         """Let the holds of ``subscription`` follow, if it is time.
 
@@ -70,7 +75,7 @@ class ChunkHolds:
         places = {name: offset.position for name, offset in acked.items()}
         if self._looked_s is None:
             self._looked_s, self._noted = now_s, places
-        is_due = now_s - self._looked_s >= LOOK_S
+        is_due = self.is_due
         if not is_due and not is_over:
             return
         moved = {name for name, at in places.items() if self._noted.get(name) != at}

@@ -259,13 +259,16 @@ class PositionDriver:
             self._layout.look()
 
     def _start_acks(self, offsets: Offsets) -> None:
-        names = self._layout.names
-        self._cursors.start_acks({names[key]: offset for key, offset in offsets.items() if key in names})
+        self._cursors.start_acks(self._by_name(offsets))
 
     def _look_at_holds(self, start: SourceOffset, *, is_idle: bool, is_over: bool = False) -> None:
+        if self._holds.is_due or is_over:
+            acked = self._by_name(start.offsets)
+            self._holds.look(self._cursors.subscription, acked, is_idle=is_idle, is_over=is_over)
+
+    def _by_name(self, offsets: Offsets) -> dict[str, Offset]:
         names = self._layout.names
-        acked = {names[key]: offset for key, offset in start.offsets.items() if key in names}
-        self._holds.look(self._cursors.subscription, acked, is_idle=is_idle, is_over=is_over)
+        return {names[key]: offset for key, offset in offsets.items() if key in names}
 
     def _ends(self, places: Mapping[TopicPartition, Place]) -> Offsets:
         """The ends of all partitions, after waiting a moment for news if there are none; never past the target."""

@@ -58,7 +58,7 @@ def read_range(
     with client.read_entries(
         wanted.name,
         start.position,
-        _behind(end),
+        end.behind_entry,
         buffer_bytes_max=FETCH_BYTES_MAX,
         messages_expected=_messages_of(wanted),
     ) as fetched:
@@ -81,11 +81,6 @@ def _messages_of(wanted: EntryRange) -> int:
     """How many messages the entries of ``wanted`` hold, 0 where that is not known. A broker that is not told sends some
     MiB beyond the end before it learns that they are not wanted: a tenth of a micro-batch of half a GiB."""
     return wanted.messages + wanted.start.batch if wanted.messages > 0 else 0
-
-
-def _behind(end: Offset) -> Position:
-    """The position before which to stop reading: behind the entry that ``end`` lies in, if it lies in one."""
-    return Position(end.position.ledger, end.position.entry + 1) if end.batch else end.position
 
 
 def _inside(rows: pa.RecordBatch, start: Offset, end: Offset) -> pa.RecordBatch:
