@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from broker_core.base.errors import ConfigError, InvalidTopicNameError
 from broker_core.client.columnar.entry_writer import BY_KEY
+from broker_core.wire.batch import rows_by_place
 from broker_core.wire.batch.arrays import presence
 from broker_core.wire.batch.columns import numbers, values_of
 from pulsarish_spark.options import KeyForm
@@ -59,13 +60,11 @@ def split_by_topic(rows: pa.RecordBatch, topic_option: str, place_of: Callable[[
     encoded = _topics(rows).dictionary_encode()
     name_of_row = values_of(encoded.indices)
     places = [_place(text, place_of, rows, name_of_row, at) for at, text in enumerate(encoded.dictionary.to_pylist())]
-    topics = list(dict.fromkeys(place.topic for place in places))
-    topic_of_row = np.array([topics.index(place.topic) for place in places])[name_of_row]
-    order = np.argsort(topic_of_row, kind="stable")
-    borders = np.searchsorted(topic_of_row[order], np.arange(1, len(topics)))
+    topics: dict[str, int] = {}  # by their order
+    topic_of_row = np.array([topics.setdefault(place.topic, len(topics)) for place in places])[name_of_row]
     named = np.array([place.partition for place in places], np.int64)[name_of_row]
     found = []
-    for topic, numbers_of_topic in zip(topics, np.split(order, borders), strict=True):
+    for topic, numbers_of_topic in zip(topics, rows_by_place(topic_of_row, len(topics)), strict=True):
         chosen = rows if len(topics) == 1 else rows.take(numbers(numbers_of_topic))
         wanted = None if asked is None else asked[numbers_of_topic]
         found.append(TopicRows(topic, chosen, _combined(chosen, wanted, named[numbers_of_topic])))

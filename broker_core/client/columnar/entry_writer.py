@@ -36,7 +36,7 @@ from broker_core.client.connecting.retrying import retrying
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
 from broker_core.client.producing.send_window import SendWindow
 from broker_core.client.settings.config import ProducerConfig, WriterConfig
-from broker_core.wire.batch import EncodedEntry, columns, encode_entries, key_groups, route_rows
+from broker_core.wire.batch import EncodedEntry, columns, encode_entries, key_groups, route_rows, rows_by_place
 from broker_core.wire.compression import codec_of_name
 from broker_core.wire.entry import BytesLike
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
@@ -143,11 +143,10 @@ class AsyncEntryWriter:
             if len(by_key):
                 for lane, numbers in enumerate(self._route_by_key(rows.take(columns.numbers(by_key)))):
                     lanes[by_key[numbers]] = lane
-            order = np.argsort(lanes, kind="stable")
-            found = np.split(order, np.searchsorted(lanes[order], np.arange(1, len(self._lanes))))
+            found = rows_by_place(lanes, len(self._lanes))
         return [(lane, numbers) for lane, numbers in enumerate(found) if len(numbers)]
 
-    def encode(self, rows: pa.RecordBatch, routed: Routed | None = None) -> list[EncodedRows]:
+    def encode(self, rows: pa.RecordBatch, routed: Routed) -> list[EncodedRows]:
         """The entries that carry ``rows``, those of each partition in their order. All of them are to be submitted.
 
         Columns: ``wire.batch.encode_entries`` has them. ``routed``: where ``route`` sends them, whose lanes are open.
@@ -157,7 +156,7 @@ class AsyncEntryWriter:
         self.check()
         encoded: list[EncodedRows] = []
         sequence_ids = dict(self._next_sequence_ids)
-        for lane, numbers in self.route(rows) if routed is None else routed:
+        for lane, numbers in routed:
             try:
                 mine = self._encode_part(rows, numbers, lane)
             except RowError as error:

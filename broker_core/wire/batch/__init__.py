@@ -8,7 +8,7 @@ from broker_core.wire.batch.compiled import COMPILED
 from broker_core.wire.batch.decode import ChunkEntryError, decode_entries, decode_in_parts
 from broker_core.wire.batch.encode import EncodedEntry, encode_entries
 from broker_core.wire.batch.key_groups import KeyGroups, key_groups
-from broker_core.wire.batch.route import route_rows
+from broker_core.wire.batch.route import route_rows, rows_by_place
 from broker_core.wire.batch.rows import ENCODED_COLUMNS
 from broker_core.wire.batch.schema import DECODED_SCHEMA
 from broker_core.wire.batch.together import lies_in_block, share_memory
@@ -27,6 +27,7 @@ __all__ = [
     "key_groups",
     "lies_in_block",
     "route_rows",
+    "rows_by_place",
     "share_memory",
     "warm_up",
 ]

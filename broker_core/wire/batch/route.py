@@ -83,7 +83,16 @@ def route_rows(
     elif keyless:
         partition_of_row[partition_of_row < 0] = keyless_first % partitions
         counts[keyless_first % partitions] += keyless
-    sorted_rows = np.empty(count, np.int64)
+    return [numbers(part) for part in _sorted_rows(partition_of_row, counts)]
+
+
+def rows_by_place(place_of_row: NDArray[np.integer], places: int) -> list[Int64s]:
+    """For each of ``places``, which are numbers from 0, the numbers of its rows, ascending."""
+    return _sorted_rows(place_of_row.astype(np.int32), np.bincount(place_of_row, minlength=places))
+
+
+def _sorted_rows(place_of_row: Int32s, counts: Int64s) -> list[Int64s]:
+    sorted_rows = np.empty(place_of_row.size, np.int64)
     ends = np.cumsum(counts)
-    sort_rows(partition_of_row, ends - counts, sorted_rows)
-    return [numbers(part) for part in np.split(sorted_rows, ends[:-1])]
+    sort_rows(place_of_row, ends - counts, sorted_rows)
+    return np.split(sorted_rows, ends[:-1])
