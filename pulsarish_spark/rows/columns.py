@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from broker_core.base.names import TopicName
-from broker_core.wire.batch.columns import booleans, numbers, values_of
+from broker_core.wire.batch.arrays import presence
+from broker_core.wire.batch.columns import booleans, numbers, validity, values_of
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.rows.id_bytes import id_bytes
 from pulsarish_spark.rows.id_text import id_texts
@@ -21,7 +21,6 @@ from pulsarish_spark.rows.schema import REDELIVERY_COLUMN, TopicColumns
 
 logger = logging.getLogger(__name__)
 
-_MS: Final = pa.timestamp("ms", tz="UTC")
 _US: Final = pa.timestamp("us", tz="UTC")
 _INT32_MAX: Final = 2**31 - 1
 _US_PER_MS: Final = 1000
@@ -91,25 +90,23 @@ class ColumnMaker:
         values = values_of(column)
         if column.offset or not -_MS_MAX <= values.min(initial=0) <= values.max(initial=0) <= _MS_MAX:
             return self._shown(name, column)
-        # A tenth of what Arrow's casts take.
         return pa.Array.from_buffers(_US, len(values), [column.buffers()[0], pa.py_buffer(values * _US_PER_MS)])
 
     def _shown(self, name: str, column: pa.Array) -> pa.Array:
-        values = values_of(column)
-        shown = pc.if_else(booleans((values >= -_MS_MAX) & (values <= _MS_MAX)), column, None)
-        if not self._has_told and shown.null_count > column.null_count:
+        values, known = values_of(column), presence(column) != 0
+        shown = known & (values >= -_MS_MAX) & (values <= _MS_MAX)
+        beyond = values[known & ~shown]
+        if beyond.size and not self._has_told:
             self._has_told = True
-            beyond = next(
-                time for time, kept in zip(column.to_pylist(), shown.to_pylist(), strict=True) if time != kept
-            )
             logger.warning(
                 "times that no timestamp can hold are null topic=%s column=%s first_ms=%d advice=%s",
                 self._full_name,
                 name,
-                beyond,
+                beyond[0],
                 "perhaps a producer gives nanoseconds where Pulsar counts milliseconds",
             )
-        return shown.cast(_MS).cast(_US)
+        microseconds = np.where(shown, values, 0) * _US_PER_MS
+        return pa.Array.from_buffers(_US, len(values), [validity(shown), pa.py_buffer(microseconds)])
 
     def _message_ids(self, rows: pa.RecordBatch) -> pa.Array:
         ledger, entry, batch_index = (rows.column(name) for name in ("ledger", "entry", "batch_index"))
