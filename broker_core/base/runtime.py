@@ -35,8 +35,8 @@ DATA_SUBDIR: Final = "pulsarish"
 
 _CHECKED: Final = re.compile(rb'(\{.*),"check":"([0-9a-f]{8})"\}\n', re.DOTALL)
 
-_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
-"""The beginning of a name with a scheme; one letter would be a drive."""
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+"""The beginning of a URL; one letter would be a drive."""
 
 _OWN_BEFORE_THE_FIRST_START: Final = ("FORMAT", DATA_LOCK_FILE, "embedded.")
 """Beginnings of names. Whoever starts a broker for itself keeps its notes (``embedded.*``) there too."""
@@ -89,14 +89,19 @@ def first_foreign(names: Iterable[str]) -> str | None:
     return next((name for name in sorted(names) if not name.startswith(_OWN_BEFORE_THE_FIRST_START)), None)
 
 
+def scheme_of(name: str) -> str:
+    """The scheme of ``name`` in small letters if it is a URL, empty if it is the path of a file."""
+    url = _SCHEME.match(name)
+    return "" if url is None else url[1].lower()
+
+
 def checked_data_dir(name: str) -> str:
     """``name`` of a data directory; ConfigError if it is a URL, for which a folder called ``s3:`` would be made."""
-    url = _URL.match(name)
-    if url is not None:
-        path = f"/{name[url.end() :]}"
+    if scheme := scheme_of(name):
+        path = "/" + name[len(scheme) + 1 :].lstrip("/")
         raise ConfigError(
             f"the data directory {name!r} is a URL, and a broker keeps its data on a disk of its own machine",
-            hint=f"write the path alone: {path}" if url[1].lower() == "file" else "name a directory of this machine",
+            hint=f"write the path alone: {path}" if scheme == "file" else "name a directory of this machine",
         )
     return name
 

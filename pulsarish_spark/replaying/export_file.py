@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from broker_core.base.errors import UsageError
+from broker_core.base.runtime import scheme_of
 from pulsarish_spark.rows.schema import ALL_COLUMNS, TopicColumns
 from pulsarish_spark.whole_file import whole_file
 
 FORM: Final = 1
 _WORD: Final = "pulsarish.export"
-
-_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 BATCH_ROWS: Final = 16_384
 """Rows of one Arrow batch of a replay at most, as of a read."""
@@ -53,7 +51,7 @@ class ExportFile:
 def local_path(path: str | os.PathLike[str]) -> str:
     """``path``, which a user has given; UsageError for a URL, under which there is no file of this machine."""
     text = os.fspath(path).removeprefix("file://")
-    if _URL.match(text):
+    if scheme_of(text):
         raise UsageError(
             f"{os.fspath(path)} is a URL, and files are read and written on this machine alone",
             hint="copy it, or mount what it lies in, and give the path here",
