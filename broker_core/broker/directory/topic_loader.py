@@ -89,32 +89,26 @@ class TopicLoader:
     def when_loadable(self, name: TopicName, then: OnRecovered) -> None:
         """Call ``then`` once the topic can be loaded, usually at once: a crash has left nothing to do, and where the
         topic must know what was sent to it before, what an unload has left to be written is written."""
-
-        def recovered(error: ServerError | None) -> None:
-            if error is None and deduplicates(name, self._policies.settings_of(name)):
-                self.when_drained(name, lambda: then(None))
-            else:
-                then(error)
-
-        self._when_recovered(name, recovered)
+        self._when_recovered(name, then, drained=lambda: deduplicates(name, self._policies.settings_of(name)))
 
     def when_ready(self, name: TopicName, then: OnRecovered) -> None:
         """As ``when_loadable``, and what an unloaded topic has left to be written is written in any case."""
+        self._when_recovered(name, then, drained=lambda: True)
+
+    def _when_recovered(self, name: TopicName, then: OnRecovered, drained: Callable[[], bool]) -> None:
+        """``drained``: whether what is left to be written is waited for, asked when the topic is recovered."""
 
         def recovered(error: ServerError | None) -> None:
-            if error is not None:
-                then(error)
-            else:
+            if error is None and drained():
                 self.when_drained(name, lambda: then(None))
+            else:
+                then(error)
 
-        self._when_recovered(name, recovered)
-
-    def _when_recovered(self, name: TopicName, then: OnRecovered) -> None:
         row = self._row_of_unloaded(name)
         if row is None:
-            then(None)
+            recovered(None)
         else:
-            self._recover(row.id, then)
+            self._recover(row.id, recovered)
 
     def when_drained(self, name: TopicName, then: Callable[[], None]) -> None:
         """Call ``then`` once nothing is left to be written of a topic that was unloaded."""
