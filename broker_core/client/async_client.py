@@ -93,9 +93,7 @@ class AsyncClient:
         """How many partitions ``topic`` has, 0 if it is not partitioned or does not exist. Creates nothing."""
         name = TopicName.parse(topic)
         try:
-            return await self._retried(
-                lambda: self._network.lookup.partitions(name, create=False), f"partitions of {name}"
-            )
+            return await self._network.partitions(name, f"partitions of {name}", create=False)
         except TopicNotFoundError:
             return 0
 
@@ -124,9 +122,7 @@ class AsyncClient:
 
     async def _known_partitions(self, name: TopicName) -> int:
         """TopicNotFoundError for a topic that does not exist, whatever the broker is able to tell."""
-        count = await self._retried(
-            lambda: self._network.lookup.partitions(name, create=False), f"partitions of {name}"
-        )
+        count = await self._network.partitions(name, f"partitions of {name}", create=False)
         if count or await self._retried(self._network.lookup.tells_missing_topics, f"what tells whether {name} exists"):
             return count
         if str(name) not in await self.topics_of(str(name.namespace_name)):

@@ -32,7 +32,6 @@ from broker_core.client.chunks.chunk_split import check_can_be_chunked, chunk_en
 from broker_core.client.columnar.unconfirmed import first_key
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.opening import open_all
-from broker_core.client.connecting.retrying import retrying
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
 from broker_core.client.producing.send_window import SendWindow
 from broker_core.client.settings.config import ProducerConfig, WriterConfig
@@ -101,12 +100,7 @@ class AsyncEntryWriter:
         """
         if config.chunking_enabled:
             check_can_be_chunked(topic)
-        partitions = await retrying(
-            lambda: network.lookup.partitions(topic, create=True),
-            f"writer of {topic}",
-            network.config.operation_timeout_s,
-            network.new_backoff(),
-        )
+        partitions = await network.partitions(topic, f"writer of {topic}", create=True)
         writer = cls(network, topic, partitions, config, window)
         if not config.lazy_start_partitioned_producers:
             await writer.open_lanes(range(writer.partitions))

@@ -9,10 +9,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from broker_core.base.clock import Clock, SystemClock
+from broker_core.base.names import TopicName
 from broker_core.client.connecting.lookup import Lookup
 from broker_core.client.connecting.memory_limit import MemoryLimit
 from broker_core.client.connecting.pool import ConnectionPool
-from broker_core.client.connecting.retrying import Backoff
+from broker_core.client.connecting.retrying import Backoff, retrying
 from broker_core.client.settings.config import ClientConfig
 from broker_core.loop.loop_timers import LoopTimers
 from broker_core.loop.waiting import looked_at, outcome_of
@@ -90,6 +91,18 @@ class Network:
     async def left(self) -> None:
         """Return when all that still leaves after its wait was cut off has left."""
         await asyncio.gather(*self._leaving, return_exceptions=True)
+
+    async def partitions(self, topic: TopicName, what: str, *, create: bool) -> int:
+        """The number of partitions, asked as ``Lookup.partitions`` says until there is an answer or time is up.
+
+        ``what``: what they are asked for, in the words of an error.
+        """
+        return await retrying(
+            lambda: self.lookup.partitions(topic, create=create),
+            what,
+            self.config.operation_timeout_s,
+            self.new_backoff(),
+        )
 
     def new_backoff(self) -> Backoff:
         """Waiting times for one series of attempts."""

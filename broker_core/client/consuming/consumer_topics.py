@@ -141,7 +141,7 @@ class ConsumerTopics:
             raise failures[0]
 
     async def _grow_one(self, topic: TopicName) -> None:
-        known, count = self._partitions[topic], await self._retried(topic, create=False)
+        known, count = self._partitions[topic], await self._count(topic, create=False)
         if count > known and not self._unsubscribing:
             present = {part.topic for part in self.parts} | self._unsubscribed
             added = [topic.partition(index) for index in range(known, count)]
@@ -180,17 +180,12 @@ class ConsumerTopics:
         """The partitions of ``topic``, or itself."""
         if topic.partition_index >= 0:
             return [topic]
-        count = await self._retried(topic, create=True)
+        count = await self._count(topic, create=True)
         self._partitions[topic] = count
         return [topic.partition(index) for index in range(count)] or [topic]
 
-    async def _retried(self, topic: TopicName, *, create: bool) -> int:
-        return await retrying(
-            lambda: self._network.lookup.partitions(topic, create=create),
-            f"subscription to {topic}",
-            self._network.config.operation_timeout_s,
-            self._network.new_backoff(),
-        )
+    async def _count(self, topic: TopicName, *, create: bool) -> int:
+        return await self._network.partitions(topic, f"subscription to {topic}", create=create)
 
     # -- the parts
 

@@ -32,7 +32,6 @@ from broker_core.client.client_stats import Latency, ProducerStats
 from broker_core.client.connecting.discovery import Discovery
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.opening import open_all, open_first_alone
-from broker_core.client.connecting.retrying import retrying
 from broker_core.client.messages.outgoing import (
     MessageFields,
     OnSent,
@@ -264,7 +263,7 @@ class AsyncProducer:
         """Find the partitions and register at every broker concerned."""
         if config.chunking_enabled:
             check_can_be_chunked(topic)
-        partitions = await _partitions(network, topic, create=True)
+        partitions = await network.partitions(topic, f"producer of {topic}", create=True)
         producer = cls(network, topic, config, partitions)
         await (open_all if config.access_mode == "shared" else open_first_alone)(producer._parts)
         if partitions and config.auto_update_partitions_interval_s:
@@ -281,7 +280,7 @@ class AsyncProducer:
 
     async def _grow(self) -> None:
         """Begin to send to partitions that were added: to all of them or, with an error, to none."""
-        count = await _partitions(self._network, self.topic, create=False)
+        count = await self._network.partitions(self.topic, f"producer of {self.topic}", create=False)
         added = self._new_parts(len(self._parts), count)
         await open_all(added)
         self._parts += added
@@ -435,13 +434,3 @@ class AsyncProducer:
             await self._growth.stop()
         await asyncio.gather(*(part.close() for part in self._parts))
         self._interceptors.told(lambda each: each.close)
-
-
-async def _partitions(network: Network, topic: TopicName, *, create: bool) -> int:
-    """How many partitions ``topic`` has, 0 if it has none."""
-    return await retrying(
-        lambda: network.lookup.partitions(topic, create=create),
-        f"producer of {topic}",
-        network.config.operation_timeout_s,
-        network.new_backoff(),
-    )
