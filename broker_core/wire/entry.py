@@ -137,6 +137,11 @@ def read_metadata(body: BytesLike) -> MessageMetadata:
     return metadata
 
 
+def published_ms(body: BytesLike) -> int:
+    """When the producer says that it published an entry, milliseconds since the epoch; errors as ``read_metadata``."""
+    return read_metadata(body).publish_time
+
+
 def messages_of(body: bytes | memoryview) -> int:
     """How many messages an entry says that it holds, at least one."""
     start, end = _metadata_bounds(body)

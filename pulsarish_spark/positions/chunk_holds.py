@@ -24,7 +24,7 @@ from broker_core.base.errors import PulsarishError, SubscriptionNotFoundError, T
 from broker_core.base.positions import Position
 from broker_core.base.spark_marks import chunk_hold_name
 from broker_core.client import Client, CursorHandle
-from broker_core.wire.entry import EntryRef, read_metadata
+from broker_core.wire.entry import published_ms
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.tasks.chunk_hold import ChunkHold
 from pulsarish_spark.tasks.planning import EntryRange
@@ -114,7 +114,7 @@ class ChunkHolds:
         if min(place.entry, acked.entry) < 1:
             return False  # What lies before it is in another ledger. The next look finds another place.
         old, new = self._client.first_entries_at([(name, _before(place)), (name, _before(acked))])
-        return old is not None and new is not None and _time_ms(new) - _time_ms(old) >= SPAN_MS
+        return old is not None and new is not None and published_ms(new.body) - published_ms(old.body) >= SPAN_MS
 
 
 _NOTHING_HELD: Final = (SubscriptionNotFoundError, TopicNotFoundError)
@@ -122,7 +122,3 @@ _NOTHING_HELD: Final = (SubscriptionNotFoundError, TopicNotFoundError)
 
 def _before(place: Position) -> Position:
     return Position(place.ledger, place.entry - 1)
-
-
-def _time_ms(entry: EntryRef) -> int:
-    return read_metadata(entry.body).publish_time

@@ -16,7 +16,7 @@ from typing import Any
 from broker_core.base.clock import Clock, SystemClock
 from broker_core.base.names import TopicName
 from broker_core.client import Client
-from broker_core.wire.entry import EntryRef, messages_of, read_metadata
+from broker_core.wire.entry import EntryRef, messages_of, published_ms
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import address_options
 from pulsarish_spark.places.topics import TopicPartition
@@ -70,8 +70,7 @@ class LagProbe:
 
     def _age_s(self, entry: EntryRef) -> float:
         """By the clock of this machine and that of the producer; never below 0."""
-        published_ms = read_metadata(entry.body).publish_time
-        return max(0.0, (self._clock.now_ms() - published_ms) / 1000)
+        return max(0.0, (self._clock.now_ms() - published_ms(entry.body)) / 1000)
 
 
 def _can_be_asked(unread: Unread) -> bool:

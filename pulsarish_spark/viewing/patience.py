@@ -17,7 +17,7 @@ from broker_core.base.clock import BlockingClock, SystemClock
 from broker_core.base.errors import PulsarishError
 from broker_core.base.names import TopicName
 from broker_core.client.admin import AdminApi
-from broker_core.wire.entry import EntryRef, read_metadata
+from broker_core.wire.entry import EntryRef, published_ms
 from pulsarish_spark.connecting.admin import open_admin
 from pulsarish_spark.connecting.connection import Address
 from pulsarish_spark.viewing.side_by_side import side_by_side
@@ -43,7 +43,7 @@ class Patience(NamedTuple):
         """How long ``entry`` is still kept, by the clocks of this machine and the producer; 0: it may go any moment."""
         if self.limit_s is None:
             return None
-        age_s = (now_ms - read_metadata(entry.body).publish_time) / 1000
+        age_s = (now_ms - published_ms(entry.body)) / 1000
         return max(0.0, self.limit_s - age_s)
 
 

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from broker_core.base.errors import ChecksumMismatchError, ProtocolError
 from broker_core.base.positions import Position
 from broker_core.client import Client, Counted, Span
-from broker_core.wire.entry import EntryRef, read_metadata
+from broker_core.wire.entry import EntryRef, published_ms
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class PublishTimes:
             if entry is None:
                 break
             at = Position(entry.ledger, entry.entry)
-            if belongs(_time_of(entry)):
+            if belongs(published_ms(entry.body)):
                 found = at
             distance *= 2
         return _Seen(found, is_whole=False)
@@ -201,7 +201,3 @@ class _Stretch(NamedTuple):
     def of(cls, counted: Counted, next_: Position, farthest: Callable[[list[Position]], Position]) -> _Stretch:
         entries = [*zip(counted.positions, counted.times_ms, strict=True)]
         return cls(entries, counted.byte_sums[-1], next_, farthest)
-
-
-def _time_of(entry: EntryRef) -> int:
-    return read_metadata(entry.body).publish_time

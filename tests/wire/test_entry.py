@@ -20,6 +20,7 @@ from broker_core.wire.entry import (
     BytesLike,
     broker_entry_prefix,
     ensure_checksum,
+    published_ms,
     read_metadata,
     seal_entry,
     split_broker_entry,
@@ -60,6 +61,7 @@ def test_the_layout_of_an_entry() -> None:
     metadata, payload = split_entry(body)
     assert (bytes(metadata), bytes(payload)) == (METADATA, b"payload")
     assert read_metadata(body).producer_name == "p"
+    assert published_ms(body) == 1
 
 
 def test_a_payload_may_be_a_view() -> None:

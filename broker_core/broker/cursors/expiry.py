@@ -20,7 +20,7 @@ from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.rates import Traffic
 from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
-from broker_core.wire.entry import read_metadata
+from broker_core.wire.entry import published_ms
 
 _SLICE_ENTRIES: Final = 500
 """A few milliseconds of reading, until others have their turn."""
@@ -131,6 +131,6 @@ class Expiry:
 def publish_time_ms(entry: StoredEntry) -> int:
     """When the producer says that it published the entry; the broker's time of storing it if that cannot be read."""
     try:
-        return read_metadata(entry.body).publish_time
+        return published_ms(entry.body)
     except ProtocolError:
         return entry.broker_timestamp

@@ -27,7 +27,7 @@ from broker_core.client.connecting.subscribing import (
     register,
 )
 from broker_core.wire.commands import read_position
-from broker_core.wire.entry import messages_of, read_metadata, split_broker_entry
+from broker_core.wire.entry import messages_of, published_ms, split_broker_entry
 from broker_core.wire.heads import MessageHead
 
 ENTRIES_AHEAD_MAX: Final = 400
@@ -188,7 +188,7 @@ class EntryCount:
             entry = split_broker_entry(body)[1]
             messages = messages_of(entry)
             if self._span.with_times:
-                self._times_ms.append(read_metadata(entry).publish_time)
+                self._times_ms.append(published_ms(entry))
         except PulsarishError as failure:
             where = f"entry {position} of {self._topic}"
             self._failure = type(failure)(f"{where}: {failure.message}", hint=failure.hint)
