@@ -11,10 +11,11 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from broker_core.base.clock import SystemClock
+from broker_core.base.errors import ConfigError
 from broker_core.base.names import TopicName
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.losses.loss import LossPolicy
@@ -23,7 +24,7 @@ from pulsarish_spark.losses.quarantine import document_of
 from pulsarish_spark.options import ReadOptions, Side, exported_options, names_topics, option_texts, read_options
 from pulsarish_spark.places.moments import time_text
 from pulsarish_spark.places.offsets import Offset, SourceOffset
-from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.places.topics import Selection, TopicPartition, short_name
 from pulsarish_spark.queue.dividing import divide_by_place
 from pulsarish_spark.queue.queue_offset import QueueOffset
 from pulsarish_spark.replaying.checkpoint import NotedBatch, noted_batch
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from broker_core.client import Client
+
+_TOPICS_TOLD: Final = 10
+"""Topics of a batch that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +77,12 @@ def export_batch(
         pulsarish_spark.replay("batch.parquet").read_all()
         spark.read.format("pulsarish").option("replayFile", "batch.parquet").load()
 
-    ``options``: those of the query, as far as they say which broker and which columns and rows; topics are those of
-    the checkpoint, unless they are named. ``source``: which source of the query, if several are of this format.
+    ``options``: those of the query, as far as they say which broker and which columns and rows. Where they name
+    topics, nothing of others is exported. ``source``: which source of the query, if several are of this format.
 
-    Raises UsageError for a checkpoint that does not have the batch, ConfigError for wrong options, and DataLossError
-    with the ids of what is gone, unless ``failOnDataLoss`` is warn: then the file says what it lacks.
+    Raises UsageError for a checkpoint that does not have the batch, ConfigError for wrong options and for a topic
+    that the batch does not have, and DataLossError with the ids of what is gone, unless ``failOnDataLoss`` is warn:
+    then the file says what it lacks.
     """
     target = local_path(path)
     noted = noted_batch(checkpoint, batch, source)
@@ -85,6 +90,7 @@ def export_batch(
     if not names_topics(raw, Side.STREAM_READ):
         raw["topics"] = ",".join(sorted({key.topic for key in _partitions(noted)}))
     checked = read_options(raw, Side.STREAM_READ, os.environ)
+    _check_named(checked.selection, noted)
     base = LossPolicy.of(checked)
     base.prepare()
     policy = _Noting(base.fail, base.quarantine)
@@ -111,9 +117,32 @@ def _partitions(noted: NotedBatch) -> Mapping[TopicPartition, object]:
     return QueueOffset.from_json(noted.end).partitions if is_queue else SourceOffset.from_json(noted.end).points
 
 
+def _check_named(selection: Selection, noted: NotedBatch) -> None:
+    """ConfigError if ``selection`` names what the batch does not have.
+
+    A query in queue mode is not given something of each of its topics in each batch: there one of them is enough.
+    """
+    keys = _partitions(noted)
+    there = {key.topic for key in keys}
+    named = [TopicPartition(topic, each) for topic, only in selection.topics for each in only or ()]
+    missing = [
+        *(topic for topic in selection.names if topic not in there),
+        *(str(key) for key in named if key.topic in there and key not in keys),
+    ]
+    wants_some = any(map(selection.wants, keys))
+    if not keys or (wants_some and ("queue" in noted.end or not missing)):
+        return
+    topics = sorted(map(short_name, there))
+    more = f" and {len(topics) - _TOPICS_TOLD} more" if len(topics) > _TOPICS_TOLD else ""
+    raise ConfigError(
+        f"batch {noted.number} of the query has nothing of {missing[0] if missing else selection.pattern}",
+        hint=f"it has {', '.join(topics[:_TOPICS_TOLD])}{more}: name one of these, or no topic to export all",
+    )
+
+
 def _rows(client: Client, noted: NotedBatch, options: ReadOptions, policy: LossPolicy) -> Iterator[pa.RecordBatch]:
     if "queue" in noted.end:
-        readings = _entries(client, QueueOffset.from_json(noted.end), policy)
+        readings = _entries(client, _only(options.selection, QueueOffset.from_json(noted.end)), policy)
     else:
         readings = _ranges(client, noted, options, policy)
     for reading in readings:
@@ -128,11 +157,16 @@ def _entries(client: Client, end: QueueOffset, policy: LossPolicy) -> Iterator[R
     yield from itertools.chain.from_iterable(divide_by_place(end, names, 1))
 
 
+def _only(selection: Selection, end: QueueOffset) -> QueueOffset:
+    return replace(end, partitions={key: part for key, part in end.partitions.items() if selection.wants(key)})
+
+
 def _ranges(client: Client, noted: NotedBatch, options: ReadOptions, policy: LossPolicy) -> Iterator[Reading]:
     """What lies between two offsets. A new partition of which no start was noted is read whole."""
     end = SourceOffset.from_json(noted.end)
     begin = end.starts_from(None if noted.start is None else SourceOffset.from_json(noted.start))
-    moved = {key: stop for key, stop in sorted(end.offsets.items()) if begin.get(key) != stop}
+    wants = options.selection.wants
+    moved = {key: stop for key, stop in sorted(end.offsets.items()) if wants(key) and begin.get(key) != stop}
     names = _names(client, moved)
     for key, stop in moved.items():
         if (name := names.get(key)) is None:

@@ -210,6 +210,53 @@ def test_a_checkpoint_that_does_not_have_the_batch_is_explained(
         export_batch(tmp_path, tmp_path / "batch.parquet", **asked)
 
 
+@pytest.mark.parametrize(
+    ("shared", "asked", "missing"),
+    [
+        (False, {"topic": "fligths"}, "fligths"),
+        (False, {"topics": "flights,trains"}, "trains"),
+        (False, {"assign": '{"flights": [0, 7]}'}, r"flights\[7\]"),
+        (False, {"topicsPattern": "trains-.*"}, "trains-"),
+        (True, {"topic": "fligths"}, "fligths"),
+        (True, {"topics": "trains,trams"}, "trains"),
+        (True, {"assign": '{"flights": [7]}'}, r"flights\[7\]"),
+        (True, {"topicsPattern": "trains-.*"}, "trains-"),
+    ],
+)
+def test_a_topic_that_the_batch_does_not_have_is_explained(
+    tmp_path: Path, shared: bool, asked: dict[str, Any], missing: str
+) -> None:
+    """One line with the topics that it has, and no file. A shared batch has what was given to it."""
+    topics = {f"persistent://public/default/{name}": {"0": "5:0"} for name in ("flights", "ships")}
+    batch = {name: {"0": {"5": "0"}} for name in topics}
+    checkpoint = checkpoint_of(tmp_path, [{"queue": 1, "n": 1, "m": 2, "topics": batch} if shared else topics])
+    options: dict[str, Any] = {"service.url": "pulsar://nobody.invalid:1"} | asked
+    with pytest.raises(ConfigError, match=rf"batch 0 .*{missing}.*; it has flights, ships: name"):
+        export_batch(checkpoint, tmp_path / "batch.parquet", **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["offsets"]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_of_topics_those_that_are_named_are_exported(broker: Broker, topic: str, tmp_path: Path, shared: bool) -> None:
+    """The batch has another one too."""
+    other = f"{topic}-other"
+    more = {"subscriptionType": "Shared", "subscriptionName": NAME} if shared else {"startingOffsets": "earliest"}
+    for name, found in ((topic, numbers(0, 3)), (other, numbers(3, 6))):
+        broker.create(name, 0)
+        broker.subscribe(name, NAME)
+        broker.subscribe(name, "keeper")
+        broker.send_one_by_one(name, found)
+    query = Engine(broker.service_url, topics=f"{topic},{other}", **more)
+    assert sorted(query.drain()) == [*range(6)]
+    checkpoint = checkpoint_of(tmp_path, [query.end])
+    query.stop()
+    options: dict[str, Any] = {"service.url": broker.service_url}
+    exported = export_batch(checkpoint, tmp_path / "batch.parquet", topic=other, **options)
+    assert exported.rows == 3
+    assert values(replay(tmp_path / "batch.parquet").read_all()) == [3, 4, 5]
+    assert export_batch(checkpoint, tmp_path / "whole.parquet", **options).rows == 6
+
+
 def test_a_checkpoint_of_an_unknown_form_is_refused(tmp_path: Path) -> None:
     """It may mean something else."""
     checkpoint_of(tmp_path, [{}])
