@@ -5,7 +5,9 @@ SUBSCRIBE makes what is not there, and does not say so. Asking first whether the
 it can be deleted between the answer and the SUBSCRIBE, and what it kept goes with it. So the first entry that is needed
 is looked at before that question and behind the SUBSCRIBE. A subscription keeps what is not acknowledged, so it must be
 the same entry; then everything behind it is there too, and is kept by whatever subscription there is now. If it is
-another one, the subscription is deleted, so that it is not found later and taken for the former one.
+another one, the subscription is deleted, so that it is not found later and taken for the former one. Where nobody
+says what is needed, as several consumers share the subscription, a new one begins with the first entry that is there,
+wherever the former one began: messages come again then, and none is passed over in silence.
 
 Asking leaves something behind at Apache Pulsar: it removes a subscription that is not durable some time after its
 consumer, by name, and removes a durable one of that name instead, or refuses to make one meanwhile. So a subscription
@@ -19,6 +21,7 @@ looks, where nothing was there at the first, it cannot know.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from broker_core.base.errors import (
@@ -83,8 +86,9 @@ class DurableSubscribing:
         self._kept = None
 
     async def _subscribe(self, connection: Connection, consumer_id: int, port: ConsumerPort) -> None:
+        request = replace(self._request, initial_position="earliest") if self._must_exist else self._request
         try:
-            await register(connection, consumer_id, port, self._request)
+            await register(connection, consumer_id, port, request)
         except NotAllowedError as failure:
             if not failure.message.startswith(_VISITOR_IS_THERE):
                 raise
