@@ -46,6 +46,9 @@ CONSUMERS_MAX: Final = 3
 """Consumers of one partition unless the user says otherwise: brokers stop a whole subscription, other applications'
 consumers too, at 200,000 unacknowledged messages of a partition."""
 
+_DELETED: Final = (SubscriptionNotFoundError, TopicNotFoundError)
+"""What ends the consumers of a partition for good."""
+
 
 class Consumers:
     """The ``Intake`` of a query. For one thread; the client tells of news on its own."""
@@ -131,17 +134,23 @@ class Consumers:
 
     def _look_after_ended(self) -> bool:
         """Report what was deleted under a consumer; whether there was any."""
-        before = len(self._consumers)
-        for source, consumer in list(self._consumers.items()):
-            if consumer.failure is None:
+        ended = [(source, failure) for source, each in self._consumers.items() if (failure := each.failure) is not None]
+        for source, failure in ended:
+            if source not in self._consumers:
+                continue  # It went with another one of its partition.
+            if source.number > 0 and not isinstance(failure, _DELETED):
+                self._drop(source)
                 continue
-            del self._consumers[source]
-            self.pile.forget(source)
-            consumer.close()
-            if source.number == 0:
-                del self._names[source.key]
-                self._report(source.key, consumer.failure)
-        return len(self._consumers) < before
+            # One of several is enough: the others may have asked too early, and made the subscription anew.
+            for each in [each for each in self._consumers if each.key == source.key]:
+                self._drop(each)
+            del self._names[source.key]
+            self._report(source.key, failure)
+        return bool(ended)
+
+    def _drop(self, source: Source) -> None:
+        self.pile.forget(source)
+        self._consumers.pop(source).close()
 
     def _report(self, key: TopicPartition, failure: PulsarishError) -> None:
         if isinstance(failure, SubscriptionNotFoundError):
@@ -214,7 +223,7 @@ class Consumers:
         for key, confirmed in asked:
             try:
                 confirmed.result()
-            except (SubscriptionNotFoundError, TopicNotFoundError) as error:
+            except _DELETED as error:
                 logger.warning("ack refused partition=%s error=%s", key, error)
 
     def release(self, taken: Mapping[Source, int], sessions: Mapping[Source, int]) -> None:
@@ -234,7 +243,7 @@ class Consumers:
         found: dict[TopicPartition, Position] = {}
         for source, each in self._consumers.items():
             # What was deleted in this moment is told by the next ``attach``.
-            with contextlib.suppress(SubscriptionNotFoundError, TopicNotFoundError):
+            with contextlib.suppress(*_DELETED):
                 if source.number == 0 and (at := each.mark_delete()) is not None:
                     found[source.key] = at
         return found

@@ -350,6 +350,7 @@ def _tell_dropped(dropped: Dropped) -> None:
             "acknowledged entries came again and were dropped partition=%s entries=%d advice=%s",
             key,
             count,
-            "killed brokers forget acknowledgements; to process messages again, move the subscription back while the "
-            "query is stopped, and start it with a new checkpoint",
+            "killed brokers forget acknowledgements, and a subscription that was deleted and made anew has none; to "
+            "process messages again, move the subscription back while the query is stopped, and start it with a new "
+            "checkpoint",
         )
