@@ -21,6 +21,7 @@ from broker_core.cli.output import on_terminal, say
 from broker_core.cli.printed_messages import message_format_option, message_printer
 from broker_core.cli.seconds import Seconds
 from broker_core.cli.target import Target, target_options
+from broker_core.cli.whole_numbers import WholeNumber
 
 if TYPE_CHECKING:
     from broker_core.base.positions import MessageId
@@ -65,7 +66,7 @@ _LOOK_S: Final = 1.0
 @click.option(
     "--dead-letter",
     "dead_letter_after",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     metavar="N",
     help="After N redeliveries a message goes to TOPIC-SUBSCRIPTION-DLQ (--type shared or key_shared).",
 )
@@ -73,7 +74,7 @@ _LOOK_S: Final = 1.0
 @click.option("--name", metavar="NAME", help="Name of the consumer. [default: one that is made up]")
 @click.option(
     "--priority",
-    type=click.IntRange(0),
+    type=WholeNumber(0),
     metavar="N",
     help="0 is served first; others when nobody above can take more (shared) or is there (failover).",
 )
@@ -84,7 +85,7 @@ _LOOK_S: Final = 1.0
     metavar="FIRST-LAST",
     help="Take these slots of 0-65535 for itself (key_shared), or leave out the others (exclusive); may be repeated.",
 )
-@click.option("-n", "--count", type=click.IntRange(1), help="Stop after this many messages.")
+@click.option("-n", "--count", type=WholeNumber(1), help="Stop after this many messages.")
 @click.option(
     "--follow/--exit",
     default=True,

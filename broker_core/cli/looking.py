@@ -19,6 +19,7 @@ from broker_core.cli.printed_messages import message_format_option, message_prin
 from broker_core.cli.sub import find_subscription, subscription_argument
 from broker_core.cli.target import Target, target_options
 from broker_core.cli.topic import find_stats
+from broker_core.cli.whole_numbers import WholeNumber
 
 if TYPE_CHECKING:
     from broker_core.client import Client, Message
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "-n",
     "--count",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     default=1,
     show_default=True,
     help="Of how many entries; a batch is one, and all its messages are shown.",
@@ -62,7 +63,7 @@ def peek(target: Target, topic: str, subscription: str, count: int, output: str 
 @click.option(
     "-n",
     "--number",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     default=1,
     show_default=True,
     help="Which entry, from 1 on; a batch is one.",

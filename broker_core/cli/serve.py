@@ -17,6 +17,7 @@ import click
 from broker_core.base.errors import PulsarishError, UsageError
 from broker_core.cli.output import say
 from broker_core.cli.target import data_dir_option, directory_or_default
+from broker_core.cli.whole_numbers import WholeNumber
 
 
 def settings_options(command: click.decorators.FC) -> click.decorators.FC:
@@ -62,7 +63,7 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
 )
 @click.option(
     "--idle-stop",
-    type=click.IntRange(0),
+    type=WholeNumber(0),
     metavar="SECONDS",
     help="Stop after this long without a connection. [default: never]",
 )

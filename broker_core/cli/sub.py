@@ -22,6 +22,7 @@ from broker_core.cli.output import Format, Row, entries, format_option, on_termi
 from broker_core.cli.spark_subs import find_spark_subscriptions, place_options
 from broker_core.cli.target import Target, target_options
 from broker_core.cli.topic import confirm, find_stats, shortest, yes_option
+from broker_core.cli.whole_numbers import WholeNumber
 
 if TYPE_CHECKING:
     from broker_core.client.admin import AdminApi
@@ -122,7 +123,7 @@ def create(target: Target, topic: str, subscription: str, start: str) -> None:
 @sub.command()
 @click.argument("topic")
 @subscription_argument
-@click.option("-n", "--count", type=click.IntRange(1), required=True, help="How many; a batch counts as one.")
+@click.option("-n", "--count", type=WholeNumber(1), required=True, help="How many; a batch counts as one.")
 @yes_option
 @target_options
 def skip(target: Target, topic: str, subscription: str, count: int, yes: bool) -> None:
@@ -148,7 +149,7 @@ def clear(target: Target, topic: str, subscription: str, yes: bool) -> None:
 @click.argument("topic")
 @subscription_argument
 @click.option(
-    "--older-than", "older_than_s", type=click.IntRange(0), required=True, metavar="SECONDS", help="Age of messages."
+    "--older-than", "older_than_s", type=WholeNumber(0), required=True, metavar="SECONDS", help="Age of messages."
 )
 @yes_option
 @target_options

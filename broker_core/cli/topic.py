@@ -15,6 +15,7 @@ from broker_core.base.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceN
 from broker_core.base.suggest import closest
 from broker_core.cli.output import Format, Row, counted, format_option, human_bytes, on_terminal, print_rows, say
 from broker_core.cli.target import Target, target_options
+from broker_core.cli.whole_numbers import NUMBER_MAX, WholeNumber
 
 if TYPE_CHECKING:
     from broker_core.client.admin import AdminApi
@@ -54,7 +55,7 @@ def list_topics(target: Target, namespace: str, output: Format | None) -> None:
 @click.option(
     "-p",
     "--partitions",
-    type=click.IntRange(0),
+    type=WholeNumber(0),
     default=0,
     show_default=True,
     help="Number of partitions; 0 makes a topic without partitions.",
@@ -116,7 +117,7 @@ def stats(target: Target, name: str, internal: bool, output: Format | None) -> N
 
 @topic.command("update-partitions")
 @click.argument("name")
-@click.option("-p", "--partitions", type=click.IntRange(1), required=True, help="The new number; it can only grow.")
+@click.option("-p", "--partitions", type=WholeNumber(1), required=True, help="The new number; it can only grow.")
 @format_option
 @target_options
 def update_partitions(target: Target, name: str, partitions: int, output: Format | None) -> None:
@@ -163,7 +164,13 @@ def terminate(target: Target, name: str, yes: bool, output: Format | None) -> No
 @topic.command()
 @click.argument("name")
 @click.option(
-    "--step", "step_s", type=click.IntRange(1), default=60, show_default=True, metavar="SECONDS", help="Width."
+    "--step",
+    "step_s",
+    type=WholeNumber(1, NUMBER_MAX // 1000),
+    default=60,
+    show_default=True,
+    metavar="SECONDS",
+    help="Width.",
 )
 @format_option
 @target_options

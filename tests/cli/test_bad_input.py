@@ -160,6 +160,32 @@ def test_a_timeout_that_is_none(lonely: Pulsarish, command: tuple[str, ...], spa
     assert why in done.stderr.decode()
 
 
+@pytest.mark.parametrize("number", [2**63, 10**30])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("sub", "skip", "t", "s", "--yes", "--count"),
+        ("sub", "expire", "t", "s", "--yes", "--older-than"),
+        ("sub", "peek", "t", "s", "--count"),
+        ("topic", "examine", "t", "--number"),
+        ("topic", "delayed", "t", "--step"),
+        ("topic", "create", "t", "--partitions"),
+        ("topic", "update-partitions", "t", "--partitions"),
+        ("consume", "t", "--count"),
+        ("consume", "t", "--dead-letter"),
+        ("consume", "t", "--priority"),
+        ("serve", "--idle-stop"),
+    ],
+    ids=" ".join,
+)
+def test_a_number_beyond_64_bits(lonely: Pulsarish, command: tuple[str, ...], number: int) -> None:
+    """Code 2 before anybody is asked, as for any number that cannot be."""
+    done = lonely(*command, str(number))
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"error: Invalid value for '-")
+    assert f"{command[-1]}'\n{number} is too large; 9223372036854775" in done.stderr.decode()
+
+
 @pytest.mark.parametrize("text", ["99999999999999999999:0", "1:0:99999999999", "1:0:0:2147483648", "1:-2", "x"])
 @pytest.mark.parametrize(
     "command",
