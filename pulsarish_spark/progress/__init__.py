@@ -4,6 +4,7 @@
     progress.lag(query.lastProgress)                             # {TopicPartition(...): PartitionLag(...), ...}
     history = progress.LagHistory()                              # a table in a notebook, and history.plot()
     spark.streams.addListener(progress.LagListener(history, progress.LagLog(), progress.LagFile("lag.json")))
+    progress.LagProbe(**{"service.url": "pulsar://host:6650"})(query.lastProgress)    # with bytes and seconds
 
 Zero means that nothing is behind; None means that it is not known.
 """

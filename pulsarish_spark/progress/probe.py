@@ -10,7 +10,6 @@ Of a query in queue mode none of these is known: what is left is not in one piec
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from broker_core.base.clock import Clock, SystemClock
@@ -18,7 +17,7 @@ from broker_core.base.names import TopicName
 from broker_core.client import Client
 from broker_core.wire.entry import EntryRef, messages_of, published_ms
 from pulsarish_spark.connecting.connection import connected
-from pulsarish_spark.options import address_options
+from pulsarish_spark.options import address_options, option_texts
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.progress.partition_lag import Lag, PartitionLag
 from pulsarish_spark.progress.reports import Unread, of_partitions, unread
@@ -26,13 +25,16 @@ from pulsarish_spark.viewing.patience import BrokerPatience
 
 
 class LagProbe:
-    """``probe(progress)``: the lag of a query with bytes and seconds. ``options``: those that say which broker.
+    """``probe(progress)``: the lag of a query with bytes and seconds.
 
-    A client is kept open. Raises what the client raises where the broker does not answer.
+        probe = LagProbe(**{"service.url": "pulsar://host:6650"})
+
+    ``options``: those that say which broker. A client is kept open. Raises what the client raises where the broker does
+    not answer.
     """
 
-    def __init__(self, options: Mapping[str, str], clock: Clock | None = None) -> None:
-        self._address = address_options(options, os.environ)
+    def __init__(self, *, clock: Clock | None = None, **options: object) -> None:
+        self._address = address_options(option_texts(None, options), os.environ)
         self._clock = clock or SystemClock()
         self._is_partitioned: dict[str, bool] = {}
         self._patience = BrokerPatience(self._address)

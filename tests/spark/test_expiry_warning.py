@@ -102,12 +102,13 @@ def test_a_probe_and_a_description_tell_when_it_goes(start: Start, cell: Broker,
     cell.send_one_by_one(topic, numbers(0, 4))
     query = start(topic=topic, maxOffsetsPerTrigger=2)
     query.trigger()
-    address = {"service.url": cell.service_url, "admin.url": cell.http_url}
-    found = total(LagProbe(address)(query.progress()))
+    service: dict[str, Any] = {"service.url": cell.service_url}
+    address: dict[str, Any] = {**service, "admin.url": cell.http_url}
+    found = total(LagProbe(**address)(query.progress()))
     assert found.expires_s is not None
     assert found.seconds is not None
     assert 3600 - found.seconds == pytest.approx(found.expires_s, abs=10)
-    assert total(LagProbe({"service.url": cell.service_url})(query.progress())).expires_s is None
+    assert total(LagProbe(**service)(query.progress())).expires_s is None
     options: dict[str, Any] = {"startingOffsets": "earliest", **address}
     notes = describe(topic, stream=True, **options).notes
     assert any(

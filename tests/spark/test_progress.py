@@ -30,6 +30,11 @@ T: Final = "persistent://public/default/t"
 UNKNOWN: Final = PartitionLag(None, None)
 
 
+def probe_of(service_url: str, **more: Any) -> LagProbe:
+    """A probe that asks this broker."""
+    return LagProbe(**{"service.url": service_url, **more})
+
+
 class FarAhead(SystemClock):
     """A wall clock in the year 2096."""
 
@@ -118,7 +123,7 @@ def test_what_two_offsets_do_not_tell_is_not_known(end: Any, latest: Any) -> Non
     assert first == {TopicPartition(T, 0): UNKNOWN}
     both = {"sources": [*progress(end, latest)["sources"], *progress(known, known)["sources"]]}
     assert total(lag(both)) == total(first) == UNKNOWN
-    assert LagProbe({"service.url": "pulsar://nobody.invalid:1"})(both) == lag(both)
+    assert probe_of("pulsar://nobody.invalid:1")(both) == lag(both)
 
 
 def test_a_part_of_an_entry_is_behind() -> None:
@@ -174,7 +179,7 @@ def test_the_broker_is_asked_for_the_age_and_the_size_of_what_is_unread(start: S
     cell.send_one_by_one(topic, numbers(0, 10))
     query = start(topic=topic, startingOffsets="earliest", maxOffsetsPerTrigger=4)
     query.trigger()
-    probe = LagProbe({"service.url": cell.service_url}, FarAhead())
+    probe = probe_of(cell.service_url, clock=FarAhead())
     (behind,) = probe(query.progress()).values()
     assert behind.entries == 6
     assert behind.messages == (6 if cell.tells_indexes else None)
@@ -189,7 +194,7 @@ def test_the_broker_is_asked_for_the_age_and_the_size_of_what_is_unread(start: S
 def test_a_probe_takes_only_options_that_say_which_broker() -> None:
     """What is of a reader has no meaning here."""
     with pytest.raises(ConfigError, match="option columns does not say which broker"):
-        LagProbe({"columns": "key"})
+        LagProbe(columns="key")
 
 
 @pytest.mark.spark
@@ -207,7 +212,7 @@ def test_a_listener_tells_the_log_a_file_and_a_history(
         if found:
             assert json.loads(file.read_text())[query]["total"]["messages"] == (behind.messages if behind else None)
 
-    probe = LagProbe({"service.url": broker.service_url})
+    probe = probe_of(broker.service_url)
     listener = LagListener(LagFile(file), LagLog(), history, keep, measure=probe)
     spark.streams.addListener(listener)
     try:
