@@ -225,8 +225,8 @@ class Broker:
         return self._apply_policies(lambda _topic: True)
 
     def _apply_policies(self, concerned: Callable[[TopicName], bool]) -> Generator[None, None, None]:
-        """One topic in each step, with what is set then: a later change may have come. What is loaded later, or again,
-        has it already."""
+        """Tell loaded topics of the change, one topic in each step. Each gets the settings of that moment, as a later
+        change may have been made meanwhile. A topic that is loaded afterwards begins with the new settings."""
         for topic in self.registry.loaded_topics():
             if self.registry.loaded(topic.name) is topic and concerned(topic.name):
                 topic.apply(self.policies.settings_of(topic.name), self.policies.quotas_of(topic.name))

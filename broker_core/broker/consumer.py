@@ -202,7 +202,7 @@ class Consumer:
             self.subscription.leave((self,))
 
     def flowed(self, now_ms: int) -> None:
-        """Permits came; for statistics."""
+        """The client sent permits; the time is kept for statistics."""
         self.flow_ms = now_ms
         if not self.first_flow_ms:
             self.first_flow_ms = now_ms
@@ -232,7 +232,7 @@ class Consumer:
             self.sink.end_of_topic()
 
     def release_parked_permits(self) -> None:
-        """It is no longer blocked: permits that came meanwhile count from now on."""
+        """The consumer is no longer blocked: permits that it sent meanwhile count from now on."""
         self.permits += self.parked_permits
         self.parked_permits = 0
 
@@ -243,7 +243,7 @@ class Consumer:
 
 
 def by_subscription(consumers: Iterable[Consumer]) -> list[list[Consumer]]:
-    """``consumers``, those of each subscription together."""
+    """``consumers`` in groups, one for each subscription."""
     groups: dict[ConsumerHost, list[Consumer]] = {}
     for consumer in consumers:
         groups.setdefault(consumer.subscription, []).append(consumer)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``InFlight``: how much a connection has sent that is not answered yet, of all of its producers together.
 
-The producers count as entries come and go, so nobody has to add them up. What is in flight of a producer that is gone
-counts until it is stored all the same: it takes memory as long.
+The producers count as entries come and go, so the sum is always known. What a producer that is gone has in flight
+is counted until it is stored, because it takes memory until then.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class StoredState(NamedTuple):
 
 
 def stored_state(topic: Topic) -> StoredState:
-    """Of one topic."""
+    """What is stored of one topic, as the catalogue and the cursor log keep it."""
     ledgers = topic.log.ledgers()
     changed_ms = max([topic.created_ms, *(each.created_ms for each in ledgers)])
     mark_deletes = {name: each.cursor.mark_delete for name, each in topic.subscriptions.items()}

@@ -78,7 +78,7 @@ def check_durability(topic: TopicName, request: SubscribeRequest, *, durable: bo
 
 
 def deletion_problem(subscription: str, consumers: int) -> ServerError | None:
-    """Why one of so many consumers may not delete the subscription, if so."""
+    """Why a consumer may not delete a subscription that has so many; None if it may."""
     if consumers == 1:
         return None
     return MetadataServerError(

@@ -6,7 +6,8 @@ from __future__ import annotations
 from broker_core.base.clock import Clock
 
 _WINDOW_S = 10.0
-"""Rates are of the time since the window before began: between one and two of these, once that much has passed."""
+"""Length of a window. Rates are measured since the previous window began, over one to two windows once that much has
+passed."""
 
 
 class Traffic:

@@ -353,7 +353,7 @@ def with_earliest_times(topic: Topic, stats: TopicStats) -> TopicStats:
 
 
 def unused_topic_stats(clock: Clock, settings: Settings, quotas: Quotas) -> TopicStats:
-    """Those of a partition that was never used: there is no topic behind it."""
+    """Statistics of a partition that was never used: no topic was made for it yet."""
     nothing = Traffic(clock)
     return TopicStats(
         **traffic_fields(nothing, nothing),

@@ -208,7 +208,7 @@ class Subscription:
             self.journal.close()
 
     def drop(self, *, knowing: Consumer | None = None) -> None:
-        """It is deleted; consumers are told, except the one that is ``knowing``."""
+        """The subscription is deleted; its consumers are told, except the one that is ``knowing``."""
         self.disconnect_all(knowing=knowing)
         self._stop()
         if self.journal is not None:

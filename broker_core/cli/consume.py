@@ -120,12 +120,14 @@ def consume(
     pulsarish consume 'orders-.*' --topics-pattern -s billing --type shared --dead-letter 3
     pulsarish consume orders -s billing --type key_shared --key-range 0-32767
     """
-    wishes = _Wishes(topics_pattern, ack_timeout_s, dead_letter_after, dead_letter_topic, name, priority, key_ranges)
+    choices = _SubscriptionChoices(
+        topics_pattern, ack_timeout_s, dead_letter_after, dead_letter_topic, name, priority, key_ranges
+    )
     show = message_printer(output)
     with target.client() as client:
         # No more than was asked for: what a consumer gives back unseen counts as redelivered.
         prefetch = min(count or _TOGETHER_MAX, _TOGETHER_MAX)
-        stream = _open(client, topic, subscription, kind, start, wishes, prefetch)
+        stream = _open(client, topic, subscription, kind, start, choices, prefetch)
         try:
             printed = _print_all(stream, _arrivals(stream, count, follow, target.timeout_s), show)
         finally:
@@ -156,8 +158,8 @@ _ONLY_ON: Final[dict[str, tuple[tuple[SubscriptionType, ...], str]]] = {
 """Option -> the types of subscriptions on which it means something, and why it means nothing elsewhere."""
 
 
-class _Wishes(NamedTuple):
-    """What only a subscription can have, as it was asked for."""
+class _SubscriptionChoices(NamedTuple):
+    """Options of the command line that only a subscription can have, as the user gave them."""
 
     topics_pattern: bool
     ack_timeout_s: float | None
@@ -225,7 +227,7 @@ def _open(
     subscription: str | None,
     kind: SubscriptionType,
     start: str,
-    wishes: _Wishes,
+    choices: _SubscriptionChoices,
     prefetch: int,
 ) -> _Stream:
     word: InitialPosition | None = start if start in ("earliest", "latest") else None  # type: ignore[assignment] # checked
@@ -233,13 +235,13 @@ def _open(
         raise UsageError(f"--type {kind} needs a subscription", hint="name one with -s")
     if subscription is not None and word is None:
         raise UsageError("a subscription cannot begin at a message id", hint="use --from earliest or latest")
-    wishes.check(subscription, kind)
+    choices.check(subscription, kind)
     at = word or _message_id(start)
-    if not wishes.topics_pattern:
+    if not choices.topics_pattern:
         _require_topic(client, topic)
     if subscription is not None:
-        subscribe = client.subscribe_pattern if wishes.topics_pattern else client.subscribe
-        options = wishes.options()
+        subscribe = client.subscribe_pattern if choices.topics_pattern else client.subscribe
+        options = choices.options()
         options["type"], options["initial_position"] = kind, word or "earliest"
         options["receiver_queue_size"] = prefetch
         consumer = subscribe(topic, subscription, **options)
@@ -247,7 +249,7 @@ def _open(
             consumer.receive,
             consumer.has_message_available,
             # Another topic may come to match a pattern.
-            lambda: consumer.has_reached_end_of_topic and not wishes.topics_pattern,
+            lambda: consumer.has_reached_end_of_topic and not choices.topics_pattern,
             consumer.acknowledge,
             consumer.close,
             is_shared=kind in ("shared", "key_shared"),

@@ -176,10 +176,10 @@ class RawClient:
     ) -> BaseCommand:
         """Subscribe from the earliest message; the answer, whatever it is. ``permits`` are given at once."""
         command = BaseCommand(type=BaseCommand.SUBSCRIBE)
-        wish = command.subscribe
-        wish.topic, wish.subscription, wish.subType = topic, subscription, kind
-        wish.consumer_id, wish.request_id = consumer_id, 2000 + consumer_id
-        wish.initialPosition = CommandSubscribe.Earliest
+        subscribe = command.subscribe
+        subscribe.topic, subscribe.subscription, subscribe.subType = topic, subscription, kind
+        subscribe.consumer_id, subscribe.request_id = consumer_id, 2000 + consumer_id
+        subscribe.initialPosition = CommandSubscribe.Earliest
         answer = self.ask(command)
         if permits:
             self.flow(consumer_id, permits)

@@ -85,7 +85,7 @@ EXCEPTIONS: Final[tuple[Exempt, ...]] = (
         "*",
         "the Python client sends no negative number",
     ),
-    Exempt("test_unsubscribing_by_force_disconnects_others", "python", "*", "the Python client has no such wish"),
-    Exempt("test_a_reader_begins_so_long_ago", "python", "*", "the Python client has no such wish"),
+    Exempt("test_unsubscribing_by_force_disconnects_others", "python", "*", "the Python client has no such option"),
+    Exempt("test_a_reader_begins_so_long_ago", "python", "*", "the Python client has no such option"),
     Exempt("test_consumers_are_told_the_end_of_a_terminated_topic", "python", "*", "the Python client does not tell"),
 )

@@ -167,8 +167,8 @@ class JavaClient:
 
     def reader(self, topic: str, start: Id | str, *, inclusive: bool, rollback_s: int) -> JavaReader:
         target = start.own if isinstance(start, Id) else start
-        wish = {"topic": topic, "start": target, "inclusive": inclusive, "rollback_s": rollback_s}
-        return JavaReader(self._driver, self._make("reader", **wish))
+        arguments = {"topic": topic, "start": target, "inclusive": inclusive, "rollback_s": rollback_s}
+        return JavaReader(self._driver, self._make("reader", **arguments))
 
     def table_view(self, topic: str) -> JavaTableView:
         return JavaTableView(self._driver, self._make("table_view", topic=topic))

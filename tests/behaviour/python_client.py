@@ -129,8 +129,8 @@ class PythonClient:
         if rollback_s:
             raise CannotExpressError("a reader that begins so long ago")
         with _errors():
-            wish = {"start_message_id_inclusive": True} if inclusive else {}
-            return PythonReader(self._client.create_reader(topic, _own(start), **wish))
+            options = {"start_message_id_inclusive": True} if inclusive else {}
+            return PythonReader(self._client.create_reader(topic, _own(start), **options))
 
     def table_view(self, topic: str) -> PythonTableView:
         with _errors():

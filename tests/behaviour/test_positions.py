@@ -127,8 +127,8 @@ def reset_into_batch(cell: Cell, index: int, *, excluded: bool) -> str:
     cell.send(topic, "e")
     place = take(consumer, 4)[0].message_id
     consumer.close()
-    wish = {"ledgerId": place.ledger, "entryId": place.entry, "batchIndex": index, "excluded": excluded}
-    cell.admin("POST", topic, "subscription/s/resetcursor", json.dumps(wish))
+    body = {"ledgerId": place.ledger, "entryId": place.entry, "batchIndex": index, "excluded": excluded}
+    cell.admin("POST", topic, "subscription/s/resetcursor", json.dumps(body))
     return topic
 
 

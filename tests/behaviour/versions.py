@@ -53,9 +53,9 @@ class Client:
         if not folder.is_dir():
             with tempfile.TemporaryDirectory(dir=_cache()) as scratch:
                 fresh = Path(scratch) / "packages"
-                wish = ["--quiet", "--no-deps", "--only-binary=:all:", "--target", str(fresh)]
+                arguments = ["--quiet", "--no-deps", "--only-binary=:all:", "--target", str(fresh)]
                 subprocess.run(
-                    [sys.executable, "-m", "pip", "install", *wish, f"pulsar-client=={self.version}"], check=True
+                    [sys.executable, "-m", "pip", "install", *arguments, f"pulsar-client=={self.version}"], check=True
                 )
                 fresh.replace(folder)
         paths = [str(folder), os.environ.get("PYTHONPATH", "")]

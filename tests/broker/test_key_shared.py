@@ -268,7 +268,7 @@ def test_look_ahead_has_a_limit() -> None:
 
 
 def test_who_joins_makes_room_to_look_ahead() -> None:
-    """2.9.3.1: the limit grows with the crowd, and others go on though the newcomer asks for nothing yet."""
+    """2.9.3.1: the limit grows with each consumer, and others go on though the newcomer asks for nothing yet."""
     world = KeyWorld(key_shared_look_ahead_msg_in_replay_threshold_per_consumer=2)
     world.join("C1", 0)
     _, fasts = world.join("C2")
@@ -420,9 +420,9 @@ class TestPolicies:
         world = KeyWorld()
         first, _ = world.join("C1")
         before = world.dealer.selector.ranges()
-        for wish in (sticky((0, 65535)), OUT_OF_ORDER):
+        for policy in (sticky((0, 65535)), OUT_OF_ORDER):
             with pytest.raises(ConsumerBusyError, match="of different type"):
-                world.join("C2", policy=wish)
+                world.join("C2", policy=policy)
         with pytest.raises(ConsumerBusyError, match="of different type"):
             world.subscribe(SHARED, name="C2")
         assert (world.dealer.selector.ranges(), len(world.dispatcher.consumers)) == (before, 1)
@@ -455,9 +455,9 @@ class TestSticky:
         """2.8.2, 2.11.1 (I2.10): no permits, no range, no consumer; the others go on."""
         world = KeyWorld()
         _, box1 = world.join("C1", policy=sticky((0, 32767)))
-        for wish in (sticky((32767, 40000)), sticky()):
+        for policy in (sticky((32767, 40000)), sticky()):
             with pytest.raises(ConsumerAssignError):
-                world.join("C2", policy=wish)
+                world.join("C2", policy=policy)
         assert len(world.dispatcher.consumers) == 1
         positions = world.send(LOW)
         assert box1.take() == positions

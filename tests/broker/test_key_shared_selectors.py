@@ -437,11 +437,11 @@ def test_holes_belong_to_nobody() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)), max_size=20))
-def test_sticky_ranges_against_a_table(wishes: list[tuple[int, int]]) -> None:
+def test_sticky_ranges_against_a_table(asked: list[tuple[int, int]]) -> None:
     """2.8.2, 2.8.4 (I2.10): a slot has the owner it was given, and keeps it until that one leaves."""
     selector = sticky()
     table: dict[int, Member] = {}
-    for number, (start, width) in enumerate(wishes):
+    for number, (start, width) in enumerate(asked):
         member = Member(str(number), ((start, start + width),))
         slots = range(start, start + width + 1)
         if any(slot in table for slot in slots):

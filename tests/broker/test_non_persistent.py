@@ -60,8 +60,8 @@ def subscribe(
     priority: int = 0,
 ) -> tuple[Consumer, Mailbox]:
     mailbox = Mailbox()
-    wish = SubscribeRequest(subscription=subscription, kind=kind, consumer_name=name, priority=priority)
-    consumer = topic_of(world).subscribe(wish, mailbox)
+    request = SubscribeRequest(subscription=subscription, kind=kind, consumer_name=name, priority=priority)
+    consumer = topic_of(world).subscribe(request, mailbox)
     consumer.flow(permits)
     return consumer, mailbox
 

@@ -240,14 +240,14 @@ class World:
         **request: object,
     ) -> tuple[Consumer, Mailbox]:
         mailbox = Mailbox(log=log)
-        wish = SubscribeRequest(
+        complete = SubscribeRequest(
             subscription=subscription,
             kind=kind,
             consumer_name=name,
             initial_position=initial_position,
             **request,  # type: ignore[arg-type]
         )
-        consumer = mailbox.consumer = self.topic(topic).subscribe(wish, mailbox)
+        consumer = mailbox.consumer = self.topic(topic).subscribe(complete, mailbox)
         consumer.flow(permits)
         return consumer, mailbox
 

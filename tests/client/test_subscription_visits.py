@@ -21,14 +21,14 @@ def test_a_subscription_that_is_refused_for_a_visitor_of_its_name_is_made_later(
     ]
 
     def subscribe(peer: Peer, command: BaseCommand) -> None:
-        wish = command.subscribe
-        if not wish.durable:
+        body = command.subscribe
+        if not body.durable:
             says = NotAllowedError("Durable subscription with the same name already exists.")
-            peer.send(error(wish.request_id, says))
+            peer.send(error(body.request_id, says))
         elif refusals:
-            peer.send(error(wish.request_id, NotAllowedError(refusals.pop())))
+            peer.send(error(body.request_id, NotAllowedError(refusals.pop())))
         else:
-            peer.send(success(wish.request_id))
+            peer.send(success(body.request_id))
 
     async def play() -> None:
         async with scripted_broker() as broker, AsyncClient(ClientConfig(service_url=broker.service_url)) as client:

@@ -50,10 +50,10 @@ def hash_of(*names: str) -> str:
 
 def watch(pattern: str, known_hash: str = "") -> BaseCommand:
     command = BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST)
-    wish = command.watchTopicList
-    wish.request_id, wish.watcher_id, wish.namespace, wish.topics_pattern = 1, WATCHER, "public/default", pattern
+    body = command.watchTopicList
+    body.request_id, body.watcher_id, body.namespace, body.topics_pattern = 1, WATCHER, "public/default", pattern
     if known_hash:
-        wish.topics_hash = known_hash
+        body.topics_hash = known_hash
     return command
 
 

@@ -127,7 +127,7 @@ def test_pulsar_perf_sends_and_receives(broker: RunningBroker, tool: list[str], 
     """So many messages, then the same number back; each ends by itself when it has them."""
     common = ["org.apache.pulsar.testclient.PulsarPerfTestTool", str(tmp_path / "client.conf")]
     topic = "persistent://public/default/perf"
-    for wish in (["produce", "-r", "1000", "-s", "100"], ["consume", "-sp", "Earliest", "-ss", "s"]):
-        command = [*tool, *common, *wish, "-u", broker.service_url, "-m", "500", topic]
+    for arguments in (["produce", "-r", "1000", "-s", "100"], ["consume", "-sp", "Earliest", "-ss", "s"]):
+        command = [*tool, *common, *arguments, "-u", broker.service_url, "-m", "500", topic]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

@@ -25,10 +25,10 @@ class Delivery(NamedTuple):
 
 @dataclass(eq=False)
 class SeenConsumer:
-    """``wish``: how it subscribes, also when it comes back. ``came``: since then."""
+    """``asked``: the step by which it subscribes, also when it comes back. ``came``: since then."""
 
     id: int
-    wish: Subscribe
+    asked: Subscribe
     came: list[Delivery] = field(default_factory=list)
 
 
@@ -55,9 +55,9 @@ class SeenSubscription:
         # Apache Pulsar forgets the count when some of a batch is acknowledged, ours when all of it is (3.3.5).
         is_counted = self.left.get(entry.name, entry.all_bits) == entry.all_bits
         consumer.came.append(Delivery(entry.name, bits, times if is_counted else None))
-        if consumer.wish.kind not in SINGLE_ACTIVE and entry.name in self.held:
-            self.faults.append(f"I2.2: {entry.name} came to {consumer.wish.consumer} while it was held")
-        if consumer.wish.kind == "Key_Shared":
+        if consumer.asked.kind not in SINGLE_ACTIVE and entry.name in self.held:
+            self.faults.append(f"I2.2: {entry.name} came to {consumer.asked.consumer} while it was held")
+        if consumer.asked.kind == "Key_Shared":
             self._judge_key(consumer, entry, times, keys)
         self.held[entry.name] = consumer
 
@@ -81,12 +81,12 @@ class SeenSubscription:
     def given_back(self, consumer: SeenConsumer) -> None:
         """All that it holds."""
         self.held = {entry: owner for entry, owner in self.held.items() if owner is not consumer}
-        self.is_blurred |= consumer.wish.kind == "Shared" and len(self.consumers) > 1
+        self.is_blurred |= consumer.asked.kind == "Shared" and len(self.consumers) > 1
 
     def left_by(self, consumer: SeenConsumer) -> None:
         """``consumer`` is gone."""
         self.given_back(consumer)
-        del self.consumers[consumer.wish.consumer]
+        del self.consumers[consumer.asked.consumer]
         self.is_blurred = bool(self.consumers)
         if not self.consumers:
             self.begin_anew()
@@ -106,11 +106,14 @@ class SeenSubscription:
         consumers = list(self.consumers.values())
         if not consumers or self.is_blurred:
             return {"holds": sorted(self.held)}
-        if consumers[0].wish.kind in SINGLE_ACTIVE:
-            return {f"to {each.wish.consumer}": list(each.came) for each in consumers}
-        if consumers[0].wish.kind == "Shared":
+        if consumers[0].asked.kind in SINGLE_ACTIVE:
+            return {f"to {each.asked.consumer}": list(each.came) for each in consumers}
+        if consumers[0].asked.kind == "Shared":
             return {"holds": sorted(self.held), "to all": _in_any_order(consumers)}
-        return {"holds": sorted(self.held), **{f"to {each.wish.consumer}": _in_any_order([each]) for each in consumers}}
+        return {
+            "holds": sorted(self.held),
+            **{f"to {each.asked.consumer}": _in_any_order([each]) for each in consumers},
+        }
 
 
 def _in_any_order(consumers: Iterable[SeenConsumer]) -> dict[Delivery, int]:

@@ -95,7 +95,7 @@ class Side:
     def may_take_over(self, step: Step) -> bool:
         """Whether another consumer of a Failover subscription may be the active one behind this step."""
         there = [each for seen in self._subscriptions.values() for each in seen.consumers.values()]
-        return isinstance(step, _TAKEOVERS) and any(each.wish.kind == "Failover" for each in there)
+        return isinstance(step, _TAKEOVERS) and any(each.asked.kind == "Failover" for each in there)
 
     def _backlogs(self) -> dict[str, int]:
         stats = self._admin.get(f"{self._path}/stats", params={"getPreciseBacklog": "true"}).json()
@@ -105,7 +105,7 @@ class Side:
         return next((each.consumers[name] for each in self._subscriptions.values() if name in each.consumers), None)
 
     def _subscription_of(self, consumer: SeenConsumer) -> SeenSubscription:
-        return self._subscriptions[consumer.wish.subscription]
+        return self._subscriptions[consumer.asked.subscription]
 
     def _through(self, last: str) -> list[str]:
         """``last`` and all entries before it."""
@@ -172,11 +172,11 @@ class Side:
         return outcome
 
     def _subscribe_command(self, consumer: SeenConsumer) -> BaseCommand:
-        wish, command = consumer.wish, BaseCommand(type=BaseCommand.SUBSCRIBE)
+        asked, command = consumer.asked, BaseCommand(type=BaseCommand.SUBSCRIBE)
         body = command.subscribe
-        body.topic, body.subscription, body.consumer_id = self._topic, wish.subscription, consumer.id
-        body.subType = getattr(pb.CommandSubscribe, wish.kind)
-        body.consumer_name, body.initialPosition = wish.consumer, pb.CommandSubscribe.Earliest
+        body.topic, body.subscription, body.consumer_id = self._topic, asked.subscription, consumer.id
+        body.subType = getattr(pb.CommandSubscribe, asked.kind)
+        body.consumer_name, body.initialPosition = asked.consumer, pb.CommandSubscribe.Earliest
         return command
 
     @do.register
@@ -196,7 +196,7 @@ class Side:
         command.unsubscribe.consumer_id = consumer.id
         if (outcome := self._wire.ask(command, command.unsubscribe)) == OK:
             self._sent_away.add(consumer.id)
-            del self._subscriptions[consumer.wish.subscription]
+            del self._subscriptions[consumer.asked.subscription]
         return outcome
 
     @do.register
@@ -218,9 +218,9 @@ class Side:
             for consumer in consumers:
                 command = self._subscribe_command(consumer)
                 if (outcome := self._wire.ask_until_granted(command, command.subscribe)) != OK:
-                    self._faults.append(f"{consumer.wish.consumer} could not come back: {outcome}")
+                    self._faults.append(f"{consumer.asked.consumer} could not come back: {outcome}")
             for consumer in consumers:
-                self._wire.flow(consumer.id, consumer.wish.permits)
+                self._wire.flow(consumer.id, consumer.asked.permits)
 
     # -- acknowledging and asking again
 

@@ -58,9 +58,9 @@ def java_routes(driver: Driver, url: str, topics: Sequence[str], keys: Sequence[
     ]
     routes: Routes = {key: [] for key in keys}
     for topic in topics:
-        wish = {"batching": True, "chunking": False, "compression": "none", "access_mode": "Shared"}
+        defaults = {"batching": True, "chunking": False, "compression": "none", "access_mode": "Shared"}
         made = driver.ask(
-            "producer", client=client, topic=topic, batching_by_key=False, hashing_scheme=option or None, **wish
+            "producer", client=client, topic=topic, batching_by_key=False, hashing_scheme=option or None, **defaults
         )
         sent = driver.ask("send_together", producer=made["object"], messages=messages)
         for key, message_id in zip(keys, sent, strict=True):

@@ -235,7 +235,7 @@ FROM_A_GO_PROGRAM: dict[str, object] = {
     "subscription_auth_mode": "None",
     "is_allow_auto_update_schema": None,
 }
-"""What its admin library sends for a namespace without any wishes."""
+"""What its admin library sends for a namespace for which nothing is set."""
 
 
 def test_the_default_policies_of_the_go_library_make_a_namespace(http: httpx.Client) -> None:
@@ -246,7 +246,7 @@ def test_the_default_policies_of_the_go_library_make_a_namespace(http: httpx.Cli
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "policy",
     [
         {"encryption_required": True},
         {"schema_compatibility_strategy": "FULL"},
@@ -257,12 +257,12 @@ def test_the_default_policies_of_the_go_library_make_a_namespace(http: httpx.Cli
         {"compaction_threshold": 0},
     ],
 )
-def test_a_policy_that_would_not_be_kept_is_refused(http: httpx.Client, wish: dict[str, object]) -> None:
+def test_a_policy_that_would_not_be_kept_is_refused(http: httpx.Client, policy: dict[str, object]) -> None:
     """1.1.5: taken with 204 and forgotten, an encryption that is required would be none."""
     name = f"public/n{uuid.uuid4().hex[:8]}"
-    answer = http.put(f"/namespaces/{name}", json=wish)
+    answer = http.put(f"/namespaces/{name}", json=policy)
     assert answer.status_code == 400
-    assert next(iter(wish)) in answer.json()["reason"]
+    assert next(iter(policy)) in answer.json()["reason"]
     assert http.get(f"/namespaces/{name}").status_code == 404
 
 

@@ -37,11 +37,11 @@ def publish(client: RawClient, topic: str, *entries: bytes) -> list[MessageIdDat
 def subscribe(client: RawClient, topic: str, kind: CommandSubscribe.SubType, epoch: int | None = None) -> None:
     """Consumer 0, which knows of epochs if ``epoch`` says so."""
     command = BaseCommand(type=BaseCommand.SUBSCRIBE)
-    wish = command.subscribe
-    wish.topic, wish.subscription, wish.subType = topic, "s", kind
-    wish.consumer_id, wish.request_id, wish.initialPosition = 0, 1, CommandSubscribe.Earliest
+    body = command.subscribe
+    body.topic, body.subscription, body.subType = topic, "s", kind
+    body.consumer_id, body.request_id, body.initialPosition = 0, 1, CommandSubscribe.Earliest
     if epoch is not None:
-        wish.consumer_epoch = epoch
+        body.consumer_epoch = epoch
     client.tell(command)
     client.flow(0, 1000)
     must_succeed(next_of(client, BaseCommand.SUCCESS))
@@ -121,9 +121,9 @@ def test_a_compacted_read_is_for_types_that_keep_order(
 ) -> None:
     """7.4: it is refused on Shared and Key_Shared."""
     command = BaseCommand(type=BaseCommand.SUBSCRIBE)
-    wish = command.subscribe
-    wish.topic, wish.subscription, wish.subType = topic, "s", kind
-    wish.consumer_id, wish.request_id, wish.read_compacted = 0, 1, True
+    body = command.subscribe
+    body.topic, body.subscription, body.subType = topic, "s", kind
+    body.consumer_id, body.request_id, body.read_compacted = 0, 1, True
     with RawClient(broker.service_url) as client:
         client.tell(command)
         answer = next_of(client, BaseCommand.SUCCESS)

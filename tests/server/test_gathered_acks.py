@@ -87,7 +87,7 @@ def _ack(entry: int, ledger: int) -> bytes:
 
 
 def test_acks_count_before_what_the_same_client_says_next(broker: RunningBroker, topic: str) -> None:
-    """3.3.1, 4.4.1 ACKs and, in one write behind them, a wish for redelivery of all the rest: only that comes again."""
+    """3.3.1, 4.4.1 ACKs and, in one write behind them, a request to redeliver all the rest: only that comes again."""
     with RawClient(broker.service_url) as client:
         must_succeed(client.open_producer(topic))
         must_succeed(client.subscribe(topic, "s", kind=CommandSubscribe.Shared, permits=1000))

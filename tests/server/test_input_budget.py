@@ -237,13 +237,13 @@ def test_names_and_properties_are_bounded(broker: RunningBroker) -> None:
 
     def refused(change: str, size: int) -> tuple[int, str]:
         command = BaseCommand(type=BaseCommand.SUBSCRIBE)
-        wish = command.subscribe
-        wish.topic, wish.subscription, wish.subType = "bounded", "s", CommandSubscribe.Shared
-        wish.consumer_id, wish.request_id = 1, 7
+        subscribe = command.subscribe
+        subscribe.topic, subscribe.subscription, subscribe.subType = "bounded", "s", CommandSubscribe.Shared
+        subscribe.consumer_id, subscribe.request_id = 1, 7
         if change == "name":
-            wish.consumer_name = "x" * size
+            subscribe.consumer_name = "x" * size
         else:
-            getattr(wish, change).add(key="k", value="x" * (size - 1))
+            getattr(subscribe, change).add(key="k", value="x" * (size - 1))
         with RawClient(broker.service_url) as client:
             answer = client.ask(command)
         return answer.error.error if answer.type == BaseCommand.ERROR else -1, answer.error.message

@@ -92,9 +92,9 @@ def test_a_long_name_is_refused_on_a_connection_that_goes_on(
         "watchTopicList": BaseCommand.WATCH_TOPIC_LIST,
     }
     more = {"consumer_id": 1, "subType": 0} if field == "subscribe" else {}
-    wish = BaseCommand(type=type_of[field], **{field: {"request_id": 7, **fields, **more}})
+    command = BaseCommand(type=type_of[field], **{field: {"request_id": 7, **fields, **more}})
     with RawClient(broker.service_url) as client:
-        told = str(client.ask(wish))
+        told = str(client.ask(command))
         assert "message: " in told
         assert len(told) < SHOWN_MAX
         assert client.ask(commands.ping()).type == BaseCommand.PONG

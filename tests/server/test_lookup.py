@@ -28,10 +28,10 @@ REFUSED: Final = (
 def refusal(service_url: str, topic: str, listener: str) -> tuple[int, str]:
     """The code and the text; code -1 if the topic is served."""
     with RawClient(service_url) as client:
-        wish = BaseCommand(type=BaseCommand.LOOKUP, lookupTopic={"topic": topic, "request_id": 7})
+        command = BaseCommand(type=BaseCommand.LOOKUP, lookupTopic={"topic": topic, "request_id": 7})
         if listener:
-            wish.lookupTopic.advertised_listener_name = listener
-        answer = client.ask(wish).lookupTopicResponse
+            command.lookupTopic.advertised_listener_name = listener
+        answer = client.ask(command).lookupTopicResponse
         failed = answer.response == CommandLookupTopicResponse.Failed
         return (answer.error if failed else -1), answer.message
 

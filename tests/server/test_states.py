@@ -199,10 +199,12 @@ def test_a_producer_may_come_back_over_the_connection_that_it_was_taken_from(bro
     body = seal_entry(MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString(), b"x")
     with RawClient(broker.service_url) as one, RawClient(broker.service_url) as other:
         for epoch, client in enumerate((one, other, one)):
-            wish = BaseCommand(type=BaseCommand.PRODUCER, producer={"topic": topic, "producer_id": 0, "request_id": 7})
-            wish.producer.producer_name, wish.producer.user_provided_producer_name = "generated", False
-            wish.producer.epoch = epoch
-            assert client.ask(wish).producer_success.producer_ready
+            command = BaseCommand(
+                type=BaseCommand.PRODUCER, producer={"topic": topic, "producer_id": 0, "request_id": 7}
+            )
+            command.producer.producer_name, command.producer.user_provided_producer_name = "generated", False
+            command.producer.epoch = epoch
+            assert client.ask(command).producer_success.producer_ready
             client.send_entry(0, epoch, body)
             assert client.next_command().type == BaseCommand.SEND_RECEIPT
 
@@ -289,11 +291,11 @@ def test_sends_of_two_producers_in_one_write_are_stored_as_they_were_sent(broker
 
 def test_a_pattern_that_is_too_long_is_refused_as_pulsar_does(broker: RunningBroker) -> None:
     """7.12: its limit and its words; the client looks by itself then."""
-    wish = BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST)
-    watch = wish.watchTopicList
+    command = BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST)
+    watch = command.watchTopicList
     watch.namespace, watch.watcher_id, watch.request_id = "public/default", 5, 7
     with RawClient(broker.service_url) as client:
         watch.topics_pattern = "x" * 50
-        assert client.ask(wish).type == BaseCommand.WATCH_TOPIC_LIST_SUCCESS
+        assert client.ask(command).type == BaseCommand.WATCH_TOPIC_LIST_SUCCESS
         watch.topics_pattern += "x"
-        assert "longer than maximum: 50" in client.ask(wish).error.message
+        assert "longer than maximum: 50" in client.ask(command).error.message

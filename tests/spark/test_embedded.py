@@ -129,7 +129,7 @@ def test_a_broker_that_is_stopping_is_waited_for(data_dir: Path) -> None:
 
 
 def test_another_owner_of_the_port_does_not_matter(data_dir: Path) -> None:
-    """The last port is a wish; if somebody has it, any other will do."""
+    """The port of the last broker is only preferred: if another process has it, any other port will do."""
     first = embedded_broker(data_dir)
     end(first.pid, signal.SIGTERM)
     assert embedded.find(data_dir) is None

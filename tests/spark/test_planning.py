@@ -80,13 +80,13 @@ def test_max_records_bounds_every_task() -> None:
 def test_no_message_is_lost_or_doubled_by_planning(sizes: list[int], wanted: int, most: int) -> None:
     """Whatever the options say, the pieces of a partition follow each other without a gap."""
     ranges = [span(p, 7, 7 + n) for p, n in enumerate(sizes) if n]
-    for wish in (
+    for options in (
         TaskOptions(cores=wanted),
         TaskOptions(1, min_partitions=wanted),
         TaskOptions(1, input_partitions=wanted),
         TaskOptions(1, max_records=most),
     ):
-        pieces = sorted(piece for task in tasks_of(wish, ranges) for piece in task)
+        pieces = sorted(piece for task in tasks_of(options, ranges) for piece in task)
         for whole in ranges:
             assert whole.end is not None
             mine = [piece[1:] for piece in pieces if piece[0] == whole.key.partition]

@@ -232,7 +232,7 @@ ids_of_one_length = st.sampled_from((0, 7, 14, 21, 56)).flatmap(
 def test_an_ack_of_whole_entries_is_read_as_by_protobuf(
     consumer_id: int, ledger: int, entries: list[int], index: int, request_id: int
 ) -> None:
-    """3.1.1, 3.3.5: ids of every length, one after the other, with and without a wish for a receipt."""
+    """3.1.1, 3.3.5: ids of every length, one after the other, with and without a request for a receipt."""
     command = ack_command(consumer_id, [(ledger, entry) for entry in entries], index, request_id).SerializeToString()
     assert heads.parse_ack(command) == heads.AckHead(consumer_id, ledger, entries, request_id)
 

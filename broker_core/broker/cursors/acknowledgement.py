@@ -42,15 +42,16 @@ class AckListener(Protocol):
         ...
 
     def acked_entries(self, ledger: int, acks: Sequence[EntryAcks], entries: Sequence[int]) -> None:
-        """Many whole entries of one ledger were, by one consumer or many; ``entries`` are those of all ``acks``."""
+        """Whole entries of one ledger were acknowledged, by one consumer or several; ``entries`` are those of all
+        ``acks``."""
         ...
 
     def passed_over(self, mark_delete: Position) -> None:
-        """Everything up to ``mark_delete`` was: it expired, was skipped or evicted."""
+        """Everything up to ``mark_delete`` was acknowledged: it expired, was skipped or evicted."""
         ...
 
     def acks_settled(self) -> None:
-        """That was all for now."""
+        """All acknowledgements of this request were reported."""
         ...
 
 

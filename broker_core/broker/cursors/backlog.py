@@ -29,7 +29,7 @@ class BacklogPart(NamedTuple):
 
 
 class Backlog:
-    """Of one cursor over one log."""
+    """The backlog of one cursor over one log."""
 
     def __init__(self, log: TopicLog, cursor: Cursor) -> None:
         self._log = log

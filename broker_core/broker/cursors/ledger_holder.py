@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``LedgerHolder``: what still needs entries of a topic, so that retention must keep their ledgers.
 
-Durable subscriptions and deduplication are such; ``Topic.ledger_holders`` lists them.
+Durable subscriptions and deduplication are holders; ``Topic.ledger_holders`` lists them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from broker_core.storage.commit import OnDurable
 
 
 class LedgerHolder(Protocol):
-    """One of them. It may need entries again that it has released, until ``when_released`` has answered."""
+    """A part of a topic that needs entries. It may need entries again that it has released, until ``when_released`` has
+    answered."""
 
     @property
     def released_through(self) -> Position:

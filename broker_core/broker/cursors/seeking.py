@@ -89,6 +89,6 @@ class Places:
         return Position(self._ledgers[place], number - before)
 
     def publish_time_ms(self, number: int) -> int:
-        """That of the first readable entry from ``number`` on; a damaged one counts as its successor."""
+        """When the first readable entry from ``number`` on was published; a damaged entry counts as its successor."""
         entry = first_readable(self._log, self.position(number))
         return 1 << 63 if entry is None else publish_time_ms(entry)

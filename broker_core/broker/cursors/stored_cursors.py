@@ -31,7 +31,7 @@ class StoredCursor(NamedTuple):
 
 
 class StoredCursors:
-    """By the name of the subscription."""
+    """The durable cursors of one topic, by the name of the subscription."""
 
     def __init__(self, log: TopicLog, store: Store, clock: Clock, timers: Timers) -> None:
         self._log = log
@@ -42,14 +42,14 @@ class StoredCursors:
         self._ids: dict[str, int] = {}
 
     def recover(self, *, all_synced: bool) -> Iterator[StoredCursor]:
-        """All of them. ``all_synced``: only what was durable was sent, so that a cursor behind the end of the log shows
-        that the end was lost; with ``durability=async`` it does not."""
+        """All stored cursors. ``all_synced``: only what was durable was sent, so a cursor behind the end of the log
+        shows that the end was lost; with ``durability=async`` it does not."""
         for row in self._rows.of_topic(self._log.topic_id):
             cursor = self._recovered(row, all_synced=all_synced)
             yield self._stored(row, cursor)._replace(unused_since_ms=self._rows.unused_since(row.id))
 
     def create(self, name: str, start: Position, properties: Mapping[str, str]) -> StoredCursor:
-        """A new one, whose mark-delete position is ``start``; the next group commit makes it durable."""
+        """Make a cursor whose mark-delete position is ``start``; the next group commit makes it durable."""
         row = self._rows.create(self._log.topic_id, name, start, self._clock.now_ms(), properties)
         return self._stored(row, Cursor(self._log, start))
 

@@ -392,7 +392,7 @@ class BucketTracker(DelayedTracker):
         return min(times, default=None)
 
     def _fire(self) -> None:
-        self._more = False  # if whoever is woken cannot go on now, looking again at once would be for nothing
+        self._more = False  # if the dispatcher cannot go on when it is woken, looking again at once would be in vain
         super()._fire()
 
     def close(self) -> None:
@@ -420,4 +420,4 @@ def _left_in(cursor: BucketCursor, counted_after: Position) -> int:
     try:
         return left_after(cursor, counted_after)
     except DamagedBucketError:
-        return cursor.bucket.total - cursor.passed  # whoever comes to it will find out
+        return cursor.bucket.total - cursor.passed  # the cursor that comes to the damage reports it

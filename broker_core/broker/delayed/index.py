@@ -3,8 +3,8 @@
 
 One mutable bucket in memory takes what is read; when it is full it becomes an immutable bucket on disk. Each
 subscription has a view (``bucket_tracker``) that goes through all of it in order of time; a bucket is deleted when
-every view has passed its last key, and then all its entries are due, so that whoever reads them again sends them at
-once.
+every view has passed its last key, and then all its entries are due, so that a dispatcher that reads
+them again sends them at once.
 
 Invariants:
 - Of the entries in ``seen``, those that are delayed and whose keys are beyond ``passed_key`` are in the mutable bucket
@@ -90,7 +90,7 @@ class View(Protocol):
         ...
 
     def buckets_replaced(self, gone: Sequence[BucketSnapshot], by: BucketSnapshot | None) -> None:
-        """``by`` holds what was in ``gone``; None: nobody needs it any more."""
+        """The bucket ``by`` holds what was in ``gone``; None: no subscription needs it any more."""
         ...
 
 
@@ -170,7 +170,7 @@ class DelayedIndex:
         """Delayed entries of one ledger, rising, none of them known."""
         floor = self.floor
         if min(times_ms) <= time_of(floor):
-            # Nobody will ask for what all have passed; who comes later begins after it.
+            # No view will ask for keys that all have passed: one that is made later begins after them.
             rows = [
                 (entry, at) for entry, at in zip(entries, times_ms, strict=True) if key_of(at, ledger, entry) > floor
             ]
@@ -203,7 +203,8 @@ class DelayedIndex:
             self.seal()
 
     def seal(self) -> None:
-        """Make the mutable bucket an immutable one, unless little is left in it of what nobody has passed yet."""
+        """Make the mutable bucket an immutable one, unless too few entries are left in it that some view has not
+        passed."""
         mutable, floor = self.mutable, self.floor
         mutable.keep_after(floor)
         self.passed_key = max(self.passed_key, floor)
@@ -271,7 +272,7 @@ class DelayedIndex:
 
     def _trim_passed_ledgers(self) -> None:
         if self._rebuilding:
-            return  # somebody is in the middle of going through the buckets, such as another trim; the next one will do
+            return  # in the middle of a walk over the buckets, such as another trim; the next trim will do this
         oldest = self._oldest_needed_ledger()
         if any(max(bucket.ledgers) < oldest for bucket in self.buckets):
             self.trim(oldest)
@@ -358,8 +359,8 @@ class DelayedIndex:
             view.index_ready()
 
     def _know_again(self, bucket: BucketSnapshot) -> None:
-        """Of what was looked at only that counts which is in the bucket: the rest may have been in one that is lost,
-        and whatever is read again without need is sent or indexed as before."""
+        """Recover what ``seen`` was from one stored bucket: only the entries that the bucket holds are counted as seen.
+        Others may have been in a bucket that is lost; to read an entry again without need does no harm."""
         for ledger, coverage in bucket.coverage().items():
             if coverage.indexed:
                 self.seen.setdefault(ledger, BitMap()).update(coverage.indexed)
@@ -379,8 +380,8 @@ class DelayedIndex:
     def rebuild(self, bucket: BucketSnapshot, error: DamagedBucketError) -> None:
         """A bucket cannot be read: take what was in it from the log again.
 
-        What the disk refuses at that, as it may have refused the bucket, would be given by nobody: views do not read
-        again what they know. So all of them have to start over.
+        The disk may refuse an entry as it may have refused the bucket. No view would give out such an entry, because
+        views do not read again what the index has seen. So all of them have to start over.
         """
         logger.error("delayed bucket read from the log again topic_id=%s error=%s", self._topic_id, error)
         if bucket not in self.buckets:
@@ -397,13 +398,13 @@ class DelayedIndex:
         self._rebuilding = outer
 
     def _entries_of(self, ledger: int, wanted: BitMap) -> Iterator[StoredEntry]:
-        """Those entries of a ledger that can be read."""
+        """The ``wanted`` entries of a ledger that can be read."""
         number = wanted.min() if wanted else -1
         while number >= 0:
             try:
                 entries = self._log.read(Position(ledger, number), _REBUILD_ENTRIES, _REBUILD_BYTES)
             except UnreadableEntryError as error:
-                entries = []  # nobody can be given that entry, at whatever time
+                entries = []  # the entry is damaged, so no consumer can be given it, now or later
                 if error.refused:
                     self._start_over()
                     return
@@ -420,7 +421,7 @@ class DelayedIndex:
                 try:
                     found |= bucket.coverage()[ledger].indexed
                 except DamagedBucketError as error:
-                    self.rebuild(bucket, error)  # what it had of this ledger is left to whoever asked
+                    self.rebuild(bucket, error)  # the entries that it held of this ledger are added by the caller
         return found
 
     # -- questions

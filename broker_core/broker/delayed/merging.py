@@ -41,7 +41,7 @@ def _first_ms(bucket: BucketSnapshot) -> int:
     try:
         return bucket.segment(0).first_ms
     except DamagedBucketError:
-        return -1  # whoever merges it will find out
+        return -1  # merging the bucket will report the damage
 
 
 def merge(buckets: Sequence[BucketSnapshot], after: int) -> Contents:

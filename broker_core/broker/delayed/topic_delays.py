@@ -41,7 +41,7 @@ class DelaysHost(Protocol):
 
 
 class TopicDelays:
-    """``index`` is None until somebody needs it."""
+    """``index`` is None until a dispatcher needs it."""
 
     def __init__(self, host: DelaysHost, store: BucketStore, oldest_needed_ledger: Callable[[], int]) -> None:
         """``oldest_needed_ledger``: the lowest ledger that any subscription of the topic may still read."""
@@ -51,7 +51,7 @@ class TopicDelays:
         self._oldest_needed_ledger = oldest_needed_ledger
 
     def tracker(self, cursor: Acknowledged) -> DelayedTracker | None:
-        """For a new dispatcher of Shared or Key_Shared; None: delayed delivery is switched off."""
+        """Make the tracker of a new Shared or Key_Shared dispatcher; None: delayed delivery is switched off."""
         host, settings = self._host, self._host.settings
         if not settings.delayed_delivery_enabled:
             return None

@@ -3,7 +3,7 @@
 
 Owns the common part of both trackers: looking for the time in an entry, what "due" means, and the one timer that wakes
 the dispatcher. Contract with the dispatcher: each entry that was read is either returned by ``hold_back`` (send it now)
-or comes out of ``take_due`` once; whoever forgets an entry reads it again.
+or comes out of ``take_due`` once; a dispatcher that forgets an entry reads it again.
 
 Due means deliver-at <= now + tick, or <= now where delivery is strict. Source: Pulsar docs, "Delayed message delivery";
 semantics 6.1.3, 6.2.
@@ -26,7 +26,7 @@ LOOK_AGAIN_S: Final = 10.0
 """The longest sleep. Timers follow monotonic time; a wall clock that was set forward is noticed after this long."""
 
 TICK_MIN_MS: Final = 10
-"""Whoever cannot send what is due, for want of permits, is not woken more often than this, however short the tick."""
+"""A dispatcher that has no permits for what is due is not woken more often than this, however short the tick."""
 
 
 class Acknowledged(Protocol):
@@ -101,7 +101,8 @@ class DelayedTracker(ABC):
         return start
 
     def hold_back(self, entries: list[StoredEntry]) -> list[StoredEntry]:
-        """Of neighbours read from the log, acknowledged or not: those to be sent now (``entries`` itself if all)."""
+        """The ones of ``entries`` to be sent now (``entries`` itself if all). They are neighbours in the log,
+        acknowledged or not."""
         held = {i for i, each in enumerate(entries) if (at := deliver_at_ms(each.body)) and self.add(each.position, at)}
         self.seen(entries)
         if not held:
@@ -110,7 +111,8 @@ class DelayedTracker(ABC):
         return [entry for number, entry in enumerate(entries) if number not in held]
 
     def hold_back_again(self, entries: list[StoredEntry]) -> list[StoredEntry]:
-        """The same of entries that were given or sent before: all are to be sent, unless the clock was set back."""
+        """As ``hold_back``, of entries that were given or sent before: all are to be sent, unless the clock was set
+        back."""
         held = {
             i
             for i, each in enumerate(entries)
@@ -134,9 +136,10 @@ class DelayedTracker(ABC):
 
     @abstractmethod
     def passed_over(self, mark_delete: Position) -> None:
-        """Nobody wants anything up to ``mark_delete``: if that is all that is held back, none of it counts any more.
+        """Everything up to ``mark_delete`` is acknowledged: if that is all that is held back, the count goes to zero.
 
-        A part of it counts until it is due, as in Pulsar: to find out how much would mean to look at all.
+        Where only a part is acknowledged, it is counted until it is due, as in Pulsar: to find out how many entries
+        that are, all would have to be looked at.
         """
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from broker_core.base.positions import Position
 
 
 class UnheldParts:
-    """Of one dispatcher, in the order in which it read them."""
+    """The parts that one dispatcher has read so, in the order in which it read them."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[Position, Position]] = []

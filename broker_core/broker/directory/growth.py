@@ -26,7 +26,7 @@ _ADDED_A_STEP: Final = 16
 
 
 class PartitionGrowth:
-    """Of the partitioned topics of one broker. ``topic`` loads a partition and makes it if it was never used."""
+    """Grows the partitioned topics of one broker. ``topic`` loads a partition and makes it if it was never used."""
 
     def __init__(
         self,

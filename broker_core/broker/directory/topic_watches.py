@@ -64,7 +64,8 @@ class TopicWatch:
 
     @property
     def topics_hash(self) -> str:
-        """Of ``topics``, as Pulsar computes it: CRC-32C of the sorted names with commas between, low byte first."""
+        """The hash of ``topics`` as Pulsar computes it: CRC-32C of the sorted names with commas between, low byte
+        first."""
         joined = ",".join(self.topics).encode()
         return int(google_crc32c.value(joined)).to_bytes(4, "little").hex()
 

@@ -23,7 +23,7 @@ UUIDS_MAX: Final = 10_000
 """Messages under way at a time. Those whose last chunk never comes would stay for ever, so the oldest are forgotten."""
 
 WAITING_MAX: Final = 1000
-"""With so many chunks waiting nothing new is read: entries of several MiB are not read ahead without end."""
+"""While so many chunks wait, nothing new is read: entries of several MiB must not be read ahead without end."""
 
 
 class ChunkAffinity(Generic[C]):

@@ -62,11 +62,12 @@ class DelayedEntries(Protocol):
         ...
 
     def hold_back(self, entries: list[StoredEntry]) -> list[StoredEntry]:
-        """Of entries as they were read from the log: those that may be sent now (``entries`` itself if all may)."""
+        """The ones of ``entries``, as they were read from the log, that may be sent now (``entries`` itself if all
+        may)."""
         ...
 
     def hold_back_again(self, entries: list[StoredEntry]) -> list[StoredEntry]:
-        """The same of entries that wait to be sent again; the clock may have been set back."""
+        """As ``hold_back``, of entries that wait to be sent again; the clock may have been set back."""
         ...
 
     def settings_changed(self, settings: Settings) -> None:

@@ -28,14 +28,15 @@ from broker_core.broker.sinks import Delivery
 
 
 class PendingWatcher(Protocol):
-    """Has to know which entries are not pending any more; Key_Shared lets others of their keys go on."""
+    """Is told which entries are no longer pending. Key_Shared uses it to let later entries of the same keys go on."""
 
     def acked(self, owner: Consumer, position: Position) -> None:
         """The entry that ``owner`` held was acknowledged."""
         ...
 
     def acked_entries(self, ledger: int, acks: Sequence[EntryAcks]) -> None:
-        """Many were; those that another consumer held are known from ``acked`` already."""
+        """Whole entries of one ledger were acknowledged. Those that another consumer held were reported by
+        ``acked``."""
         ...
 
     def taken_back(self, consumer: Consumer, positions: Sequence[Position]) -> None:
@@ -43,7 +44,7 @@ class PendingWatcher(Protocol):
         ...
 
     def acks_settled(self) -> None:
-        """All acks of one request are in."""
+        """All acknowledgements of one request were reported."""
         ...
 
 
@@ -178,7 +179,7 @@ class GivenOut:
             self.watcher.acked_entries(ledger, acks)
 
     def acks_settled(self) -> None:
-        """All acks of one request are in."""
+        """All acknowledgements of one request were reported."""
         if self.watcher is not None:
             self.watcher.acks_settled()
         self.unacked.settle()
@@ -222,7 +223,7 @@ class GivenOut:
     # -- limits of single consumers (semantics 2.4.7)
 
     def limit_consumers(self, limit: int) -> None:
-        """Each may have so many unacknowledged messages from now on (0: any number)."""
+        """Each consumer may have so many unacknowledged messages from now on (0: any number)."""
         self._consumer_limit = limit
         for consumer in self._members:
             self._block_if_full(consumer)
@@ -234,7 +235,7 @@ class GivenOut:
             consumer.blocked = True
 
     def unblock_if_room(self, consumer: Consumer) -> None:
-        """Let it go on if it was blocked and has acknowledged half of what it may have."""
+        """Let ``consumer`` go on if it was blocked and no more than half of its limit is unacknowledged."""
         self._unblock_at(consumer, self._consumer_limit // 2)
 
     def _unblock_at(self, consumer: Consumer, unacked: int) -> None:
@@ -246,10 +247,10 @@ class GivenOut:
             self._passes.woken = True
 
     def refresh(self, consumer: Consumer) -> None:
-        """It may have become available, or unavailable."""
+        """``consumer`` may have become available, or unavailable."""
         self._members.set_available(consumer, consumer.permits > 0 and not consumer.blocked)
 
 
 def entries_of(deliveries: Iterable[Delivery]) -> list[int]:
-    """Their entry ids."""
+    """The entry ids of ``deliveries``."""
     return [delivery.entry.position.entry for delivery in deliveries]

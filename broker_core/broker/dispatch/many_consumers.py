@@ -135,7 +135,7 @@ class ManyConsumersDispatcher:
         self.dealer.add(consumer)
 
     def remove(self, leavers: Sequence[Consumer]) -> None:
-        """Their unacknowledged entries go to others, counted as redelivered (semantics 2.4.9)."""
+        """The unacknowledged entries of ``leavers`` go to other consumers, counted as redelivered (semantics 2.4.9)."""
         self._members.remove(leavers)
         self.dealer.remove(leavers)
         self._take_all_back(leavers)

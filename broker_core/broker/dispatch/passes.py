@@ -15,11 +15,11 @@ from typing import Final
 from broker_core.base.clock import Clock, Timers
 
 PASSES_A_TURN: Final = 8
-"""Of one subscription. A turn of the loop, and writing to each connection at its end, cost about as much as a pass of
-small entries."""
+"""Passes that one subscription may have in a turn. A turn of the loop, and writing to each connection at its end, cost
+about as much as a pass of small entries."""
 
 _TURN_S: Final = 0.004
-"""Of all subscriptions together. Passes of large entries take as long as this alone."""
+"""How long all subscriptions together may work in a turn. A single pass of large entries can take as long."""
 
 _LATE_MAX: Final = 4
 """So many of the subscriptions that come when a turn is over have a pass in it all the same: permits have just come for
@@ -40,7 +40,7 @@ class Turn:
         self._waiting: OrderedDict[Passes, None] = OrderedDict()
 
     def begin(self) -> None:
-        """A subscription works in it; it may have begun before."""
+        """A subscription works in this turn. Does nothing if the turn has begun before."""
         if self._until_s is None:
             self._until_s = self._clock.monotonic() + _TURN_S
             self._late = 0
@@ -64,15 +64,15 @@ class Turn:
         self.begin()
 
     def waits(self, passes: Passes) -> bool:
-        """Whether they were put off and have not gone on."""
+        """Whether ``passes`` were put off and have not gone on yet."""
         return passes in self._waiting
 
     def forget(self, passes: Passes) -> None:
-        """They do not go on by themselves; harmless if they would not have."""
+        """``passes`` no longer go on in a later turn. Harmless if they were not put off."""
         self._waiting.pop(passes, None)
 
     def _next(self) -> None:
-        """It has ended. Those that wait have the next one, each once at the most."""
+        """The turn has ended. Subscriptions that wait go on in the next one, each once at the most."""
         self._until_s = None
         if not self._waiting:
             return

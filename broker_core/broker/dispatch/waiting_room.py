@@ -25,7 +25,7 @@ class WaitingRoom(Protocol):
         ...
 
     def take(self, ledger: int, entries: Sequence[int]) -> None:
-        """These were given to consumers, some of them perhaps from here."""
+        """These entries were given to consumers. Those of them that waited here wait no more."""
         ...
 
     def discard(self, position: Position) -> None:
@@ -33,5 +33,6 @@ class WaitingRoom(Protocol):
         ...
 
     def discard_through(self, mark_delete: Position, most: int) -> bool:
-        """Nor does anything up to ``mark_delete``; so much of that at a time. Whether that was all."""
+        """Entries up to ``mark_delete`` need not be sent any more: take up to ``most`` of them out. Whether that was
+        all."""
         ...

@@ -67,7 +67,7 @@ def non_persistent_topic_stats(topic: NonPersistentTopic) -> NonPersistentTopicS
 
 
 def unused_non_persistent_stats(clock: Clock) -> NonPersistentTopicStats:
-    """Those of a partition without clients."""
+    """Statistics of a partition that no client uses."""
     nothing = Traffic(clock)
     return NonPersistentTopicStats(
         **traffic_fields(nothing, nothing), msg_drop_rate=0.0, msg_drop_counter=0, publishers=[], subscriptions={}

@@ -125,7 +125,7 @@ class NonPersistentSubscription:
         on_done(None)
 
     def seek_to_time(self, publish_time_ms: int, on_done: OnDone) -> None:
-        """Nor to a time."""
+        """There is nothing to go back to, as in ``seek``."""
         on_done(None)
 
     def unsubscribe(self, consumer: Consumer, on_done: OnDone, *, force: bool) -> None:

@@ -32,7 +32,7 @@ DYNAMIC: Final = (
     "subscriptionKeySharedEnable",
     "subscriptionTypesEnabled",
 )
-"""By the names that they have in files and requests."""
+"""The names of the settings that may be changed, as files and requests have them."""
 
 _FIELDS: Final = {field.encode_name: field.name for field in msgspec.structs.fields(Settings)}
 

@@ -51,7 +51,8 @@ class PendingAcks:
         return [entry for entry, messages in zip(entries, gone, strict=True) if not messages]
 
     def reduce(self, position: Position, remaining: int) -> int:
-        """Of the entry, which is here, only ``remaining`` (> 0) messages are still open; how many are not any more."""
+        """Only ``remaining`` (> 0) messages of the entry, which is in here, are still open. Returns how many were
+        closed."""
         messages = self._messages[position]
         gone = max(0, messages - remaining)
         self._messages[position] = messages - gone

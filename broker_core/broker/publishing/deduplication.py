@@ -58,7 +58,7 @@ class Deduplication:
         self.pushed[name] = last_id
 
     def stored(self, name: str, last_id: int) -> None:
-        """It is durable. It may have been sent before deduplication was last turned on."""
+        """The entry is durable. It may have been sent before deduplication was last turned on."""
         self.persisted[name] = last_id
         if last_id > self.pushed.get(name, -1):
             self.pushed[name] = last_id
@@ -81,7 +81,7 @@ class Deduplication:
         self._left.pop(name, None)
 
     def left(self, name: str, now_s: float) -> None:
-        """It has gone; its ids are kept for a while."""
+        """The producer of that name has gone; its ids are kept for a while."""
         self._here.discard(name)
         self._now_s = now_s
         self._note_left(name)

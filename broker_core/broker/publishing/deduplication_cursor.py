@@ -141,7 +141,7 @@ class DeduplicationCursor:
             logger.warning("deduplication snapshot failed topic=%s error=%s", self._log.name, error)
 
     def _state(self) -> CursorState:
-        """For the compaction of the cursor log."""
+        """The whole state of the cursor, for the compaction of the cursor log."""
         return CursorState(self._begun, properties=self._properties)
 
     # -- recovery

@@ -29,7 +29,7 @@ def append_jointly(log: EntryLog, producers: Sequence[Producer], bodies: Sequenc
 
 
 class JointRun:
-    """Such entries in flight. ``first``: where the first one is."""
+    """Entries of several producers in flight together. ``first``: the position of the first one."""
 
     __slots__ = ("_producers", "_sink", "_size_bytes", "_sizes", "first")
 
@@ -50,7 +50,7 @@ class JointRun:
         traffic.bytes += self._size_bytes
 
     def durable(self, error: StorageError | None) -> None:
-        """The outcome. Those who are not there any more get no answer, as from a run of their own."""
+        """Report the outcome. Producers that have left meanwhile get no answer, as for a run of their own."""
         present = [producer.wants_answers for producer in self._producers]
         places = None if all(present) else [place for place, wanted in enumerate(present) if wanted]
         if error is None:

@@ -279,7 +279,7 @@ class Producer:
         return -1 if self.deduplication is None else self.deduplication.last_sequence_id(self.name)
 
     def open(self, topic_epoch: int | None) -> None:
-        """It is connected from now on. For ``Producers``."""
+        """``Producers`` has connected it: what is sent counts from now on."""
         self.topic_epoch = topic_epoch
         self.accepting = True
         self._look_whether_plain()
@@ -395,7 +395,8 @@ class Producer:
         self._answer_unstored()
 
     def _answer_unstored(self) -> None:
-        """Such answers wait for the entries sent before them: answers out of order mean lost entries to a client."""
+        """Send answers that waited for the entries sent before them: a client takes answers out of order for lost
+        entries."""
         while self._in_flight:
             sequence_ids, highest_ids, answer, _size = self._in_flight[0]
             if not isinstance(answer, ServerError) and answer is not POSITION_EARLIEST:

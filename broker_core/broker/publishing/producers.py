@@ -66,7 +66,7 @@ class Producers:
         return iter(list(self._by_name.values()))
 
     def all(self) -> list[Producer]:
-        """Those that are connected and those that wait."""
+        """All producers, connected or waiting."""
         return [*self._by_name.values(), *self._waiting]
 
     @property
@@ -104,7 +104,7 @@ class Producers:
         self._connect(producer)
 
     def remove(self, producer: Producer) -> None:
-        """It has left; the next one that waits gets its turn."""
+        """``producer`` has left; the next one that waits gets its turn."""
         if self._by_name.get(producer.name) is producer:
             del self._by_name[producer.name]
             self._serve_waiting()

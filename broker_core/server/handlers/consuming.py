@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """SUBSCRIBE and all that a consumer says: FLOW, ACK, redelivery, SEEK, last message id, UNSUBSCRIBE, CLOSE_CONSUMER.
 
-Commands without a request id (FLOW, ACK without a wish for a receipt, redelivery) that name an unknown consumer are
+Commands without a request id (FLOW, ACK without a request for a receipt, redelivery) that name an unknown consumer are
 dropped, as in Pulsar: they cross with a CLOSE_CONSUMER of the broker all the time.
 Source: Pulsar docs, "Binary protocol - Consumer".
 """
@@ -50,41 +50,43 @@ from broker_core.wire.proto.pulsar_api_pb2 import (
 
 def handle_subscribe(session: Session, command: BaseCommand) -> None:
     """Join a subscription, or confirm the consumer that this connection already has under the id."""
-    wish = command.subscribe
-    if wish.consumer_id not in session.consumers:
+    subscribe = command.subscribe
+    if subscribe.consumer_id not in session.consumers:
         request = _subscribe_request(session, command)
-        topic = session.node.broker.any_topic(TopicName.parse(wish.topic), create=wish.force_topic_creation)
-        forget = partial(session.forget_consumer, wish.consumer_id)
-        session.consumers[wish.consumer_id] = ConsumerChannel(session.link, wish.consumer_id, topic, request, forget)
-    session.send(commands.success(wish.request_id))
+        topic = session.node.broker.any_topic(TopicName.parse(subscribe.topic), create=subscribe.force_topic_creation)
+        forget = partial(session.forget_consumer, subscribe.consumer_id)
+        session.consumers[subscribe.consumer_id] = ConsumerChannel(
+            session.link, subscribe.consumer_id, topic, request, forget
+        )
+    session.send(commands.success(subscribe.request_id))
 
 
 def _subscribe_request(session: Session, command: BaseCommand) -> SubscribeRequest:
-    wish, link = command.subscribe, session.link
-    metadata = {pair.key: pair.value for pair in wish.metadata}
+    subscribe, link = command.subscribe, session.link
+    metadata = {pair.key: pair.value for pair in subscribe.metadata}
     most = session.node.settings.max_consumer_metadata_size
     if sum(len(key) + len(value) for key, value in metadata.items()) > most:
         raise MetadataServerError(
             f"metadata has a max size of {most} bytes",
             hint="shorten the consumer's properties (maxConsumerMetadataSize)",
         )
-    if wish.start_message_rollback_duration_sec and wish.durable:
+    if subscribe.start_message_rollback_duration_sec and subscribe.durable:
         raise NotAllowedError("a start by duration is for readers only", hint="seek to a time after subscribing")
-    kind = SubscriptionType(wish.subType)
-    if wish.read_compacted and not kind.allows_compacted_reads:
+    kind = SubscriptionType(subscribe.subType)
+    if subscribe.read_compacted and not kind.allows_compacted_reads:
         raise NotAllowedError("a compacted read is possible on Exclusive and Failover subscriptions only")
     return SubscribeRequest(
-        subscription=_subscription_name(wish.subscription),
+        subscription=_subscription_name(subscribe.subscription),
         kind=kind,
-        consumer_name=_consumer_name(wish.consumer_name),
-        priority=wish.priority_level,
-        durable=wish.durable,
-        start=commands.read_position(wish.start_message_id) if wish.HasField("start_message_id") else None,
-        rollback_s=wish.start_message_rollback_duration_sec,
-        initial_position=InitialPosition(wish.initialPosition),
-        properties=check_properties({pair.key: pair.value for pair in wish.subscription_properties}),
-        epoch=to_signed64(wish.consumer_epoch) if wish.HasField("consumer_epoch") else -1,
-        key_shared=_key_shared_policy(wish.keySharedMeta),
+        consumer_name=_consumer_name(subscribe.consumer_name),
+        priority=subscribe.priority_level,
+        durable=subscribe.durable,
+        start=commands.read_position(subscribe.start_message_id) if subscribe.HasField("start_message_id") else None,
+        rollback_s=subscribe.start_message_rollback_duration_sec,
+        initial_position=InitialPosition(subscribe.initialPosition),
+        properties=check_properties({pair.key: pair.value for pair in subscribe.subscription_properties}),
+        epoch=to_signed64(subscribe.consumer_epoch) if subscribe.HasField("consumer_epoch") else -1,
+        key_shared=_key_shared_policy(subscribe.keySharedMeta),
         peer=Peer(link.peer_address, link.features.version, metadata),
     )
 
@@ -107,7 +109,7 @@ def _subscription_name(name: str) -> str:
 
 
 def _key_shared_policy(meta: KeySharedMeta) -> KeySharedPolicy:
-    """As asked for; the defaults if the client said nothing. Ranges are checked by whoever uses them."""
+    """The policy that the client asked for, with defaults for what it left out. The selector checks the ranges."""
     ranges = tuple((each.start, each.end) for each in meta.hashRanges)
     return KeySharedPolicy(KeySharedMode(meta.keySharedMode), ranges, meta.allowOutOfOrderDelivery)
 
@@ -115,23 +117,23 @@ def _key_shared_policy(meta: KeySharedMeta) -> KeySharedPolicy:
 def handle_close_consumer(session: Session, command: BaseCommand) -> None:
     """Leave a subscription; what was not acknowledged goes to others. It may have left already: the request crosses
     with a CLOSE_CONSUMER of ours."""
-    wish = command.close_consumer
-    channel = session.consumers.pop(wish.consumer_id, None)
+    close = command.close_consumer
+    channel = session.consumers.pop(close.consumer_id, None)
     if channel is not None:
         channel.close()
-    session.send(commands.success(wish.request_id))
+    session.send(commands.success(close.request_id))
 
 
 def handle_unsubscribe(session: Session, command: BaseCommand) -> None:
     """Delete the subscription; allowed for its only consumer, or by force."""
-    wish = command.unsubscribe
+    unsubscribe = command.unsubscribe
 
     def done(error: ServerError | None) -> None:
         if error is None:
-            session.forget_consumer(wish.consumer_id)
-        _answer(session, wish.request_id, error)
+            session.forget_consumer(unsubscribe.consumer_id)
+        _answer(session, unsubscribe.request_id, error)
 
-    _channel(session, wish.consumer_id).consumer.unsubscribe(done, force=wish.force)
+    _channel(session, unsubscribe.consumer_id).consumer.unsubscribe(done, force=unsubscribe.force)
 
 
 # -- messages
@@ -168,14 +170,14 @@ def handle_acks(session: Session, heads: Sequence[AckHead]) -> None:
 
 def handle_ack(session: Session, command: BaseCommand) -> None:
     """Acknowledge; answered only if the client gave a request id, and then after the ack is durable."""
-    wish = command.ack
-    on_done = _ack_receipt(session, wish.consumer_id, wish.request_id) if wish.HasField("request_id") else None
-    channel = session.consumers.get(wish.consumer_id)
+    ack = command.ack
+    on_done = _ack_receipt(session, ack.consumer_id, ack.request_id) if ack.HasField("request_id") else None
+    channel = session.consumers.get(ack.consumer_id)
     if channel is None:
         if on_done is not None:
-            on_done(_no_consumer(wish.consumer_id))
+            on_done(_no_consumer(ack.consumer_id))
         return
-    if wish.HasField("txnid_most_bits") or wish.HasField("txnid_least_bits"):
+    if ack.HasField("txnid_most_bits") or ack.HasField("txnid_least_bits"):
         if on_done is not None:
             on_done(
                 NotAllowedError(
@@ -184,8 +186,8 @@ def handle_ack(session: Session, command: BaseCommand) -> None:
                 )
             )
         return
-    ids = [_ack_id(data) for data in wish.message_id]
-    channel.consumer.ack(AckKind(wish.ack_type), ids, on_done)
+    ids = [_ack_id(data) for data in ack.message_id]
+    channel.consumer.ack(AckKind(ack.ack_type), ids, on_done)
 
 
 def _ack_id(data: MessageIdData) -> AckId:
@@ -231,23 +233,23 @@ def handle_long_list(session: Session, long: LongList) -> Iterator[None]:
         yield
 
 
-def _ack_problem(session: Session, wish: CommandAck, ids: int) -> ServerError | None:
-    """What would be said against ``wish``, a part of an ACK of so many ``ids``, if anything."""
-    channel = session.consumers.get(wish.consumer_id)
+def _ack_problem(session: Session, ack: CommandAck, ids: int) -> ServerError | None:
+    """Why ``ack``, a part of an ACK of so many ``ids``, would be refused; None if it would not."""
+    channel = session.consumers.get(ack.consumer_id)
     if channel is None:
-        return _no_consumer(wish.consumer_id)
-    if ids > len(wish.message_id) and wish.ack_type == CommandAck.Cumulative:
-        wish.message_id.add(ledgerId=0, entryId=0)  # or one that stands alone in the last part would do
-    return channel.consumer.ack_problem(AckKind(wish.ack_type), [_ack_id(data) for data in wish.message_id])
+        return _no_consumer(ack.consumer_id)
+    if ids > len(ack.message_id) and ack.ack_type == CommandAck.Cumulative:
+        ack.message_id.add(ledgerId=0, entryId=0)  # or one that stands alone in the last part would do
+    return channel.consumer.ack_problem(AckKind(ack.ack_type), [_ack_id(data) for data in ack.message_id])
 
 
 def handle_redeliver(session: Session, command: BaseCommand) -> None:
     """Send again what is unacknowledged: the named entries, or all."""
-    wish = command.redeliverUnacknowledgedMessages
-    channel = session.consumers.get(wish.consumer_id)
+    redelivery = command.redeliverUnacknowledgedMessages
+    channel = session.consumers.get(redelivery.consumer_id)
     if channel is not None:
-        positions = [commands.read_position(data) for data in wish.message_ids]
-        epoch = to_signed64(wish.consumer_epoch) if wish.HasField("consumer_epoch") else None
+        positions = [commands.read_position(data) for data in redelivery.message_ids]
+        epoch = to_signed64(redelivery.consumer_epoch) if redelivery.HasField("consumer_epoch") else None
         channel.consumer.redeliver(positions or None, epoch=epoch)
 
 
@@ -256,29 +258,29 @@ def handle_redeliver(session: Session, command: BaseCommand) -> None:
 
 def handle_seek(session: Session, command: BaseCommand) -> None:
     """Move the subscription. Its consumers are closed first, the answer comes last; the client subscribes again."""
-    wish = command.seek
-    consumer = _channel(session, wish.consumer_id).consumer
+    seek = command.seek
+    consumer = _channel(session, seek.consumer_id).consumer
 
     def done(error: ServerError | None) -> None:
-        _answer(session, wish.request_id, error)
+        _answer(session, seek.request_id, error)
 
-    if wish.HasField("message_id"):
-        ack_id = _ack_id(wish.message_id)
+    if seek.HasField("message_id"):
+        ack_id = _ack_id(seek.message_id)
         consumer.seek(ack_id.position, ack_id.ack_set, done)
-    elif wish.HasField("message_publish_time"):
-        consumer.seek_to_time(wish.message_publish_time, done)
+    elif seek.HasField("message_publish_time"):
+        consumer.seek_to_time(seek.message_publish_time, done)
     else:
         raise NotAllowedError("SEEK names neither a message id nor a publish time")
 
 
 def handle_get_last_message_id(session: Session, command: BaseCommand) -> None:
     """The newest message, and how far the subscription has acknowledged; entry -1 when the topic is empty."""
-    wish = command.getLastMessageId
-    channel = _channel(session, wish.consumer_id)
+    question = command.getLastMessageId
+    channel = _channel(session, question.consumer_id)
     last = channel.consumer.last_message_id()
     answer = BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE)
     result = answer.getLastMessageIdResponse
-    result.request_id = wish.request_id
+    result.request_id = question.request_id
     result.last_message_id.CopyFrom(commands.message_id(last.position, channel.partition))
     result.last_message_id.batch_index = last.batch_size - 1
     result.consumer_mark_delete_position.CopyFrom(commands.message_id(Position(*last.mark_delete)))
@@ -287,12 +289,12 @@ def handle_get_last_message_id(session: Session, command: BaseCommand) -> None:
 
 def handle_consumer_stats(session: Session, command: BaseCommand) -> None:
     """What the broker counts for one consumer."""
-    wish = command.consumerStats
-    consumer = _channel(session, wish.consumer_id).consumer
+    question = command.consumerStats
+    consumer = _channel(session, question.consumer_id).consumer
     stats = consumer_stats(consumer)
     answer = BaseCommand(type=BaseCommand.CONSUMER_STATS_RESPONSE)
     result = answer.consumerStatsResponse
-    result.request_id = wish.request_id
+    result.request_id = question.request_id
     result.msgRateOut = stats.msg_rate_out
     result.msgThroughputOut = stats.msg_throughput_out
     result.msgRateRedeliver = stats.msg_rate_redeliver

@@ -25,16 +25,16 @@ _PONG_FRAME: Final = encode_command(commands.pong())
 
 def handle_connect(session: Session, command: BaseCommand) -> None:
     """Begin the conversation: take the client's features, announce ours."""
-    wish = command.connect
+    connect = command.connect
     session.link.features = ClientFeatures(
-        version=wish.client_version[:_CLIENT_VERSION_CHARS_MAX],
-        protocol_version=wish.protocol_version,
-        broker_entry_metadata=wish.feature_flags.supports_broker_entry_metadata,
+        version=connect.client_version[:_CLIENT_VERSION_CHARS_MAX],
+        protocol_version=connect.protocol_version,
+        broker_entry_metadata=connect.feature_flags.supports_broker_entry_metadata,
     )
     session.state = SessionState.CONNECTED
     answer = commands.connected(
         server_version=f"Pulsarish {__version__}",
-        protocol_version=min(PROTOCOL_VERSION, wish.protocol_version),
+        protocol_version=min(PROTOCOL_VERSION, connect.protocol_version),
         max_message_size=session.node.settings.max_message_size,
     )
     answer.connected.feature_flags.supports_broker_entry_metadata = True

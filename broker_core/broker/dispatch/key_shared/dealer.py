@@ -35,7 +35,7 @@ _HASHES_KNOWN_MAX: Final = 1 << 16
 """Owners that are remembered by hash: all of them where hashes are slots."""
 
 _ALL_HASHES: Final = range(1 << 32)
-"""Of any mapping."""
+"""Every hash that a mapping may compute."""
 
 
 class KeyDealer:
@@ -97,7 +97,7 @@ class KeyDealer:
             )
 
     def remove(self, leavers: Sequence[Consumer]) -> None:
-        """Other consumers own their keys now; what they had will wait for those."""
+        """The keys of ``leavers`` get other owners; entries that the leavers held will wait for these."""
         losers: set[Consumer] = set()
         for consumer in leavers:
             losers.update(self.selector.remove(consumer))
@@ -112,7 +112,8 @@ class KeyDealer:
     def _hashes_moved(
         self, losers: Collection[Consumer], leavers: Sequence[Consumer] = (), *, among: Hashes = _ALL_HASHES
     ) -> None:
-        """Find what drains at ``losers``, and put anew what waits for them, or for ``leavers``, and is not theirs now.
+        """Begin draining the hashes that ``losers`` have lost, and let entries wait for the new owners of their hashes
+        that waited for ``losers`` or ``leavers``.
 
         All other waiting entries stay where they are. ``among``: only these hashes can have moved, so that owners of
         others need not be looked up.
@@ -140,7 +141,7 @@ class KeyDealer:
             self._gone(owner, (hash_,))
 
     def acked_entries(self, ledger: int, acks: Sequence[EntryAcks]) -> None:
-        for consumer, theirs in acks:  # what of it was pending at others is not in ``_hashes`` any more
+        for consumer, theirs in acks:  # ``acked`` has removed those from ``_hashes`` that others held
             if self._keys_move:
                 self._gone(consumer, self._hashes.pop_all(ledger, theirs, None))
             else:
@@ -157,7 +158,8 @@ class KeyDealer:
             self._passes.woken = True
 
     def _gone(self, owner: Consumer, hashes: Iterable[int | None]) -> None:
-        """Entries of these hashes are not pending at ``owner`` any more; None: of an entry that was not."""
+        """Entries with these hashes are no longer pending at ``owner``; None stands for an entry that was not
+        pending."""
         for hash_ in self.draining.gone(owner, hashes):
             present_owner = self.selector.select(hash_)
             if present_owner is not None and self.room.keys.release(hash_, present_owner):
@@ -287,7 +289,7 @@ class KeyDealer:
     def _deal_each(
         self, ledger: int, deliveries: list[Delivery], hashes: Sequence[int], costs: Sequence[int]
     ) -> Sequence[Delivery]:
-        """``_deal`` where some cannot be sent now. What the loop finds is booked afterwards, at once for all."""
+        """``_deal`` for entries of which some cannot be sent now. What the loop decides is booked once, after it."""
         book, room_of_keys = self._book, self.room
         waiting = () if self.policy.allow_out_of_order else room_of_keys.keys.entries_of
         recorded, draining = self.recorded or None, self.draining or None
@@ -313,7 +315,7 @@ class KeyDealer:
             stalled = draining is not None and draining.blocks(hash_, owner)
             if stalled or room <= 0 or hash_ in waiting:
                 room_of_keys.wait(position, hash_, owner, stalled=stalled)
-                self._passes.end_turn()  # it is read twice now; permits that are under way may spare that to the next
+                self._passes.end_turn()  # it is read twice now; permits on their way may spare later entries that
                 continue
             dealt.append(delivery)
             owners.append(owner)

@@ -28,7 +28,7 @@ class _Draining:
 
 
 class DrainingHash(NamedTuple):
-    """For statistics."""
+    """A draining hash as statistics show it."""
 
     hash: int
     unacked_entries: int
@@ -59,9 +59,10 @@ class DrainingHashes:
             counts[hash_] = counts.get(hash_, 0) + 1
 
     def gone(self, owner: Consumer, hashes: Iterable[int | None]) -> list[int]:
-        """Entries of these hashes are not pending at ``owner`` any more; the hashes that have drained by it.
+        """Count down: entries with these hashes are no longer pending at ``owner``. Returns the hashes that have
+        drained.
 
-        None is passed over.
+        A None among ``hashes`` is passed over.
         """
         counts = self._pending.get(owner)
         drained: list[int] = []
@@ -89,7 +90,8 @@ class DrainingHashes:
         return self._pending.get(owner, {}).keys()
 
     def begin(self, owner: Consumer, hashes: Iterable[int]) -> None:
-        """Other consumers own these hashes now, or did before; entries of them are pending at ``owner``."""
+        """Let these hashes drain: entries with them are pending at ``owner``, which has lost them to other
+        consumers."""
         begun = set(hashes)
         for hash_ in begun:
             known = self._hashes.setdefault(hash_, _Draining(owner))
@@ -98,7 +100,7 @@ class DrainingHashes:
             self._of.setdefault(owner, set()).update(begun)
 
     def blocks(self, hash_: int, consumer: Consumer) -> bool:
-        """Whether ``consumer``, its owner now, must wait. If it is the old one, there is nothing to wait for."""
+        """Whether ``consumer``, the present owner of the hash, must wait. If it got the hash back, draining ends."""
         draining = self._hashes.get(hash_)
         if draining is None:
             return False

@@ -155,21 +155,21 @@ def _place_of(key: bytes) -> int:
 
 
 class _FreeIndexes:
-    """For each name the numbers from 0 on that its bearers have: each newcomer gets the lowest that is free."""
+    """Numbers the consumers of each name from 0 on: one that joins gets the lowest number that is free."""
 
     def __init__(self) -> None:
         self._bearers: dict[str, int] = {}
         self._free: dict[str, list[int]] = {}
 
     def take(self, name: str) -> int:
-        """The index of one more bearer of ``name``."""
+        """The number of a consumer of that name that joins."""
         bearers = self._bearers.get(name, 0)
         self._bearers[name] = bearers + 1
         free = self._free.get(name)
         return heappop(free) if free else bearers
 
     def give_back(self, name: str, index: int) -> None:
-        """A bearer of ``name`` has left."""
+        """A consumer of that name has left."""
         heappush(self._free.setdefault(name, []), index)
         self._bearers[name] -= 1
         if not self._bearers[name]:

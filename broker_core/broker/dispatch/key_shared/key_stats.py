@@ -26,7 +26,8 @@ class DrainingHashStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 class KeyStats(NamedTuple):
-    """Of one consumer: the hashes that it owns, those it must finish first, and where it joined if it waits."""
+    """What is shown of one consumer: the hashes that it owns, those that drain at it, and where it joined if it
+    waits."""
 
     ranges: tuple[HashRange, ...] = ()
     draining: tuple[DrainingHashStats, ...] = ()
@@ -40,7 +41,7 @@ def key_stats(
     draining: DrainingHashes,
     joined_at: Mapping[Consumer, Position],
 ) -> dict[Consumer, KeyStats]:
-    """Of each of ``consumers``."""
+    """The statistics of each of ``consumers``."""
     ranges: dict[Consumer, list[HashRange]] = {consumer: [] for consumer in consumers}
     for each, owner in selector.ranges():
         ranges[owner].append(each)

@@ -53,5 +53,5 @@ class RecordedPositions:
         return bool(free)
 
     def items(self) -> dict[Consumer, Position]:
-        """For statistics."""
+        """Each newcomer with its recorded position, for statistics."""
         return dict(self._joined_at)
