@@ -28,14 +28,15 @@ from broker_core.base.private_files import private_opener
 from broker_core.base.settings import LogFormat
 
 LINE_CHARACTERS_MAX: Final = 2000
-"""Of a message. Names of topics are at most 1 KiB; what is longer than this is somebody's payload."""
+"""Length of a message. Names of topics have at most 1 KiB; a longer text is some client's payload."""
 
 LINES_A_WINDOW: Final = 20
 WINDOW_S: Final = 10.0
-"""With 100 bytes a line and some 40 events in the code at most 0.7 GB a day, if all of them happened all the time."""
+"""In so many seconds each event may have ``LINES_A_WINDOW`` lines. With 100 bytes a line and some 40 events in the
+code, at most 0.7 GB a day are written if all of them happen all the time."""
 
 FILE_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of the log file; with its predecessor it takes twice this on disk."""
+"""Size of the log file; with its predecessor it takes twice this on disk."""
 
 _OURS: Final = "broker_core"
 _STDERR: Final = 2
@@ -86,7 +87,7 @@ class Repeats(logging.Filter):
         if more > 0:
             logging.getLogger(key[0]).log(
                 window.level,
-                "%s: %d more such lines in %.0f s were left out",
+                "lines left out repeated=%s count=%d seconds=%.0f",
                 event_of(key[1]),
                 more,
                 self._clock.monotonic() - window.begun_s,

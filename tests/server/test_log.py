@@ -103,7 +103,7 @@ def test_what_repeats_is_counted(tmp_path: Path) -> None:
     assert len(_lines(file)) == LINES_A_WINDOW + 1
     clock.advance(int(1000 * WINDOW_S))
     log.tell_repeats()
-    assert _lines(file)[-1].endswith("ack refused: 99980 more such lines in 10 s were left out")
+    assert _lines(file)[-1].endswith("lines left out repeated=ack refused count=99980 seconds=10")
     OURS.info("ack refused entry=%d", 1)
     assert _lines(file)[-1].endswith("ack refused entry=1")
 
