@@ -77,7 +77,7 @@ def _option_row(option: click.Option) -> str:
 
 
 def _default(option: click.Option) -> str:
-    """Of a flag with an opposite it is the name of one of both; another flag is off."""
+    """The default of an option. Of a flag with an opposite it is the name of one of the two; any other flag is off."""
     if not option.show_default or (option.is_flag and not option.secondary_opts):
         return ""
     told = (option.opts if option.default else option.secondary_opts)[0] if option.is_flag else option.default

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a person at the terminal hears of a connection that is lost, and of its return: else a dead broker is a hang.
 
-Listens to the log of the client's attachments. Whoever loses connections again and again hears of it now and then.
+Listens to the log of the client's attachments. A user whose connections are lost again and again is told now and then.
 """
 
 from __future__ import annotations

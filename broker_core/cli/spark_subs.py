@@ -72,7 +72,7 @@ class SparkSubscription:
         return max(self.mark.created_ms or 0, *(part.used_ms for part in self.parts)) or None
 
     def row(self) -> Row:
-        """As it is listed."""
+        """The row of the table that lists it."""
         return {
             "subscription": self.name,
             "topic": str(self.topic),

@@ -40,8 +40,9 @@ SECURITY_OPTIONS: Final = {
     "tlsHostnameVerificationEnable": "Whether a certificate must be for the name that was called. [default: true]",
     "tlsAllowInsecureConnection": "Dangerous: true talks to whoever answers. [default: false]",
 }
-"""By the names of ``broker_core.client.credentials.security``, which commands import only when they run; a test holds
-both lists together. A token itself is given by the environment or a file: other users of the machine see arguments."""
+"""The options by their names in ``broker_core.client.credentials.security``, which commands import only when they run.
+A test compares both lists. A token itself is given by the environment or a file, as other users of the machine see
+arguments."""
 
 HTTPS_PORT_DEFAULT: Final = 8443
 """Likewise, with TLS."""

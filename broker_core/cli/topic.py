@@ -24,7 +24,7 @@ _DEFAULT = f"{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}"
 
 
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-"""Of a command that uses ``confirm``."""
+"""The option of a command that uses ``confirm``."""
 
 
 @click.group()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m broker_core.server``: a broker without the command line tool, for whoever starts one from a program.
+"""``python -m broker_core.server``: a broker without the command line tool, for programs that start one.
 
 Prints the same line ``ready pulsar://... http://...`` as ``pulsarish serve`` does, and nothing else, on stdout.
 """

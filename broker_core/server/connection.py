@@ -46,14 +46,14 @@ with it can be put off: the loop calls whoever can be read."""
 
 
 class ConnectionOwner(Protocol):
-    """Who counts connections."""
+    """The server, which counts its connections."""
 
     def made(self, connection: Connection) -> str:
         """A new one. Returns why it must be refused, or ""."""
         ...
 
     def lost(self, connection: Connection) -> None:
-        """It has ended."""
+        """``connection`` has ended."""
         ...
 
 
@@ -233,7 +233,7 @@ class Connection(asyncio.BufferedProtocol):
         yield
 
     def _let_go(self) -> None:
-        """Of what is held for the client, once."""
+        """Let go of everything that is held for the client; later calls do nothing."""
         if not self._is_closed:
             self._session.close()
             self._let_go_of_input()

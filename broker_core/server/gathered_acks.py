@@ -3,7 +3,7 @@
 
 A subscription that is told of many at a time moves its cursor and goes through its checklist once. They are applied
 sooner if they have become many, so that the end of a turn stays short, and before anything else that their connection
-may have asked for behind them. Only those are gathered that want no receipt: nobody can see when they take effect.
+may have asked for behind them. Only acks without a receipt are gathered: no client can tell when they take effect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Gathered = dict[tuple[ConsumerHost, int], dict[Consumer, list[int]]]
 
 
 class GatheredAcks:
-    """Those of one event loop."""
+    """The acks that were gathered in one turn of an event loop."""
 
     __slots__ = ("_call_soon", "_entries", "_gathered", "_scheduled")
 

@@ -2,13 +2,14 @@
 """How much memory the input of all connections may take together, before it is whole frames.
 
 Every connection has a small buffer of its own (``BUFFER_BYTES_FIRST``); whatever is larger is lent from one budget. A
-frame that needs more is given all of its size at once or waits, in the order of asking, and is not read meanwhile: so
-whoever has begun can end, and large frames are not starved by small ones. While others wait, memory is lent for one
-frame at a time. A larger buffer that only makes reading quicker is lent while half of the budget is free, and taken
-back from those who have nothing in it when it is needed.
+frame that needs more is given all of its size at once or waits, in the order of asking, and is not read meanwhile: so a
+frame that has begun to arrive can be completed, and large frames are not starved by small ones. While others wait,
+memory is lent for one frame at a time. A larger buffer that only makes reading quicker is lent while half of the budget
+is free, and taken back from connections that have nothing in it when it is needed.
 
-Whoever holds what others wait for must bring its frame: a client that sends less than ``_BYTES_A_SECOND_MIN`` for
-``_PATIENCE_S`` is hung up, until those who wait are served. While nobody waits it may take its time.
+A client that holds memory for which others wait must complete its frame: if it sends less than ``_BYTES_A_SECOND_MIN``
+for ``_PATIENCE_S``, its connection is ended, until those that wait are served. While none waits, a client may take its
+time.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class InputAccount:
 
 
 class InputBudget:
-    """That of one broker."""
+    """The memory that the connections of one broker borrow for their input."""
 
     def __init__(self, bytes_max: int, frame_bytes_max: int, clock: Clock, timers: Timers) -> None:
         """At least two frames of the largest size fit in, whatever ``bytes_max`` says."""
@@ -113,7 +114,7 @@ class InputBudget:
         reader.grow_if_busy()
 
     def frames_taken(self, account: InputAccount) -> None:
-        """It has brought a frame to its end."""
+        """The connection of ``account`` has completed a frame."""
         account.begins_anew = True
         account.since_s = None
 
@@ -171,7 +172,8 @@ class InputBudget:
         return self.held_bytes + more <= self.bytes_max
 
     def _serve(self) -> bool:
-        """Those who wait, a few in a turn of the loop; whether the first of them waits on, as there is no room."""
+        """Lend to connections that wait, to a few in a turn of the loop. True if the first of them waits on for want of
+        room."""
         for _ in range(_SERVED_A_TURN):
             if not self._waiting:
                 return False

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The way back to one client: what it announced of itself, and how commands are sent to it.
 
-Whoever answers a client has its link; it knows no socket (it writes to an ``Outbox``) and nothing of what the client
-has open. Invariant: a command leaves only when all changes that it may speak of are durable.
+Code that answers a client is given its link. The link knows no socket (it writes to an ``Outbox``) and nothing of what
+the client has open. Invariant: a command leaves only when all changes that it may speak of are durable.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ClientFeatures:
 
 @dataclass(slots=True, eq=False)
 class Link:
-    """Of one connection. ``features`` are known from CONNECT on."""
+    """The link to the client of one connection. ``features`` are known from CONNECT on."""
 
     outbox: Outbox
     commits: GroupCommit

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of the process that nobody uses goes back to the system.
+"""Memory that the process no longer uses goes back to the system.
 
 The allocator keeps what was freed, for a reader of large entries takes and leaves the same few MiB over and over
 (``base.allocator``). After a flood that may be much more, and it lies between what is in use; so now and then, when the
 broker is at ease, the allocator is asked to let go of all of it (``Trimmer``). Topics, clients and what belongs to them
 refer to each other, so Python frees what was closed only when it looks for cycles. Among a million objects that takes
-the loop a tenth of a second and more; therefore it is done when nobody is connected.
+the loop a tenth of a second and more; therefore it is done when no client is connected.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Trimmer:
 
     async def look(self, *, at_ease: bool, alone: bool) -> None:
         """If memory has grown and the broker is ``at_ease``: trim, on another thread, for it may take milliseconds.
-        ``alone``: nobody is connected, so that nobody waits while cycles are looked for."""
+        ``alone``: no client is connected, so that none waits while cycles are looked for."""
         before = resident_bytes()
         self._least_bytes = min(before, self._least_bytes)
         self._looks += 1

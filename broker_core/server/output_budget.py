@@ -12,13 +12,13 @@ from __future__ import annotations
 from typing import Final
 
 MARK_BYTES_MIN: Final = 64 * 1024
-"""Everybody may have this much, or nobody would get on."""
+"""Every connection may have this much unsent, or none would get on."""
 
 _PARTS: Final = 8
 
 
 class OutputBudget:
-    """That of one broker."""
+    """The memory for output that stalled connections of one broker hold."""
 
     __slots__ = ("bytes_max", "stalled_bytes")
 
@@ -31,11 +31,11 @@ class OutputBudget:
         return max(MARK_BYTES_MIN, min(high_bytes, (self.bytes_max - self.stalled_bytes) // _PARTS))
 
     def stalled(self, mark: int) -> int:
-        """A connection is, at ``mark``. Returns what is to be given to ``released`` when it has gone on."""
+        """A connection has stalled at ``mark``. Returns what ``released`` is to be called with when it goes on."""
         taken = 2 * mark
         self.stalled_bytes += taken
         return taken
 
     def released(self, taken: int) -> None:
-        """It has gone on, or is gone."""
+        """The connection goes on, or has ended: give back what ``stalled`` returned."""
         self.stalled_bytes -= taken

@@ -85,11 +85,11 @@ class Session:
         self.link.send(command)
 
     def forget_producer(self, producer_id: int) -> bool:
-        """It is not open any more; whether it was."""
+        """The producer is closed. Whether it was open."""
         return self.producers.pop(producer_id, None) is not None
 
     def forget_consumer(self, consumer_id: int) -> bool:
-        """It is not open any more; whether it was."""
+        """The consumer is closed. Whether it was open."""
         return self.consumers.pop(consumer_id, None) is not None
 
     def in_flight_bytes(self) -> int:

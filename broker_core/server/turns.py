@@ -16,13 +16,15 @@ from typing import Final, Protocol
 from broker_core.base.clock import Clock
 
 TURN_S: Final = 0.006
-"""For the input of all clients. What a turn has besides is bounded elsewhere: dispatch (``broker.passes``), commits."""
+"""How long a turn works on the input of all clients. Its other work is bounded elsewhere: dispatch
+(``broker.dispatch.passes``), commits."""
 
 _QUEUE_S: Final = 0.004
-"""Of that for those who had to wait; the rest is for whoever comes with something new."""
+"""How much of ``TURN_S`` is for connections that had to wait; the rest is for those with new input."""
 
 SLICE_S: Final = 0.001
-"""Of one connection at a time. Whoever sends as fast as it can gets several in a turn if nobody else wants one."""
+"""How long one connection works at a time. One that sends as fast as it can gets several slices in a turn if no other
+wants one."""
 
 
 class Worker(Protocol):
@@ -53,7 +55,7 @@ class _Chore:
 
 
 class Turns:
-    """Those of one event loop."""
+    """Shares the turns of one event loop among its connections."""
 
     __slots__ = ("_call_soon", "_monotonic", "_queue", "_scheduled", "_slice_ends_s", "_turn_ends_s")
 
@@ -86,7 +88,7 @@ class Turns:
         self.later(worker)
 
     def do(self, steps: Iterator[None]) -> None:
-        """Do ``steps``, which nobody waits for: now as far as there is time, the rest in later turns."""
+        """Do ``steps``, for which no client waits: now as far as there is time, the rest in later turns."""
         self.came(_Chore(steps))
 
     def later(self, worker: Worker) -> None:

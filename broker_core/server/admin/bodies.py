@@ -27,7 +27,7 @@ class _Written(str):
 _JSON: Final = msgspec.json.Decoder(float_hook=_Written)
 
 _DIGITS_MAX: Final = 20
-"""Of a whole number of 64 bits; more of them are not one."""
+"""Digits of the largest whole number of 64 bits; a longer text is not read as one."""
 
 _TRUTHS: Final = {
     **dict.fromkeys((1, "true", "True", "TRUE"), True),
@@ -41,7 +41,7 @@ def decoded(content: bytes, kind: Any) -> Any:
 
 
 def converted(value: Any, kind: Any) -> Any:
-    """The same of a part that was decoded before."""
+    """``value``, which JSON was decoded to before, as ``kind``; errors as those of ``decoded``."""
     return msgspec.convert(_read(value, _known(kind)), kind)
 
 

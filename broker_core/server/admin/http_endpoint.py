@@ -32,7 +32,8 @@ _CLOSE_S: Final = 1.0
 """Requests in progress get this long when the broker stops."""
 
 _BYTES_A_TURN: Final = 2048
-"""Of one connection. Cut into the smallest chunks there are, so many bytes take ten milliseconds to read."""
+"""Bytes of one connection that are read in a turn. Cut into the smallest possible chunks, so many take ten
+milliseconds."""
 
 
 class _Connection(H11Protocol):
@@ -71,8 +72,8 @@ class _Connection(H11Protocol):
         self._wait_for_client()
 
     def send_400_response(self, msg: str) -> None:
-        """Tell the client that its request is broken, unless it has begun to get an answer already. Whoever still
-        works on that request has nobody to answer any more."""
+        """Tell the client that its request is broken, unless it has begun to get an answer already. A handler that
+        still works on that request cannot answer it any more."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         else:
@@ -114,7 +115,7 @@ class _Connection(H11Protocol):
         try:
             super().data_received(piece)
         except BaseException:
-            self.transport.abort()  # nobody would read on, or hear that the client has gone
+            self.transport.abort()  # else no code would read on, or notice that the client has gone
             raise
 
     def _wait_for_client(self) -> None:

@@ -20,7 +20,7 @@ from broker_core.server.admin.bodies import converted
 from broker_core.server.admin.policies import quota_answer
 
 BUNDLES: Final[dict[str, Any]] = {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}
-"""Of the hashes of topics: one range, for one broker serves all."""
+"""The bundles of a namespace: one range of all hashes, because one broker serves all topics."""
 
 BUNDLE: Final = "_".join(BUNDLES["boundaries"])
 """The name of the one bundle."""

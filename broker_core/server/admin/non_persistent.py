@@ -60,7 +60,7 @@ async def delete_subscription(request: Request) -> Response:
 
 
 async def get_internal_stats(request: Request) -> Response:
-    """Under the names of stored topics: what came is counted, and there is nothing behind it."""
+    """Internal statistics under the names of stored topics: entries are counted, and no ledger holds them."""
     found = broker_of(request).non_persistent.get(existing_topic(request))
     if found is None:
         raise RefusedError(404, f"{topic_name(request)} is partitioned; ask for one of its partitions")
@@ -68,7 +68,7 @@ async def get_internal_stats(request: Request) -> Response:
 
 
 async def get_partitioned_internal_stats(request: Request) -> Response:
-    """Those of every partition that has clients."""
+    """The internal statistics of every partition that has clients."""
     count = partitions_count(request)
     parts = {str(topic.name): _internal_stats(topic) for topic in _used(request)}
     return json_answer({"metadata": {"partitions": count, "deleted": False}, "partitions": parts})

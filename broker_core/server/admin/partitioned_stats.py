@@ -35,7 +35,7 @@ _LARGEST = frozenset(
         *("lastConsumedFlowTimestamp", "lastMarkDeleteAdvancedTimestamp", "lastExpireTimestamp"),
     }
 )
-"""The same for every partition, or meaningful only for the worst of them."""
+"""Fields that are equal for all partitions, or of which only the largest value means anything."""
 
 _EARLIEST = frozenset({"earliestMsgPublishTimeInBacklog", "earliestMsgPublishTimeInBacklogs"})
 """The earliest of those that are a time at all."""

@@ -14,7 +14,7 @@ _REFUSED_FROM: Final = 400
 """The first status that means a refusal."""
 
 _SHOWN_BYTES_MAX: Final = 400
-"""Of a path or an answer; a reason is a sentence or two."""
+"""How much of a path or an answer is logged; a reason is a sentence or two."""
 
 
 class RefusalLog:

@@ -99,7 +99,7 @@ async def used_topics_of_namespace(request: Request) -> AsyncIterator[Topic]:
 
 
 async def used_in_turns(request: Request, names: Iterator[TopicName]) -> AsyncIterator[Topic]:
-    """Those topics that were ever used, loaded; other requests have their turn in between.
+    """The topics of ``names`` that were ever used, loaded one by one; other requests have their turn in between.
 
     A caller that asks for the next topic must be done with this one, which may be unloaded meanwhile.
     """

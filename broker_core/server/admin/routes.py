@@ -42,6 +42,6 @@ class Route(routing.Route):
 
 
 def statuses_of(request: Request) -> Statuses:
-    """Those of the route that answers ``request``."""
+    """The statuses of the route that answers ``request``."""
     statuses: Statuses = request.scope.get(_IN_SCOPE, _USUAL)
     return statuses

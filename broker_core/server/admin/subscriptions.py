@@ -56,7 +56,7 @@ class _NewSubscription(MessageIdBody, frozen=True, rename="camel"):
 
 
 async def _subscriptions(request: Request) -> AsyncIterator[tuple[Topic, Subscription]]:
-    """Those of the name in the path, one for each partition that has it, as ``used_in_turns``.
+    """The subscriptions with the name in the path, one for each partition that has it, as ``used_in_turns``.
 
     SubscriptionNotFoundError behind the last partition if none has it.
     """
