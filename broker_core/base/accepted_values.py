@@ -7,7 +7,7 @@ import msgspec
 
 
 def accepts(kind: msgspec.inspect.Type) -> str:
-    """For example "an integer from 1024 to 268435456"."""
+    """What a field of type ``kind`` accepts, for example "an integer from 1024 to 268435456"."""
     match kind:
         case msgspec.inspect.Metadata(type=inner):
             return accepts(inner)

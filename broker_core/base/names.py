@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of tenants, namespaces, topics and subscriptions: parsing, validation, partitions.
 
-``TopicName.parse`` is the only way in; whoever holds a TopicName holds a valid one. File names are never derived from
+``TopicName.parse`` is the only way to make one, so every TopicName is valid. File names are never derived from
 these names (storage uses numbers), so nothing here needs to be safe as a path.
 Source: Pulsar docs, "Topics"; semantics 1.1 and 1.2.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a broker's data lies by default, and how whoever shares a machine with a broker finds it.
+"""Where a broker's data lies by default, and how programs on the same machine find it.
 
 A broker that accepts connections leaves ``broker.json`` in its data directory and removes it when it stops. The file is
 a hint, never proof: after a kill it names a process that is gone, so a reader must be ready for a refused connection.
@@ -39,7 +39,7 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """The beginning of a URL; one letter would be a drive."""
 
 _OWN_BEFORE_THE_FIRST_START: Final = ("FORMAT", DATA_LOCK_FILE, "embedded.")
-"""Beginnings of names. Whoever starts a broker for itself keeps its notes (``embedded.*``) there too."""
+"""Beginnings of names. A program that starts a broker for itself keeps its notes (``embedded.*``) there too."""
 
 
 class RuntimeInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +85,8 @@ _DECODER: Final = msgspec.json.Decoder(RuntimeInfo)
 
 
 def first_foreign(names: Iterable[str]) -> str | None:
-    """Of the names in a directory where no broker has started yet the first that is somebody else's, if any is."""
+    """The first of ``names``, those in a directory where no broker has started yet, that no broker makes; None if all
+    may be ours."""
     return next((name for name in sorted(names) if not name.startswith(_OWN_BEFORE_THE_FIRST_START)), None)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Secret``: a text that nobody may read by accident: a token, a password, a client secret.
+"""``Secret``: a text that must not be shown by accident: a token, a password, a client secret.
 
 Owns that it shows as stars in ``repr``, ``str`` and format strings, and so in logs, errors and plans; only ``reveal``
 gives it away. It travels in a pickle, for that is how Spark hands it to its tasks. Knows nothing of what it is for.

@@ -36,7 +36,8 @@ class TopicsPattern:
 
     @classmethod
     def spanning(cls, text: str) -> tuple[TopicsPattern, ...]:
-        """The same, one for each namespace, where tenant and namespace may have alternatives: ``public/(a|b)/.*``."""
+        """As ``parse``, where tenant and namespace may have alternatives (``public/(a|b)/.*``): one pattern for each
+        namespace."""
         tenant, namespace, local = _parts(text)
         try:
             names = [NamespaceName.parse(each) for each in literal_choices(f"{tenant}/{namespace}")]
@@ -48,7 +49,8 @@ class TopicsPattern:
         return tuple(cls(text, name, local) for name in names)
 
     def select(self, topics: Iterable[str]) -> set[TopicName]:
-        """Those of ``topics`` (full names, partitions singly) that match; what brokers keep for themselves does not."""
+        """The ones of ``topics`` (full names, partitions singly) that match. Topics that brokers keep for themselves
+        never match."""
         names = map(TopicName.parse, topics)
         return {name for name in names if not name.is_internal and self.local.fullmatch(name.base.local)}
 

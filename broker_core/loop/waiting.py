@@ -20,6 +20,7 @@ async def outcome_of(future: asyncio.Future[T]) -> T:
 
 
 def looked_at(future: asyncio.Future[T]) -> None:
-    """For ``add_done_callback`` of what may end when nobody waits any more: its failure is told to those who wait."""
+    """Keep asyncio from logging the failure of a future that may end when no task waits for it any more. To be given to
+    ``add_done_callback``; tasks that wait are told of the failure all the same."""
     if not future.cancelled():
         future.exception()

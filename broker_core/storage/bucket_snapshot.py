@@ -246,7 +246,7 @@ class BucketSnapshot:
         )
 
     def coverage(self) -> dict[int, Coverage]:
-        """By ledger. DamagedBucketError."""
+        """The coverage of the bucket by ledger. DamagedBucketError if it cannot be read."""
         return self._coverage()[0]
 
     def _coverage(self) -> tuple[dict[int, Coverage], list[int]]:

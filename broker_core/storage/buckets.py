@@ -62,7 +62,7 @@ class BucketStore:
             with closing(self._context.disk.open_read_only(path)) as file:
                 return max(BucketSnapshot(topic_id, number, file.size(), file.read).ledgers, default=-1)
         except DamagedBucketError:
-            return -1  # whoever opens it reads the ledgers instead
+            return -1  # opening the bucket reports that, and its ledgers are read instead
         except OSError as e:
             if no_file(e):
                 return -1

@@ -171,7 +171,7 @@ class _Examination:
             self._done(FileReport(path, "marks", problems=[what]))
 
     def _names(self, folder: str) -> list[str]:
-        """Of the files in a folder; that it is missing is a problem of its own."""
+        """The names of the files in a folder. A folder that cannot be read is reported as a problem of its own."""
         try:
             return self._disk.list_dir(folder)
         except OSError as e:

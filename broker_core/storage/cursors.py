@@ -124,7 +124,7 @@ class CursorStore:
 
     @property
     def log_number(self) -> int:
-        """Of the current log."""
+        """The number of the current log."""
         return self._log.number
 
     @property

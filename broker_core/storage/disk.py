@@ -33,8 +33,8 @@ _BYTES_WRITTEN_AGAIN: Final = 1 << 20
 _COPY_BYTES_MAX: Final = 32 << 20
 _COPIES_BYTES_MAX: Final = 1 << 30
 _COPIES_MAX: Final = 1000
-"""Of one copy of damaged bytes, and of all in their folder: a disk that is falling apart must not be filled with them,
-nor a start or a read wait long for them."""
+"""Bounds of one copy of damaged bytes, and of all copies in their folder: a disk that is falling apart must not be
+filled with them, nor a start or a read wait long for them."""
 
 _RESERVE_DESCRIPTORS: Final = 16
 """Files that can be opened when nothing else is left; with so many open, closing one makes room for the next."""
@@ -44,8 +44,8 @@ TOO_MANY_FILES: Final = (errno.EMFILE, errno.ENFILE)
 
 
 class Space(NamedTuple):
-    """Of a file system: what this user can still write, and its size, 0 if it does not say. A limit of the user's own
-    (a disk quota) is not in it."""
+    """The space of a file system: what this user can still write, and its size, 0 if it does not say. A limit of the
+    user's own (a disk quota) is not in it."""
 
     free_bytes: int
     total_bytes: int
@@ -71,7 +71,7 @@ class File(Protocol):
         ...
 
     def removed(self) -> bool:
-        """Whether nobody will find the file any more: it has no name, or another one has its name. False where the file
+        """Whether the file cannot be found any more: it has no name, or another one has its name. False where the file
         system does not tell."""
         ...
 
@@ -107,7 +107,7 @@ class Disk(Protocol):
         ...
 
     def size(self, path: str) -> int:
-        """Of a file; -1 if there is none."""
+        """The size of a file; -1 if there is none."""
         ...
 
     def list_dir(self, directory: str) -> list[str]:
@@ -133,7 +133,7 @@ class Disk(Protocol):
         ...
 
     def space(self, directory: str) -> Space:
-        """Of the file system of ``directory``. Cheap: the system knows it without asking the disk."""
+        """The space of the file system of ``directory``. Cheap: the system knows it without asking the disk."""
         ...
 
     def lock(self, path: str) -> Lock:
@@ -194,7 +194,7 @@ class RealFile:
         os.close(self._fd)
 
     def _named(self, error: OSError) -> OSError:
-        """The same error with the name of the file: the system knows the descriptor only."""
+        """``error`` with the name of the file: the system knows the descriptor only."""
         return OSError(error.errno, error.strerror, self._path)
 
 

@@ -4,7 +4,7 @@
 A directory may have been put together from copies of different age. Where the catalogue is the older one, cursors have
 acknowledged, and buckets of delayed messages have looked at, entries of ledgers that it has yet to give out: a new
 ledger of the same id would have entries that count as acknowledged. The counters of the catalogue are raised before
-anything is made. Must not know what is wrong with such a directory; whoever opens a topic tells what it has lost.
+anything is made. Must not know what is wrong with such a directory; opening a topic reports what it has lost.
 """
 
 from __future__ import annotations

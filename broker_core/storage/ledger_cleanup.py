@@ -64,7 +64,7 @@ def _refuse_old_catalogue(context: StoreContext, unknown: set[int]) -> None:
 
 
 def _made(context: StoreContext, rows: list[LedgerRow]) -> set[int]:
-    """Of ledgers that the catalogue knows as being made those that were synced, by id.
+    """The ids of the ledgers that the catalogue knows as being made and that were synced.
 
     A commit mark is written when everything of its group, and of all before, is synced. So it shows that
     the ledgers of the topic before its own were synced as well: one that its first group filled and closed has no mark.

@@ -43,7 +43,7 @@ INDEX_EVERY_ENTRIES: Final = 64 * 1024
 group, one by one: some 0.1 s."""
 
 INDEX_EVERY_BYTES: Final = 128 << 20
-"""The same by size, for large entries."""
+"""Bytes between two INDEX records; with large entries this is reached before ``INDEX_EVERY_ENTRIES``."""
 
 INDEX_ENTRIES_MAX: Final = 1 << 20
 """A ledger with so many entries is closed however young it is: its index is in memory while it is open, 16 MiB then."""
@@ -60,7 +60,7 @@ class DurableListener(Protocol):
         ...
 
     def callbacks_done(self) -> None:
-        """Their callbacks were called."""
+        """The callbacks of these entries were called."""
         ...
 
 

@@ -17,7 +17,7 @@ from broker_core.storage.recovery import DamagedRange
 from broker_core.storage.report import Damage, RecoveryReport
 
 _COPIES_TRIED_MAX: Final = 1000
-"""By one start: each looks at what is there, while clients wait."""
+"""Copies that one start tries to make: each looks at what is there, while clients wait."""
 
 
 class Quarantine:

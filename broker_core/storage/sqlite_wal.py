@@ -16,7 +16,7 @@ from typing import Final
 _HEADER: Final = Struct(">IIIIIIII")
 _FRAME: Final = Struct(">IIIIII")
 _MAGIC: Final = 0x377F0682
-"""With checksums of little-endian words; plus one: of big-endian ones."""
+"""Magic number of a log whose checksums are of little-endian words; plus one: of big-endian words."""
 
 _U32: Final = 0xFFFFFFFF
 

@@ -124,7 +124,7 @@ class Store:
         return self._context.directory
 
     def space(self) -> Space:
-        """Of the file system of the data directory. OSError as the disk raises it."""
+        """The space of the file system of the data directory. OSError as the disk raises it."""
         return self._context.disk.space(self._context.directory)
 
     # -- topic logs
@@ -221,7 +221,7 @@ class Store:
     # -- opening and closing
 
     def _keep_copies(self) -> None:
-        """Of the copies of marks those that are still needed: of open ledgers, and of the current cursor log."""
+        """Keep the copies of marks that are still needed: those of open ledgers, and of the current cursor log."""
         open_ledgers = {row.id for row in self.catalogue.ledgers.all() if row.state == LEDGER_OPEN}
         self._context.marks.keep_only(open_ledgers | {cursor_log_key(self.cursors.log_number)})
 

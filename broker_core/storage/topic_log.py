@@ -136,11 +136,11 @@ class TopicLog(LedgerList):
         self._listeners.remove(listener)
 
     def entries_durable(self, ledger: Ledger) -> None:
-        """For LedgerWriter only."""
+        """``LedgerWriter`` reports: more entries of ``ledger`` became durable, and their callbacks come next."""
         self._entries_added(ledger)
 
     def callbacks_done(self) -> None:
-        """For LedgerWriter only."""
+        """``LedgerWriter`` reports: the callbacks of these entries were called."""
         for listener in list(self._listeners):
             listener()
         self._tell_if_done()

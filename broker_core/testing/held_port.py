@@ -24,5 +24,5 @@ class HeldPort:
             self.number = int(self._socket.getsockname()[1])
 
     def release(self) -> None:
-        """Give it back; nothing happens to who listens there."""
+        """Give the port back; a process that listens there is not disturbed."""
         self._socket.close()

@@ -68,7 +68,7 @@ class TopicHistory:
     sent: dict[str, int] = field(default_factory=dict)
     """Messages that each producer sent, whatever became of them."""
     keys: dict[str, int] = field(default_factory=dict)
-    """Of producers that batch by key, how many keys they use in turn: each entry of such a batch has all of one key."""
+    """How many keys each producer that batches by key uses in turn: every message of a batch has the same key."""
     receipts: dict[Message, Slot] = field(default_factory=dict)
     given_up: set[Message] = field(default_factory=set)
     """Messages without receipt of which the client said that their outcome is unknown."""

@@ -139,7 +139,7 @@ class RunningBroker:
         self.start()
 
     def _hold_ports(self) -> None:
-        """Those that nobody chose are chosen now."""
+        """Choose the ports that the caller did not choose, and hold them."""
         if not self.port:
             self.port = self._hold_one()
         if not self.http_port:

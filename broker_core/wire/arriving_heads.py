@@ -10,7 +10,7 @@ from broker_core.wire.heads import MessageHead, parse_message
 from broker_core.wire.varint import SHORT, varint
 
 _ENTRY_BYTES_MAX = 4
-"""Of an entry id that is read here: ledgers end long before they have more."""
+"""Bytes of an entry id that is read here: ledgers end long before ids are longer."""
 
 _new_tuple = tuple.__new__
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading commands, and small constructors for those that both ends send or that are easily built wrong.
 
-Whoever needs a command that is not here fills in a ``BaseCommand`` itself; ``frames.encode_command`` makes the frame.
+Code that needs a command that is not here fills in a ``BaseCommand`` itself; ``frames.encode_command`` makes the frame.
 Knows the protocol's traps (signed ids, answers that must name their outcome), not what a broker or client does.
 """
 

@@ -208,7 +208,8 @@ class BrokerEntryPrefixes:
 
 @lru_cache(_MOMENTS_KNOWN)
 def _around_low_bits(broker_timestamp_ms: int, high: int) -> tuple[bytes, tuple[bytes, ...], bytes]:
-    """Of such a prefix what comes before the low bits of the index, the table of these, and what comes behind them."""
+    """The parts of a broker entry prefix: the bytes before the low bits of the index, a table of the bytes of each
+    value of these, and the bytes behind them."""
     low, end = beside_low_bits(high)
     return broker_entry_prefix(broker_timestamp_ms, high << LOW_BITS | SHORT)[: -len(end) - 2], low, end
 

@@ -15,7 +15,7 @@ from broker_core.wire.proto.pulsar_api_pb2 import CommandAck
 from broker_core.wire.varint import varint
 
 ENTRIES_AT_ONCE: Final = 2_000
-"""Of one ACK: an id has 31 bytes at most, and usually 15."""
+"""Entries of one ACK: an id has 31 bytes at most, and usually 15."""
 
 
 def entry_acks(consumer_id: int, entries: Mapping[int, Sequence[int]], partition: int) -> Iterator[CommandAck]:

@@ -60,7 +60,7 @@ _parse = MessageMetadata.FromString
 
 
 def head_without_payload(delivered: bytes) -> bytes:
-    """Of an entry as a broker delivers it: a body for the functions below, without broker metadata and payload.
+    """Make of an entry as a broker delivers it a body for the functions below, without broker metadata and payload.
 
     Raises RemoteProtocolError if sizes do not fit. The checksum of the result means nothing.
     """
@@ -122,7 +122,7 @@ def deliver_at_ms(body: bytes) -> int:
     try:
         return max(_parse(body[_METADATA_AT:end]).deliver_at_time, 0)
     except DecodeError:
-        return 0  # whoever consumes the entry finds out
+        return 0  # consuming the entry will report that
 
 
 class ChunkPlace(NamedTuple):
@@ -176,7 +176,7 @@ def sticky_keys(bodies: Iterable[bytes], keyless: bytes | None = None) -> list[b
 
 
 def sticky_key(body: bytes, keyless: bytes | None = None) -> bytes:
-    """That of one entry."""
+    """The sticky key of one entry."""
     return sticky_keys((body,), keyless)[0]
 
 

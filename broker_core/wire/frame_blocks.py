@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames that stay where they were received: for who takes many large entries and copies them only once, decoded.
+"""Frames that stay where they were received, for a reader that takes many large entries and copies them only once,
+decoded.
 
 As ``frames.FrameReader``, but a large body is handed out as a view of the block of memory that the socket was read
 into. Invariants: no byte that a view shows is written again; views of one block tell so by their ``obj``, and lie in
@@ -23,7 +24,8 @@ _VIEWED_BYTES_MIN: Final = 16 * 1024
 """A smaller body is copied, which is as quick as showing it and keeps no block."""
 
 _ROOM_BYTES_MIN: Final = 256 * 1024
-"""With less room behind what was received the next block begins, so that every read is worth its cost."""
+"""The next block begins when less room than this is left behind what was received, so that every read is worth its
+cost."""
 
 FrameInPlace: TypeAlias = tuple[bytes, bytes | memoryview]
 """The serialised command, and the body where it lies."""

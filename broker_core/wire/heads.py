@@ -283,7 +283,8 @@ def _around_receipt_ids(
     partition: int,
     highest_sequence_id: int = -1,
 ) -> tuple[bytes, bytes, bytes]:
-    """Of a SEND_RECEIPT frame what comes before the sequence id, between that and the entry id, and after both."""
+    """The fixed parts of a SEND_RECEIPT frame: before the sequence id, between that and the entry id, and after
+    both."""
     producer = b"\x08" + varint(producer_id) + b"\x10"
     ledger_id = b"\x08" + varint(ledger) + b"\x10"
     end = b"\x18" + varint(partition) if partition >= 0 else b""
@@ -592,7 +593,8 @@ def _entries_alike(data: bytes, at: int, size: int, ledger: int, partition: int,
 
 
 def _around_entry_id(size: int, ledger: int, partition: int) -> tuple[int, bytes, bytes]:
-    """Of a message id of ``size`` bytes in an ACK: all its bytes, what comes before the entry, and what after."""
+    """The parts of a message id of ``size`` bytes in an ACK: its whole size, the bytes before the entry id, and those
+    after it."""
     tail = b"\x18" + varint(partition) if partition >= 0 else b""
     return 1 + len(varint(size)) + size, b"\x1a%b\x08%b\x10" % (varint(size), varint(ledger)), tail
 

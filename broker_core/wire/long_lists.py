@@ -27,21 +27,21 @@ _FIELDS_A_STEP: Final = 4096
 """Fields that are stepped over in one go, about a millisecond."""
 
 _ID_BYTES_MAX: Final = 192 * 1024
-"""Of one message id. The ack set of the largest batch there can be takes 156 KiB; what is beyond it means nothing."""
+"""Bytes of one message id. The ack set of the largest possible batch takes 156 KiB; what is beyond it means nothing."""
 
 _WORDS_MAX: Final = BATCH_MESSAGES_MAX // 64 + 1
 _WORD_TAG: Final = 0x28
 
 _REST_BYTES_MAX: Final = 4096
-"""Of everything in the command that is no message id."""
+"""Bytes of everything in the command that is no message id."""
 
 _ACK: Final = b"\x08\x0a\x52"
 _FORMS: Final = ((_ACK, 0x1A), (b"\x08\x14\xa2\x01", 0x12))
 """ACK and REDELIVER_UNACKNOWLEDGED_MESSAGES, type first as every encoder writes it: their start, the tag of an id."""
 
 _USUAL_ID_BYTES: Final = range(4, 31)
-"""Of a message id behind its tag and length: ledger and entry, and mostly a partition, but no ack set. So a whole piece
-of such ids stays within ``BYTES_A_PIECE``."""
+"""Bytes of a message id behind its tag and length: ledger and entry, and mostly a partition, but no ack set. So a
+whole piece of such ids stays within ``BYTES_A_PIECE``."""
 
 
 def _usual_piece(id_tag: int) -> Callable[[bytes, int], re.Match[bytes] | None]:

@@ -83,7 +83,7 @@ def plain_receipts(ids: Sequence[bytes], ledger: int, first_entry: int, partitio
 
 
 def _around(ids_bytes: int, entry_bytes: int, ledger_id: bytes, end: bytes) -> tuple[bytes, bytes]:
-    """Of a SEND_RECEIPT what comes before the ids, and what between them and the entry id."""
+    """The fixed parts of a SEND_RECEIPT: before the ids, and between them and the entry id."""
     id_bytes = len(ledger_id) + entry_bytes + len(end)
     size = ids_bytes + 2 + id_bytes
     start = b"%b\x08\x07\x3a%c" % (_pack_sizes(size + 8, size + 4), size)

@@ -51,7 +51,7 @@ reads it all, and a merge reads the whole file."""
 _HINT_DAMAGED: Final = "restore meta.db from a backup; the entries themselves are in ledgers/ and were not touched"
 
 _PAGE_BYTES: Final = 4096
-"""Of SQLite, unless it is told otherwise."""
+"""The size of a page of SQLite, unless it is told otherwise."""
 
 _NUMBER: Final = "SELECT value FROM values_by_name WHERE name = 'transaction'"
 _PUT_NUMBER: Final = "INSERT OR REPLACE INTO values_by_name (name, value) VALUES ('transaction', ?)"
@@ -244,7 +244,7 @@ class CatalogueFile:
         self._number = self._stored_number()
 
     def _use_copy_without_log(self) -> None:
-        """For ``examine``: the file as it is without its log, in memory."""
+        """Open a copy in memory of the file as it is without its log, for ``examine``."""
         data = bytearray(self._contents(self._path))
         data[18:20] = b"\x01\x01"  # "no write-ahead log", as a database in memory cannot have one
         self._close_connection()

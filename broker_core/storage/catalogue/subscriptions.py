@@ -60,7 +60,7 @@ class Subscriptions:
         return {row_id: Position(ledger, entry) for row_id, ledger, entry in rows}
 
     def initial_position(self, subscription_id: int) -> Position | None:
-        """The same of one subscription; None if it does not exist."""
+        """The initial position of one subscription; None if it does not exist."""
         sql = "SELECT initial_ledger, initial_entry FROM subscriptions WHERE id = ?"
         row = self._database.row(sql, (subscription_id,))
         return None if row is None else Position(*row)

@@ -92,7 +92,8 @@ class Topics:
                 yield last
 
     def names_near(self, name: str, count: int) -> list[str]:
-        """Of topics and of partitioned topics, up to ``count`` names from ``name`` on and as many before it each."""
+        """Names of topics near ``name`` in the alphabet: of topics and of partitioned topics each, up to ``count`` from
+        ``name`` on and up to ``count`` before it."""
         return [found for sql in _NAMES_NEAR for (found,) in self._database.rows(sql, (name, count))]
 
     def with_closed_ledgers(self, after: int, count: int) -> list[tuple[int, str]]:

@@ -5,8 +5,8 @@ All entries of a call are in one buffer (compressed payloads are replaced by the
 for the entries' heads and once for the messages, and columns are gathered out of it. Nothing is done in Python for each
 message, and little for each entry.
 
-Does not verify checksums (whoever receives an entry does) and does not know where entries come from. A flaw raises
-RemoteProtocolError naming ``ledger:entry`` and gives no rows at all.
+Does not verify checksums (the code that receives an entry does) and does not know where entries come from. A flaw
+raises RemoteProtocolError naming ``ledger:entry`` and gives no rows at all.
 """
 
 from __future__ import annotations

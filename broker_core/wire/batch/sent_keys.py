@@ -48,7 +48,7 @@ def sent_keys(batch: pa.RecordBatch) -> SentKeys:
 
 
 def _check_texts(keys: pa.Array, column: ByteColumn, sent_as_text: NDArray[np.bool_]) -> None:
-    """A string column is looked at too: whoever made it may not have."""
+    """A string column is checked too: the library that made it may not have done so."""
     if not sent_as_text.any() or (is_text_type(keys.type) and _is_valid(keys)):
         return
     wrong = np.flatnonzero(sent_as_text & ~is_text(column))
