@@ -133,7 +133,7 @@ class AdminApi:
     # -- namespaces
 
     def namespaces(self, tenant: str) -> list[NamespaceName]:
-        """Those of one tenant, sorted."""
+        """The namespaces of one tenant, sorted."""
         return sorted(map(NamespaceName.parse, self._get(f"/admin/v2/namespaces/{_path(tenant)}")))
 
     def create_namespace(self, name: NamespaceName) -> None:

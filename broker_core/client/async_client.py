@@ -105,7 +105,7 @@ class AsyncClient:
             return None
 
     async def existing_partitions_of(self, topics: Sequence[str]) -> list[int | None]:
-        """The same for several, asked at once."""
+        """As ``existing_partitions`` for several topics, which are asked for all at once."""
         return await gathered(self.existing_partitions, topics)
 
     async def required_partitions(self, topic: str) -> int:
@@ -248,7 +248,7 @@ class AsyncClient:
         return await self._probes.last_entry(TopicName.parse(topic))
 
     async def last_entries(self, topics: Sequence[str]) -> list[LastEntry]:
-        """The same for several, asked all at once."""
+        """As ``last_entry`` for several topics, which are asked for all at once."""
         return await gathered(self.last_entry, topics)
 
     async def edges_of(self, topics: Sequence[str]) -> list[Edges]:
@@ -260,7 +260,7 @@ class AsyncClient:
         return await self._probes.first_entry_at(TopicName.parse(topic), position)
 
     async def first_entries_at(self, places: Sequence[tuple[str, Position]]) -> list[EntryRef | None]:
-        """The same at several places, asked all at once."""
+        """As ``first_entry_at`` for several places, which are asked for all at once."""
         return await gathered(lambda place: self.first_entry_at(*place), places)
 
     async def bounds_at(self, topic: str, position: Position) -> Bounds:

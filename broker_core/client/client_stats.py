@@ -34,7 +34,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class ProducerStats:
-    """Of all partitions together. ``pending_messages``: without receipt now."""
+    """Statistics of a producer over all of its partitions. ``pending_messages``: messages without a receipt now."""
 
     messages_confirmed: int
     messages_failed: int
@@ -46,7 +46,7 @@ class ProducerStats:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStats:
-    """Of all topics and partitions together.
+    """Statistics of a consumer over all of its topics and partitions.
 
     ``messages_received``: queued for the application; ``messages_taken``: handed to it; ``receives_failed``: entries
     that could not be shown. ``queued_messages``, ``permits_at_broker``, ``incomplete_chunked_messages`` and

@@ -44,7 +44,7 @@ class DeliveredEntries:
         return self._last is not None and position <= self._last
 
     def take_through(self, position: Position) -> list[Position]:
-        """Those up to ``position``; each is given once, if it does not come again."""
+        """Take out the noted positions up to ``position``: each is returned once, unless it is delivered again."""
         taken: list[Position] = []
         left: list[tuple[int, int, int]] = []
         for ledger, first, last in self._runs:

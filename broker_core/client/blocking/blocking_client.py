@@ -73,11 +73,11 @@ class Client:
         return self._thread.run(self._client.existing_partitions(topic))
 
     def existing_partitions_of(self, topics: Sequence[str]) -> list[int | None]:
-        """The same for several, asked at once."""
+        """As ``existing_partitions`` for several topics, which are asked for all at once."""
         return self._thread.run(self._client.existing_partitions_of(topics))
 
     def required_partitions(self, topic: str) -> int:
-        """The same; TopicNotFoundError says whether the topic is missing or its namespace too."""
+        """As ``existing_partitions``, but TopicNotFoundError says whether the topic is missing or its namespace too."""
         return self._thread.run(self._client.required_partitions(topic))
 
     def partition_names(self, topic: str) -> list[str]:
@@ -160,7 +160,7 @@ class Client:
         return self._thread.run(self._client.last_entry(topic))
 
     def last_entries(self, topics: Sequence[str]) -> list[LastEntry]:
-        """The same for several, asked all at once."""
+        """As ``last_entry`` for several topics, which are asked for all at once."""
         return self._thread.run(self._client.last_entries(topics))
 
     def edges_of(self, topics: Sequence[str]) -> list[Edges]:
@@ -172,7 +172,7 @@ class Client:
         return self._thread.run(self._client.first_entry_at(topic, position))
 
     def first_entries_at(self, places: Sequence[tuple[str, Position]]) -> list[EntryRef | None]:
-        """The same at several places, asked all at once."""
+        """As ``first_entry_at`` for several places, which are asked for all at once."""
         return self._thread.run(self._client.first_entries_at(places))
 
     def bounds_at(self, topic: str, position: Position) -> Bounds:

@@ -169,8 +169,8 @@ class EntryConsumer(Handle[AsyncEntryConsumer]):
         return self._thread.run(self._inner.hand_out())
 
     def start_ack(self, entries: Mapping[int, Sequence[int]]) -> Future[None]:
-        """Acknowledge whole entries, by ledger, whoever was given them; the future is done when the broker has
-        confirmed each."""
+        """Acknowledge whole entries, by ledger, whichever consumer was given them; the future is done when the broker
+        has confirmed each."""
         return self._thread.start(self._inner.ack(entries))
 
     def mark_delete(self) -> Position | None:
@@ -178,7 +178,7 @@ class EntryConsumer(Handle[AsyncEntryConsumer]):
         return self._thread.run(self._inner.mark_delete())
 
     def start_backlog(self) -> Future[int | None]:
-        """How many entries of the subscription nobody has acknowledged, None if no broker says so soon."""
+        """How many entries of the subscription are not acknowledged, None if no broker says so soon."""
         return self._thread.start(self._inner.backlog())
 
 
@@ -187,7 +187,7 @@ class CursorHandle(Handle[AsyncCursor]):
 
     @property
     def inner(self) -> AsyncCursor:
-        """For calls about many at once."""
+        """The cursor on the event loop, for calls that concern many cursors at once."""
         return self._inner
 
     @property
@@ -200,7 +200,7 @@ class CursorHandle(Handle[AsyncCursor]):
         self._thread.run(self._inner.ack_through(position))
 
     def start_ack(self, position: Position) -> Future[None]:
-        """The same without waiting: the future is done when the broker has confirmed it."""
+        """As ``ack_through`` without waiting: the future is done when the broker has confirmed it."""
         return self._thread.start(self._inner.ack_through(position))
 
     def needs(self, position: Position) -> None:

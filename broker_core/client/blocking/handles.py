@@ -309,7 +309,8 @@ class Consumer(Handle[AsyncConsumer]):
     def reconsume_later_cumulative(
         self, message: Message, delay_s: float, properties: Mapping[str, str] | None = None
     ) -> None:
-        """The same, then acknowledge ``message`` and all before it in its partition, as Pulsar's clients do.
+        """As ``reconsume_later``, then acknowledge ``message`` and all before it in its partition, as Pulsar's clients
+        do.
 
         Only ``message`` is copied: those before it are done. UsageError on a Shared or Key_Shared subscription.
         """

@@ -27,8 +27,8 @@ from broker_core.client.settings.config import ConsumerConfig
 logger = logging.getLogger(__name__)
 
 CHUNKS_KEPT_MAX: Final = 50_000
-"""Of messages that a Shared consumer has put together and not acknowledged: a broker lets one have no more by default.
-What is beyond that was acknowledged by another consumer, as a rule."""
+"""Chunks that are remembered of messages that a Shared consumer has put together and not acknowledged. A broker lets
+one consumer have no more by default; what is beyond was acknowledged by another consumer, as a rule."""
 
 
 class ChunkOwner(Protocol):
@@ -169,7 +169,8 @@ class ChunkReceiving:
             self._timer = None
 
     def rewound(self, taken: MessageId | None) -> None:
-        """The same by a rewind: the application may acknowledge what it has; on Shared any consumer may get it."""
+        """As ``reattached``, after a rewind: the application may acknowledge what it has. On Shared any consumer may
+        get the messages."""
         if self._ordered:
             self.reattached(taken)
         else:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Detachment:
-    """Of the present attachment of one consumer. ``whose``: its topic, in errors."""
+    """When the present attachment of one consumer ends. ``whose``: its topic, for errors."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, whose: str) -> None:
         self._loop = loop
@@ -29,7 +29,7 @@ class Detachment:
         self._came = self._loop.create_future()
 
     def end(self) -> None:
-        """It is over; harmless if it was."""
+        """The attachment has ended. Harmless if it had ended before."""
         if not self._came.done():
             self._came.set_result(None)
 

@@ -52,7 +52,7 @@ class Given(NamedTuple):
 
 
 class AsyncEntryConsumer:
-    """Of one plain topic or one partition. Made by ``AsyncClient.subscribe_entries``."""
+    """A consumer of the entries of one plain topic or partition. Made by ``AsyncClient.subscribe_entries``."""
 
     def __init__(
         self, network: Network, probes: Probes, topic: TopicName, subscription: str, config: EntryConsumerConfig
@@ -137,7 +137,8 @@ class AsyncEntryConsumer:
         return self.take()
 
     async def ack(self, entries: Mapping[int, Sequence[int]]) -> None:
-        """Acknowledge whole entries, by ledger, whoever was given them; returns when the broker has confirmed each."""
+        """Acknowledge whole entries, by ledger, whichever consumer was given them; returns when the broker has
+        confirmed each."""
         timeout_s = self._network.config.operation_timeout_s
         what = f"acknowledging entries on subscription {self.subscription!r} of {self.topic}"
         acks = entry_acks(self._id, entries, self.topic.partition_index)
@@ -162,7 +163,7 @@ class AsyncEntryConsumer:
         return await retrying(attempt, what, timeout_s, self._network.new_backoff())
 
     async def backlog(self) -> int | None:
-        """Entries of the subscription that nobody has acknowledged; None if no broker says so soon."""
+        """Entries of the subscription that are not acknowledged; None if no broker says so soon."""
         connection = self._attachment.connection
         if connection is None:
             return None

@@ -37,7 +37,8 @@ ENTRIES_FIRST: Final = 10
 """So many are asked for before anything is known of their sizes."""
 
 COUNTS_AT_ONCE: Final = 64
-"""Of one call: each is a subscription for its time, and a query may read thousands of partitions."""
+"""Counts of one call that run at a time: each makes a subscription for its time, and a query may read thousands of
+partitions."""
 
 
 class Span(NamedTuple):

@@ -61,7 +61,7 @@ def _new_block(size: int) -> Any:
 
 
 def _in_place(data: BytesLike) -> Any:
-    """The same bytes as the checksum library takes them, not copied."""
+    """``data`` as the checksum library takes it, not copied."""
     import numpy as np
 
     return np.frombuffer(data, np.uint8)
@@ -224,7 +224,7 @@ class AsyncEntryReader:
         return entries
 
     async def _look_for_more(self) -> None:
-        """It is quiet: either the range holds nothing more, or the permits that were asked for did not suffice."""
+        """Find out why no entry comes: the range holds nothing more, or more permits are needed than were given."""
         connection = self._attachment.connection
         if connection is None:
             return

@@ -3,7 +3,7 @@
 
 Everything is peeked from the frame's head and the entry's metadata; no message is decoded, and what a peek cannot tell
 costs one parse of the metadata for the entry. Pure. An entry whose metadata cannot be read counts as one message
-without a key: whoever reads it finds out what is wrong with it. Source: semantics 1.6, 3.1.6, 5.1.5.
+without a key: reading it will report what is wrong with it. Source: semantics 1.6, 3.1.6, 5.1.5.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from broker_core.wire.heads import MessageHead
 NO_KEY_HASH: Final = -1
 
 _new_tuple = tuple.__new__
-"""For the usual entry of one message: the constructor with names takes twice as long."""
+"""Makes the usual entry of one message: the constructor with names takes twice as long."""
 
 
 class GivenEntry(NamedTuple):

@@ -236,7 +236,8 @@ class Probes:
         return await self._retried(lambda: self._edges(topic), f"first and last entry of {topic}")
 
     async def bounds_at(self, topic: TopicName, position: Position) -> Bounds:
-        """The same, and the last entry before ``position``, in whatever ledger: how long the one before it became."""
+        """The first entry at or after ``position`` and the last one before it, in whatever ledgers: the latter tells
+        how long its ledger became."""
         return await self._retried(lambda: self._bounds_at(topic, position), f"entries around {position} of {topic}")
 
     async def position_of_index(self, topic: TopicName, index: int, low: Position, high: Position) -> Position:

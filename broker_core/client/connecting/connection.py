@@ -97,19 +97,19 @@ class ConsumerPort(Protocol):
         ...
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
-        """As for a producer."""
+        """The connection is lost, or the broker sent the client away; see ``ProducerPort.detached``."""
         ...
 
 
 class TopicWatchPort(Protocol):
-    """The side of who watches the topics of a namespace."""
+    """What a connection tells the watcher of the topics of a namespace."""
 
     def topics_changed(self) -> None:
         """A topic came or went."""
         ...
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
-        """As for a producer."""
+        """The connection is lost, or the broker sent the client away; see ``ProducerPort.detached``."""
         ...
 
 

@@ -46,7 +46,7 @@ async def gathered(
 async def outcomes(
     ask: Callable[[K], Awaitable[V]], questions: Sequence[K], at_once: int = QUESTIONS_AT_ONCE
 ) -> list[V | PulsarishError]:
-    """The same, where a failure is the outcome of its question alone."""
+    """As ``gathered``, where a failure is the outcome of its question alone."""
 
     async def settle(question: K) -> V | PulsarishError:
         try:

@@ -55,7 +55,8 @@ class Identity:
             raise OperationTimeoutError(f"{authentication} was not to be had in {self._patience_s:g} s") from None
 
     async def context(self, address: BrokerAddress) -> ssl.SSLContext | None:
-        """For a connection to ``address``; None if it is not encrypted. ConfigError if a file cannot be used."""
+        """The TLS context of a connection to ``address``; None if it is not encrypted. ConfigError if a file cannot be
+        used."""
         if not address.tls:
             self._warn_of_plain(address)
             return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who we are, as one connection says it: the CONNECT command, and a newer credential where the broker asks for one.
+"""How one connection says who the client is: the CONNECT command, and a newer credential where the broker asks for one.
 
 Owns what the broker was told last. Knows nothing of where credentials come from, nor of the socket.
 """
@@ -23,7 +23,7 @@ CLIENT_VERSION: Final = f"Pulsarish-Python-v{__version__}"
 
 
 class Introduction:
-    """Of one client to the broker at ``address``, beginning with ``credential``."""
+    """Introduces one client to the broker at ``address``, beginning with ``credential``."""
 
     def __init__(self, address: BrokerAddress, identity: Identity, credential: Secret) -> None:
         self._address = address

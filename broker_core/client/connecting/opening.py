@@ -45,9 +45,10 @@ async def open_all(parts: Sequence[Part]) -> None:
 
 
 async def open_first_alone(parts: Sequence[Part]) -> None:
-    """The same, the first before all others: of several who want them all, one gets it, and the others none.
+    """As ``open_all``, the first part before all others: of several clients that want all parts for themselves, one
+    gets the first part, and the others get none.
 
-    Side by side, each may get some, and wait for the rest for ever.
+    If all parts were opened at once, each client might get some, and wait for the rest for ever.
     """
     await open_all(parts[:1])
     try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The requests of one connection: their numbers, who waits for which answer, and what was given up meanwhile.
 
-Knows nothing of the socket. Invariant: whoever waits hears once, of the answer or of the connection's end.
+Knows nothing of the socket. Invariant: each waiting caller is told once, of the answer or of the connection's end.
 """
 
 from __future__ import annotations

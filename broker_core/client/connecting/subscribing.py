@@ -69,7 +69,7 @@ class Subscribing:
     subscription_properties: dict[str, str] = field(default_factory=dict)
 
     def command(self, consumer_id: int, request_id: int) -> BaseCommand:
-        """As it travels."""
+        """The SUBSCRIBE command."""
         subscribe = pb.CommandSubscribe(
             topic=str(self.topic),
             subscription=self.subscription,
@@ -133,20 +133,20 @@ def leave_silently(connection: Connection, consumer_id: int) -> None:
 
 
 def _say_goodbye(connection: Connection, consumer_id: int) -> None:
-    """Perhaps once more; not of a consumer that has come back."""
+    """Send CLOSE_CONSUMER, perhaps once more; not if a consumer is open under that id again."""
     if consumer_id not in connection.consumers:
         connection.send(close_consumer(consumer_id, connection.next_request_id()))
 
 
 def start_leaving(connection: Connection, consumer_id: int) -> asyncio.Future[BaseCommand]:
-    """The same; the broker's answer comes behind everything that it has sent to the consumer."""
+    """As ``leave_silently``; the broker's answer comes behind everything that it has sent to the consumer."""
     connection.consumers.pop(consumer_id, None)
     request_id = connection.next_request_id()
     return connection.start_request(close_consumer(consumer_id, request_id), request_id)
 
 
 async def leave(connection: Connection, consumer_id: int) -> None:
-    """The same, and wait for a while until the broker has done it."""
+    """As ``leave_silently``, and wait for a while until the broker has done it."""
     if connection.consumers.pop(consumer_id, None) is not None:
         request_id = connection.next_request_id()
         goodbye = connection.request(close_consumer(consumer_id, request_id), request_id, CLOSE_S_MAX)

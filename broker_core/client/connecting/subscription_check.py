@@ -19,7 +19,7 @@ class _Visitor:
     """A consumer that wants nothing."""
 
     def message(self, head: MessageHead, body: bytes) -> None:
-        """It has given no permit."""
+        """Never called: this consumer gives no permits."""
 
     def end_of_topic(self) -> None:
         """Says nothing about the subscription."""
@@ -28,7 +28,7 @@ class _Visitor:
         """Says nothing about the subscription."""
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
-        """It is about to leave; a request that is under way fails by itself."""
+        """Nothing to do: this consumer is about to leave, and a request that is under way fails by itself."""
 
 
 async def is_subscription_there(connection: Connection, visitor_id: int, topic: TopicName, subscription: str) -> bool:

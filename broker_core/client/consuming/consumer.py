@@ -201,7 +201,8 @@ class AsyncConsumer:
     async def reconsume_later_cumulative(
         self, message: Message, delay_s: float, properties: Mapping[str, str] | None = None
     ) -> None:
-        """The same, then acknowledge ``message`` and all before it in its partition, as Pulsar's clients do.
+        """As ``reconsume_later``, then acknowledge ``message`` and all before it in its partition, as Pulsar's clients
+        do.
 
         Only ``message`` is copied: those before it are done. UsageError on a Shared or Key_Shared subscription.
         """
@@ -272,7 +273,7 @@ class AsyncConsumer:
         return (await self.children[0].last_message_id()).message_id
 
     async def last_messages(self) -> list[LastMessage]:
-        """The same for each topic or partition, with the subscription's mark-delete positions."""
+        """The last message of each topic or partition, with the subscription's mark-delete position there."""
         return list(await asyncio.gather(*(child.last_message_id() for child in self._topics.open_parts)))
 
     async def has_message_available(self) -> bool:
@@ -317,7 +318,7 @@ class AsyncConsumer:
 
 
 def _receipt(config: ConsumerConfig, wait: bool) -> Receipt | None:
-    """For an ack on the event loop whose answer matters."""
+    """The receipt of an ack on the event loop; None if no answer of the broker is asked for."""
     if not wait and not config.ack_receipt_enabled:
         return None
     return Receipt(asyncio.get_running_loop().create_future(), at_once=wait)

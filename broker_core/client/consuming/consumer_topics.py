@@ -87,7 +87,7 @@ class ConsumerTopics:
 
     @property
     def open_parts(self) -> list[TopicConsumer]:
-        """Those that can be asked: not those that are being added."""
+        """The partitions that can be asked: those that are still being added are left out."""
         return [part for part in self.parts if part.is_open]
 
     @property

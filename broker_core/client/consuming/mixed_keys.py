@@ -22,7 +22,7 @@ PRODUCERS_MAX: Final = 1000
 
 
 class MixedKeys:
-    """Of one consumer, all its topics and partitions together."""
+    """Watches the keys that one consumer gets, over all its topics and partitions."""
 
     def __init__(self, subscription: str) -> None:
         self._subscription = subscription

@@ -33,7 +33,7 @@ from broker_core.wire.heads import MessageHead
 
 
 class PartitionAcks:
-    """Of the consumer ``source``, which is number ``consumer_id`` at the broker."""
+    """The acks of the consumer ``source``, whose id at the broker is ``consumer_id``."""
 
     def __init__(
         self,
@@ -95,7 +95,8 @@ class PartitionAcks:
         self._redelivery.acknowledged_through(message_id, whole=whole)
 
     def _acknowledge_around_chunks(self, message_id: MessageId, receipt: Receipt | None) -> bool:
-        """The same, sparing chunks of messages that end behind it; false, and nothing done, if there are none."""
+        """Acknowledge all up to ``message_id`` but chunks of messages that end behind it. False, and nothing done, if
+        there are none."""
         position, delivered = message_id.position, self._between_chunks
         if delivered is None or not self.chunks.in_use or not delivered.knows(position):
             return False

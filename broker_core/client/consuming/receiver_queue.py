@@ -128,7 +128,7 @@ class ReceiverQueue:
         self._keep(source, lambda item: item.source is not source)
 
     def drop_entries(self, source: Source, positions: Collection[Position]) -> None:
-        """The same for single entries of ``source``: batches of which some messages were taken already."""
+        """As ``drop`` for single entries of ``source``: batches of which some messages were taken already."""
 
         def stays(item: Message | Undeliverable) -> bool:
             return (

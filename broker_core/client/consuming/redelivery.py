@@ -66,7 +66,8 @@ class Redelivery:
             self._nacks_due,
         )
         self._awaited: set[Position] = set()
-        """Of what waits with the nacks: what the application did not nack, and need not wait once it is here."""
+        """Positions in ``_nacks`` of entries that were never shown: they are taken out once the entry has come
+        again."""
         self._interceptors = Interceptors(config.interceptors)
         self._timeouts: AckTimeoutTracker | None = None
         if config.ack_timeout_s:

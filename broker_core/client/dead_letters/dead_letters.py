@@ -24,7 +24,8 @@ logger = logging.getLogger(__name__)
 
 
 class DeadLetters:
-    """Of one topic or partition. ``origin``: what copies name as their first topic."""
+    """The dead letters and retry letters of one topic or partition. ``origin``: what copies name as their first
+    topic."""
 
     def __init__(
         self,

@@ -33,7 +33,8 @@ def dead_letter(message: Message, origin: str) -> MessageFields:
 def retry_letter(
     message: Message, origin: str, times: int, delay_ms: int, properties: Mapping[str, str]
 ) -> MessageFields:
-    """The same for ``reconsume_later``, asked for the ``times``-th time; ``properties`` overlay the message's."""
+    """Everything but the value of a copy for the retry topic, the ``times``-th of this message. ``properties`` overlay
+    the message's own."""
     return _copy(message, origin, properties, {RECONSUMETIMES: str(times), DELAY_TIME: str(delay_ms)})
 
 

@@ -42,7 +42,7 @@ class OutgoingMessage(NamedTuple):
     deliver_at_ms: int = 0
     """When the broker may deliver it, milliseconds since the epoch; 0: at once. Such a message is in no batch."""
     deliver_after_ms: int = 0
-    """The same, counted from publishing."""
+    """How long after publishing the broker may deliver it, in milliseconds; 0: at once."""
 
     @property
     def is_delayed(self) -> bool:
@@ -185,7 +185,7 @@ def _number(what: str, value: int, hint: str) -> int:
 
 
 def _text_size(what: str, texts: Iterable[str]) -> int:
-    """Their characters together."""
+    """How many characters ``texts`` have together."""
     try:
         joined = "".join(texts)
         if not joined.isascii():

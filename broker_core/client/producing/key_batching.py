@@ -68,7 +68,7 @@ class KeyBatchBuilder:
 
 
 def _by_key(members: list[_Member]) -> list[list[_Member]]:
-    """Those of each key together, in the order of their first messages."""
+    """``members`` in groups of one key each, in the order of their first messages."""
     groups: dict[_Key, list[_Member]] = {}
     for each in members:
         groups.setdefault(each[0], []).append(each)

@@ -81,7 +81,7 @@ def _is_plain(hint: Any) -> bool:
 
 
 def _plain(value: object) -> object:
-    """The same number as Python's own, if it is a number of another kind."""
+    """``value`` as a number of Python's own, if it is a number of another kind."""
     if isinstance(value, _PLAIN) or not isinstance(value, Real):
         return value
     return int(value) if isinstance(value, Integral) else float(value)

@@ -17,7 +17,7 @@ from broker_core.client.settings.checked_settings import CheckedSettings
 RETRY_SUFFIX: Final = "-RETRY"
 DEAD_LETTER_SUFFIX: Final = "-DLQ"
 MAX_REDELIVER_COUNT_DEFAULT: Final = 16
-"""Of a consumer with retry enabled and no policy."""
+"""How often a message is redelivered to a consumer with retry enabled and no policy."""
 
 LetterTopicName: TypeAlias = Callable[[str, str, str], str]
 """Makes the name of a retry or dead letter topic from a topic, a subscription and the suffix."""

@@ -61,7 +61,7 @@ class KeySharedPolicy(CheckedSettings, frozen=True, kw_only=True):
         )
 
     def meta(self) -> pb.KeySharedMeta:
-        """As it travels."""
+        """The policy as a field of the SUBSCRIBE command."""
         return pb.KeySharedMeta(
             keySharedMode=self.mode.upper(),
             hashRanges=[pb.IntRange(start=start, end=end) for start, end in self.sticky_ranges],
