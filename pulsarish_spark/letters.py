@@ -46,7 +46,8 @@ def retry_later(
     ``rows`` have columns of the source: value, topic (full names), message_id and properties, and those of key,
     key_is_bytes, ordering_key and event_time that copies should have. ``topic``: the query's, of several the first by
     name. ``options``: of the sink, as ``**{"service.url": "pulsar://host:6650"}``. Returns when all copies are stored;
-    ConfigError if a column is missing. A copy comes to whoever has subscribed to the retry topic (``retryEnabled``).
+    ConfigError if a column is missing. A copy comes to the consumers that subscribed to the retry topic
+    (``retryEnabled``).
     """
     from pyspark.sql import functions
 

@@ -40,7 +40,7 @@ def plain_errors(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def with_plain_errors(rows: Iterator[R]) -> Iterator[R]:
-    """The same for what Spark iterates over."""
+    """As ``plain_errors`` for what Spark iterates over."""
     try:
         yield from rows
     except PulsarishError as error:

@@ -47,7 +47,7 @@ class StreamDriver(Protocol[O]):
         ...
 
     def newest(self) -> StreamOffset | None:
-        """For the progress report: the ends as last seen, or what else says how much is left."""
+        """What the progress report shows as newest: the ends as last seen, or what else says how much is left."""
         ...
 
     def tasks(self, start: O, end: O) -> list[ReadTask]:

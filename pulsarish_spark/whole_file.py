@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Putting a file on disk as a whole: whoever finds its name finds all of it, also after a power loss.
+"""Putting a file on disk as a whole: if its name is there, all of it is, also after a power loss.
 
 It is written beside its place and gets its name when its content is durable; then the name is made durable. A failure
-leaves what was there before, and a process that is killed at most a hidden folder, which nobody reads. Must not know
+leaves what was there before, and a process that is killed at most a hidden folder, which is never read. Must not know
 what is written.
 """
 

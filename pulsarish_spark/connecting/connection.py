@@ -31,7 +31,7 @@ _NO_SECURITY: Final = Security()
 
 _lock = threading.Lock()
 _clients: dict[tuple[int, str, float, float, Security], Client] = {}
-"""By all that a client is made of: whoever gives other credentials gets another client."""
+"""The clients of this process, by everything that they are made from: other credentials mean another client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Address:
         return self.service_url or self.seen if directory is None else embedded.ensure(directory).service_url
 
     def for_executors(self) -> Address:
-        """The same with what only the driver can find out."""
+        """This address with what only the driver can find out."""
         return self if self.service_url else replace(self, seen=self.resolve(), machine=this_machine())
 
 

@@ -36,8 +36,8 @@ LOG_FILE: Final = "embedded.log"
 LOCK_FILE: Final = "embedded.lock"
 PORTS_FILE: Final = "embedded.json"
 LOCAL_IDLE_STOP_S: Final = 3600
-"""The same for a broker of ``local()``, in case a fork of its owner outlives that: longer than anybody thinks in a
-notebook."""
+"""Idle seconds after which a broker of ``local()`` stops, should a fork of its owner outlive the owner: longer than a
+user of a notebook pauses to think."""
 
 START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 20.0
@@ -150,7 +150,7 @@ def local(data_dir: str | os.PathLike[str] | None = None) -> Iterator[LocalBroke
 
 
 def notebook_broker() -> LocalBroker:
-    """The same until this Python ends: for a notebook, as no block spans its cells, and for a short program.
+    """As ``local``, until this Python ends: for a notebook, as no block spans its cells, and for a short program.
 
     Raises as ``local`` does.
     """

@@ -21,7 +21,7 @@ class RunningBatch(NamedTuple):
 
 
 def running_batch() -> RunningBatch | None:
-    """That of this process; None outside of a task of a stream."""
+    """The batch that this process runs; None outside of a task of a stream."""
     if sys.modules.get("pyspark") is None:
         return None
     from pyspark import TaskContext

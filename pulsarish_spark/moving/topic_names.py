@@ -53,7 +53,7 @@ def short_names(tree: ast.Module, format_: str) -> Iterator[ShortName]:
 
 
 class _Search:
-    """Of one program."""
+    """Finds the names of topics in one program."""
 
     def __init__(self, names: Names, format_: str) -> None:
         self._names = names

@@ -16,7 +16,7 @@ from pulsarish_spark.places.topics import Selection, once, parse_json, parse_top
 _NO_TRIGGER: Final = "a batch read has no triggers; remove it"
 
 TRIGGER_DELAY_S_DEFAULT: Final = 900.0
-"""Of Spark's Kafka source."""
+"""The default of Spark's Kafka source."""
 
 WEIGHT_MAX: Final = 1000
 

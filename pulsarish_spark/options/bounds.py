@@ -20,7 +20,7 @@ NO_MATCH_STRATEGIES: Final = ("error", "latest")
 
 _STARTS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
-"""Those that come first beat those behind them."""
+"""Options in order of precedence: each wins over those behind it."""
 
 
 BOUNDS: Final = (

@@ -65,10 +65,10 @@ REFUSED: Final = {
 
 
 OF_A_QUERY: Final = frozenset({"checkpointlocation", "queryname"})
-"""Of those, in lower case, the ones that Spark passes to a streaming sink, where they are right."""
+"""The refused names, in lower case, that Spark passes to a streaming sink, where they are right."""
 
 SECURING_KAFKA: Final = ("kafka.security.", "kafka.ssl.", "kafka.sasl.")
-"""Beginnings of names. Whoever only removes such a setting connects without TLS, as nobody."""
+"""Beginnings of names. If such a setting is only removed, the client connects without TLS and without credentials."""
 
 SAID_INSTEAD: Final = (
     "secures connections of the Kafka client, which is not used here; TLS is .option"

@@ -124,7 +124,7 @@ def _find(key: str, side: Side) -> Option:
 
 
 def _unknown(key: str, side: Side) -> ConfigError:
-    """What to say of an option that nobody knows."""
+    """What to say of an option that does not exist."""
     if key.lower().startswith(SECURING_KAFKA):
         return ConfigError(f'option "{key}" {SAID_INSTEAD}')
     for start, whose in FOREIGN.items():

@@ -48,7 +48,7 @@ class Moment:
         return max(now_ms - self.ms, -LONG_MAX) if self.is_ago else self.ms
 
     def published_at(self, now_ms: int) -> int:
-        """The same of a publish time: brokers know none before the epoch, and nothing is as old."""
+        """As ``at`` for publish times: brokers know none before the epoch, and no message is as old."""
         return max(self.at(now_ms), 0)
 
 

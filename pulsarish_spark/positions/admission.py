@@ -36,7 +36,7 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Of one query. ``names``: of the partitions that there are now."""
+    """Limits the batches of one query. ``names``: the names of the partitions that exist now."""
 
     view: BrokerView
     names: Mapping[TopicPartition, str]

@@ -49,7 +49,7 @@ def chunk_holds(subscription: str, planned: Iterable[Sequence[EntryRange]]) -> d
 
 
 class ChunkHolds:
-    """Those of one query."""
+    """The chunk holds of one query."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client

@@ -27,8 +27,8 @@ LOOK_S: Final = 5.0
 """How often ends are looked at although no push came."""
 
 LOOKS_A_SECOND_MAX: Final = 10
-"""Of looks without a push, each of which takes the planner a third of a millisecond: beyond 50 partitions they are made
-less often than every ``LOOK_S``."""
+"""Looks without a push that are made in a second. Each takes the planner a third of a millisecond, so beyond 50
+partitions they are made less often than every ``LOOK_S``."""
 
 
 class News:
@@ -50,7 +50,7 @@ class News:
         return {name: behind_last(self._looks[name].last) for name in names}
 
     def ends_after(self, begin: Mapping[str, Offset], wait_s: float) -> dict[str, Offset]:
-        """The same, as soon as one of them differs from ``begin``, at the latest after ``wait_s``.
+        """As ``ends``, as soon as one of them differs from ``begin``, at the latest after ``wait_s``.
 
         Everything before ``begin`` should be acknowledged.
         """

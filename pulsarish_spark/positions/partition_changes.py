@@ -24,7 +24,7 @@ from pulsarish_spark.viewing.side_by_side import side_by_side
 
 
 class PartitionChanges:
-    """Of one query, whose partitions are those of ``layout``."""
+    """Follows the partitions of one query, which are those of ``layout``."""
 
     def __init__(
         self,

@@ -350,5 +350,5 @@ class PositionDriver:
 
 
 def _points(stop: Offsets, ends: Offsets) -> dict[TopicPartition, Points]:
-    """Of a batch that stops at ``stop`` in partitions that end at ``ends``."""
+    """The points of a batch that stops at ``stop`` in partitions that end at ``ends``."""
     return {key: Points(at, seen=ends[key] if ends[key].key > at.key else None) for key, at in stop.items()}

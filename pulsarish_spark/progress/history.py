@@ -73,7 +73,7 @@ class LagHistory:
 
 
 def _drawn(points: Sequence[PartitionLag]) -> tuple[list[float], str]:
-    """Of messages or entries those that are known more often, and what to say of them."""
+    """What is drawn: messages or entries, whichever are known more often; and what to say of them."""
     messages = [_number(point.messages) for point in points]
     entries = [_number(point.entries) for point in points]
     known, known_entries = (sum(map(math.isfinite, values)) for values in (messages, entries))

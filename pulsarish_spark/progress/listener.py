@@ -40,8 +40,8 @@ class LagReport(Protocol):
 class LagListener(StreamingQueryListener):
     """``spark.streams.addListener(LagListener(LagLog(), LagFile("lag.json")))``: calls all ``reports``.
 
-    ``measure``: ``lag``, which asks nobody, or a ``LagProbe``, which also knows bytes and seconds. Where it fails, the
-    log says so and the lag of the report itself is told; so it does where a report cannot write.
+    ``measure``: ``lag``, which asks no broker, or a ``LagProbe``, which also knows bytes and seconds. Where it fails,
+    the log says so and the lag of the report itself is told; so it does where a report cannot write.
     """
 
     def __init__(self, *reports: LagReport, measure: Callable[[Any], Lag] = lag) -> None:

@@ -71,7 +71,7 @@ class LagProbe:
         return str(TopicName.parse(key.topic).partition(key.partition))
 
     def _age_s(self, entry: EntryRef) -> float:
-        """By the clock of this machine and that of the producer; never below 0."""
+        """The age of ``entry`` by the clocks of this machine and of its producer; never below 0."""
         return max(0.0, (self._clock.now_ms() - published_ms(entry.body)) / 1000)
 
 

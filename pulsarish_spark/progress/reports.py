@@ -46,7 +46,7 @@ def of_partitions(found: Iterable[tuple[TopicPartition, PartitionLag]]) -> Lag:
 
 
 def unread(progress: Any) -> Iterator[Unread]:
-    """The same of each source, with the place that it follows from."""
+    """The lag of each partition of each source, with the place from which it follows."""
     for source in [] if progress is None else _as_dict(progress).get("sources", []):
         end, newest = (_document(source.get(name)) for name in ("endOffset", "latestOffset"))
         if end is not None and "queue" in end:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the entries of a batch to tasks: one hot partition is spread over all cores, whoever shares it. Pure.
+"""From the entries of a batch to tasks: one hot partition is spread over all cores, however many consumers share it.
+Pure.
 
 Shared: all entries in their order, cut into pieces of as many entries. Key_Shared: all entries of a key in one task, in
 the order of their positions. While the batch is fresh the driver knows the keys' hashes, and cuts their range so that

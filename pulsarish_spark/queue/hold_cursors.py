@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What keeps entries that are acknowledged already for a replay: a durable subscription that nobody reads.
+"""What keeps entries that are acknowledged already for a replay: a durable subscription that is never read.
 
 Brokers delete what all subscriptions have acknowledged. So ``claim`` has one more on each partition, the *hold*, which
 follows the shared one: to where that is acknowledged without a gap when a batch is done, and not to the lowest entry of

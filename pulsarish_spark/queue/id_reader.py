@@ -155,7 +155,8 @@ def read_ids(
 
 
 def _wanted_of(fetched: Iterable[Sequence[EntryRef]], span: Span) -> Iterator[list[EntryRef]]:
-    """Those of ``span``, where there are any. All are where it has no gaps, as a reader reads each once."""
+    """The wanted entries of ``span`` in each of ``fetched``, if any. Without gaps all of its ledger are wanted, as a
+    reader reads each once."""
     wanted = None if span.has_no_gaps else frozenset(span.entries.tolist())
     for entries in fetched:
         found = [each for each in entries if each.ledger == span.ledger and (wanted is None or each.entry in wanted)]

@@ -249,7 +249,7 @@ class Consumers:
         return found
 
     def backlogs(self) -> dict[TopicPartition, int | None]:
-        """How many entries of each partition nobody has acknowledged; None: not known."""
+        """How many entries of each partition are not acknowledged; None: not known."""
         asked = {source.key: each.start_backlog() for source, each in self._consumers.items() if source.number == 0}
         return {key: told.result() for key, told in asked.items()}
 

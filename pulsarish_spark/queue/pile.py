@@ -60,7 +60,7 @@ class Choice:
         return found
 
     def ids(self) -> dict[Source, dict[int, Entries]]:
-        """Of all entries, by consumer and ledger."""
+        """The ids of all entries, by consumer and ledger."""
         return _ids_of_sources(self.units)
 
     def taken(self) -> dict[Source, int]:
@@ -75,15 +75,15 @@ class Dropped:
     units: Sequence[tuple[Source, tuple[GivenEntry, ...]]]
 
     def messages(self) -> dict[Source, int]:
-        """By consumer: what the broker may give instead."""
+        """Messages by consumer: the broker may give it as many others instead."""
         return dict(_messages_of([(source, unit) for source, unit in self.units if _takes_permits(unit)]))
 
     def ids(self) -> dict[Source, dict[int, Entries]]:
-        """Of all entries, by consumer and ledger."""
+        """The ids of all entries, by consumer and ledger."""
         return _ids_of_sources(self.units)
 
     def positions(self) -> dict[Source, list[Position]]:
-        """The same, one by one."""
+        """The position of each entry, by consumer."""
         found: dict[Source, list[Position]] = {}
         for source, unit in self.units:
             found.setdefault(source, []).extend(each.position for each in unit)
@@ -110,7 +110,7 @@ class Pile:
 
     @property
     def sessions(self) -> dict[Source, int]:
-        """Of each consumer, the session whose entries are here."""
+        """For each consumer, the session whose entries are here."""
         return dict(self._sessions)
 
     @property
@@ -235,7 +235,7 @@ def _cut_first(line: deque[Unit], messages: int) -> None:
 
 
 def _apart(units: Iterable[Unit]) -> Iterator[tuple[GivenEntry, ...]]:
-    """The same without runs."""
+    """``units`` with each run taken apart into single entries."""
     for unit in units:
         for first in apart(unit[:1]):
             yield (first, *apart(unit[1:]))

@@ -48,7 +48,8 @@ CONSUMER_MESSAGES: Final = 20_000
 that brokers let a consumer have unacknowledged."""
 
 BATCH_MESSAGES_MAX: Final = ENTRIES_MAX
-"""Of a batch whatever the user says: what its offset can hold, and brokers count permits in 32 bits."""
+"""Messages of a batch, whatever the user asks for: its offset can hold no more, and brokers count permits in 32
+bits."""
 
 HOLDS_EVERY_S: Final = 5.0
 """How long what is held stays where it is while others process everything: two questions for each partition."""
@@ -113,7 +114,7 @@ class Intake(Protocol):
         ...
 
     def backlogs(self) -> Mapping[TopicPartition, int | None]:
-        """How many entries of each partition nobody has acknowledged; None: not known."""
+        """How many entries of each partition are not acknowledged; None: not known."""
         ...
 
     def close(self) -> None:
@@ -292,7 +293,8 @@ class QueueDriver:
             self._intake.release(dropped.messages(), pile.sessions)
 
     def _holders(self, batch: QueueOffset) -> Mapping[Source, Ids]:
-        """By whom to acknowledge which entries: brokers take it from anybody, and at less cost from who was given."""
+        """Which consumer acknowledges which entries. A broker accepts that from any consumer, at least cost from the
+        one that was given them."""
         if self._choice is not None and self._made == batch:
             return self._choice.ids()
         return {Source(key, 0): part.entries() for key, part in batch.partitions.items()}
@@ -341,7 +343,8 @@ def _offset_of(number: int, choice: Choice) -> QueueOffset:
 
 
 def _tell_dropped(dropped: Dropped) -> None:
-    """Nobody who moved the subscription back should wait in vain for what he expects to be processed again."""
+    """Warn of entries that came again and were dropped: a user who moved the subscription back expects them to be
+    processed again."""
     entries: Counter[TopicPartition] = Counter()
     for source, unit in dropped.units:
         entries[source.key] += len(unit)

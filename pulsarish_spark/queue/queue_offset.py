@@ -7,10 +7,11 @@
      "again":  {"persistent://public/default/orders": {"0": {"2": {"18": "93"}}}}}
 
 ``queue`` is the version of this form. ``n`` counts batches of the query, so that no offset equals its predecessor, and
-``m`` is how many messages the batch has, for whoever watches. ``topics`` has the entries of each partition by ledger,
-in the words of ``id_texts``. ``part`` has entries of which others had acknowledged some messages: those left, in hex,
-bit i for batch index i. ``again`` has entries that were given out before, by how often. Both change from delivery to
-delivery, so a replay can only give the same rows if they are noted. Keys are sorted: one batch has one text. Pure.
+``m`` is how many messages the batch has, for people who read the offset. ``topics`` has the entries of each partition
+by ledger, in the words of ``id_texts``. ``part`` has entries of which others had acknowledged some messages: those
+left, in hex, bit i for batch index i. ``again`` has entries that were given out before, by how often. Both change from
+delivery to delivery, so a replay can only give the same rows if they are noted. Keys are sorted: one batch has one
+text. Pure.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pulsarish_spark.queue.runs import Run, Some, ids_of
 FORM: Final = 1
 
 TEXT_BYTES_MAX: Final = 256 * 1024
-"""Of one offset: Spark keeps it in memory, in its log and in each progress report."""
+"""Size of one offset: Spark keeps it in memory, in its log and in each progress report."""
 
 IdTexts: TypeAlias = Mapping[int, str]
 """Entries by ledger."""
@@ -54,7 +55,7 @@ class PartitionBatch:
         return {ledger: entries_of_text(text) for ledger, text in sorted(self.ids.items())}
 
     def positions(self) -> list[Position]:
-        """The same as positions, in their order."""
+        """The positions of all entries, in their order."""
         return [each for ledger, entries in self.entries().items() for each in positions_of(ledger, entries.tolist())]
 
     def redelivered(self) -> list[tuple[int, int, Entries]]:
@@ -67,7 +68,7 @@ class PartitionBatch:
 
     @classmethod
     def of(cls, given: Collection[Some]) -> PartitionBatch:
-        """Of entries in any order, each once."""
+        """Make it of ``given``, which are in any order, each once."""
         single = [each for each in given if not isinstance(each, Run)]
         counts = {each.redelivery_count for each in single} - {0}
         again = {count: id_texts([each for each in single if each.redelivery_count == count]) for count in counts}

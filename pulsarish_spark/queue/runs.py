@@ -74,7 +74,7 @@ def apart(some: Iterable[Some]) -> Iterator[GivenEntry]:
 
 
 def ids_of(some: Iterable[Some]) -> dict[int, Entries]:
-    """Their ids by ledger, sorted and each once."""
+    """The ids of ``some`` by ledger, sorted and each once."""
     bounds: dict[int, list[tuple[int, int]]] = {}
     for each in some:
         bound = (each.first, each.end) if isinstance(each, Run) else (each.entry, each.entry + 1)

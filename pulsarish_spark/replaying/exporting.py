@@ -53,7 +53,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class _Noting(LossPolicy):
-    """Also notes what it lets pass."""
+    """A policy that also notes the losses that it lets pass."""
 
     noted: list[Loss] = field(default_factory=list)
 

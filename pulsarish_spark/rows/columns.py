@@ -85,7 +85,8 @@ class ColumnMaker:
         return self._made_times
 
     def _times(self, name: str, rows: pa.RecordBatch) -> pa.Array:
-        """The same times as Spark counts them; null, which is told once, where it cannot count so far."""
+        """The times of a column in microseconds, as Spark counts them; null, which is logged once, beyond what Spark
+        can count."""
         column = rows.column(name)
         values = values_of(column)
         if column.offset or not -_MS_MAX <= values.min(initial=0) <= values.max(initial=0) <= _MS_MAX:
@@ -133,7 +134,7 @@ def _named_partition(topic: str) -> int:
 
 
 def _redelivery_counts(rows: pa.RecordBatch) -> pa.Array:
-    """They are no part of an entry: whoever reads what a broker has given adds them to the decoded rows."""
+    """They are no part of an entry: the reader of what a broker has given adds them to the decoded rows."""
     at = rows.schema.get_field_index(REDELIVERY_COLUMN)
     return rows.column(at) if at >= 0 else pa.nulls(rows.num_rows, pa.int32())
 

@@ -52,7 +52,7 @@ class KeptRows:
         return of_slots if self.window.is_open else of_slots | {"event_time"}
 
     def split(self, parts: int) -> list[KeptRows]:
-        """The same rows in so many parts with about as many slots each; those of one key stay together."""
+        """These rows in so many parts, each with about as many slots; rows of one key stay together."""
         from broker_core.wire.batch.slots import SLOTS
 
         whole = self.slots or (SlotRange(0, SLOTS - 1),)
@@ -62,7 +62,7 @@ class KeptRows:
         return [replace(self, slots=slots) for slots in found if slots]
 
     def entries(self, entries: Sequence[EntryRef]) -> Sequence[EntryRef]:
-        """Those that may have a row."""
+        """The ones of ``entries`` that may have a kept row."""
         if self.window.is_open:
             return entries
         from broker_core.wire.batch.decode import entries_within

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The types of columns under Spark's names, as values that exist without Spark: what Spark and Arrow call each.
 
-Whoever reads without Spark (``arrow``) has no ``pyspark`` installed, so its classes are only looked up by ``spark``.
+A program that reads without Spark (``arrow``) has no ``pyspark`` installed, so its classes are only looked up by
+``spark``.
 """
 
 from __future__ import annotations

@@ -116,5 +116,5 @@ def _check_same(rows: pa.RecordBatch, headers: pa.ListArray, properties: pa.List
 
 
 def _as_dict(pairs: list[dict[str, str]]) -> dict[str, str]:
-    """Of several with one name the last."""
+    """The properties by name; of several with one name the last counts."""
     return {pair["key"]: pair["value"] for pair in pairs}

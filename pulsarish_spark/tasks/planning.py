@@ -54,7 +54,7 @@ class EntryRange:
         return self.messages if self.messages >= 0 else self.about
 
     def cut(self, at: Sequence[Offset]) -> list[EntryRange]:
-        """The same messages as consecutive ranges; ``at`` is sorted. Empty ranges are left out.
+        """The messages of this range as consecutive ranges; ``at`` is sorted. Empty ranges are left out.
 
         The messages at the cuts were there a moment ago, whatever may be missing before the first of them: so their
         ranges are exact.

@@ -99,7 +99,7 @@ class BrokerView:
         return self.ends_of([name])[name]
 
     def ends_of(self, names: Collection[str]) -> dict[str, Offset]:
-        """The same for several partitions, which are asked all at once."""
+        """As ``latest`` for several partitions, which are asked for all at once."""
         return self._ends(self.latest_of(names))
 
     def _ends(self, ends: dict[str, Offset]) -> dict[str, Offset]:

@@ -31,7 +31,7 @@ class Profile:
 
     @classmethod
     def counted(cls, positions: Sequence[Position], sums: Sequence[int]) -> Profile:
-        """Of entries that were counted; ``sums`` as in ``Counted``. Equal neighbours are one stretch."""
+        """The profile of entries that were counted; ``sums`` as in ``Counted``. Equal neighbours are one stretch."""
         found: list[Stretch] = []
         before = 0
         for position, total in zip(positions, sums, strict=True):
@@ -85,7 +85,8 @@ class Profile:
         return Profile(tuple(found)) if found else self.first_entries(1)
 
     def sampled(self, per_entry: Sequence[float]) -> Profile:
-        """The same entries, in as many parts of about equal length as there are samples, each with the size of its."""
+        """The profile of these entries by samples: one part for each sample, all of about equal length, with the size
+        that was sampled."""
         bounds = part_bounds(self.entries, len(per_entry))
         parts = _split(self.stretches, bounds)
         return Profile(

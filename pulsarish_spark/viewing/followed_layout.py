@@ -44,7 +44,7 @@ class FollowedLayout:
         return self._found.partitions
 
     def awaited(self, topics: Collection[str]) -> set[str]:
-        """Those of ``topics`` that do not exist and that will be read once they do."""
+        """The ones of ``topics`` that do not exist and will be read once they do."""
         there = {key.topic for key in self.names}
         return {topic for topic in topics if topic not in there and self._selection.wants_some_of(topic)}
 

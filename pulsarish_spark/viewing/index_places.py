@@ -27,7 +27,7 @@ class Shown(Protocol):
         ...
 
     def offset_at(self, name: str, position: Position) -> Offset | None:
-        """The same, as an offset."""
+        """The place of that entry as an offset."""
         ...
 
 

@@ -27,7 +27,7 @@ class TopicLookup(Protocol):
         ...
 
     def required_partitions(self, topic: str) -> int:
-        """The same of one; TopicNotFoundError says what does not exist."""
+        """How many partitions ``topic`` has; TopicNotFoundError says what does not exist."""
         ...
 
     def topics_of(self, namespace: str) -> list[str]:

@@ -43,6 +43,6 @@ def weighted_backlogs(backlogs: Mapping[K, int], weights: Mapping[K, int]) -> di
 
 
 def _fully_served(backlogs: Mapping[K, int], weighted: Mapping[K, int], left: int) -> list[K]:
-    """Those whose share is all that they have."""
+    """The partitions whose share is at least all that they have."""
     total = sum(weighted.values())
     return [key for key, weight in weighted.items() if weight and left * weight >= backlogs[key] * total]

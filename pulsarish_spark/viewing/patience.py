@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a broker waits for a subscription: the age at which it passes over messages that nobody has acknowledged.
+"""How long a broker waits for a subscription: the age at which it passes over messages that are not acknowledged.
 
 Two policies do that: the time to live of messages, and a backlog quota in time that evicts. Both are asked of the admin
 REST, as they are in force for the topic. Retention deletes only what every subscription has acknowledged. A quota in
@@ -28,7 +28,7 @@ POLICY_S: Final = 60.0
 """How long an answer is believed: brokers look for what has expired about as often."""
 
 CONNECTIONS_MAX: Final = 4
-"""To the admin REST, each with one question at a time: a broker has few places for such clients."""
+"""Connections to the admin REST, each with one question at a time: a broker has few places for such clients."""
 
 _EVICTS: Final = "consumer_backlog_eviction"
 
@@ -62,7 +62,7 @@ class BrokerPatience:
         return self.of_all([topic])[topic]
 
     def of_all(self, topics: Collection[str]) -> dict[str, Patience | None]:
-        """That of each of ``topics``: over a few connections, each of which asks for its part of them."""
+        """The patience for each of ``topics``. A few connections each ask for a part of them."""
         now = self._clock.monotonic()
         due = [topic for topic in topics if now - self._found.get(topic, (-math.inf, None))[0] > POLICY_S]
         if due and not self._is_left_alone:
@@ -72,7 +72,8 @@ class BrokerPatience:
 
     @property
     def _is_left_alone(self) -> bool:
-        """Who did not answer for one topic would hold up the query for each of the others, too."""
+        """Whether to ask nothing for now: a broker that did not answer for one topic would hold up the query for each
+        other topic."""
         return self._failed_at is not None and self._clock.monotonic() - self._failed_at <= POLICY_S
 
     def _ask(self, topics: Sequence[str]) -> None:

@@ -30,7 +30,7 @@ as many as are read in some tenths of a second. As many again wherever one was f
 
 LOOK_BYTES: Final = 64 * 1024 * 1024
 LOOK_BYTES_MIN: Final = 256 * 1024
-"""The same in bytes."""
+"""As ``LOOK_ENTRIES`` and ``LOOK_ENTRIES_MIN``, in bytes."""
 
 EXTENT_MAX: Final = 20
 """How many times that is looked at in one partition: a log in which no time is in order is not read as a whole."""
@@ -62,7 +62,7 @@ class _Side(NamedTuple):
 
 
 class PublishTimes:
-    """Of the partitions of one read."""
+    """The publish times of the partitions of one read."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -63,7 +63,7 @@ def freeze_imports() -> None:
 
 
 def _open_sockets() -> Iterator[int]:
-    """Their numbers; files that are closed meanwhile are passed over."""
+    """The descriptors of open sockets; files that are closed meanwhile are passed over."""
     with contextlib.suppress(OSError):
         for number in map(int, os.listdir(_OPEN_FILES)):
             with contextlib.suppress(OSError):
