@@ -159,12 +159,12 @@ class Cluster:
 
     @property
     def token(self) -> str:
-        """That of ``USER``; "" for a cluster that is not secure."""
+        """The token of ``USER``; "" for a cluster that is not secure."""
         return token(USER) if self.secure else ""
 
     @property
     def admin_token(self) -> str:
-        """That of the role that may do everything; "" for a cluster that is not secure."""
+        """The token of the role that may do everything; "" for a cluster that is not secure."""
         return token(ADMIN) if self.secure else ""
 
     def wait(self) -> None:
@@ -173,14 +173,14 @@ class Cluster:
             broker.wait()
 
     def owner(self, topic: str) -> ClusterBroker:
-        """Who serves a topic of public/default, or one partition."""
+        """The broker that serves a topic of public/default, or one partition."""
         asked = next(each for each in self.brokers if each.process is not None and each.process.poll() is None)
         found = json.loads(asked.web.call("GET", f"/lookup/v2/topic/persistent/public/default/{topic}"))
         url = found["brokerUrlTls" if self.secure else "brokerUrl"]
         return next(each for each in self.brokers if each.service_url == url)
 
     def owner_now(self, topic: str) -> ClusterBroker | None:
-        """The same while a bundle changes hands or a broker dies; None where a lookup fails for that."""
+        """As ``owner`` while a bundle changes hands or a broker dies; None where a lookup fails for that."""
         with contextlib.suppress(RuntimeError, OSError):
             return self.owner(topic)
         return None

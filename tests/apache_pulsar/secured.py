@@ -51,12 +51,12 @@ class Secured:
 
     @property
     def service_url(self) -> str:
-        """With TLS, by the name that is in the certificate."""
+        """The service URL with TLS, by the name that is in the certificate."""
         return f"pulsar+ssl://localhost:{_port(self.pulsar.service_url_tls)}"
 
     @property
     def nameless_url(self) -> str:
-        """The same by an address that is not in the certificate."""
+        """The service URL with TLS, by an address that is not in the certificate."""
         return f"pulsar+ssl://127.0.0.1:{_port(self.pulsar.service_url_tls)}"
 
     @property

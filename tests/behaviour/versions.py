@@ -103,7 +103,7 @@ def run(client: Client, chosen: Sequence[str], report: Path) -> dict[str, Outcom
 
 
 def outcomes(report: Path) -> dict[str, Outcome]:
-    """By behaviour, whose name is that of its test without the service."""
+    """The outcomes by behaviour, whose name is that of its test without the service."""
     found: dict[str, Outcome] = {}
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         name = f"{case.get('classname')}::{case.get('name')}"

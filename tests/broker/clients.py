@@ -14,7 +14,7 @@ from broker_core.broker import Consumer, Delivery
 
 
 class Judge(Protocol):
-    """Who knows what must come, and fails if something else does."""
+    """Knows which messages must come, and fails if others do."""
 
     def delivered_to(self, client: Client, delivery: Delivery) -> None: ...
 

@@ -19,7 +19,7 @@ class Someone:
 
 
 def spread(names: str, partitions: int) -> str:
-    """Who is active on partitions 0, 1, ... as one string."""
+    """The names of the consumers that are active on partitions 0, 1, ... as one string."""
     consumers = [Someone(name) for name in names]
     return "".join(active_on_partition(consumers, p).name for p in range(partitions))
 

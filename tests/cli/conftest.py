@@ -38,7 +38,7 @@ def command_line(*arguments: str) -> list[str]:
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """An environment without settings of whoever runs the tests."""
+    """An environment without settings of the user who runs the tests."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("PULSARISH_", "XDG_", "NO_COLOR"))
     }

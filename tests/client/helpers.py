@@ -37,7 +37,7 @@ def take(source: Consumer | Reader, count: int) -> list[Message]:
 
 
 def values(messages: list[Message]) -> list[str]:
-    """Their values as text."""
+    """The values of ``messages`` as text."""
     return [(message.value or b"").decode() for message in messages]
 
 

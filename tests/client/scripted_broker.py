@@ -34,7 +34,7 @@ class Peer(asyncio.Protocol):
         self.received: list[BaseCommand] = []
         self.sends: list[tuple[int, Frame]] = []
         self.producer_id = 0
-        """Of the newest SEND."""
+        """The producer id of the newest SEND."""
         self._reader = FrameReader(FRAME_BYTES_MAX)
         self.transport: asyncio.Transport
         self.has_ended = False

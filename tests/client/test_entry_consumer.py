@@ -36,7 +36,7 @@ class Inbox:
 
 
 def ids(entries: list[GivenEntry]) -> dict[int, list[int]]:
-    """By ledger, as acknowledgements want them."""
+    """The ids of ``entries`` by ledger, as acknowledgements take them."""
     found: dict[int, list[int]] = {}
     for each in sorted(entries):
         found.setdefault(each.ledger, []).append(each.entry)

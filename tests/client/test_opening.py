@@ -298,7 +298,7 @@ def test_a_writer_that_one_partition_refuses_leaves_the_others() -> None:
 
 
 def test_a_cursor_that_cannot_begin_is_left() -> None:
-    """Who tries again would find the subscription in use, by nobody."""
+    """A second attempt would find the subscription in use, though no client uses it."""
 
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
         def only_the_cursor(peer: Peer, command: BaseCommand) -> None:

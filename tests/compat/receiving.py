@@ -21,7 +21,7 @@ def receive(consumer: pulsar.Consumer, count: int, *, ack: bool = True) -> list[
 
 
 def texts(messages: Iterable[pulsar.Message]) -> list[str]:
-    """Their payloads as text."""
+    """The payloads of ``messages`` as text."""
     return [message.data().decode() for message in messages]
 
 

@@ -13,7 +13,7 @@ from tests.compat.receiving import PATIENCE_MS, nothing_comes, receive, send_tex
 
 
 def create_partitions(broker: RunningBroker, topic: str, partitions: int) -> None:
-    """By the admin REST, as everybody does."""
+    """Make them by the admin REST, as other tools do."""
     path = topic.replace("://", "/")
     request = urllib.request.Request(
         f"{broker.http_url}/admin/v2/{path}/partitions", method="PUT", data=str(partitions).encode()

@@ -162,7 +162,7 @@ def _nothing_removed(history: History, before: Files, after: Files) -> None:
 
 
 def _ask_again(disk: SimDisk, lost: dict[str, list[Position]]) -> None:
-    """Who starts a second time hears of what was lost."""
+    """A second start reports what was lost as well."""
     with _log_lines() as lines:
         world = World(SETTINGS, disk=disk)
         try:

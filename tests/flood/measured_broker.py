@@ -46,7 +46,7 @@ class TurnMeter:
         self._clear()
 
     def start(self) -> None:
-        """To be called in the loop's thread."""
+        """Start measuring. To be called in the loop's thread."""
         self._main = threading.get_ident()
         self._last_s = time.thread_time()
         self._look()

@@ -95,7 +95,7 @@ class Target:
         self._process.stdin.flush()
 
     def turns(self) -> Turns:
-        """Of the turns since the last question."""
+        """The turns of the loop since the last question."""
         self.tell("")
         return self._turns()
 

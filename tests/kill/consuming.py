@@ -120,7 +120,7 @@ class Consumption:
             self._state.add_progress(self._load, 1)
 
     def _acknowledge(self, consumer: Consumer, messages: list[Delivered]) -> None:
-        """With receipt: only what the broker has confirmed is written down."""
+        """Acknowledge with receipt: only what the broker has confirmed is written down."""
         if not self._plan.is_alone:
             # At the same time, so that they share the broker's group commits.
             list(self._acks.map(lambda message: consumer.acknowledge(message, wait=True), messages))

@@ -48,7 +48,7 @@ def test_nothing_confirmed_is_lost_over_twenty_kills(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.apart
 def test_a_broker_that_confirms_before_it_writes_is_found_out(tmp_path: Path) -> None:
-    """Who never saw the rig complain cannot trust its silence."""
+    """The silence of a rig that was never seen to complain cannot be trusted."""
     options = ("--kills", "8", "--seed", "7", "--liar", "tests.kill.liar", "--no-calm")
     code, found, talk = run_rig(tmp_path, *options)
     assert code == 1, talk

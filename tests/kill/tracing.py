@@ -18,7 +18,7 @@ from tests.kill.records import Delivery
 
 @dataclass(slots=True)
 class Trace:
-    """Of one consumer, over all its sessions."""
+    """The trace of one consumer, over all its sessions."""
 
     consumer: str
     clock: Iterator[int]

@@ -64,11 +64,11 @@ class Summary:
         return self.verdict.violations
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The report as JSON takes it."""
         return asdict(self)
 
     def text(self) -> str:
-        """For people."""
+        """The report as people read it."""
         found = self.verdict
         others = f"besides {self.stopped_in_order} stops in order and {self.cold_starts} cold starts"
         lines = [

@@ -84,7 +84,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class AckSome:
-    """Of a batch, all messages but ``left_bits``."""
+    """Acknowledge all messages of a batch but ``left_bits``."""
 
     consumer: str
     entry: str
@@ -119,7 +119,7 @@ class Unsubscribe:
 
 @dataclass(frozen=True, slots=True)
 class Seek:
-    """To an entry, or to the end (None). All consumers of the subscription are disconnected and come back."""
+    """Seek to an entry, or to the end (None). All consumers of the subscription are disconnected and come back."""
 
     consumer: str
     entry: str | None
@@ -127,12 +127,12 @@ class Seek:
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """By an administrator. Everybody comes back."""
+    """An administrator unloads the topic. All clients come back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """By an administrator: the next entries, or all (None)."""
+    """An administrator skips the next entries, or all (None)."""
 
     subscription: str
     count: int | None
@@ -140,7 +140,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """By an administrator: everything up to an entry."""
+    """An administrator expires everything up to an entry."""
 
     subscription: str
     entry: str

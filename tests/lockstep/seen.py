@@ -71,7 +71,7 @@ class SeenSubscription:
             self.newest[entry.key] = number
 
     def acked(self, entry: str, left_bits: int = 0) -> None:
-        """Of ``entry`` no more than ``left_bits`` is unacknowledged."""
+        """``entry`` was acknowledged, but for the messages in ``left_bits``."""
         if left := self.left.get(entry, 0) & left_bits:
             self.left[entry] = left
         else:

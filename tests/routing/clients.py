@@ -26,7 +26,7 @@ GO_PROGRAM: Final = Path(__file__).resolve().parent / "go"
 DEADLINE_S: Final = 600
 
 Routes: TypeAlias = "dict[str | bytes, list[int]]"
-"""For each key its partitions, in the order of the topics."""
+"""The partitions of each key, in the order of the topics."""
 
 
 class Client(NamedTuple):

@@ -72,7 +72,7 @@ def test_lookup_names_this_broker_with_all_four_fields(broker: RunningBroker, ht
 
 
 def test_there_is_one_broker(broker: RunningBroker, http: httpx.Client) -> None:
-    """Whoever asks for brokers, or for the one that leads, is told of this one."""
+    """A client that asks for the brokers, or for the leader, is told of this one."""
     name = broker.http_url.removeprefix("http://")
     assert http.get("/admin/v2/brokers").json() == http.get("/admin/v2/brokers/standalone").json() == [name]
     assert http.get("/admin/v2/brokers/nowhere").status_code == 404

@@ -15,7 +15,7 @@ from broker_core.testing.sim_disk import SimDisk
 from tests.server.server_thread import ServerThread
 
 TOPICS = 12
-"""Of each kind: stored, and passed on only."""
+"""Topics of each kind: stored, and non-persistent."""
 
 
 class Turns:

@@ -25,7 +25,7 @@ ENTRIES = 20
 
 @contextmanager
 def killed_broker(data_dir: Path, **settings: object) -> Iterator[RunningBroker]:
-    """A broker that was killed; of one topic some entries were confirmed. Whoever gets it may start it."""
+    """A broker that was killed; of one topic some entries were confirmed. A test may start it."""
     with RunningBroker(data_dir, settings) as broker:
         with RawClient(broker.service_url) as client:
             must_succeed(client.open_producer(TOPIC))

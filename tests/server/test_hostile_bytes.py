@@ -142,7 +142,7 @@ def test_a_message_behind_a_command_that_takes_none_ends_the_connection(broker: 
 
 
 def test_an_ack_with_a_message_behind_it_acknowledges_nothing(broker: RunningBroker, topic: str) -> None:
-    """Who sends that may mean anything: the entry is delivered again."""
+    """The meaning of such a command is unclear, so the entry is delivered again."""
     with RawClient(broker.service_url) as client:
         must_succeed(client.open_producer(topic))
         must_succeed(client.subscribe(topic, "s", permits=1))

@@ -96,7 +96,8 @@ def test_a_client_that_drips_its_request_is_closed(loop_factory: Callable[[], as
 
 
 def test_those_who_ask_for_nothing_shut_nobody_out() -> None:
-    """Whoever comes when all places are taken gets that of the connection that has waited longest for its client."""
+    """A client that comes when all places are taken gets that of the connection that has waited longest for its
+    client."""
 
     async def scenario() -> None:
         endpoint = HttpEndpoint(echo, idle_s=LONG_S)

@@ -110,7 +110,7 @@ def test_small_frames_need_no_memory_of_others() -> None:
 
 
 def test_who_keeps_others_waiting_is_hung_up_and_they_go_on() -> None:
-    """Who holds all but the end of its frame loses its place and is told why; no more of them than need be."""
+    """A client that keeps back the end of its frame is told why and disconnected; no more clients than need be."""
     budget, timers = world(2 * LARGEST)
     holders = [Peer(budget) for _ in range(10)]
     for holder in holders:

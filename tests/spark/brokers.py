@@ -83,7 +83,7 @@ class Broker:
             api.grow_partitions(TopicName.parse(topic), partitions)
 
     def delete(self, topic: str) -> None:
-        """Delete a topic under whoever uses it."""
+        """Delete a topic although clients use it."""
         with self.control() as api:
             api.delete_topic(TopicName.parse(topic), force=True)
 
@@ -146,7 +146,7 @@ class Broker:
             api.create_subscription(TopicName.parse(topic), subscription, at)
 
     def unsubscribe(self, topic: str, subscription: str) -> None:
-        """Delete a subscription under whoever uses it."""
+        """Delete a subscription although clients use it."""
         with self.control() as api:
             api.delete_subscription(TopicName.parse(topic), subscription, force=True)
 

@@ -48,7 +48,7 @@ MODES: Final = (POSITIONS, KEY_SHARED, SHARED, CLAIM)
 
 
 def subscription(mode: Mode, topic: str) -> str:
-    """That of a query."""
+    """The subscription of a query."""
     return f"{mode.name}-of-{topic}"
 
 

@@ -36,13 +36,13 @@ class Noting(Client):
         self.together: list[int] = []
 
     def first_position(self, topic: str, partition: int) -> Position:
-        """Of the first entry."""
+        """The position of the first entry."""
         entry = super().first_entry_at(f"{topic}-partition-{partition}", POSITION_EARLIEST)
         assert entry is not None
         return Position(entry.ledger, entry.entry)
 
     def last_position(self, topic: str, partition: int) -> Position:
-        """Of the last entry."""
+        """The position of the last entry."""
         return super().last_entries([f"{topic}-partition-{partition}"])[0].position
 
     def last_entries(self, topics: Sequence[str]) -> list[LastEntry]:

@@ -73,10 +73,10 @@ class Sender:
     # -- ProducerSink
 
     def ready(self) -> None:
-        """It has waited for exclusive access."""
+        """The producer has got the exclusive access that it waited for."""
 
     def refused(self, error: ServerError) -> None:
-        """It has waited in vain."""
+        """The producer will not get the exclusive access that it waited for."""
         self.producer = None
 
     def receipt(self, sequence_ids: Sequence[int], highest_sequence_ids: Sequence[int], first: Position) -> None:

@@ -132,7 +132,7 @@ class DelaysMachine(WholeBrokerMachine):
 
 
 class MergingMachine(DelaysMachine):
-    """The same with as few buckets as can be."""
+    """``DelaysMachine`` with as few buckets as can be."""
 
     tuning = msgspec.structs.replace(DELAYED, delayed_delivery_max_num_buckets=1)
 

@@ -84,7 +84,7 @@ class TopicMachine(RuleBasedStateMachine):
         return {"p": self.sender}
 
     def send(self, entry: Entry) -> None:
-        """By whoever can."""
+        """Send it by a producer that may send now."""
         self.sender.send(entry)
 
     def send_failed(self, sender: Sender, error: ServerError) -> None:
