@@ -76,8 +76,9 @@ class _Targets:
             (part, message_rows(part.rows, self._options.key_form))
             for part in split_by_topic(rows, self._options.topic, self._place_of)
         ]
+        self._open([part for part, _ in parts if part.topic not in self._writers])
         for part, _ in parts:
-            self._open(part)
+            self._check_partitions(part)
         encoded = [(self._writers[part.topic], self._encoded(part, rows)) for part, rows in parts]
         for writer, entries in encoded:
             writer.send(entries)
@@ -92,24 +93,48 @@ class _Targets:
             self._places[name] = Place(str(topic.base), index) if is_partition else Place(str(topic))
         return self._places[name]
 
-    def _open(self, part: TopicRows) -> None:
-        """See that there is a writer for ``part`` that has the partitions which its rows want.
+    def _open(self, parts: Sequence[TopicRows]) -> None:
+        """Have a writer for each of ``parts``, opened side by side; the first failure, in their order, is raised.
+
+        None is begun behind one that has failed. Those that are open then stay, until all are closed.
+        """
+        from pulsarish_spark.viewing.side_by_side import side_by_side
+
+        opened: dict[str, EntryWriter] = {}
+        failed: list[int] = []
+
+        def open_one(number: int) -> None:
+            if min(failed, default=number) < number:  # Else all are waited for, of thousands that nobody can reach.
+                return
+            try:
+                opened[parts[number].topic] = self._new_writer(parts[number])
+            except BaseException:
+                failed.append(number)
+                raise
+
+        try:
+            side_by_side(open_one, range(len(parts)))
+        finally:
+            self._writers |= {part.topic: opened[part.topic] for part in parts if part.topic in opened}
+
+    def _new_writer(self, part: TopicRows) -> EntryWriter:
+        """A writer that has the partitions which the rows of ``part`` want. Called by several threads.
 
         Where all rows name one, as those of a task that copies a partition do, it registers at no others. Not so on a
         topic that is made for it: an Apache Pulsar makes each partition when somebody registers there.
         """
         from broker_core.client.columnar.entry_writer import BY_KEY
+
+        named = part.partitions is not None and bool((part.partitions != BY_KEY).all())
+        lazy = named and self._client.partitions(part.topic) > 0
+        return self._client.write_rows(part.topic, self._window, **self._writing, lazy_start_partitioned_producers=lazy)
+
+    def _check_partitions(self, part: TopicRows) -> None:
+        """ConfigError for the first row that wants a partition which its topic does not have."""
         from pulsarish_spark.sink.rows import no_such_partition
 
-        writer = self._writers.get(part.topic)
-        if writer is None:
-            named = part.partitions is not None and bool((part.partitions != BY_KEY).all())
-            lazy = named and self._client.partitions(part.topic) > 0
-            writer = self._client.write_rows(
-                part.topic, self._window, **self._writing, lazy_start_partitioned_producers=lazy
-            )
-            self._writers[part.topic] = writer
         if part.partitions is not None:
+            writer = self._writers[part.topic]
             wrong = (part.partitions >= writer.partitions).nonzero()[0]
             if wrong.size:
                 row = int(wrong[0])

@@ -12,10 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker_core.base.errors import ConfigError
+from broker_core.base.errors import ConfigError, NotAllowedError
+from broker_core.wire.commands import error
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from pulsarish_spark.options import Side, write_options
 from pulsarish_spark.sink.writer import write_rows
-from tests.client.scripted_broker import Peer, scripted_broker
+from tests.client.scripted_broker import Peer, answer, scripted_broker
 from tests.spark.brokers import Broker
 from tests.spark.test_source_columns import read
 
@@ -162,3 +164,50 @@ def test_what_a_task_has_in_flight_is_bounded_over_all_its_topics_and_partitions
 
     asyncio.run(play())
     assert in_flight == [0, 1]
+
+
+def test_the_topics_of_first_rows_are_opened_at_once() -> None:
+    """One after the other, each waits for its round trips: here for one that begins when all have come."""
+    asked: list[tuple[Peer, BaseCommand]] = []
+
+    def when_all_have_come(peer: Peer, command: BaseCommand) -> None:
+        asked.append((peer, command))
+        if len(asked) == 8:
+            for each in asked:
+                answer(*each)
+
+    async def play() -> None:
+        async with scripted_broker() as broker:
+            broker.handlers[BaseCommand.PRODUCER] = when_all_have_come
+            rows = {"topic": [f"t{number}" for number in range(8)], "value": [b"v"] * 8}
+            await asyncio.to_thread(write, broker.service_url, [rows, rows], operationTimeoutMs="20000")
+            assert sum(len(peer.sends) for peer in broker.peers) == 16
+            assert sum(peer.count(BaseCommand.PRODUCER) for peer in broker.peers) == 8
+
+    asyncio.run(play())
+
+
+def test_of_topics_that_are_opened_at_once_the_first_failure_is_told_and_the_others_are_left() -> None:
+    """The first by rows, whichever comes first, and soon; the worker's client goes on to the next task without them."""
+
+    def refuse_some(peer: Peer, command: BaseCommand) -> None:
+        topic = command.producer.topic
+        if topic.endswith(("/t3", "/t5")):
+            peer.send(error(command.producer.request_id, NotAllowedError(f"{topic} is closed")))
+        else:
+            answer(peer, command)
+
+    async def play() -> None:
+        async with scripted_broker() as broker:
+            broker.handlers[BaseCommand.PRODUCER] = refuse_some
+            rows = {"topic": [f"t{number}" for number in range(1000)], "value": [b"v"] * 1000}
+            with pytest.raises(NotAllowedError, match="t3 is closed"):
+                await asyncio.to_thread(write, broker.service_url, [rows])
+            assert sum(len(peer.sends) for peer in broker.peers) == 0
+            came = [command for peer in broker.peers for command in peer.received]
+            opened = [each.producer.producer_id for each in came if each.type == BaseCommand.PRODUCER]
+            left = [each.close_producer.producer_id for each in came if each.type == BaseCommand.CLOSE_PRODUCER]
+            assert len(opened) < 1000
+            assert sorted(left) == sorted(opened)
+
+    asyncio.run(play())
