@@ -87,8 +87,12 @@ def messages_in(body: bytes) -> int:
         return 1
     at = behind_producer_name(body, end)
     found = _up_to_messages(body, at, end) if at >= 0 else None
-    count = read_varint(body, found.end())[0] if found is not None else -1
-    return count if 0 < count <= _INT32_MAX else messages_of(body)
+    if found is not None:
+        count, behind = read_varint(body, found.end())
+        # Where the tag occurs once more, another number may follow, and the last one counts.
+        if 0 < count <= _INT32_MAX and behind <= end and body.find(_MESSAGES_TAG, behind, end) < 0:
+            return count
+    return messages_of(body)
 
 
 def may_be_delayed(bodies: Sequence[bytes]) -> bool:

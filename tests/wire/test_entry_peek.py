@@ -154,6 +154,19 @@ def test_a_delivered_entry_tells_its_messages_without_its_payload(
     assert messages_in(head) == messages_of(entry)
 
 
+@given(BATCHES, st.integers(-1, 2**31 - 1), st.binary(max_size=3))
+def test_of_several_numbers_of_messages_the_last_is_counted(first: MessageMetadata, last: int, payload: bytes) -> None:
+    """1.5: whoever reads the entry takes the last one too, also if it is written behind other fields."""
+    fields = first.SerializeToString() + MessageMetadata(num_messages_in_batch=last).SerializePartialToString()
+    assert messages_in(seal_entry(fields, payload)) == max(last, 1)
+
+
+def test_a_number_of_messages_without_its_end_is_not_looked_for_in_the_payload() -> None:
+    """1.5: such an entry cannot be read, whatever follows its metadata."""
+    with pytest.raises(RemoteProtocolError):
+        messages_in(seal_entry(b"\x0a\x01p\x10\x07\x18\x01\x58", b"\x05"))
+
+
 @given(BATCHES, st.integers(0, 40))
 def test_an_entry_that_is_cut_off_is_said_to_be(metadata: MessageMetadata, kept: int) -> None:
     """By the one error of whatever is no entry."""
