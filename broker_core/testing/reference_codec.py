@@ -60,7 +60,7 @@ def _decode(entry: EntryRef, message_bytes_max: int) -> Iterator[Row]:
         return
     count = metadata.num_messages_in_batch
     for number, (single, value) in enumerate(_members(payload, count)):
-        if single.compacted_out or number in metadata.compacted_batch_indexes:
+        if single.compacted_out:
             continue
         holder = single if single.HasField("sequence_id") else metadata
         yield {

@@ -255,21 +255,36 @@ def test_markers_give_no_rows() -> None:
 
 
 def test_messages_that_compaction_removed_give_no_rows() -> None:
-    """A compacted batch keeps its places: marked member by member, or listed by the entry."""
+    """A compacted batch keeps its places; each message that was removed is marked by itself."""
     heads = [
         SingleMessageMetadata(payload_size=1, partition_key=str(i), compacted_out=i in (0, 3)).SerializeToString()
         for i in range(5)
     ]
-    body = batch_of([(head, b"v") for head in heads], compacted_batch_indexes=[1, 3, 77])
-    source = [EntryRef(1, 0, body, 104), EntryRef(1, 1, body, 109)]
+    source = [EntryRef(1, i, batch_of([(head, b"v") for head in heads]), 104 + 5 * i) for i in range(2)]
     assert decoded(decode_entries(source)) == decode_reference(source)
-    assert decode_entries(source)["batch_index"].to_pylist() == [2, 4, 2, 4]
-    packed_list = MessageMetadata(**HEAD, num_messages_in_batch=2).SerializeToString() + b"\xfa\x01\x01\x01"
-    head = SingleMessageMetadata(payload_size=0).SerializeToString()
-    member = struct.pack(">I", len(head)) + head
-    source = [EntryRef(1, 0, seal_entry(packed_list, member * 2))]
+    assert decode_entries(source)["batch_index"].to_pylist() == [1, 2, 4, 1, 2, 4]
+
+
+@pytest.mark.parametrize("codec", [0, LZ4])
+def test_messages_that_a_compacted_entry_lists_as_kept_are_rows(codec: int) -> None:
+    """Newer brokers list in the entry what they kept of it (PIP-429), packed or not; readers need no such list."""
+    kept = [1, 2, 4]
+    members = [
+        SingleMessageMetadata(payload_size=len(value), partition_key=str(i), compacted_out=not value)
+        for i, value in enumerate(b"v" if i in kept else b"" for i in range(5))
+    ]
+    payload = b"".join(
+        struct.pack(">I", head.ByteSize()) + head.SerializeToString() + b"v" * head.payload_size for head in members
+    )
+    of_batch = {"num_messages_in_batch": 5, "compression": codec, "uncompressed_size": len(payload)}
+    entry = MessageMetadata(**{**HEAD, **of_batch})
+    one_by_one, packed = b"\xf8\x01\x01\xf8\x01\x02\xf8\x01\x04", b"\xfa\x01\x03\x01\x02\x04"
+    source = [
+        EntryRef(1, i, seal_entry(entry.SerializeToString() + listed, bytes(compress(codec, payload))), 104 + 5 * i)
+        for i, listed in enumerate((one_by_one, packed, b""))
+    ]
     assert decoded(decode_entries(source)) == decode_reference(source)
-    assert decode_entries(source).num_rows == 1
+    assert decode_entries(source)["batch_index"].to_pylist() == kept * 3
 
 
 @pytest.mark.parametrize(

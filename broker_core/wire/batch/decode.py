@@ -5,8 +5,10 @@ All entries of a call are in one buffer (compressed payloads are replaced by the
 for the entries' heads and once for the messages, and columns are gathered out of it. Nothing is done in Python for each
 message, and little for each entry.
 
-Does not verify checksums (the code that receives an entry does) and does not know where entries come from. A flaw
-raises RemoteProtocolError naming ``ledger:entry`` and gives no rows at all.
+Messages that compaction removed are marked one by one; the list of those that it kept, which newer brokers add to the
+entry, is not needed, and official clients do not read it either. Does not verify checksums (the code that receives an
+entry does) and does not know where entries come from. A flaw raises RemoteProtocolError naming ``ledger:entry`` and
+gives no rows at all.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from broker_core.wire.batch.repeats import has_repeated_keys
 from broker_core.wire.batch.schema import PROPERTY_PAIRS, select_columns
 from broker_core.wire.batch.together import put_together
 from broker_core.wire.compression import decompress
-from broker_core.wire.entry import BytesLike, EntryRef, read_metadata
+from broker_core.wire.entry import BytesLike, EntryRef
 
 _JOINED_BYTES_MAX: Final = 2**31 - 1
 """Arrow's binary offsets have 32 bits."""
@@ -116,10 +118,7 @@ def entries_within(
 def _decode(packed: _Packed, schema: pa.Schema, message_bytes_max: int) -> pa.RecordBatch:
     joined = _join(packed, message_bytes_max)
     rows = _walk(joined)
-    batch = pa.RecordBatch.from_arrays([_BUILDERS[name](joined, rows) for name in schema.names], schema=schema)
-    if joined.heads[walk.HEAD_HAS_HOLES].any():
-        return batch.filter(cols.booleans(_outside_holes(joined, rows)))
-    return batch
+    return pa.RecordBatch.from_arrays([_BUILDERS[name](joined, rows) for name in schema.names], schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,15 +316,6 @@ def _error(problem: int, entry: EntryRef, message: int) -> Exception:
 
 
 # -- to columns
-
-
-def _outside_holes(joined: _Joined, rows: _Rows) -> NDArray[np.bool_]:
-    """False for messages that their entry lists as removed by compaction. Rare, so protobuf reads the lists."""
-    keep = np.ones(rows.count, np.bool_)
-    for at in np.flatnonzero(joined.heads[walk.HEAD_HAS_HOLES]).tolist():
-        holes = np.array(read_metadata(joined.source[at].body).compacted_batch_indexes, np.int32)
-        keep &= ~((rows.entry == at) & np.isin(rows.batch_index, holes))
-    return keep
 
 
 def _keys(joined: _Joined, rows: _Rows) -> pa.Array:

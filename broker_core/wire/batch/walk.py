@@ -46,10 +46,9 @@ _MESSAGES: Final = 18
 _MARKER: Final = 19
 _CHUNKS: Final = 20
 _ENCRYPTION: Final = 21
-_HOLES: Final = 23
-_REPLICATED: Final = 25
-_SCHEMA: Final = 27
-SLOTS: Final = 29
+_REPLICATED: Final = 23
+_SCHEMA: Final = 25
+SLOTS: Final = 27
 
 _VARINT: Final = 0
 _FIXED64: Final = 1
@@ -85,8 +84,6 @@ METADATA_TABLE: Final = _table(
         (25, _VARINT): _NULL_VALUE,
         (27, _VARINT): _CHUNKS,
         (30, _VARINT): _NULL_KEY,
-        (31, _VARINT): _HOLES,
-        (31, _LENGTH): _HOLES,
     }
 )
 MEMBER_TABLE: Final = _table(
@@ -121,9 +118,8 @@ HEAD_COMPRESSION: Final = 12
 HEAD_UNCOMPRESSED_SIZE: Final = 13
 HEAD_SEQUENCE_ID: Final = 14
 HEAD_PUBLISH_TIME: Final = 15
-HEAD_HAS_HOLES: Final = 16
-HEAD_EVENT_TIME: Final = 17
-HEADS: Final = 18
+HEAD_EVENT_TIME: Final = 16
+HEADS: Final = 17
 HEAD_POSITIONS: Final = 10
 """The first of these rows are positions in the joined buffer. Of what an entry does not have both are the same."""
 
@@ -358,7 +354,6 @@ def _walk_head(
     heads[HEAD_SEQUENCE_ID, entry] = fields[_SEQUENCE_ID]
     heads[HEAD_PUBLISH_TIME, entry] = fields[_PUBLISH_TIME]
     heads[HEAD_EVENT_TIME, entry] = fields[_EVENT_TIME] if seen >> _EVENT_TIME & 1 else 0
-    heads[HEAD_HAS_HOLES, entry] = seen >> _HOLES & 1
     heads[HEAD_KIND, entry] = KIND_BATCH if seen >> _MESSAGES & 1 else KIND_SINGLE
     heads[HEAD_MESSAGES, entry] = _int32(fields[_MESSAGES]) if seen >> _MESSAGES & 1 else 1
     if seen >> _MARKER & 1:
