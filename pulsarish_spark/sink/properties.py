@@ -2,7 +2,7 @@
 """The properties of rows, which come as ``properties``, or as Kafka's ``headers``, or as both at once.
 
 Both columns of one row are the same thing: a topic that is read with its headers has both. Properties of messages are
-text, so a header that is null or no UTF-8 is refused, by the key of its row. Order and duplicates of headers are kept.
+text, so what is null or no UTF-8 is refused, by the key of its row. Order and duplicates of headers are kept.
 """
 
 from __future__ import annotations
@@ -52,9 +52,12 @@ def _pairs(rows: pa.RecordBatch, name: str) -> pa.ListArray:
             at = int(np.flatnonzero(presence(part) == 0)[0])
             _refuse(rows, what, parts[0], offsets, at, "no value" if part is parts[1] else "no name", _LEAVE_OUT[what])
     texts = [_texts(part) for part in parts]
-    if texts[1] is None:
-        at = int(np.flatnonzero(~is_text(ByteColumn.of(parts[1].cast(pa.binary()))))[0])
-        _refuse(rows, what, parts[0], offsets, at, f"the value {parts[1][at].as_py()!r}, which is not UTF-8", _ENCODE)
+    for part, text in zip(parts, texts, strict=True):
+        if text is None:
+            found = part.cast(pa.binary())
+            at = int(np.flatnonzero(~is_text(ByteColumn.of(found)))[0])
+            flaw = f"the value {found[at].as_py()!r}, which" if part is parts[1] else "a name that"
+            _refuse(rows, what, parts[0], offsets, at, f"{flaw} is not UTF-8", _ENCODE[what])
     pairs = pa.StructArray.from_arrays(texts, fields=list(_PAIRS.value_type.fields))
     mask = column.is_null() if column.null_count else None
     return pa.ListArray.from_arrays(numbers(offsets - first), pairs, type=_PAIRS, mask=mask)
@@ -64,15 +67,18 @@ _LEAVE_OUT: Final = {
     "header": "properties of messages are text; filter(headers, h -> h.value IS NOT NULL) leaves such headers out",
     "property": "map_filter(properties, (k, v) -> v IS NOT NULL) leaves such properties out",
 }
-_ENCODE: Final = (
-    "properties of messages are text; encode all of them, for example: transform(headers, h -> "
-    "named_struct('key', h.key, 'value', cast(base64(h.value) AS binary)))"
-)
+_ENCODE: Final = {
+    "header": "properties of messages are text; encode all of them, for example: transform(headers, h -> "
+    "named_struct('key', h.key, 'value', cast(base64(h.value) AS binary)))",
+    "property": "properties of messages are text; encode all of them, for example: "
+    "transform_values(properties, (k, v) -> base64(CAST(v AS BINARY)))",
+}
 
 
 def _texts(part: pa.Array) -> pa.Array | None:
+    """None if one is not UTF-8, which Spark's own texts need not be: CAST(X'FF' AS STRING) is one."""
     try:
-        return part.cast(pa.string())
+        return part.cast(pa.binary()).cast(pa.string())  # From text to text nothing would be looked at.
     except pa.ArrowInvalid:
         return None
 
@@ -82,7 +88,10 @@ def _refuse(
 ) -> None:
     """ConfigError for pair number ``at``, counted from the first of ``rows``."""
     row = int(np.searchsorted(offsets, at + int(offsets[0]), side="right")) - 1
-    raise ConfigError(f"the {what} {names[at].as_py()!r} of {row_words(rows, row)} has {flaw}", hint=hint)
+    name = names.cast(pa.binary())[at].as_py()
+    with contextlib.suppress(UnicodeDecodeError):
+        name = None if name is None else name.decode()
+    raise ConfigError(f"the {what} {name!r} of {row_words(rows, row)} has {flaw}", hint=hint)
 
 
 def _merged(rows: pa.RecordBatch, headers: pa.ListArray, properties: pa.ListArray) -> pa.ListArray:

@@ -114,3 +114,25 @@ def test_a_property_without_a_value_is_refused_by_the_key_of_its_row() -> None:
         "the property 'b' of the row with the key 'second' has no value; "
         "map_filter(properties, (k, v) -> v IS NOT NULL) leaves such properties out"
     )
+
+
+@pytest.mark.parametrize("kind", ["headers", "properties"])
+def test_a_name_or_property_that_is_no_text_is_refused_by_the_key_of_its_row(kind: str) -> None:
+    """CAST(X'FF' AS STRING) makes such a text of Spark; other clients could not read it as one."""
+    good, bad = pa.array(["a", "b"]), pa.array([b"a", b"\xff"], pa.binary()).view(pa.string())
+    offsets = pa.array([0, 1, 2], pa.int32())
+    if kind == "properties":
+        values: Any = pa.MapArray.from_arrays(offsets, good, bad)
+        assert refusal(properties=values) == (
+            "the property 'b' of the row with the key 'second' has the value b'\\xff', which is not UTF-8; "
+            "properties of messages are text; encode all of them, for example: "
+            "transform_values(properties, (k, v) -> base64(CAST(v AS BINARY)))"
+        )
+        names: Any = pa.MapArray.from_arrays(offsets, bad, good)
+    else:
+        pairs = pa.StructArray.from_arrays([bad, good.cast(pa.binary())], fields=list(HEADERS.value_type.fields))
+        names = pa.ListArray.from_arrays(offsets, pairs, type=HEADERS)
+    what = {"headers": "header", "properties": "property"}[kind]
+    assert refusal(**{kind: names}).startswith(
+        f"the {what} b'\\xff' of the row with the key 'second' has a name that is not UTF-8; "
+    )

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker_core.base.errors import UsageError
+from broker_core.base.errors import RowError, UsageError
 from broker_core.base.limits import FRAME_SLACK_BYTES, METADATA_BYTES_MAX
 from broker_core.testing.reference_codec import encode_reference_batch, encode_reference_single
 from broker_core.wire import batch as compiled_batch
@@ -394,6 +394,26 @@ def test_a_property_without_value_names_its_row(kind: pa.DataType) -> None:
     good: Any = [("a", "1")] if kind == PROPERTIES else [{"key": "a", "value": "1"}]
     column = pa.array([row, good, [], row], kind).slice(1)
     with pytest.raises(UsageError, match="row 2 has a property without a value"):
+        encode_entries(pa.record_batch([column], ["properties"]), **HEAD)
+
+
+@pytest.mark.parametrize("what", ["name", "value"])
+@pytest.mark.parametrize("messages_max", [1, 1000])
+def test_a_property_that_is_no_text_names_its_row(what: str, messages_max: int) -> None:
+    """Whoever made a string column may not have looked: Spark's casts do not. Other clients could not read it."""
+    good, bad = pa.array(["a", "b"]), pa.array([b"a", b"\xff"], pa.binary()).view(pa.string())
+    pairs = [bad, good] if what == "name" else [good, bad]
+    column = pa.MapArray.from_arrays(pa.array([0, 0, 1, 2], pa.int32()), *pairs)
+    with pytest.raises(RowError, match=rf"row 1 has a property whose {what} is b'\\xff', which is not UTF-8"):
+        encode_entries(pa.record_batch([column.slice(1)], ["properties"]), messages_max=messages_max, **HEAD)
+
+
+def test_a_pair_that_is_null_is_no_property() -> None:
+    """Arrow keeps name and value behind a pair that is null; they are not what the row says."""
+    names, values = pa.array(["a", "b"]), pa.array(["1", "2"])
+    pairs = pa.StructArray.from_arrays([names, values], names=["key", "value"], mask=pa.array([False, True]))
+    column = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), pairs)
+    with pytest.raises(RowError, match="row 1 has a property without a name"):
         encode_entries(pa.record_batch([column], ["properties"]), **HEAD)
 
 

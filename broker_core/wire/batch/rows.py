@@ -14,8 +14,9 @@ from broker_core.base.errors import RowError, UsageError
 from broker_core.base.limits import SENT_NUMBER_MAX
 from broker_core.wire.batch.arrays import ByteColumn, presence, readonly
 from broker_core.wire.batch.columns import values_of
+from broker_core.wire.batch.keys import is_text
 from broker_core.wire.batch.sent_keys import sent_keys
-from broker_core.wire.batch.typed import bad_type, byte_column, is_text_type, narrow, plain_column
+from broker_core.wire.batch.typed import bad_type, byte_column, is_text_type, is_valid, narrow, plain_column
 
 _OF_MS: Final = {"us": 1000, "ns": 1_000_000}
 """How many of a finer unit of time are a millisecond."""
@@ -76,8 +77,7 @@ def _properties(array: pa.Array | None, rows: int) -> tuple[NDArray[np.int32], B
     if pa.types.is_map(kind):
         names, values = array.keys, array.items
     elif pa.types.is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2:
-        pairs = array.values
-        names, values = pairs.field(0), pairs.field(1)
+        names, values = array.values.flatten()  # What is in a pair that is null is null as well.
     else:
         raise bad_type("properties", kind, wanted)
     if not is_text_type(names.type) or not is_text_type(values.type):
@@ -91,11 +91,20 @@ def _properties(array: pa.Array | None, rows: int) -> tuple[NDArray[np.int32], B
         if part.slice(first, last - first).null_count:
             row = _first_null_row(part, offsets)
             raise RowError(row, f"has a property without a {what}", hint="leave such properties out")
-    return (
-        readonly(offsets),
-        ByteColumn.of(narrow(names, "properties", pa.string())),
-        ByteColumn.of(narrow(values, "properties", pa.string())),
-    )
+    names, values = (narrow(part, "properties", pa.string()) for part in (names, values))
+    for part, what in ((names, "name"), (values, "value")):
+        _check_text(part.slice(first, last - first), what, offsets)
+    return readonly(offsets), ByteColumn.of(names), ByteColumn.of(values)
+
+
+def _check_text(part: pa.Array, what: str, offsets: NDArray[np.int32]) -> None:
+    """RowError if one is not UTF-8: whoever made these texts may not have looked, and some clients fail at them."""
+    if is_valid(part):
+        return
+    column = ByteColumn.of(part)
+    at = int(np.flatnonzero(~is_text(column))[0])
+    row = int(np.searchsorted(offsets, at + int(offsets[0]), side="right")) - 1
+    raise RowError(row, f"has a property whose {what} is {column.get(at)!r}, which is not UTF-8", hint="encode it")
 
 
 def _without_nulls(array: pa.Array) -> pa.Array:

@@ -17,7 +17,7 @@ from broker_core.base.errors import RowError
 from broker_core.wire.batch.arrays import ByteColumn, presence, readonly
 from broker_core.wire.batch.columns import flags_of
 from broker_core.wire.batch.keys import encode_base64, is_text
-from broker_core.wire.batch.typed import bad_type, byte_column, is_text_type, plain_column
+from broker_core.wire.batch.typed import bad_type, byte_column, is_text_type, is_valid, plain_column
 
 
 class SentKeys(NamedTuple):
@@ -49,18 +49,10 @@ def sent_keys(batch: pa.RecordBatch) -> SentKeys:
 
 def _check_texts(keys: pa.Array, column: ByteColumn, sent_as_text: NDArray[np.bool_]) -> None:
     """A string column is checked too: the library that made it may not have done so."""
-    if not sent_as_text.any() or (is_text_type(keys.type) and _is_valid(keys)):
+    if not sent_as_text.any() or (is_text_type(keys.type) and is_valid(keys)):
         return
     wrong = np.flatnonzero(sent_as_text & ~is_text(column))
     if wrong.size:
         row = int(wrong[0])
         flaw = f"has the key {column.get(row)!r}, which is to be sent as text and is not UTF-8"
         raise RowError(row, flaw, hint="send it as bytes")
-
-
-def _is_valid(keys: pa.Array) -> bool:
-    try:
-        keys.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True

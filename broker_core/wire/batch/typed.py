@@ -44,5 +44,14 @@ def narrow(array: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
         raise UsageError(f"column {name!r} cannot be sent in one batch: {error}", hint="send fewer rows") from error
 
 
+def is_valid(array: pa.Array) -> bool:
+    """Whether ``array`` is sound, and UTF-8 if its type is text: Arrow does not look when it takes over memory."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 def bad_type(name: str, kind: pa.DataType, wanted: str) -> UsageError:
     return UsageError(f"column {name!r} is of type {kind}", hint=f"give it the type {wanted}")
