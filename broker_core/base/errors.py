@@ -216,6 +216,10 @@ class TopicNotFoundError(ServerError):
     code = 11
 
 
+class PartitionUnmadeError(TopicNotFoundError):
+    """A partition is not there, and its topic names it: nobody has used it yet, or it was deleted. No broker tells."""
+
+
 class SubscriptionNotFoundError(ServerError):
     code = 12
 

@@ -7,7 +7,7 @@ One client holds one connection to each broker. Everything made from it is close
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
@@ -247,25 +247,31 @@ class AsyncClient:
         """The newest entry of a plain topic or one partition."""
         return await self._probes.last_entry(TopicName.parse(topic))
 
-    async def last_entries(self, topics: Sequence[str]) -> list[LastEntry]:
-        """As ``last_entry`` for several topics, which are asked for all at once."""
-        return await gathered(self.last_entry, topics)
+    async def last_entries(self, topics: Sequence[str], *, unmade_ok: Collection[str] = ()) -> list[LastEntry]:
+        """As ``last_entry`` for several topics, which are asked for all at once. ``unmade_ok``: those that may be
+        partitions which nobody has used yet, and are empty then; any other is a TopicNotFoundError."""
+        return await gathered(
+            lambda topic: self._probes.last_entry(TopicName.parse(topic), unmade_ok=topic in unmade_ok), topics
+        )
 
-    async def edges_of(self, topics: Sequence[str]) -> list[Edges]:
-        """The first and the newest entry of several, asked all at once."""
-        return await gathered(lambda topic: self._probes.edges(TopicName.parse(topic)), topics)
+    async def edges_of(self, topics: Sequence[str], *, unmade_ok: bool = False) -> list[Edges]:
+        """The first and the newest entry of several, asked all at once. ``unmade_ok`` is about all of them, here and
+        below."""
+        return await gathered(lambda topic: self._probes.edges(TopicName.parse(topic), unmade_ok=unmade_ok), topics)
 
-    async def first_entry_at(self, topic: str, position: Position) -> EntryRef | None:
+    async def first_entry_at(self, topic: str, position: Position, *, unmade_ok: bool = False) -> EntryRef | None:
         """The first entry at or after ``position``; None if there is none."""
-        return await self._probes.first_entry_at(TopicName.parse(topic), position)
+        return await self._probes.first_entry_at(TopicName.parse(topic), position, unmade_ok=unmade_ok)
 
-    async def first_entries_at(self, places: Sequence[tuple[str, Position]]) -> list[EntryRef | None]:
+    async def first_entries_at(
+        self, places: Sequence[tuple[str, Position]], *, unmade_ok: bool = False
+    ) -> list[EntryRef | None]:
         """As ``first_entry_at`` for several places, which are asked for all at once."""
-        return await gathered(lambda place: self.first_entry_at(*place), places)
+        return await gathered(lambda place: self.first_entry_at(*place, unmade_ok=unmade_ok), places)
 
-    async def bounds_at(self, topic: str, position: Position) -> Bounds:
+    async def bounds_at(self, topic: str, position: Position, *, unmade_ok: bool = False) -> Bounds:
         """The last entry before ``position`` and the first one at or after it, in whatever ledgers they are."""
-        return await self._probes.bounds_at(TopicName.parse(topic), position)
+        return await self._probes.bounds_at(TopicName.parse(topic), position, unmade_ok=unmade_ok)
 
     async def count_entries(self, spans: Sequence[Span]) -> list[Counted]:
         """How many messages entries hold, found by reading them; ``spans`` are counted side by side."""
@@ -301,11 +307,15 @@ class AsyncClient:
         return cursor
 
     async def open_cursors(
-        self, topics: Sequence[str], subscription: str, **options: Unpack[CursorOptions]
+        self, topics: Sequence[str], subscription: str, *, makes: Collection[str] = (), **options: Unpack[CursorOptions]
     ) -> list[AsyncCursor | PulsarishError]:
         """``open_cursor`` for several topics, all at once, each with its outcome; new subscriptions begin at the first
-        message that is there."""
-        return await outcomes(lambda topic: self.open_cursor(topic, subscription, **options), topics)
+        message that is there. ``makes``: those of them with ``makes_partition``."""
+
+        async def open_one(topic: str) -> AsyncCursor:
+            return await self.open_cursor(topic, subscription, **(options | {"makes_partition": topic in makes}))
+
+        return await outcomes(open_one, topics)
 
     async def close(self) -> None:
         """Close everything made from this client, then the connections. Raises the first failure of a flush."""

@@ -12,7 +12,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker_core.base.clock import SystemClock
-from broker_core.base.errors import ConfigError, ConsumerBusyError, SubscriptionNotFoundError
+from broker_core.base.errors import (
+    ConfigError,
+    ConsumerBusyError,
+    PartitionUnmadeError,
+    SubscriptionNotFoundError,
+)
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.describing.description import BrokerFound, Description, PartitionRange, SubscriptionFound
 from pulsarish_spark.describing.spark_side import spark_settings, workers_python
@@ -104,10 +109,17 @@ def _batch(view: BrokerView, options: ReadOptions, layout: Layout) -> _Read:
 def _queue(client: Client, options: ReadOptions, layout: Layout) -> _Read:
     """A query that shares its subscription is given what comes: it has no start, and its backlog is not told."""
     ends = BrokerView(client).latest_of(layout.names.values())
-    exists = any(client.has_subscription(name, options.subscription) for name in layout.names.values())
+    exists = any(_has_subscription(client, name, options.subscription) for name in layout.names.values())
     found = [_Found(key, name, None, ends[name]) for key, name in layout.names.items()]
     note = "the broker says which messages come, so start and rows are not known"
     return _Read(found, SubscriptionFound(options.subscription, exists), [note])
+
+
+def _has_subscription(client: Client, name: str, subscription: str) -> bool:
+    try:
+        return client.has_subscription(name, subscription)
+    except PartitionUnmadeError:
+        return False
 
 
 def _stream(client: Client, options: ReadOptions, layout: Layout) -> _Read:
@@ -146,7 +158,7 @@ def _expiry_notes(client: Client, options: ReadOptions, found: list[_Found]) -> 
         patience = known[each.key.topic]
         if each.start is None or patience is None or patience.limit_s is None:
             continue
-        oldest = client.first_entry_at(each.name, each.start.position)
+        oldest = client.first_entry_at(each.name, each.start.position, unmade_ok=True)
         if oldest is not None and (left_s := patience.left_s(oldest, now_ms)) is not None:
             notes.append(f"{patience.why} passes the start of {each.key} in about {left_s:.0f} s")
     return notes
@@ -164,7 +176,7 @@ def _stand(client: Client, view: BrokerView, name: str, subscription: str) -> _S
         return _Stand()
     try:
         cursor = client.open_cursor(name, subscription, must_exist=True)
-    except SubscriptionNotFoundError:
+    except (SubscriptionNotFoundError, PartitionUnmadeError):
         return _Stand()
     except ConsumerBusyError:
         return _Stand(in_use=True)

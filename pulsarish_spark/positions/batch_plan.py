@@ -65,7 +65,9 @@ def whole_ranges(view: BrokerView, options: ReadOptions, layout: Layout) -> list
         start = starts[key] if key in starts else edges[name].first
         end = ends[key] if key in ends else max(start, last[name], key=lambda offset: offset.key)
         _check_order(key, start, end)
-        found.append((EntryRange(key, name, name != key.topic, start, end, key in starts), key not in ends))
+        # Where nothing has ever been, the first message may come behind the plan, wherever it lies.
+        exact = key in starts and start.position.ledger >= 0
+        found.append((EntryRange(key, name, name != key.topic, start, end, exact), key not in ends))
     return found
 
 

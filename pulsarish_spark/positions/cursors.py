@@ -83,11 +83,12 @@ class Cursors:
         *,
         must_exist: bool = False,
         needed_from: Position | None = None,
+        makes_partition: bool = False,
     ) -> None:
         """Make sure there is a cursor on partition ``name``; a new one begins at ``new_at``, an old one stays.
 
         ``must_exist``: SubscriptionNotFoundError instead of a new one, or of one that was made anew and has not kept
-        what is at ``needed_from`` and behind.
+        what is at ``needed_from`` and behind. ``makes_partition``: one that its topic names is made if it is not there.
         """
         if name in self._cursors:
             return
@@ -100,6 +101,7 @@ class Cursors:
                     new_at,
                     must_exist=must_exist,
                     needed_from=needed_from,
+                    makes_partition=makes_partition,
                     # Apache Pulsar would mark one that another application made.
                     subscription_properties={} if must_exist else self._mark,
                 )
@@ -153,21 +155,26 @@ class Cursors:
         # where the query reads on.
         logger.warning("ack refused topic=%s error=%s", name, failure)
 
-    def open_all(self, names: Iterable[str]) -> None:
-        """Open those that are not open, from the beginning of what is there; all of them, or nothing new stays."""
+    def open_all(self, names: Iterable[str], makes: Collection[str]) -> None:
+        """Open those that are not open, from the beginning of what is there; all of them, or nothing new stays.
+        ``makes``: partitions that are made if they are not there."""
         new = [name for name in names if not self.is_open(name)]
         try:
-            self._open_new(new)
+            self._open_new(new, makes)
         except PulsarishError:
             for name in filter(self.is_open, new):
                 self.unsubscribe(name)
             raise
 
-    def _open_new(self, names: list[str]) -> None:
+    def _open_new(self, names: list[str], makes: Collection[str]) -> None:
         deadline = self._clock.monotonic() + TAKEOVER_S
         while names:
             made = self._client.open_cursors(
-                names, self.subscription, subscription_properties=self._mark, is_new_name=self._is_new_name
+                names,
+                self.subscription,
+                makes=makes,
+                subscription_properties=self._mark,
+                is_new_name=self._is_new_name,
             )
             found = dict(zip(names, made, strict=True))
             self._cursors |= {name: each for name, each in found.items() if isinstance(each, CursorHandle)}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker_core.base.errors import ConfigError, SubscriptionNotFoundError
+from broker_core.base.errors import ConfigError, PartitionUnmadeError, SubscriptionNotFoundError
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset
@@ -73,7 +73,7 @@ class FirstStart:
         """The first message that the subscription has not acknowledged, or its end; None if it is not there."""
         try:
             self._cursors.open(name, must_exist=True)
-        except SubscriptionNotFoundError:
+        except (SubscriptionNotFoundError, PartitionUnmadeError):
             return None
         return self._view.unread(name, self._cursors.handle(name).mark_delete())
 

@@ -66,7 +66,7 @@ class PartitionChanges:
         """Where a partition is read from that came after the checkpoint: all of it, or what is not acknowledged."""
         if not self._cursors.is_open(name):
             self._unread[name] = self._first_start.position(name)
-            self._cursors.open(name)
+            self._cursors.open(name, makes_partition=True)
         return self._unread.get(name) or self._view.earliest(name)
 
     def check_gone(self, offsets: Offsets) -> None:

@@ -193,13 +193,14 @@ class PositionDriver:
         edges = self._view.edges_of([names[key] for key in new])
         begin = start.offsets | {key: edges[names[key]].first for key in new}
         places = {key: Place(key, name, begin[key], begin[key]) for key, name in names.items()}
-        found = self._view.latest_of(names.values())
+        had_messages = {place.name for place in places.values() if place.at.position.ledger >= 0}
+        found = self._view.latest_of(names.values(), had_messages)
         shown = {key: max(found[place.name], place.at, key=lambda end: end.key) for key, place in places.items()}
         ends = self._note_ends(places, shown)
         self._stream_end.check_order(places)
         stop = self._stop(places, ends, limit)
         self._note_lag(stop, ends)
-        self._cursors.open_all(names.values())
+        self._cursors.open_all(names.values(), makes=set(names.values()) - had_messages)
         self._start_acks({key: place.at for key, place in places.items()})
         self._cursors.finish_acks()
         self._pace.began()

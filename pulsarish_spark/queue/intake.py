@@ -79,6 +79,7 @@ class Consumers:
         self._layout: FollowedLayout | None = None  # None: nothing was asked yet
         self._consumers: dict[Source, EntryConsumer] = {}
         self._names: dict[TopicPartition, str] = {}  # of partitions with consumers
+        self._lost: set[TopicPartition] = set()  # that were told to be gone
         self._permitted = 0
         self._news = threading.Event()
         self._absences: dict[tuple[Source, int], float] = {}  # who lost its broker, and of which session: seen when
@@ -102,14 +103,15 @@ class Consumers:
 
     def _open(self, key: TopicPartition, name: str, start: Word) -> None:
         for number in range(self._consumers_of_partition()):
-            consumer = self._new_consumer(name, start)
+            makes_partition = self._beginning.makes_partitions and key not in self._lost
+            consumer = self._new_consumer(name, start, makes_partition=makes_partition)
             self._consumers[Source(key, number)] = consumer
             self._names[key] = name
             consumer.listen(self._news.set)
         self._beginning.check(name, self._consumers[Source(key, 0)])
         self._spread_permits()
 
-    def _new_consumer(self, name: str, start: Word) -> EntryConsumer:
+    def _new_consumer(self, name: str, start: Word, *, makes_partition: bool) -> EntryConsumer:
         try:
             return self._client.subscribe_entries(
                 name,
@@ -118,6 +120,7 @@ class Consumers:
                 initial_position=start,
                 consumer_name=self._queue.consumer_name or None,
                 priority_level=self._queue.priority_level,
+                makes_partition=makes_partition,
             )
         except (ConsumerBusyError, NotAllowedError) as error:
             raise type(error)(
@@ -153,6 +156,7 @@ class Consumers:
         self._consumers.pop(source).close()
 
     def _report(self, key: TopicPartition, failure: PulsarishError) -> None:
+        self._lost.add(key)
         if isinstance(failure, SubscriptionNotFoundError):
             self._policy.report(lost_subscription(key, self.subscription), self.subscription)
         elif isinstance(failure, TopicNotFoundError):

@@ -42,7 +42,8 @@ def read_range(
     """The messages of ``wanted`` in their order, as far as they are to be kept; DataLossError if some are gone and
     ``policy`` fails on that. The chunks of a message that ends behind ``wanted`` are kept by ``chunk_hold``."""
     if wanted.end is None:
-        wanted = replace(wanted, end=BrokerView(client).latest(wanted.name))
+        had_messages = wanted.start.position.ledger >= 0
+        wanted = replace(wanted, end=BrokerView(client).latest(wanted.name, had_messages=had_messages))
     start, end = wanted.start, wanted.end
     assert end is not None
     if start.key >= end.key:

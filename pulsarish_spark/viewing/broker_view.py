@@ -3,6 +3,9 @@
 
 Everything goes over the client, so it works on any Pulsar broker. Where a broker does not expose message indexes,
 offsets have none and counts are unknown; callers must live with that.
+
+A partition that its topic names and that is not there is empty: Apache Pulsar makes one when it is first used. One that
+was deleted looks the same, so who knows that it had messages says so.
 """
 
 from __future__ import annotations
@@ -12,7 +15,12 @@ import threading
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
-from broker_core.base.errors import ConfigError, ConsumerBusyError, SubscriptionNotFoundError
+from broker_core.base.errors import (
+    ConfigError,
+    ConsumerBusyError,
+    PartitionUnmadeError,
+    SubscriptionNotFoundError,
+)
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_LATEST, Position
 from broker_core.client import Client
 from broker_core.client.columnar.index_search import IndexedEntry
@@ -71,7 +79,7 @@ class BrokerView:
         key = (name, position)
         if (known := self._shown.get(key)) is not None:
             return known
-        entry = self._client.first_entry_at(name, position)
+        entry = self._client.first_entry_at(name, position, unmade_ok=True)
         return None if entry is None else self._remembered(key, entry)
 
     def look_at(self, places: Iterable[tuple[str, Position]]) -> None:
@@ -79,7 +87,7 @@ class BrokerView:
         unknown = [place for place in places if place not in self._shown]
         if not unknown:
             return
-        for place, entry in zip(unknown, self._client.first_entries_at(unknown), strict=True):
+        for place, entry in zip(unknown, self._client.first_entries_at(unknown, unmade_ok=True), strict=True):
             if entry is not None:
                 self._remembered(place, entry)
 
@@ -94,9 +102,9 @@ class BrokerView:
             self._shown[key] = shown
         return shown
 
-    def latest(self, name: str) -> Offset:
-        """Behind the last message that is durable now."""
-        return self.ends_of([name])[name]
+    def latest(self, name: str, *, had_messages: bool = False) -> Offset:
+        """Behind the last message that is durable now. ``had_messages``: TopicNotFoundError if it is not there."""
+        return self._ends(self.latest_of([name], had_messages=[name] if had_messages else ()))[name]
 
     def ends_of(self, names: Collection[str]) -> dict[str, Offset]:
         """As ``latest`` for several partitions, which are asked for all at once."""
@@ -105,16 +113,21 @@ class BrokerView:
     def _ends(self, ends: dict[str, Offset]) -> dict[str, Offset]:
         # Apache Pulsar shows no last message where all are deleted, but knows which it was until it loads the topic.
         unshown = [name for name, end in ends.items() if end.position.entry <= 0]
-        bounds = side_by_side(lambda name: self._client.bounds_at(name, POSITION_LATEST), unshown)
+        bounds = side_by_side(
+            lambda name: self._client.bounds_at(name, POSITION_LATEST, unmade_ok=ends[name].position.ledger < 0),
+            unshown,
+        )
         return ends | {
             name: Offset(Position(at.before.ledger, at.before.entry + 1))
             for name, at in zip(unshown, bounds, strict=True)
         }
 
-    def latest_of(self, names: Collection[str]) -> dict[str, Offset]:
-        """``ends_of`` without a second question; ledger -1 where no message is shown."""
+    def latest_of(self, names: Collection[str], had_messages: Collection[str] = ()) -> dict[str, Offset]:
+        """``ends_of`` without a second question; ledger -1 where no message is shown. Those that ``had_messages`` must
+        be there, else TopicNotFoundError."""
         asked = list(names)
-        return {name: behind_last(last) for name, last in zip(asked, self._client.last_entries(asked), strict=True)}
+        found = self._client.last_entries(asked, unmade_ok=set(asked) - set(had_messages))
+        return {name: behind_last(last) for name, last in zip(asked, found, strict=True)}
 
     def earliest(self, name: str) -> Offset:
         """The first message that is still there; of an empty partition its end."""
@@ -124,7 +137,7 @@ class BrokerView:
         """Both ends of several partitions, which are asked all at once."""
         # Never from memory: what was first may have been deleted. But a read that begins there looks at it next.
         asked = list(names)
-        found = dict(zip(asked, self._client.edges_of(asked), strict=True))
+        found = dict(zip(asked, self._client.edges_of(asked, unmade_ok=True), strict=True))
         ends = self._ends({name: behind_last(both.last) for name, both in found.items()})
         return {
             name: Edges(ends[name] if first is None else self._remember(name, first).at, ends[name])
@@ -172,6 +185,8 @@ class BrokerView:
                 f'{what} is where subscription "{subscription}" stands, and there is no such subscription',
                 hint="check the name, or begin at earliest, at latest or at a time",
             ) from error
+        except PartitionUnmadeError:
+            return self.earliest(name)
         except ConsumerBusyError as error:
             raise ConfigError(
                 f'{what} is where subscription "{subscription}" stands, and a consumer is connected to it',
@@ -260,6 +275,8 @@ class BrokerView:
         """The first message published at or after this time; None if there is none. See ``PublishTimes``."""
         at = self._at_time(name, publish_time_ms)
         before = at.position if at is not None else self.latest(name).position
+        if before.ledger < 0:
+            return None
         earlier = self.times.first(name, publish_time_ms, before)
         return at if earlier is None else self._moved(name, at, self.offset_at(name, earlier), "starts")
 
@@ -281,6 +298,8 @@ class BrokerView:
         return to
 
     def _at_time(self, name: str, publish_time_ms: int) -> Offset | None:
+        if self.latest_of([name])[name].position.ledger < 0:
+            return None  # And a reader would make the partition.
         with self._client.create_reader(name, MESSAGE_ID_EARLIEST, receiver_queue_size=0) as reader:
             reader.seek(publish_time_ms)
             if not reader.has_message_available():

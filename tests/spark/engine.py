@@ -37,6 +37,10 @@ class Engine:
         """Be an AvailableNow query from now on, until a restart."""
         self._reader.prepareForTriggerAvailableNow()
 
+    def initial(self) -> None:
+        """Find where a new query begins, as Spark does before the first batch."""
+        self._reader.initialOffset()
+
     def trigger(self) -> list[int] | None:
         """Run one batch if there is something new, or the one that was begun and not committed; returns its values."""
         values = self.attempt()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 import pytest
@@ -45,22 +45,24 @@ class Noting(Client):
         """The position of the last entry."""
         return super().last_entries([f"{topic}-partition-{partition}"])[0].position
 
-    def last_entries(self, topics: Sequence[str]) -> list[LastEntry]:
+    def last_entries(self, topics: Sequence[str], *, unmade_ok: Collection[str] = ()) -> list[LastEntry]:
         self.ends.update(topics)
-        return super().last_entries(topics)
+        return super().last_entries(topics, unmade_ok=unmade_ok)
 
-    def edges_of(self, topics: Sequence[str]) -> list[Edges]:
+    def edges_of(self, topics: Sequence[str], *, unmade_ok: bool = False) -> list[Edges]:
         self.ends.update(topics)
         self.together.append(len(topics))
-        return super().edges_of(topics)
+        return super().edges_of(topics, unmade_ok=unmade_ok)
 
-    def first_entry_at(self, topic: str, position: Position) -> EntryRef | None:
+    def first_entry_at(self, topic: str, position: Position, *, unmade_ok: bool = False) -> EntryRef | None:
         self.alone.append(topic)
-        return super().first_entry_at(topic, position)
+        return super().first_entry_at(topic, position, unmade_ok=unmade_ok)
 
-    def first_entries_at(self, places: Sequence[tuple[str, Position]]) -> list[EntryRef | None]:
+    def first_entries_at(
+        self, places: Sequence[tuple[str, Position]], *, unmade_ok: bool = False
+    ) -> list[EntryRef | None]:
         self.together.append(len(places))
-        return super().first_entries_at(places)
+        return super().first_entries_at(places, unmade_ok=unmade_ok)
 
 
 @pytest.fixture

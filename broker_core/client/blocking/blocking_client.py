@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -159,25 +159,29 @@ class Client:
         """The newest entry of a plain topic or one partition."""
         return self._thread.run(self._client.last_entry(topic))
 
-    def last_entries(self, topics: Sequence[str]) -> list[LastEntry]:
-        """As ``last_entry`` for several topics, which are asked for all at once."""
-        return self._thread.run(self._client.last_entries(topics))
+    def last_entries(self, topics: Sequence[str], *, unmade_ok: Collection[str] = ()) -> list[LastEntry]:
+        """As ``last_entry`` for several topics, which are asked for all at once. ``unmade_ok``: those that may be
+        partitions which nobody has used yet, and are empty then; any other is a TopicNotFoundError."""
+        return self._thread.run(self._client.last_entries(topics, unmade_ok=unmade_ok))
 
-    def edges_of(self, topics: Sequence[str]) -> list[Edges]:
-        """The first and the newest entry of several, asked all at once."""
-        return self._thread.run(self._client.edges_of(topics))
+    def edges_of(self, topics: Sequence[str], *, unmade_ok: bool = False) -> list[Edges]:
+        """The first and the newest entry of several, asked all at once. ``unmade_ok`` is about all of them, here and
+        below."""
+        return self._thread.run(self._client.edges_of(topics, unmade_ok=unmade_ok))
 
-    def first_entry_at(self, topic: str, position: Position) -> EntryRef | None:
+    def first_entry_at(self, topic: str, position: Position, *, unmade_ok: bool = False) -> EntryRef | None:
         """The first entry at or after ``position``; None if there is none."""
-        return self._thread.run(self._client.first_entry_at(topic, position))
+        return self._thread.run(self._client.first_entry_at(topic, position, unmade_ok=unmade_ok))
 
-    def first_entries_at(self, places: Sequence[tuple[str, Position]]) -> list[EntryRef | None]:
+    def first_entries_at(
+        self, places: Sequence[tuple[str, Position]], *, unmade_ok: bool = False
+    ) -> list[EntryRef | None]:
         """As ``first_entry_at`` for several places, which are asked for all at once."""
-        return self._thread.run(self._client.first_entries_at(places))
+        return self._thread.run(self._client.first_entries_at(places, unmade_ok=unmade_ok))
 
-    def bounds_at(self, topic: str, position: Position) -> Bounds:
+    def bounds_at(self, topic: str, position: Position, *, unmade_ok: bool = False) -> Bounds:
         """The last entry before ``position`` and the first one at or after it, in whatever ledgers they are."""
-        return self._thread.run(self._client.bounds_at(topic, position))
+        return self._thread.run(self._client.bounds_at(topic, position, unmade_ok=unmade_ok))
 
     def count_entries(self, spans: Sequence[Span]) -> list[Counted]:
         """How many messages entries hold, found by reading them; ``spans`` are counted side by side."""
@@ -207,11 +211,12 @@ class Client:
         return CursorHandle.of(self._thread, self._client.open_cursor(topic, subscription, start, **options))
 
     def open_cursors(
-        self, topics: Sequence[str], subscription: str, **options: Unpack[CursorOptions]
+        self, topics: Sequence[str], subscription: str, *, makes: Collection[str] = (), **options: Unpack[CursorOptions]
     ) -> list[CursorHandle | PulsarishError]:
         """``open_cursor`` for several topics, all at once, each with its outcome; new subscriptions begin at the first
-        message that is there."""
-        return CursorHandle.of_each(self._thread, self._client.open_cursors(topics, subscription, **options))
+        message that is there. ``makes``: those of them with ``makes_partition``."""
+        made = self._client.open_cursors(topics, subscription, makes=makes, **options)
+        return CursorHandle.of_each(self._thread, made)
 
     def close(self) -> None:
         """Close everything made from this client, then its connections. Harmless if closed.

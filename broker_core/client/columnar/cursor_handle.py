@@ -8,8 +8,8 @@ A reader by other means learns here that there is something new: ``expect`` gran
 pushes the first entry that is not acknowledged, and nothing behind it. An ack takes the broker over what it covers, so
 a reader that has acknowledged everything is pushed what is new. Invariants: each ``expect`` is answered once, by an
 entry or by the loss of the broker, and an entry that was pushed before is paid for by the next ``expect``. No topic is
-created; a subscription that was deleted is not made anew behind the owner's back, as SUBSCRIBE does, but ends the
-cursor: ``durable_subscribing`` sees to that.
+created, but for a partition that nobody has used yet, if the owner wants that; a subscription that was deleted is not
+made anew behind the owner's back, as SUBSCRIBE does, but ends the cursor: ``durable_subscribing`` sees to that.
 """
 
 from __future__ import annotations

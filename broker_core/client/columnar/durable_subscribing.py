@@ -28,6 +28,7 @@ from broker_core.base.errors import (
     ChecksumMismatchError,
     ConsumerBusyError,
     NotAllowedError,
+    PartitionUnmadeError,
     ProtocolError,
     ServiceNotReadyError,
     SubscriptionNotFoundError,
@@ -57,6 +58,7 @@ class DurableSubscribing:
         self._must_exist = config.must_exist
         self._needed_from = config.needed_from
         self._is_new_name = config.is_new_name
+        self._makes_partition = config.makes_partition
         self._kept: Position | None = None
         """The first entry that is needed, as seen by an attempt whose end was not seen."""
 
@@ -88,7 +90,7 @@ class DurableSubscribing:
     async def _subscribe(self, connection: Connection, consumer_id: int, port: ConsumerPort) -> None:
         request = replace(self._request, initial_position="earliest") if self._must_exist else self._request
         try:
-            await register(connection, consumer_id, port, request)
+            await self._register(connection, consumer_id, port, request)
         except NotAllowedError as failure:
             if not failure.message.startswith(_VISITOR_IS_THERE):
                 raise
@@ -97,6 +99,18 @@ class DurableSubscribing:
                 f"of that name, or by who asked whether it is there: {failure.message}",
                 hint="if a reader has that name, close it, or take another subscription name",
             ) from failure
+
+    async def _register(
+        self, connection: Connection, consumer_id: int, port: ConsumerPort, request: Subscribing
+    ) -> None:
+        try:
+            await register(connection, consumer_id, port, request)
+        except PartitionUnmadeError:
+            if self._must_exist or not self._makes_partition:
+                raise  # Made again, one that was deleted would look like one that was never there.
+            # A producer may make it before us; what it sends has come behind our question.
+            made = replace(request, create_topic=True, initial_position="earliest")
+            await register(connection, consumer_id, port, made)
 
     async def _look(self, needed_from: Position | None) -> None:
         """See what the subscription must keep, unless an earlier attempt has seen it."""

@@ -73,7 +73,9 @@ class AsyncEntryConsumer:
             priority_level=config.priority_level,
             create_topic=False,
         )
-        self._subscribing = DurableSubscribing(network, probes, request, CursorConfig())
+        self._subscribing = DurableSubscribing(
+            network, probes, request, CursorConfig(makes_partition=config.makes_partition)
+        )
         self._permits = Permits(config.queue_size)
         self._given: list[GivenEntry] = []
         self._on_given: OnGiven = _nobody

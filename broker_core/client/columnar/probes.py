@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 from broker_core.base.errors import (
     ConnectionLostError,
     OperationTimeoutError,
+    PartitionUnmadeError,
     PulsarishError,
     UnsupportedVersionError,
     UsageError,
@@ -52,6 +53,10 @@ class LastEntry(NamedTuple):
     position: Position
     index: int  # type: ignore[assignment] # hides tuple.index, which a record has no use for
     messages: int
+
+
+NO_ENTRY: Final = LastEntry(POSITION_EARLIEST, -1, 0)
+"""Of a partition that nobody has used yet."""
 
 
 class Bounds(NamedTuple):
@@ -211,7 +216,11 @@ class _Waiting:
 
 
 class Probes:
-    """All questions of one client. ``topic`` is always a plain topic or one partition."""
+    """All questions of one client. ``topic`` is always a plain topic or one partition.
+
+    ``unmade_ok``: a partition that its topic names and that is not there is empty; else it is a PartitionUnmadeError.
+    It is for those who know of nothing that it has had: one that was deleted looks the same.
+    """
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -220,25 +229,29 @@ class Probes:
         self._without_index: set[TopicName] = set()
         self._locks: defaultdict[TopicName, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def last_entry(self, topic: TopicName) -> LastEntry:
+    async def last_entry(self, topic: TopicName, *, unmade_ok: bool = False) -> LastEntry:
         """The newest entry; one round trip, and one small read if it is a new one."""
-        return await self._retried(lambda: self._last_entry(topic), f"last entry of {topic}")
+        asking = self._retried(lambda: self._last_entry(topic), f"last entry of {topic}")
+        return await _unless_unmade(asking, NO_ENTRY, unmade_ok=unmade_ok)
 
-    async def first_entry_at(self, topic: TopicName, position: Position) -> EntryRef | None:
+    async def first_entry_at(self, topic: TopicName, position: Position, *, unmade_ok: bool = False) -> EntryRef | None:
         """The first entry at or after ``position``, in whatever ledger; None if there is none."""
-        return await self._retried(lambda: self._first_entry_at(topic, position), f"entry at {position} of {topic}")
+        asking = self._retried(lambda: self._first_entry_at(topic, position), f"entry at {position} of {topic}")
+        return await _unless_unmade(asking, None, unmade_ok=unmade_ok)
 
-    async def edges(self, topic: TopicName) -> Edges:
+    async def edges(self, topic: TopicName, *, unmade_ok: bool = False) -> Edges:
         """The first entry, and the newest one: one reader for both, and a small read more for the newest one's index.
 
         The end is asked for first: a message that comes in between is behind it, not before the beginning.
         """
-        return await self._retried(lambda: self._edges(topic), f"first and last entry of {topic}")
+        asking = self._retried(lambda: self._edges(topic), f"first and last entry of {topic}")
+        return await _unless_unmade(asking, Edges(None, NO_ENTRY), unmade_ok=unmade_ok)
 
-    async def bounds_at(self, topic: TopicName, position: Position) -> Bounds:
+    async def bounds_at(self, topic: TopicName, position: Position, *, unmade_ok: bool = False) -> Bounds:
         """The first entry at or after ``position`` and the last one before it, in whatever ledgers: the latter tells
         how long its ledger became."""
-        return await self._retried(lambda: self._bounds_at(topic, position), f"entries around {position} of {topic}")
+        asking = self._retried(lambda: self._bounds_at(topic, position), f"entries around {position} of {topic}")
+        return await _unless_unmade(asking, Bounds(NO_ENTRY.position, None), unmade_ok=unmade_ok)
 
     async def position_of_index(self, topic: TopicName, index: int, low: Position, high: Position) -> Position:
         """The entry that holds message ``index``, searched from ``low`` to ``high`` or to the topic's end.
@@ -340,3 +353,12 @@ class Probes:
             )
         messages = read_metadata(entry.body).num_messages_in_batch
         return IndexedEntry(Position(entry.ledger, entry.entry), entry.index - messages + 1, entry.index)
+
+
+async def _unless_unmade(asking: Awaitable[T], empty: T, *, unmade_ok: bool) -> T:
+    try:
+        return await asking
+    except PartitionUnmadeError:
+        if not unmade_ok:
+            raise
+        return empty

@@ -12,6 +12,7 @@ from typing import Final
 
 from broker_core.base.errors import (
     ConfigError,
+    PartitionUnmadeError,
     PulsarishError,
     RemoteProtocolError,
     ServiceNotReadyError,
@@ -68,19 +69,7 @@ class Lookup:
 
         ``create``: a missing topic may be created by the broker; else, and for a missing namespace, TopicNotFoundError.
         """
-        connection = await self.service_connection()
-        request_id = connection.next_request_id()
-        asked = pb.CommandPartitionedTopicMetadata(topic=str(topic), request_id=request_id)
-        if not create and connection.features.supports_get_partitioned_metadata_without_auto_creation:
-            asked.metadata_auto_creation_enabled = False
-        command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=asked)
-        try:
-            answer = (await connection.request(command, request_id)).partitionMetadataResponse
-        except TopicNotFoundError as error:
-            raise _missing(topic, error) from error
-        if answer.response == pb.CommandPartitionedTopicMetadataResponse.Failed:
-            raise ServiceNotReadyError(f"{connection.address} cannot tell the partitions of {topic}")
-        return answer.partitions
+        return await _partitions(await self.service_connection(), topic, create=create)
 
     async def check_namespace(self, topic: TopicName) -> None:
         """TopicNotFoundError if the namespace of ``topic`` does not exist.
@@ -133,7 +122,12 @@ class Lookup:
             topic=str(topic), request_id=request_id, authoritative=authoritative, advertised_listener_name=""
         )
         command = BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=asked)
-        return (await connection.request(command, request_id)).lookupTopicResponse
+        try:
+            return (await connection.request(command, request_id)).lookupTopicResponse
+        except TopicNotFoundError as error:
+            if await names_partition(connection, topic):
+                raise unmade(topic) from error
+            raise
 
     async def topics_of(self, namespace: NamespaceName, mode: RegexSubscriptionMode = "persistent") -> list[str]:
         """Full names of the topics of ``namespace``, each partition on its own, sorted."""
@@ -155,6 +149,42 @@ def _target(answer: _LookupAnswer, connection: Connection, topic: TopicName) -> 
             hint="that broker needs brokerServicePortTls; or connect by pulsar://, unencrypted",
         )
     return parse_service_url(answer.brokerServiceUrlTls)[0]
+
+
+async def _partitions(connection: Connection, topic: TopicName, *, create: bool) -> int:
+    request_id = connection.next_request_id()
+    asked = pb.CommandPartitionedTopicMetadata(topic=str(topic), request_id=request_id)
+    if not create and connection.features.supports_get_partitioned_metadata_without_auto_creation:
+        asked.metadata_auto_creation_enabled = False
+    command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=asked)
+    try:
+        answer = (await connection.request(command, request_id)).partitionMetadataResponse
+    except TopicNotFoundError as error:
+        raise _missing(topic, error) from error
+    if answer.response == pb.CommandPartitionedTopicMetadataResponse.Failed:
+        raise ServiceNotReadyError(f"{connection.address} cannot tell the partitions of {topic}")
+    return answer.partitions
+
+
+async def names_partition(connection: Connection, topic: TopicName) -> bool:
+    """Whether ``topic``, which is not there, is a partition that its topic has all the same.
+
+    Apache Pulsar makes a partition when it is first used: the topic is a number of partitions, and no more.
+    """
+    if topic.partition_index < 0:
+        return False
+    try:
+        return topic.partition_index < await _partitions(connection, topic.base, create=False)
+    except TopicNotFoundError:
+        return False
+
+
+def unmade(topic: TopicName) -> PartitionUnmadeError:
+    """The error for a partition that is not there though its topic names it."""
+    return PartitionUnmadeError(
+        f'partition "{topic}" does not exist, though its topic has it',
+        hint="it was deleted, or nobody has used it yet; pulsar-admin topics create-missed-partitions makes it",
+    )
 
 
 def _missing(topic: TopicName, answer: TopicNotFoundError) -> TopicNotFoundError:

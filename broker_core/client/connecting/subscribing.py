@@ -16,7 +16,7 @@ from broker_core.base.errors import ServerError, TopicNotFoundError, server_erro
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.connecting.connection import Connection, ConsumerPort
-from broker_core.client.connecting.lookup import not_found
+from broker_core.client.connecting.lookup import names_partition, not_found, unmade
 from broker_core.client.settings.config import InitialPosition, SubscriptionType
 from broker_core.client.settings.key_shared_policy import KeySharedPolicy
 from broker_core.wire.commands import close_consumer, message_id, read_position
@@ -117,6 +117,8 @@ async def register(
         await connection.request(request.command(consumer_id, request_id), request_id, behind=behind)
     except TopicNotFoundError as failure:
         connection.consumers.pop(consumer_id, None)
+        if await names_partition(connection, request.topic):
+            raise unmade(request.topic) from failure
         raise not_found(request.topic) from failure
     except BaseException as failure:
         # After a time-out the broker may still make the consumer, and it must not stand in our way.

@@ -512,6 +512,12 @@ class EntryConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
         int,
         _Meta(ge=0, le=_INT32_MAX, description="Messages that the broker may give before they are released; 0: none."),
     ] = 0
+    makes_partition: Annotated[
+        bool,
+        _Meta(
+            description="A partition that its topic names and that is not there is made, as consumers do. Not later."
+        ),
+    ] = False
 
 
 class EntryConsumerOptions(TypedDict, total=False):
@@ -522,6 +528,7 @@ class EntryConsumerOptions(TypedDict, total=False):
     consumer_name: str | None
     priority_level: int
     queue_size: int
+    makes_partition: bool
 
 
 class WriterConfig(CheckedSettings, frozen=True, kw_only=True):
@@ -599,6 +606,12 @@ class CursorConfig(CheckedSettings, frozen=True, kw_only=True):
         Mapping[str, str],
         _Meta(description="Kept with a subscription that is new. Apache Pulsar adds them to one without any."),
     ] = msgspec.field(default_factory=dict)
+    makes_partition: Annotated[
+        bool,
+        _Meta(
+            description="A partition that its topic names and that is not there is made, as consumers do. Not later."
+        ),
+    ] = False
 
 
 class CursorOptions(TypedDict, total=False):
@@ -608,3 +621,4 @@ class CursorOptions(TypedDict, total=False):
     needed_from: Position | None
     is_new_name: bool
     subscription_properties: Mapping[str, str]
+    makes_partition: bool
