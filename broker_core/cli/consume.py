@@ -230,6 +230,8 @@ def _open(
     choices: _SubscriptionChoices,
     prefetch: int,
 ) -> _Stream:
+    from broker_core.client.settings.config import SHARED_TYPES
+
     word: InitialPosition | None = start if start in ("earliest", "latest") else None  # type: ignore[assignment] # checked
     if subscription is None and kind != "exclusive":
         raise UsageError(f"--type {kind} needs a subscription", hint="name one with -s")
@@ -252,7 +254,7 @@ def _open(
             lambda: consumer.has_reached_end_of_topic and not choices.topics_pattern,
             consumer.acknowledge,
             consumer.close,
-            is_shared=kind in ("shared", "key_shared"),
+            is_shared=kind in SHARED_TYPES,
         )
     reader = client.create_reader(topic, at, inclusive=word is None, receiver_queue_size=prefetch)
     return _Stream(

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.options import Amounts
 from pulsarish_spark.places.offsets import Offset, Offsets
 from pulsarish_spark.places.topics import TopicPartition
@@ -22,7 +23,6 @@ from pulsarish_spark.viewing.counting import EntryCounts, NamedRange, Unit
 from pulsarish_spark.viewing.entry_profile import Profile
 from pulsarish_spark.viewing.index_places import Wanted, entries_of_indexes
 from pulsarish_spark.viewing.limits import share_out, weighted_backlogs
-from pulsarish_spark.viewing.side_by_side import side_by_side
 
 
 class Waiting(NamedTuple):

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker_core.base.errors import ConfigError
+from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset
@@ -23,7 +24,6 @@ from pulsarish_spark.tasks.planning import EntryRange
 from pulsarish_spark.tasks.task import ReadTask, make_tasks, task_options
 from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.layout import LEFT_OUT, Layout, discover
-from pulsarish_spark.viewing.side_by_side import side_by_side
 
 if TYPE_CHECKING:
     from broker_core.client import Client

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from broker_core.base.positions import Position
+from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.tasks.planning import EntryRange, TaskOptions, cut_indexes
 from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.counting import NamedRange
 from pulsarish_spark.viewing.entry_profile import Profile
-from pulsarish_spark.viewing.side_by_side import side_by_side
 
 
 def plan_tasks(view: BrokerView, ranges: Sequence[EntryRange], wanted: TaskOptions) -> list[list[EntryRange]]:

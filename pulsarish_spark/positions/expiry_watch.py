@@ -17,12 +17,12 @@ from typing import Final
 from broker_core.base.clock import BlockingClock
 from broker_core.client import Client
 from pulsarish_spark.connecting.connection import Address
+from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.places.entries import offset_of
 from pulsarish_spark.places.offsets import Offset, Offsets
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.resuming import Place
 from pulsarish_spark.viewing.patience import BrokerPatience, Patience
-from pulsarish_spark.viewing.side_by_side import side_by_side
 
 logger = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker_core.base.errors import ConfigError, PartitionUnmadeError, SubscriptionNotFoundError
+from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset
@@ -21,7 +22,6 @@ from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.cursors import Cursors
 from pulsarish_spark.positions.starting import resolve_start, starts_at_edges
 from pulsarish_spark.viewing.broker_view import BrokerView
-from pulsarish_spark.viewing.side_by_side import side_by_side
 
 
 class FirstStart:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.positions import Position
+from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import Loss, left_partition, lost_added, lost_beginning, lost_partition
 from pulsarish_spark.options import ReadOptions
@@ -20,7 +21,6 @@ from pulsarish_spark.positions.first_start import FirstStart
 from pulsarish_spark.positions.resuming import Place, Resuming
 from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.followed_layout import FollowedLayout
-from pulsarish_spark.viewing.side_by_side import side_by_side
 
 
 class PartitionChanges:

@@ -24,6 +24,7 @@ from broker_core.base.errors import (
 )
 from broker_core.client import Client
 from pulsarish_spark.connecting.marking import generated_name
+from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset, Offsets, Points, SourceOffset
@@ -45,7 +46,6 @@ from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.counting import NamedRange
 from pulsarish_spark.viewing.followed_layout import FollowedLayout
 from pulsarish_spark.viewing.index_notice import IndexNotice
-from pulsarish_spark.viewing.side_by_side import side_by_side
 
 NEWS_WAIT_S: Final = 0.1
 """How long ``latest`` waits for a first new message: Spark would ask again at once. No longer, for other sources of the

@@ -98,7 +98,7 @@ class _Targets:
 
         None is begun behind one that has failed. Those that are open then stay, until all are closed.
         """
-        from pulsarish_spark.viewing.side_by_side import side_by_side
+        from pulsarish_spark.connecting.side_by_side import side_by_side
 
         opened: dict[str, EntryWriter] = {}
         failed: list[int] = []

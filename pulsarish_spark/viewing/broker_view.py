@@ -25,6 +25,7 @@ from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_LATEST, Pos
 from broker_core.client import Client
 from broker_core.client.columnar.index_search import IndexedEntry
 from broker_core.wire.entry import EntryRef, messages_of
+from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_start
 from pulsarish_spark.places.entries import behind, behind_last, offset_of
@@ -34,7 +35,6 @@ from pulsarish_spark.viewing.counting import EntryCounts
 from pulsarish_spark.viewing.index_notice import HOW_TO_GET_INDEXES
 from pulsarish_spark.viewing.index_places import Wanted, entries_of_indexes
 from pulsarish_spark.viewing.publish_times import PublishTimes
-from pulsarish_spark.viewing.side_by_side import side_by_side
 
 logger = logging.getLogger(__name__)
 

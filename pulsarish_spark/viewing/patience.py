@@ -20,7 +20,7 @@ from broker_core.client.admin import AdminApi
 from broker_core.wire.entry import EntryRef, published_ms
 from pulsarish_spark.connecting.admin import open_admin
 from pulsarish_spark.connecting.connection import Address
-from pulsarish_spark.viewing.side_by_side import side_by_side
+from pulsarish_spark.connecting.side_by_side import side_by_side
 
 logger = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ def _share_keys() -> None:
     send = GivenOut.send
 
     def turned(self: GivenOut, consumer: Any, ledger: int, deliveries: list[Any]) -> tuple[int, int]:
-        by_key = isinstance(self.watcher, dealer.KeyDealer)
+        by_key = isinstance(self._watcher, dealer.KeyDealer)
         return send(self, consumer, ledger, deliveries[::-1] if by_key else deliveries)
 
     _replace(GivenOut, "send", turned)

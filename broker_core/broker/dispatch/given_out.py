@@ -55,8 +55,8 @@ class GivenOut:
     """
 
     __slots__ = (
-        "_consumer_limit", "_cursor", "_members", "_passes", "_room", "_traffic", "average_messages", "now_ms",
-        "owners", "redeliveries", "unacked", "watcher",
+        "_consumer_limit", "_cursor", "_members", "_passes", "_room", "_traffic", "_watcher", "average_messages",
+        "now_ms", "owners", "redeliveries", "unacked",
     )  # fmt: skip
 
     def __init__(
@@ -74,9 +74,14 @@ class GivenOut:
         self.unacked = SubscriptionUnacked(
             context.unacked, settings.max_unacked_messages_per_subscription, passes.kick_later
         )
-        self.watcher: PendingWatcher | None = None
+        self._watcher: PendingWatcher | None = None
         self.average_messages = 1.0
         self.now_ms = 0
+
+    def watch(self, watcher: PendingWatcher) -> None:
+        """Tell ``watcher`` from now on of entries that are no longer pending. A book has at most one."""
+        invariant(self._watcher is None, "a book of what is given out has one watcher")
+        self._watcher = watcher
 
     # -- to a consumer
 
@@ -154,8 +159,8 @@ class GivenOut:
                 self._passes.woken = True  # where it waited there is room for another one
             else:
                 messages = owner.pending.remove(position)
-                if self.watcher is not None:
-                    self.watcher.acked(owner, position)
+                if self._watcher is not None:
+                    self._watcher.acked(owner, position)
         self.unacked.returned(messages)
         if owner is not None and owner.blocked:
             self.unblock_if_room(owner)
@@ -175,13 +180,13 @@ class GivenOut:
         self.unacked.returned(returned)
         self.owners.forget_all(ledger, entries)
         self.redeliveries.forget_all(ledger, entries)
-        if self.watcher is not None:
-            self.watcher.acked_entries(ledger, acks)
+        if self._watcher is not None:
+            self._watcher.acked_entries(ledger, acks)
 
     def acks_settled(self) -> None:
         """All acknowledgements of one request were reported."""
-        if self.watcher is not None:
-            self.watcher.acks_settled()
+        if self._watcher is not None:
+            self._watcher.acks_settled()
         self.unacked.settle()
 
     # -- back to the waiting room
@@ -211,8 +216,8 @@ class GivenOut:
                 self.redeliveries.increment(position)
                 self._room.add(position)
                 consumer.redelivered.messages += 1
-        if self.watcher is not None:
-            self.watcher.taken_back(consumer, positions)
+        if self._watcher is not None:
+            self._watcher.taken_back(consumer, positions)
 
     def wait_again(self, positions: Iterable[Position]) -> None:
         """Let entries wait that were out of reach, unless they were acknowledged or given out meanwhile."""

@@ -37,6 +37,8 @@ BatchingType = Literal["default", "key_based"]
 RoutingMode = Literal["round_robin", "single_partition"]
 AccessMode = Literal["shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"]
 SubscriptionType = Literal["exclusive", "failover", "shared", "key_shared"]
+SHARED_TYPES: Final[tuple[SubscriptionType, ...]] = ("shared", "key_shared")
+"""Those whose messages go to several consumers at the same time, and are redelivered one by one."""
 InitialPosition = Literal["latest", "earliest"]
 RegexSubscriptionMode = Literal["persistent", "non_persistent", "all"]
 
@@ -405,8 +407,8 @@ class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
 
     @property
     def is_shared(self) -> bool:
-        """Whether messages go to several consumers at the same time, and are redelivered one by one."""
-        return self.type not in ("exclusive", "failover")
+        """Whether the type is one of ``SHARED_TYPES``."""
+        return self.type in SHARED_TYPES
 
 
 class ConsumerOptions(TypedDict, total=False):

@@ -66,7 +66,7 @@ class KeyDealer:
         self._book = parts.book
         self._source = parts.source
         self._passes = parts.passes
-        parts.book.watcher = self
+        parts.book.watch(self)
 
     def stats(self, common: DispatchStats) -> DispatchStats:
         keys = key_stats(self._members, self.selector, self.draining, self.recorded.items())

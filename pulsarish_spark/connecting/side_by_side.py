@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same question about many partitions, asked at once: one after the other, thousands would take minutes.
+"""The same question about many topics or partitions, asked at once: one after the other, thousands would take minutes.
 
 Each answer may take several round trips, so each is worked out by a thread of its own, as many at a time as keep the
 client busy. Must not know what is asked.
