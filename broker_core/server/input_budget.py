@@ -161,11 +161,11 @@ class InputBudget:
         reader.shrink()
         self._lend(account, reader.capacity_bytes - BUFFER_BYTES_FIRST - account.held_bytes)
 
-    def _make_room(self, more: int, wishing: InputAccount) -> bool:
-        """Whether there is room for so much, if need be by taking back what is idle."""
+    def _make_room(self, more: int, asking: InputAccount) -> bool:
+        """Whether there is room for so much, if need be by taking back what others than ``asking`` do not use."""
         if self.held_bytes + more > self.bytes_max:
             for account in list(self._holders):
-                if account is not wishing and account.is_idle:
+                if account is not asking and account.is_idle:
                     self._take_back(account)
                     if self.held_bytes + more <= self.bytes_max:
                         break

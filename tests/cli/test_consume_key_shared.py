@@ -78,7 +78,9 @@ def test_a_consumer_has_a_name_and_a_priority(broker: RunningBroker, pulsarish: 
         (("-s", "s", "--name", ""), b"--name is empty"),
     ],
 )
-def test_wishes_that_cannot_be(pulsarish: Pulsarish, topic: str, arguments: tuple[str, ...], said: bytes) -> None:
+def test_options_without_effect_are_refused(
+    pulsarish: Pulsarish, topic: str, arguments: tuple[str, ...], said: bytes
+) -> None:
     """2.8.2 Said before anything was asked of the broker, with exit code 2."""
     pulsarish("topic", "create", topic)
     done = pulsarish("consume", topic, *arguments)

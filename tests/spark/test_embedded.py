@@ -139,7 +139,7 @@ def test_another_owner_of_the_port_does_not_matter(data_dir: Path) -> None:
     assert second.service_url != first.service_url
 
 
-def test_damaged_ports_of_the_last_start_are_a_wish_too(data_dir: Path) -> None:
+def test_a_broker_starts_whatever_ports_its_last_start_left(data_dir: Path) -> None:
     """Reliability row 5: whatever ``embedded.json`` says, the broker starts."""
     for content in (b"", b"\xff\0", b"[]", b'{"service": 99999, "http": 1}', b'{"service": 1e999, "http": 1}'):
         data_dir.mkdir(exist_ok=True)

@@ -334,9 +334,9 @@ public final class Driver {
     }
 
     /** Say what a client that is too old to hear it need not do: no behaviour can tell the difference by this alone. */
-    private static void orWithout(Runnable wish) {
+    private static void orWithout(Runnable call) {
         try {
-            wish.run();
+            call.run();
         } catch (LinkageError unknown) {
             System.err.println("without " + unknown.getMessage());
         }
