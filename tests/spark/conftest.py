@@ -43,11 +43,11 @@ def broker() -> Iterator[Broker]:
 
 
 _PULSARS = {"apache": "apache_pulsar", "apache-indexed": "apache_pulsar_indexed"}
+ON_APACHE = [pytest.param(kind, marks=pytest.mark.pulsar) for kind in _PULSARS]
+"""Values of ``cell`` for tests of what our broker never gets into."""
 
 
-@pytest.fixture(
-    scope="session", params=["pulsarish", *(pytest.param(kind, marks=pytest.mark.pulsar) for kind in _PULSARS)]
-)
+@pytest.fixture(scope="session", params=["pulsarish", *ON_APACHE])
 def cell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Each test runs on our broker, on an Apache Pulsar as it comes, and on one that tells message indexes."""
     if request.param in _PULSARS:

@@ -21,7 +21,7 @@ from pulsarish_spark.progress.probe import LagProbe
 from pulsarish_spark.sink.writer import write_rows
 from tests.spark.batches import batch_reader, read_values
 from tests.spark.brokers import Broker, eventually, numbers
-from tests.spark.conftest import NAME, Start
+from tests.spark.conftest import NAME, ON_APACHE, Start
 
 PARTITIONS: Final = 3
 
@@ -99,10 +99,9 @@ def test_a_planned_batch_reads_what_has_come_to_them(cell: Broker, topic: str, o
     assert sorted(int(value) for found in values for value in found) == [0, 7]
 
 
+@pytest.mark.parametrize("cell", ON_APACHE, indirect=True)
 def test_one_that_is_deleted_under_a_planned_batch_is_told(cell: Broker, topic: str) -> None:
     """It had messages when the batch was planned, so it is not one that nobody has used."""
-    if cell.kind == "pulsarish":
-        pytest.skip("deletes no single partition")
     partitions = unused(cell, topic, used=2)
     reader = batch_reader(cell, topic)
     tasks = reader.partitions()
@@ -170,11 +169,10 @@ def test_a_stream_that_ends_with_what_is_there_ends(start: Start, cell: Broker, 
     assert query.drain() == [1]
 
 
+@pytest.mark.parametrize("cell", ON_APACHE, indirect=True)
 @pytest.mark.parametrize("runs", [True, False])
 def test_one_that_was_read_and_deleted_is_told(start: Start, cell: Broker, topic: str, runs: bool) -> None:
     """It is not taken for one that nobody has used, and is not made."""
-    if cell.kind == "pulsarish":
-        pytest.skip("deletes no single partition")
     partitions = unused(cell, topic, used=2)
     query = start(topic=topic)
     assert query.drain() == [0, 1]
@@ -188,10 +186,9 @@ def test_one_that_was_read_and_deleted_is_told(start: Start, cell: Broker, topic
     assert not is_made(cell, partitions[1])
 
 
+@pytest.mark.parametrize("cell", ON_APACHE, indirect=True)
 def test_one_that_goes_before_the_first_batch_is_told(start: Start, cell: Broker, topic: str) -> None:
     """The query has seen messages of it when it looked for its start."""
-    if cell.kind == "pulsarish":
-        pytest.skip("deletes no single partition")
     partitions = unused(cell, topic, used=2)
     query = start(topic=topic)
     query.initial()
@@ -235,10 +232,9 @@ def test_a_queue_takes_all_that_comes_to_them(
     assert all(NAME in cell.subscriptions(each) for each in partitions)
 
 
+@pytest.mark.parametrize("cell", ON_APACHE, indirect=True)
 def test_one_that_a_queue_has_read_and_that_was_deleted_is_told(share: Start, cell: Broker, topic: str) -> None:
     """And it is not made, not by a query that goes on over losses either."""
-    if cell.kind == "pulsarish":
-        pytest.skip("deletes no single partition")
     partitions = unused(cell, topic, used=2)
     query = share(topic=topic)
     query.drain()
