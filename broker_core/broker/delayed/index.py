@@ -299,7 +299,7 @@ class DelayedIndex:
     # -- merging (semantics 6.4.5)
 
     def _merge_if_due(self) -> None:
-        if self._merging or not 0 < self._limits.buckets_max < len(self.buckets):
+        if self._closed or self._merging or not 0 < self._limits.buckets_max < len(self.buckets):
             return
         self._trim_passed_ledgers()
         self.drop_passed()
@@ -326,6 +326,7 @@ class DelayedIndex:
         bucket.reading(self._store.reader(self._topic_id, bucket.number))
         if self._closed or any(each not in self.buckets for each in old):
             self._store.remove(self._topic_id, bucket.number)
+            self._merge_if_due()  # others may be too many still
             return
         place = self.buckets.index(old[0])
         self.buckets = [each for each in self.buckets if each not in old]
@@ -357,6 +358,8 @@ class DelayedIndex:
         self.ready = True
         for view in list(self._views):
             view.index_ready()
+        # A crash may have come before a merge was durable. The first views are attached behind this.
+        self._timers.call_later(0, self._merge_if_due)
 
     def _know_again(self, bucket: BucketSnapshot) -> None:
         """Recover what ``seen`` was from one stored bucket: only the entries that the bucket holds are counted as seen.

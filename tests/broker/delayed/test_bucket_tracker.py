@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -409,6 +410,40 @@ class TestMerge:
         assert [(bucket.ledgers, bucket.total) for bucket in rig.index.buckets] == [((1, 2, 3), 5)]
         rig.clock.advance(5500)
         assert all_due(tracker) == [Position(2, 0), Position(3, 0), Position(1, 1), Position(2, 1), Position(3, 1)]
+
+    def test_too_many_that_a_start_finds_become_fewer(self) -> None:
+        """6.4.5 (I6.7): as after a crash before the merge was durable, though nothing new is sealed."""
+        rig = Rig(min_index_count=2)
+        tracker = rig.tracker()
+        for ledger in range(1, 6):
+            add_all(tracker, [1000 + ledger, 2000 + ledger], ledger=ledger)
+        rig.settle()
+        assert len(rig.index.buckets) == 4
+        rig.limits = replace(rig.limits, buckets_max=1)
+        rig.crash(policy="all")
+        again = rig.tracker()
+        rig.settle()
+        assert [bucket.ledgers for bucket in rig.index.buckets] == [(1, 2, 3, 4)]
+        rig.clock.advance(10_000)
+        assert len(all_due(again)) == 8
+
+    def test_a_merge_that_came_too_late_is_followed_by_another(self) -> None:
+        """6.4.5: one of its buckets was deleted meanwhile, and there are still too many."""
+        rig = Rig(min_index_count=2, buckets_max=2)
+        tracker = rig.tracker()
+        for ledger in range(1, 8):
+            add_all(tracker, [1000 + ledger, 2000 + ledger], ledger=ledger)
+        written = rig.store.commits.take()
+        assert written is not None
+        written.run()
+        rig.store.commits.finish(written, None)
+        assert [bucket.ledgers for bucket in rig.index.buckets] == [(each,) for each in range(1, 7)]
+        rig.oldest_needed = 2
+        rig.index.trim(2)
+        rig.settle()
+        assert len(rig.index.buckets) <= 2
+        rig.clock.advance(10_000)
+        assert len([each for each in all_due(tracker) if each.ledger > 1]) == 12
 
     @pytest.mark.parametrize("seed", range(8))
     def test_a_crash_in_the_middle_leaves_either_or_both(self, seed: int) -> None:
