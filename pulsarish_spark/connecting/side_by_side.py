@@ -8,7 +8,7 @@ client busy. Must not know what is asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Final, TypeVar
 
 K = TypeVar("K")
@@ -19,7 +19,8 @@ THREADS_MAX: Final = 32
 
 
 def side_by_side(answer: Callable[[K], V], questions: Sequence[K]) -> list[V]:
-    """The answers, in the order of ``questions``. The first failure in that order is raised when all have ended.
+    """The answers, in the order of ``questions``. The first failure in that order is raised when all have ended that
+    were begun; none is begun behind a failure, or thousands would be waited for that nobody answers.
 
     ``answer`` is called by several threads, each question by one.
     """
@@ -27,5 +28,7 @@ def side_by_side(answer: Callable[[K], V], questions: Sequence[K]) -> list[V]:
         return [answer(question) for question in questions]
     with ThreadPoolExecutor(min(len(questions), THREADS_MAX), "pulsarish-asking") as threads:
         asked = [threads.submit(answer, question) for question in questions]
-        wait(asked)
+        wait(asked, return_when=FIRST_EXCEPTION)
+        threads.shutdown(cancel_futures=True)
+    # They are begun in their order, so those that were not lie behind the failure.
     return [each.result() for each in asked]

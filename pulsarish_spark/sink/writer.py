@@ -94,26 +94,17 @@ class _Targets:
         return self._places[name]
 
     def _open(self, parts: Sequence[TopicRows]) -> None:
-        """Have a writer for each of ``parts``, opened side by side; the first failure, in their order, is raised.
-
-        None is begun behind one that has failed. Those that are open then stay, until all are closed.
-        """
+        """Have a writer for each of ``parts``, opened side by side. Where one fails, those that are open stay until all
+        are closed."""
         from pulsarish_spark.connecting.side_by_side import side_by_side
 
         opened: dict[str, EntryWriter] = {}
-        failed: list[int] = []
 
-        def open_one(number: int) -> None:
-            if min(failed, default=number) < number:  # Else all are waited for, of thousands that nobody can reach.
-                return
-            try:
-                opened[parts[number].topic] = self._new_writer(parts[number])
-            except BaseException:
-                failed.append(number)
-                raise
+        def open_one(part: TopicRows) -> None:
+            opened[part.topic] = self._new_writer(part)
 
         try:
-            side_by_side(open_one, range(len(parts)))
+            side_by_side(open_one, parts)
         finally:
             self._writers |= {part.topic: opened[part.topic] for part in parts if part.topic in opened}
 
