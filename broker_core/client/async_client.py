@@ -19,7 +19,7 @@ from broker_core.client.columnar.cursor_handle import AsyncCursor
 from broker_core.client.columnar.entry_consumer import AsyncEntryConsumer
 from broker_core.client.columnar.entry_counting import COUNTS_AT_ONCE, Counted, EntryCount, Span
 from broker_core.client.columnar.entry_reader import AsyncEntryReader
-from broker_core.client.columnar.probes import Bounds, Edges, LastEntry, Probes
+from broker_core.client.columnar.probes import Bounds, Edges, LastEntry, Probes, unless_unmade
 from broker_core.client.connecting.gathered import gathered, outcomes
 from broker_core.client.connecting.network import Closable, Network
 from broker_core.client.connecting.retrying import retrying
@@ -219,15 +219,20 @@ class AsyncClient:
         await consumer.open()
         return self._keep(consumer)
 
-    async def has_subscription(self, topic: str, subscription: str) -> bool:
-        """Whether a plain topic or one partition has a durable subscription. Makes none."""
+    async def has_subscription(self, topic: str, subscription: str, *, unmade_ok: bool = False) -> bool:
+        """Whether a plain topic or one partition has a durable subscription. Makes none.
+
+        ``unmade_ok``: a partition that nobody has used yet has none; else it is a TopicNotFoundError, as any other
+        topic that is not there.
+        """
         name, network = TopicName.parse(topic), self._network
 
         async def ask() -> bool:
             connection = await network.lookup.connect(await network.lookup.broker_of(name))
             return await is_subscription_there(connection, network.next_consumer_id(), name, subscription)
 
-        return await self._retried(ask, f"whether {name} has subscription {subscription!r}")
+        asking = self._retried(ask, f"whether {name} has subscription {subscription!r}")
+        return await unless_unmade(asking, False, unmade_ok=unmade_ok)
 
     async def write_rows(
         self, topic: str, window: SendWindow | None = None, **options: Unpack[WriterOptions]

@@ -109,17 +109,10 @@ def _batch(view: BrokerView, options: ReadOptions, layout: Layout) -> _Read:
 def _queue(client: Client, options: ReadOptions, layout: Layout) -> _Read:
     """A query that shares its subscription is given what comes: it has no start, and its backlog is not told."""
     ends = BrokerView(client).latest_of(layout.names.values())
-    exists = any(_has_subscription(client, name, options.subscription) for name in layout.names.values())
+    exists = any(client.has_subscription(name, options.subscription, unmade_ok=True) for name in layout.names.values())
     found = [_Found(key, name, None, ends[name]) for key, name in layout.names.items()]
     note = "the broker says which messages come, so start and rows are not known"
     return _Read(found, SubscriptionFound(options.subscription, exists), [note])
-
-
-def _has_subscription(client: Client, name: str, subscription: str) -> bool:
-    try:
-        return client.has_subscription(name, subscription)
-    except PartitionUnmadeError:
-        return False
 
 
 def _stream(client: Client, options: ReadOptions, layout: Layout) -> _Read:

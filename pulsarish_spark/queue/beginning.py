@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker_core.base.errors import ConfigError, PartitionUnmadeError
+from broker_core.base.errors import ConfigError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client, EntryConsumer
 from pulsarish_spark.losses.loss import LossPolicy
@@ -40,7 +40,11 @@ class Beginning:
         if self.is_over or not names:
             return dict.fromkeys(names, "earliest")
         self._is_new_query = known.n == 0
-        self._existing = {name for name in names.values() if self._is_there(name)}
+        self._existing = {
+            name
+            for name in names.values()
+            if self._client.has_subscription(name, self._subscription, unmade_ok=self._is_new_query)
+        }
         if self._is_new_query:
             return dict.fromkeys(names, self._new_start)
         for key in known.partitions:
@@ -53,14 +57,6 @@ class Beginning:
     def makes_partitions(self) -> bool:
         """Whether one that is not there is made, as any consumer does: this query has read nothing of it."""
         return self.is_over or self._is_new_query
-
-    def _is_there(self, name: str) -> bool:
-        try:
-            return self._client.has_subscription(name, self._subscription)
-        except PartitionUnmadeError:
-            if self._is_new_query:
-                return False
-            raise
 
     def check(self, name: str, consumer: EntryConsumer) -> None:
         """ConfigError if the user has said where to begin and the subscription, which was there, stands elsewhere."""

@@ -147,9 +147,13 @@ class Client:
         """
         return EntryConsumer.of(self._thread, self._client.subscribe_entries(topic, subscription, **options))
 
-    def has_subscription(self, topic: str, subscription: str) -> bool:
-        """Whether a plain topic or one partition has a durable subscription. Makes none; TopicNotFoundError."""
-        return self._thread.run(self._client.has_subscription(topic, subscription))
+    def has_subscription(self, topic: str, subscription: str, *, unmade_ok: bool = False) -> bool:
+        """Whether a plain topic or one partition has a durable subscription. Makes none.
+
+        ``unmade_ok``: a partition that nobody has used yet has none; else it is a TopicNotFoundError, as any other
+        topic that is not there.
+        """
+        return self._thread.run(self._client.has_subscription(topic, subscription, unmade_ok=unmade_ok))
 
     def write_rows(self, topic: str, window: SendWindow | None = None, **options: Unpack[WriterOptions]) -> EntryWriter:
         """A writer of Arrow record batches to ``topic``; ``options`` are the fields of ``WriterConfig``."""

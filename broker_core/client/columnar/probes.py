@@ -56,7 +56,7 @@ class LastEntry(NamedTuple):
 
 
 NO_ENTRY: Final = LastEntry(POSITION_EARLIEST, -1, 0)
-"""Of a partition that nobody has used yet."""
+"""The newest entry of a partition that nobody has used yet."""
 
 
 class Bounds(NamedTuple):
@@ -232,12 +232,12 @@ class Probes:
     async def last_entry(self, topic: TopicName, *, unmade_ok: bool = False) -> LastEntry:
         """The newest entry; one round trip, and one small read if it is a new one."""
         asking = self._retried(lambda: self._last_entry(topic), f"last entry of {topic}")
-        return await _unless_unmade(asking, NO_ENTRY, unmade_ok=unmade_ok)
+        return await unless_unmade(asking, NO_ENTRY, unmade_ok=unmade_ok)
 
     async def first_entry_at(self, topic: TopicName, position: Position, *, unmade_ok: bool = False) -> EntryRef | None:
         """The first entry at or after ``position``, in whatever ledger; None if there is none."""
         asking = self._retried(lambda: self._first_entry_at(topic, position), f"entry at {position} of {topic}")
-        return await _unless_unmade(asking, None, unmade_ok=unmade_ok)
+        return await unless_unmade(asking, None, unmade_ok=unmade_ok)
 
     async def edges(self, topic: TopicName, *, unmade_ok: bool = False) -> Edges:
         """The first entry, and the newest one: one reader for both, and a small read more for the newest one's index.
@@ -245,13 +245,13 @@ class Probes:
         The end is asked for first: a message that comes in between is behind it, not before the beginning.
         """
         asking = self._retried(lambda: self._edges(topic), f"first and last entry of {topic}")
-        return await _unless_unmade(asking, Edges(None, NO_ENTRY), unmade_ok=unmade_ok)
+        return await unless_unmade(asking, Edges(None, NO_ENTRY), unmade_ok=unmade_ok)
 
     async def bounds_at(self, topic: TopicName, position: Position, *, unmade_ok: bool = False) -> Bounds:
         """The first entry at or after ``position`` and the last one before it, in whatever ledgers: the latter tells
         how long its ledger became."""
         asking = self._retried(lambda: self._bounds_at(topic, position), f"entries around {position} of {topic}")
-        return await _unless_unmade(asking, Bounds(NO_ENTRY.position, None), unmade_ok=unmade_ok)
+        return await unless_unmade(asking, Bounds(NO_ENTRY.position, None), unmade_ok=unmade_ok)
 
     async def position_of_index(self, topic: TopicName, index: int, low: Position, high: Position) -> Position:
         """The entry that holds message ``index``, searched from ``low`` to ``high`` or to the topic's end.
@@ -355,7 +355,8 @@ class Probes:
         return IndexedEntry(Position(entry.ledger, entry.entry), entry.index - messages + 1, entry.index)
 
 
-async def _unless_unmade(asking: Awaitable[T], empty: T, *, unmade_ok: bool) -> T:
+async def unless_unmade(asking: Awaitable[T], empty: T, *, unmade_ok: bool) -> T:
+    """What ``asking`` finds; ``empty`` of a partition that is not there, if ``unmade_ok``."""
     try:
         return await asking
     except PartitionUnmadeError:
