@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.names import shown_name
-from broker_core.wire.batch.arrays import ByteColumn, presence
+from broker_core.wire.batch.arrays import ByteColumn, presence, row_of_element
 from broker_core.wire.batch.columns import numbers, values_of
 from broker_core.wire.batch.keys import is_text
 
@@ -87,7 +87,7 @@ def _refuse(
     rows: pa.RecordBatch, what: str, names: pa.Array, offsets: NDArray[np.int32], at: int, flaw: str, hint: str
 ) -> None:
     """ConfigError for pair number ``at``, counted from the first of ``rows``."""
-    row = int(np.searchsorted(offsets, at + int(offsets[0]), side="right")) - 1
+    row = row_of_element(offsets, at + int(offsets[0]))
     name = names.cast(pa.binary())[at].as_py()
     with contextlib.suppress(UnicodeDecodeError):
         name = None if name is None else name.decode()

@@ -80,3 +80,8 @@ def readonly(array: NDArray[_Number]) -> NDArray[_Number]:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def row_of_element(offsets: NDArray[np.int32], element: int) -> int:
+    """The row of a list array, with these ``offsets``, whose list has ``element`` of its child array."""
+    return int(np.searchsorted(offsets, element, side="right")) - 1

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from broker_core.base.errors import RowError, UsageError
 from broker_core.base.limits import SENT_NUMBER_MAX
-from broker_core.wire.batch.arrays import ByteColumn, presence, readonly
+from broker_core.wire.batch.arrays import ByteColumn, presence, readonly, row_of_element
 from broker_core.wire.batch.columns import values_of
 from broker_core.wire.batch.keys import is_text
 from broker_core.wire.batch.sent_keys import sent_keys
@@ -103,7 +103,7 @@ def _check_text(part: pa.Array, what: str, offsets: NDArray[np.int32]) -> None:
         return
     column = ByteColumn.of(part)
     at = int(np.flatnonzero(~is_text(column))[0])
-    row = int(np.searchsorted(offsets, at + int(offsets[0]), side="right")) - 1
+    row = row_of_element(offsets, at + int(offsets[0]))
     raise RowError(row, f"has a property whose {what} is {column.get(at)!r}, which is not UTF-8", hint="encode it")
 
 
@@ -114,7 +114,7 @@ def _without_nulls(array: pa.Array) -> pa.Array:
 def _first_null_row(part: pa.Array, offsets: NDArray[np.int32]) -> int:
     nulls: NDArray[Any] = np.flatnonzero(part.is_null().to_numpy(zero_copy_only=False))
     at = nulls[np.searchsorted(nulls, offsets[0])]
-    return int(np.searchsorted(offsets, at, side="right")) - 1
+    return row_of_element(offsets, at)
 
 
 def _sequence_ids(batch: pa.RecordBatch) -> NDArray[np.int64] | None:
