@@ -298,12 +298,15 @@ class DelayedIndex:
 
     # -- merging (semantics 6.4.5)
 
+    def _has_too_many(self) -> bool:
+        return 0 < self._limits.buckets_max < len(self.buckets)
+
     def _merge_if_due(self) -> None:
-        if self._closed or self._merging or not 0 < self._limits.buckets_max < len(self.buckets):
+        if self._closed or self._merging or not self._has_too_many():
             return
         self._trim_passed_ledgers()
         self.drop_passed()
-        if len(self.buckets) <= self._limits.buckets_max:
+        if not self._has_too_many():
             return
         chosen = neighbours_to_merge(self.buckets, lambda bucket: bucket.number not in self._unwritten)
         if not chosen:
@@ -358,8 +361,8 @@ class DelayedIndex:
         self.ready = True
         for view in list(self._views):
             view.index_ready()
-        # A crash may have come before a merge was durable. The first views are attached behind this.
-        self._timers.call_later(0, self._merge_if_due)
+        if self._has_too_many():  # A crash may have come before a merge was durable.
+            self._timers.call_later(0, self._merge_if_due)  # The first views are attached behind this.
 
     def _know_again(self, bucket: BucketSnapshot) -> None:
         """Recover what ``seen`` was from one stored bucket: only the entries that the bucket holds are counted as seen.
