@@ -39,13 +39,25 @@ class ExportFile:
     group_rows: tuple[int, ...]
 
     def batches(self, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
-        """The rows of some row groups, with the types of the source."""
-        if not groups:
-            return  # not what an older pyarrow makes of an empty list
+        """The rows of some row groups, with the types of the source; UsageError where the file is damaged."""
         schema = TopicColumns(self.columns).arrow_schema()
-        with pq.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(BATCH_ROWS, row_groups=list(groups)):
-                yield batch.cast(schema)
+        for batch in self._read(groups):
+            yield batch.cast(schema)
+
+    def _read(self, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """One group after the other: batches over several would have many rows of groups that are small since their
+        rows are large."""
+        if not groups:
+            return
+        try:
+            with pq.ParquetFile(self.path, page_checksum_verification=True) as file:
+                for group in groups:
+                    yield from file.iter_batches(BATCH_ROWS, row_groups=[group])
+        except (OSError, pa.ArrowInvalid) as error:
+            raise UsageError(
+                f"{self.path} cannot be read: {' '.join(str(error).split())}",
+                hint="it is damaged, or was replaced; export the batch again",
+            ) from error
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
@@ -75,7 +87,7 @@ def write_export(
     schema = TopicColumns(tuple(columns)).arrow_schema()
     try:
         with whole_file(target) as new:
-            with pq.ParquetWriter(new, schema, compression="zstd") as writer:
+            with pq.ParquetWriter(new, schema, compression="zstd", write_page_checksum=True) as writer:
                 for batch in batches:
                     writer.write_batch(batch)
                     rows += batch.num_rows

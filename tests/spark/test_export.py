@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -314,3 +315,26 @@ def test_a_file_that_comes_during_an_export_stays(tmp_path: Path) -> None:
         write_export(target, ("value",), rows(), dict)
     assert target.read_text() == "theirs"
     assert [*tmp_path.iterdir()] == [target]
+
+
+@pytest.mark.parametrize("flaw", ["changed", "zeroed"])
+def test_a_damaged_file_is_told_and_gives_no_wrong_rows(tmp_path: Path, flaw: str) -> None:
+    """One byte of a value is enough, and what cannot even be read is told in the same way."""
+    target, value = tmp_path / "batch.parquet", os.urandom(2000)  # which does not compress
+    write_export(target, ("value",), [pa.record_batch({"value": pa.array([value], pa.binary())})], dict)
+    content = bytearray(target.read_bytes())
+    at = content.index(value)
+    content[at : at + 1] = [content[at] ^ 1] if flaw == "changed" else [0]
+    if flaw == "zeroed":
+        content[4:at] = bytes(at - 4)
+    target.write_bytes(content)
+    with pytest.raises(UsageError, match=r"batch\.parquet cannot be read: .*; it is damaged"):
+        replay(target).read_all()
+
+
+def test_a_replay_holds_no_more_rows_at_a_time_than_the_export_did(tmp_path: Path) -> None:
+    """Batches with few rows have large ones."""
+    target = tmp_path / "batch.parquet"
+    rows = pa.record_batch({"value": pa.array([b"1", b"2"], pa.binary())})
+    write_export(target, ("value",), [rows, rows, rows], dict)
+    assert [each.num_rows for each in replay(target)] == [2, 2, 2]
