@@ -23,6 +23,12 @@ def whole_file(target: Path) -> Iterator[Path]:
         yield new
         _sync(new)
         os.replace(new, target)
+    keep_name(target)
+
+
+def keep_name(target: Path) -> None:
+    """Make the name of a whole file durable, for one whose writer may have ended before it could. OSError as the system
+    says."""
     _sync(target.parent)
 
 

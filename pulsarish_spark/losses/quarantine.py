@@ -26,7 +26,7 @@ from pulsarish_spark.losses.running_batch import running_batch
 from pulsarish_spark.places.moments import time_text
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.whole_file import whole_file
+from pulsarish_spark.whole_file import keep_name, whole_file
 
 FORM: Final = 1
 
@@ -56,7 +56,9 @@ class Quarantine:
         document = document_of(loss, subscription, SystemClock().now_ms())
         path = Path(self.directory, f"loss-{_digest(document)}.json")
         try:
-            if not _says_same(path, document):
+            if _says_same(path, document):
+                keep_name(path)  # A task that was killed, or failed, right before that has not.
+            else:
                 with whole_file(path) as new:
                     new.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         except OSError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from broker_core.base.errors import ConfigError
 from pulsarish_spark.losses.lost import lost_gap
 from pulsarish_spark.losses.quarantine import Quarantine
 from pulsarish_spark.places.topics import TopicPartition
@@ -50,6 +51,25 @@ def test_content_is_durable_before_the_name_and_then_the_name(
     monkeypatch.setattr(os, "replace", noting_replace)
     write(tmp_path)
     assert done == ["content", "name", "folder"]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_loss_is_written_down_only_when_its_name_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that is tried again finds the file of the attempt before, whose name a power loss could still take."""
+    sync = os.fsync
+    broken = True
+
+    def folder_cannot_be_synced(descriptor: int) -> None:
+        if broken and os.path.samestat(os.fstat(descriptor), tmp_path.stat()):
+            raise OSError(5, "Input/output error")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", folder_cannot_be_synced)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="cannot be written to here: Input/output error"):
+            quarantine(tmp_path)
+    broken = False
+    quarantine(tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
 
 
