@@ -55,7 +55,9 @@ class LagListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         progress = event.progress
-        self._tell(progress.name or str(progress.id), self._measured(progress.json))
+        name = progress.name or str(progress.id)
+        self._names[str(progress.runId)] = name  # The query may have begun before it had this listener.
+        self._tell(name, self._measured(progress.json))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
         """The lag has not changed."""

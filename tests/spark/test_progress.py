@@ -7,11 +7,13 @@ import json
 import math
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import Any, Final, cast
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEvent, StreamingQueryProgress
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError, PulsarishError
@@ -227,6 +229,20 @@ def test_a_listener_tells_the_log_a_file_and_a_history(
     assert "messages=8 entries=8 bytes=" in caplog.text
     (axes,) = history.plot().axes
     assert [*axes.get_lines()[0].get_ydata()][:3] == [8, 4, 0]
+
+
+def test_a_query_that_began_before_its_listener_leaves_the_file_too(tmp_path: Path) -> None:
+    """A listener hears of no start then; an ended query would stand there with its last lag for good."""
+    query, run = uuid.uuid4(), uuid.uuid4()
+    report: dict[str, Any] = {"id": str(query), "runId": str(run), "name": None, "timestamp": "", "batchId": 3}
+    report |= {"batchDuration": 1, "stateOperators": [], "sources": [], "sink": {"description": "", "numOutputRows": 0}}
+    file, history = tmp_path / "lag.json", LagHistory()
+    listener = LagListener(LagFile(file), history, measure=lambda _: {TopicPartition(T, 0): PartitionLag(5, 1)})
+    listener.onQueryProgress(QueryProgressEvent(StreamingQueryProgress.fromJson(report)))
+    assert [*json.loads(file.read_text())] == [str(query)]
+    listener.onQueryTerminated(QueryTerminatedEvent(query, run, None, None))
+    assert json.loads(file.read_text()) == {}
+    assert history.rows() == []
 
 
 def test_a_table_shows_what_is_not_known_as_such() -> None:
