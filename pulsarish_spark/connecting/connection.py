@@ -34,12 +34,21 @@ _clients: dict[tuple[int, str, float, float, Security], Client] = {}
 """The clients of this process, by everything that they are made from: other credentials mean another client."""
 
 
+def _in_forked_child() -> None:
+    global _lock
+    _lock = threading.Lock()  # The former one may be held for ever by a thread that the fork has left behind.
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """Where the broker is: at ``service_url``, or, where that is empty, the embedded broker of ``data_dir``.
 
     ``seen`` is where the driver found the embedded broker, on ``machine``; it serves executors that do not have its
-    directory. On another machine a directory of the same name would be another broker's. ``security`` travels to the
+    directory. On another machine, or in another container of this one, a directory of the same name would be another
+    broker's: ``directory`` tells those of one machine apart. ``security`` travels to the
     tasks: files that it names are read there, and a secret that was given as text goes with it. ``admin_url``: its
     admin REST; empty where that is not known, and where the embedded broker tells it.
     """
@@ -48,6 +57,7 @@ class Address:
     data_dir: str = ""
     seen: str = ""
     machine: str = ""
+    directory: tuple[int, int] | None = None
     operation_timeout_s: float = OPERATION_TIMEOUT_S
     connection_timeout_s: float = CONNECTION_TIMEOUT_S
     security: Security = _NO_SECURITY
@@ -59,7 +69,7 @@ class Address:
         if self.service_url:
             return None
         directory = Path(self.data_dir)
-        return None if self.seen and not directory.exists() else directory
+        return None if self.seen and _number_of(directory) != self.directory else directory
 
     def resolve(self) -> str:
         """The service URL to connect to now; finds or starts the embedded broker."""
@@ -74,7 +84,19 @@ class Address:
 
     def for_executors(self) -> Address:
         """This address with what only the driver can find out."""
-        return self if self.service_url else replace(self, seen=self.resolve(), machine=this_machine())
+        if self.service_url:
+            return self
+        seen = self.resolve()
+        return replace(self, seen=seen, machine=this_machine(), directory=_number_of(Path(self.data_dir)))
+
+
+def _number_of(directory: Path) -> tuple[int, int] | None:
+    """Which of this machine's directories has this name here; None: none has."""
+    try:
+        status = directory.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 @functools.cache

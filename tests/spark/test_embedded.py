@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -93,6 +94,23 @@ def test_a_killed_broker_comes_back_at_the_same_address_with_its_data(data_dir: 
     assert second.pid != first.pid
     with Client(second.service_url) as client:
         assert client.last_entry("t").messages == 1
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_fork_of_a_starter_keeps_no_other_starter_waiting(data_dir: Path) -> None:
+    """As where a process forks while another of its threads starts a broker: what it has open is open in both."""
+    data_dir.mkdir()
+    with embedded._only_starter(data_dir):
+        fork = os.fork()
+        if fork == 0:
+            signal.pause()  # until it is killed
+            os._exit(0)
+    try:
+        with open(data_dir / embedded.LOCK_FILE, "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.kill(fork, signal.SIGKILL)
+        os.waitpid(fork, 0)
 
 
 def test_a_guard_starts_a_dead_broker_again(data_dir: Path) -> None:
@@ -226,6 +244,41 @@ def test_a_task_on_another_machine_does_not_start_a_broker_there(data_dir: Path)
     assert list(data_dir.iterdir()) == []
     here = Address(data_dir=str(data_dir)).for_executors()
     assert here.resolve() == here.seen
+
+
+def test_a_task_in_another_container_does_not_start_a_broker_there(data_dir: Path) -> None:
+    """Its directory of the same name is another one, though the machine is the same."""
+    here = Address(data_dir=str(data_dir)).for_executors()
+    assert here.embedded_here == data_dir
+    elsewhere = data_dir.rename(data_dir.with_name("of the driver"))
+    try:
+        assert here.resolve() == here.seen
+        data_dir.mkdir()
+        assert here.resolve() == here.seen
+        assert list(data_dir.iterdir()) == []
+    finally:
+        data_dir.rmdir()
+        elsewhere.rename(data_dir)
+
+
+_FORKS_WHILE_A_CLIENT_IS_MADE = """
+import os, signal
+from pulsarish_spark.connecting import connection
+
+with connection._lock:
+    if (child := os.fork()) == 0:
+        signal.alarm(30)  # Ends what hangs.
+        connection._client_at("pulsar://127.0.0.1:1", connection.Address("pulsar://127.0.0.1:1"))
+        os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+def test_a_process_may_be_forked_while_a_thread_makes_a_client() -> None:
+    """As by ``multiprocessing``: a lock that a thread holds at that moment is held for ever in the child."""
+    command = [sys.executable, "-W", "ignore", "-c", _FORKS_WHILE_A_CLIENT_IS_MADE]  # Newer Pythons warn of it.
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("0\n", "")
 
 
 def test_a_local_broker_leaves_nothing_behind() -> None:
