@@ -22,7 +22,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import BinaryIO, Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from broker_core.base.clock import SystemClock
@@ -204,7 +204,16 @@ def _only_starter(data_dir: Path) -> Iterator[None]:
     """Wait until no other process is starting a broker of ``data_dir``. The lock ends with its process."""
     with open(data_dir / LOCK_FILE, "ab", opener=private_opener) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        try:
+            yield
+        finally:
+            _unlock(lock)
+
+
+def _unlock(lock: BinaryIO) -> None:
+    """Let a lock go before its file is closed, for a fork that another thread made meanwhile has the file open too, and
+    with it the lock."""
+    fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def _await_predecessor(data_dir: Path) -> None:
@@ -221,6 +230,7 @@ def _await_predecessor(data_dir: Path) -> None:
         while find(data_dir) is None and _clock.monotonic() < deadline:
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                _unlock(lock)
                 return
             _clock.sleep(_POLL_S)
 
