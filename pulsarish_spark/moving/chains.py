@@ -22,6 +22,14 @@ _SIDES: Final = {
     "writeStream": Side.STREAM_WRITE,
 }
 _ENDS: Final = frozenset({"load", "save", "start", "toTable", "saveAsTable"})
+_PARAMETERS: Final = {
+    "format": ("source",),
+    "option": ("key", "value"),
+    "mode": ("saveMode",),
+    "outputMode": ("outputMode",),
+}
+"""Arguments of methods that are given without a name as a rule, in their order."""
+
 _NO_OPTIONS: Final = frozenset({"format", "schema", "mode", "partitionBy", "outputMode", "queryName"})
 """Arguments of ``load``, ``save`` and ``start`` by name that are no options."""
 
@@ -30,6 +38,7 @@ _NO_OPTIONS: Final = frozenset({"format", "schema", "mode", "partitionBy", "outp
 class Use:
     """One reader or writer. Values are None where the program computes them; ``lines`` says where each thing stands.
 
+    The format and both modes are in lower case: Spark makes no difference, nor in the names of options.
     ``options``: name to value. ``triggers``: the names of the trigger's arguments.
     """
 
@@ -47,6 +56,10 @@ class Use:
     def line_of(self, what: str) -> int:
         """The line of an option, ``format``, ``mode``, ``outputMode`` or ``trigger``; of its begin if not known."""
         return self.lines.get(what, self.line)
+
+    def named(self, option: str) -> Iterator[tuple[str, str | None]]:
+        """An option as the program writes it, and its value."""
+        return ((name, text) for name, text in self.options.items() if name.lower() == option.lower())
 
 
 class _Assigned(NamedTuple):
@@ -179,19 +192,20 @@ def _steps(node: ast.expr, names: Names) -> list[tuple[ast.Attribute, ast.Call |
 def _apply(use: Use, method: str, call: ast.Call, names: Names) -> None:
     """What one call says of a reader or a writer."""
     line = call.func.end_lineno or call.lineno
-    first = call.args[0] if call.args else None
     keywords: Mapping[str | None, ast.expr] = {each.arg: each.value for each in call.keywords}
+    given = [*call.args, *(keywords[name] for name in _PARAMETERS.get(method, ()) if name in keywords)]
+    first = given[0] if given else None
     match method:
         case "format":
-            use.format, use.lines["format"] = names.text(first), line
-        case "option" if len(call.args) == 2 and (name := names.text(first)) is not None:
-            _note_option(use, name, names.text(call.args[1]), line)
+            use.format, use.lines["format"] = _word(first, names), line
+        case "option" if len(given) == 2 and (name := names.text(first)) is not None:
+            _note_option(use, name, names.text(given[1]), line)
         case "options":
             _note_options(use, keywords, line, names)
         case "mode":
-            use.has_mode, use.mode, use.lines["mode"] = True, names.text(first), line
+            use.has_mode, use.mode, use.lines["mode"] = True, _word(first, names), line
         case "outputMode":
-            use.output_mode, use.lines["outputMode"] = names.text(first), line
+            use.output_mode, use.lines["outputMode"] = _word(first, names), line
         case "trigger":
             use.triggers, use.lines["trigger"] = tuple(name for name in keywords if name), line
         case _ if method in _ENDS:
@@ -199,16 +213,21 @@ def _apply(use: Use, method: str, call: ast.Call, names: Names) -> None:
             _end(use, first, keywords, line, names)
 
 
+def _word(node: ast.expr | None, names: Names) -> str | None:
+    text = names.text(node)
+    return None if text is None else text.lower()
+
+
 def _end(use: Use, first: ast.expr | None, keywords: Mapping[str | None, ast.expr], line: int, names: Names) -> None:
     """``load``, ``save`` and ``start`` take a path, and everything else by name."""
     if first is not None:
         _note_option(use, "path", names.text(first), line)
     if "format" in keywords:
-        use.format, use.lines["format"] = names.text(keywords["format"]), line
+        use.format, use.lines["format"] = _word(keywords["format"], names), line
     if "mode" in keywords:
-        use.has_mode, use.mode, use.lines["mode"] = True, names.text(keywords["mode"]), line
+        use.has_mode, use.mode, use.lines["mode"] = True, _word(keywords["mode"], names), line
     if "outputMode" in keywords:
-        use.output_mode, use.lines["outputMode"] = names.text(keywords["outputMode"]), line
+        use.output_mode, use.lines["outputMode"] = _word(keywords["outputMode"], names), line
     _note_options(use, {name: value for name, value in keywords.items() if name not in _NO_OPTIONS}, line, names)
 
 

@@ -23,6 +23,8 @@ from pulsarish_spark.options import Side, check_option
 KAFKA: Final = "kafka"
 _PACKAGE: Final = "spark-sql-kafka"
 
+_BOUNDS: Final = ("startingOffsets", "endingOffsets")
+
 Severity = Literal["change", "check"]
 
 
@@ -68,12 +70,11 @@ def _options(use: Use) -> _Found:
             check_option(name, value, use.side)
         except ConfigError as error:
             yield use.line_of(name), "change", str(error)
-    if use.side in Side.READ and _counts(use.options.get("startingOffsets")):
-        yield (
-            use.line_of("startingOffsets"),
-            "check",
-            "offsets by number are those of the Kafka topic; give ids, times or words of the Pulsar topic",
-        )
+    for bound in _BOUNDS if use.side in Side.READ else ():
+        for name, value in use.named(bound):
+            if _counts(value):
+                why = "offsets by number are those of the Kafka topic; give ids, times or words of the Pulsar topic"
+                yield use.line_of(name), "check", why
 
 
 def _counts(offsets: str | None) -> bool:

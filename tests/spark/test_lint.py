@@ -58,6 +58,13 @@ def test_a_streaming_job_is_read_whole(tmp_path: Path) -> None:
         ('spark.read.format("kafka").load(startingOffsets="latest", subscribe="t", columns="no")', "no column no"),
         ('spark.read.format("kafka").option("endingTimestamp", "soon")', "endingTimestamp"),
         ('spark.readStream.format("kafka").option("startingOffsets", \'{"t":{"0":23}}\')', "those of the Kafka topic"),
+        ('spark.read.format("kafka").option("endingOffsets", \'{"t":{"0":23}}\')', "those of the Kafka topic"),
+        ('spark.readStream.format("kafka").option("STARTINGOFFSETS", \'{"t":{"0":23}}\')', "those of the Kafka topic"),
+        ('df.writeStream.format("kafka").outputMode("Complete").start()', 'outputMode("complete") is refused'),
+        ('df.write.format("kafka").mode(saveMode="overwrite").save()', 'mode("overwrite") becomes mode("append")'),
+        ('df.write.format("Kafka").save()', 'add .mode("append")'),
+        ('df.write.format(source="kafka").save()', 'add .mode("append")'),
+        ('spark.read.format("kafka").option(key="endingTimestamp", value="soon")', "endingTimestamp"),
     ],
 )
 def test_what_fails_after_the_move_is_found(tmp_path: Path, write: str, words: str) -> None:
@@ -84,7 +91,7 @@ def test_only_the_format_changes_where_everything_else_is_the_same(tmp_path: Pat
     program = """
 reader = spark.readStream.format("kafka").option("subscribe", sys.argv[1])
 rows = reader.option("startingOffsets", '{"t":{"0":-1,"1":-2}}').option("failOnDataLoss", False).load()
-rows.write.format("kafka").mode("append").option("topic", name).save()
+rows.write.format("kafka").mode("Append").option("topic", name).save()
 query = rows.writeStream.format("kafka").option("topic", name).option("checkpointLocation", "/c").queryName("q").start()
 """
     assert said(tmp_path, program) == [
