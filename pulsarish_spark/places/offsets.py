@@ -182,7 +182,7 @@ class SourceOffset:
             subscription, pattern = document.get(_SUBSCRIPTION, ""), document.get(_PATTERN, "")
             if not isinstance(subscription, str) or not isinstance(pattern, str):
                 raise ValueError(f"{subscription!r} or {pattern!r} is no text")
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, TypeError) as error:
             raise UsageError(
                 f"the checkpoint holds an offset that cannot be read: {error}",
                 hint="it was made by another source or a newer version; use a new checkpoint folder",

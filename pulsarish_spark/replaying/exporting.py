@@ -88,7 +88,7 @@ def export_batch(
     noted = noted_batch(checkpoint, batch, source)
     raw = option_texts(None, options)
     if not names_topics(raw, Side.STREAM_READ):
-        raw["topics"] = ",".join(sorted({key.topic for key in _partitions(noted)}))
+        raw["topics"] = ",".join(sorted({short_name(key.topic) for key in _partitions(noted)}))
     checked = read_options(raw, Side.STREAM_READ, os.environ)
     _check_named(checked.selection, noted)
     base = LossPolicy.of(checked)

@@ -258,6 +258,18 @@ def test_of_topics_those_that_are_named_are_exported(broker: Broker, topic: str,
     assert export_batch(checkpoint, tmp_path / "whole.parquet", **options).rows == 6
 
 
+def test_topics_have_short_names_where_the_query_called_them_so(broker: Broker, topic: str, tmp_path: Path) -> None:
+    """Nobody names them in an export of all; its rows are to pass the filters of the query all the same."""
+    query = Engine(broker.service_url, topic=topic)
+    broker.send(topic, numbers(0, 1))
+    query.drain()
+    query.stop()
+    checkpoint = checkpoint_of(tmp_path, [query.end])
+    options: dict[str, Any] = {"service.url": broker.service_url, "topicNames": "as-given"}
+    export_batch(checkpoint, tmp_path / "batch.parquet", **options)
+    assert replay(tmp_path / "batch.parquet").read_all()["topic"].to_pylist() == [topic]
+
+
 def test_a_checkpoint_of_an_unknown_form_is_refused(tmp_path: Path) -> None:
     """It may mean something else."""
     checkpoint_of(tmp_path, [{}])

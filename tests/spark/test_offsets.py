@@ -64,7 +64,9 @@ def test_the_same_place_reads_back_to_the_same_text() -> None:
         assert json.dumps(SourceOffset.from_json(document).to_json()) == json.dumps(document)
 
 
-@pytest.mark.parametrize("document", [{A: {"0": "five"}}, {A: {"x": "5:3"}}, {A: {"0": "5:3@-1"}}, {A: 3}])
+@pytest.mark.parametrize(
+    "document", [{A: {"0": "five"}}, {A: {"x": "5:3"}}, {A: {"0": "5:3@-1"}}, {A: 3}, {"a-topic-of-kafka": {"0": 23}}]
+)
 def test_a_foreign_checkpoint_is_refused_with_advice(document: dict[str, object]) -> None:
     """Not with a stack trace about some integer."""
     with pytest.raises(UsageError, match=r"the checkpoint holds an offset that cannot be read: .*use a new checkpoint"):
