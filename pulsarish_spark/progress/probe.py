@@ -10,6 +10,7 @@ Of a query in queue mode none of these is known: what is left is not in one piec
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from broker_core.base.clock import Clock, SystemClock
@@ -36,23 +37,26 @@ class LagProbe:
     def __init__(self, *, clock: Clock | None = None, **options: object) -> None:
         self._address = address_options(option_texts(None, options), os.environ)
         self._clock = clock or SystemClock()
-        self._is_partitioned: dict[str, bool] = {}
         self._patience = BrokerPatience(self._address)
 
     def __call__(self, progress: Any) -> Lag:
         """The lag of every partition; ``progress`` as in ``lag``."""
         found = list(unread(progress))
-        if behind := {each.key.topic for each in found if _can_be_asked(each)}:
+        if behind := sorted({each.key.topic for each in found if _can_be_asked(each)}):
             self._patience.of_all(behind)  # all at once
             with connected(self._address) as client:
-                return of_partitions((each.key, self._measured(client, each)) for each in found)
+                # Each time: a topic that is made anew may have partitions where the former had none.
+                partitions = dict(zip(behind, client.existing_partitions_of(behind), strict=True))
+                return of_partitions((each.key, self._measured(client, each, partitions)) for each in found)
         return of_partitions((each.key, each.lag) for each in found)
 
-    def _measured(self, client: Client, unread: Unread) -> PartitionLag:
+    def _measured(self, client: Client, unread: Unread, partitions: Mapping[str, int | None]) -> PartitionLag:
+        """``partitions``: how many each topic has, None where it is gone."""
         behind = unread.lag
         if unread.at is None or not behind.is_behind:  # as _can_be_asked says
             return behind
-        oldest = client.first_entry_at(self._name(client, unread.key), unread.at.position)
+        count = partitions[unread.key.topic]
+        oldest = None if count is None else client.first_entry_at(_name(unread.key, count), unread.at.position)
         if oldest is None:  # It was deleted meanwhile; the query will tell.
             return behind
         patience = self._patience.of(unread.key.topic)
@@ -62,17 +66,14 @@ class LagProbe:
             expires_s=None if patience is None else patience.left_s(oldest, self._clock.now_ms()),
         )
 
-    def _name(self, client: Client, key: TopicPartition) -> str:
-        """What the broker calls a partition."""
-        if key.topic not in self._is_partitioned:
-            self._is_partitioned[key.topic] = bool(client.existing_partitions(key.topic))
-        if not self._is_partitioned[key.topic]:
-            return key.topic
-        return str(TopicName.parse(key.topic).partition(key.partition))
-
     def _age_s(self, entry: EntryRef) -> float:
         """The age of ``entry`` by the clocks of this machine and of its producer; never below 0."""
         return max(0.0, (self._clock.now_ms() - published_ms(entry.body)) / 1000)
+
+
+def _name(key: TopicPartition, partitions: int) -> str:
+    """What the broker calls a partition of a topic that has so many, 0 if it is not partitioned."""
+    return str(TopicName.parse(key.topic).partition(key.partition)) if partitions else key.topic
 
 
 def _can_be_asked(unread: Unread) -> bool:

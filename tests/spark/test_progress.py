@@ -17,6 +17,7 @@ from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEv
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError, PulsarishError
+from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.client import Bounds, Client
 from pulsarish_spark.places.topics import TopicPartition
@@ -191,6 +192,17 @@ def test_the_broker_is_asked_for_the_age_and_the_size_of_what_is_unread(start: S
     assert behind.seconds > 1_000_000_000
     query.drain()
     assert [*probe(query.progress()).values()] == [PartitionLag(0, 0, 0, 0.0)]
+
+
+def test_a_topic_that_is_made_anew_is_asked_as_what_it_is_now(cell: Broker, topic: str) -> None:
+    """Of one that is gone what the report says is known; the probe outlives both."""
+    full = str(TopicName.parse(topic))
+    report = progress({full: {"0": "0:0@0"}}, {full: {"0": "0:5@5"}})
+    key, probe = TopicPartition(full, 0), probe_of(cell.service_url)
+    assert probe(report) == {key: PartitionLag(5, 5)}
+    cell.create(topic, 1)
+    cell.send(f"{full}-partition-0", numbers(0, 5))
+    assert probe(report)[key].seconds is not None
 
 
 def test_a_probe_takes_only_options_that_say_which_broker() -> None:
