@@ -162,11 +162,14 @@ def _only(selection: Selection, end: QueueOffset) -> QueueOffset:
 
 
 def _ranges(client: Client, noted: NotedBatch, options: ReadOptions, policy: LossPolicy) -> Iterator[Reading]:
-    """What lies between two offsets. A new partition of which no start was noted is read whole."""
+    """What lies between two offsets. A partition of which no start was noted, or which had no message yet, is read
+    whole."""
     end = SourceOffset.from_json(noted.end)
-    begin = end.starts_from(None if noted.start is None else SourceOffset.from_json(noted.start))
+    starts = end.starts_from(None if noted.start is None else SourceOffset.from_json(noted.start))
+    begin = {key: start for key, start in starts.items() if start.position.ledger >= 0}
     wants = options.selection.wants
-    moved = {key: stop for key, stop in sorted(end.offsets.items()) if wants(key) and begin.get(key) != stop}
+    ends = {key: stop for key, stop in end.offsets.items() if stop.position.ledger >= 0}
+    moved = {key: stop for key, stop in sorted(ends.items()) if wants(key) and begin.get(key) != stop}
     names = _names(client, moved)
     for key, stop in moved.items():
         if (name := names.get(key)) is None:

@@ -258,6 +258,22 @@ def test_of_topics_those_that_are_named_are_exported(broker: Broker, topic: str,
     assert export_batch(checkpoint, tmp_path / "whole.parquet", **options).rows == 6
 
 
+def test_a_batch_that_began_at_a_topic_without_a_message_is_exported(
+    start: Start, cell: Broker, topic: str, tmp_path: Path
+) -> None:
+    """Nothing is lost where nothing was before, nor of a partition that is still empty."""
+    cell.create(topic, 2)
+    query = start(topic=topic)
+    assert query.trigger() == []
+    ends = [query.end]
+    cell.send(f"{topic}-partition-1", numbers(0, 3))
+    assert query.trigger() == [0, 1, 2]
+    checkpoint = checkpoint_of(tmp_path, [*ends, query.end])
+    options: dict[str, Any] = {"service.url": cell.service_url}
+    for batch, rows in ((0, 0), (1, 3)):
+        assert export_batch(checkpoint, tmp_path / f"{batch}.parquet", batch=batch, **options).rows == rows
+
+
 def test_topics_have_short_names_where_the_query_called_them_so(broker: Broker, topic: str, tmp_path: Path) -> None:
     """Nobody names them in an export of all; its rows are to pass the filters of the query all the same."""
     query = Engine(broker.service_url, topic=topic)
