@@ -75,9 +75,9 @@ BOUNDS: Final = (
         Side.READ,
         parse_moment,
         "1767225600000",
-        "End before the first message published at or after this time; where there is none, a batch read ends at the "
-        "end, and a stream goes on until there is one. Counted back from now, it is another time after each start of a "
-        "stream. Beats endingOffsets and endingOffsetsByTimestamp.",
+        "End before the first message published at or after this time; where there is none when the data is read, a "
+        "batch read ends at the end, and a stream goes on until there is one. Counted back from now, it is another "
+        "time after each start of a stream. Beats endingOffsets and endingOffsetsByTimestamp.",
         ("endingTime",),
     ),
     Option(

@@ -3,7 +3,8 @@
 
 Spark keeps the plan of a DataFrame for life. So ``latest`` stays open in the last piece of each partition and is
 looked up when it is read, and an ``earliest`` start takes whatever is first then; only the cuts between pieces are
-fixed. A second action on the same DataFrame therefore sees newer messages, as with Spark's Kafka source.
+fixed. A second action on the same DataFrame therefore sees newer messages, as with Spark's Kafka source; but none that
+is published at or after a time where it ends, though that was yet to come when it was planned.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.cutting import plan_tasks
-from pulsarish_spark.positions.starting import resolve_end, resolve_start
+from pulsarish_spark.positions.starting import ending_ms, resolve_end, resolve_start
 from pulsarish_spark.tasks.planning import EntryRange
 from pulsarish_spark.tasks.task import ReadTask, make_tasks, task_options
 from pulsarish_spark.viewing.broker_view import BrokerView
@@ -67,7 +68,8 @@ def whole_ranges(view: BrokerView, options: ReadOptions, layout: Layout) -> list
         _check_order(key, start, end)
         # Where nothing has ever been, the first message may come behind the plan, wherever it lies.
         exact = key in starts and start.position.ledger >= 0
-        found.append((EntryRange(key, name, name != key.topic, start, end, exact), key not in ends))
+        until_ms = None if key in ends else ending_ms(key, options)
+        found.append((EntryRange(key, name, name != key.topic, start, end, exact, until_ms=until_ms), key not in ends))
     return found
 
 

@@ -49,13 +49,19 @@ def resolve_start(
 def resolve_end(
     view: BrokerView, name: str, key: TopicPartition, options: ReadOptions, policy: LossPolicy
 ) -> Offset | None:
-    """The offset where a batch read of one partition ends; None: at its end when it is read."""
+    """The offset where a batch read of one partition ends; None: at its end when it is read, or at ``ending_ms``."""
     said = options.ending.said_of(key)
     if said is None or said.point == "latest":
         return None
     if isinstance(said.point, Moment):
         return view.end_at_time(name, said.point.published_at(options.now_ms))
     return view.find(name, _named(said.point, options), f"the ending offset of {key}", policy)
+
+
+def ending_ms(key: TopicPartition, options: ReadOptions) -> int | None:
+    """The publish time at which a batch read of one partition ends; None: it does not end at a time."""
+    said = options.ending.said_of(key)
+    return said.point.published_at(options.now_ms) if said and isinstance(said.point, Moment) else None
 
 
 def _named(point: LogPoint, options: ReadOptions) -> LogPoint:

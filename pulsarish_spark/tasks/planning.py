@@ -28,7 +28,8 @@ RANGE_MESSAGES: Final = 7_000
 class EntryRange:
     """The messages of one partition from ``start`` up to ``end`` (exclusive). It travels to the executors.
 
-    ``name`` is what the broker calls the partition. ``end`` None: up to the last message when it is read.
+    ``name`` is what the broker calls the partition. ``end`` None: up to the last message when it is read, or to the
+    first one then that was published at or after ``until_ms``.
     ``exact``: the message at ``start`` must be there, else data is lost; not where the start is whatever is first when
     it is read. ``about``: how many messages it holds, as far as the driver could find out; -1 where it did not try.
     """
@@ -40,6 +41,7 @@ class EntryRange:
     end: Offset | None
     exact: bool = True
     about: int = -1
+    until_ms: int | None = None
 
     @property
     def messages(self) -> int:

@@ -42,8 +42,7 @@ def read_range(
     """The messages of ``wanted`` in their order, as far as they are to be kept; DataLossError if some are gone and
     ``policy`` fails on that. The chunks of a message that ends behind ``wanted`` are kept by ``chunk_hold``."""
     if wanted.end is None:
-        had_messages = wanted.start.position.ledger >= 0
-        wanted = replace(wanted, end=BrokerView(client).latest(wanted.name, had_messages=had_messages))
+        wanted = replace(wanted, end=_end_now(client, wanted))
     start, end = wanted.start, wanted.end
     assert end is not None
     if start.key >= end.key:
@@ -76,6 +75,16 @@ def read_range(
     continuity.finish()
     if chunk_hold is not None and (unfinished_from := decoder.unfinished_from) is not None:
         chunk_hold.keep_from(client, wanted.name, unfinished_from)
+
+
+def _end_now(client: Client, wanted: EntryRange) -> Offset:
+    """Where a range ends that was left open."""
+    view = BrokerView(client)
+    end = view.latest(wanted.name, had_messages=wanted.start.position.ledger >= 0)
+    if wanted.until_ms is None or end.key <= wanted.start.key:
+        return end
+    found = view.end_at_time(wanted.name, wanted.until_ms)
+    return end if found is None else max(wanted.start, found, key=lambda offset: offset.key)
 
 
 def _messages_of(wanted: EntryRange) -> int:

@@ -98,6 +98,24 @@ def window(from_ms: int, to_ms: int) -> dict[str, int]:
     return {"startingTimestamp": now_ms + from_ms, "endingTimestamp": now_ms + to_ms}
 
 
+@pytest.mark.parametrize("ahead_ms", [1, HOUR_MS])
+def test_a_read_that_was_planned_before_its_end_came_ends_there(cell: Broker, topic: str, ahead_ms: int) -> None:
+    """Spark keeps a plan for every action on a DataFrame: what is published before the end is read, and what comes
+    behind it is not, nor where the partition was still empty."""
+    cell.create(topic, 2)
+    cell.send_one_by_one(f"{topic}-partition-0", ["0", "1"])
+    now_ms = SystemClock().now_ms
+    end_ms = now_ms() + ahead_ms
+    reader = batch_reader(cell, topic, endingTimestamp=end_ms, keyRanges=2)
+    tasks = reader.partitions()
+    eventually(lambda: ahead_ms == HOUR_MS or now_ms() >= end_ms, "the end has passed")
+    for partition in (0, 1):
+        cell.send_one_by_one(f"{topic}-partition-{partition}", ["2"])
+    batches = [batch for task in tasks for batch in reader.read(task)]
+    found = sorted(int(value) for batch in batches for value in batch.column("value").to_pylist())
+    assert found == ([0, 1] if ahead_ms == 1 else [0, 1, 2, 2])
+
+
 def test_rows_of_a_clock_that_is_behind_are_not_missed(
     cell: Broker, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
