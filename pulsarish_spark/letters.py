@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 REAL_SUBSCRIPTION: Final = "REAL_SUBSCRIPTION"
 
+_TIMES_MAX: Final = 2**31 - 2
+"""Clients count to one more in 32 bits."""
+
 _NEEDED: Final = ("value", "topic", "message_id", "properties")
 _COPIED: Final = ("key", "key_is_bytes", "value", "ordering_key", "event_time")
 
@@ -112,10 +115,13 @@ def _property(name: str) -> Column:
 
 
 def _number_of(name: str) -> Column:
-    """A property that counts; 0 where there is none, or none that is a number."""
+    """A property that counts, as a bigint; 0 where there is none, or none that is a number from 0 up. Anybody can
+    write the largest number there is, so the count ends where one more still fits."""
     from pyspark.sql import functions
 
-    return functions.coalesce(_property(name).try_cast("int"), functions.lit(0))
+    least, most = (functions.lit(bound).cast("bigint") for bound in (0, _TIMES_MAX))
+    counted = functions.coalesce(_property(name).try_cast("bigint"), least)
+    return functions.greatest(least, functions.least(counted, most))
 
 
 def _properties(system: Mapping[str, Column]) -> Column:

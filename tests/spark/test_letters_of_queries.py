@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 import pulsarish_spark
 from broker_core.base.errors import ConfigError
 from broker_core.client import Client, DeadLetterPolicy
+from pulsarish_spark import read_arrow
 from tests.spark.brokers import Broker, numbers
 from tests.spark.queries import drain
 
@@ -83,6 +84,20 @@ def test_queries_and_clients_read_each_others_retries(
             letters = [watcher.receive(60) for _ in range(2)]
     assert [letter.properties["RECONSUMETIMES"] for letter in letters] == ["1", "2"]
     assert letters[0].properties["ORIGIN_MESSAGE_ID"] == letters[1].properties["ORIGIN_MESSAGE_ID"]
+
+
+def test_a_count_that_nobody_can_have_reached_stops_no_batch(spark: SparkSession, broker: Broker, topic: str) -> None:
+    """Properties are written by whoever sends: such a message would fail its batch each time, or come for ever."""
+    counts = {"2147483647": "2147483647", "9223372036854775807": "2147483647", "-9": "1", "many": "1"}
+    each = ("count value", "'t' topic", "'1:2:0' message_id", "map('RECONSUMETIMES', count) properties")
+    rows = spark.createDataFrame([(count,) for count in counts], "count string").selectExpr(*each)
+    where: dict[str, Any] = {"service.url": broker.service_url}
+    pulsarish_spark.retry_later(rows, 0, topic=topic, subscription="s", **where)
+    found = {}
+    for letters in ("RETRY", "DLQ"):
+        for row in read_arrow(f"{topic}-s-{letters}", **where).read_all().to_pylist():
+            found[row["value"].decode()] = letters, dict(row["properties"])["RECONSUMETIMES"]
+    assert found == {count: ("DLQ" if len(times) > 1 else "RETRY", times) for count, times in counts.items()}
 
 
 @pytest.mark.parametrize("delay_s", [-0.001, math.nan, math.inf, 1e10])
