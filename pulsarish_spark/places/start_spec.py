@@ -254,14 +254,11 @@ class _ForeignIdError(ValueError):
 
 def _id(text: str, key: TopicPartition) -> Offset:
     """An id as people and other clients write it, or the text of an offset out of a checkpoint."""
-    if "@" in text:
-        offset = Offset.parse(text)
-    else:
-        found = MessageId.parse(text)
-        # Ids of a partition that is read as a topic have its number, and the partition of that topic is 0.
-        if found.partition not in (-1, key.partition, TopicName.parse(key.topic).partition_index):
-            raise _ForeignIdError(f"{json.dumps(text)} is of partition {found.partition}, not of {key.partition}")
-        offset = Offset(found.position, -1, max(found.batch_index, 0))
+    found = MessageId.parse(text.partition("@")[0])
+    # Ids of a partition that is read as a topic have its number, and the partition of that topic is 0.
+    if found.partition not in (-1, key.partition, TopicName.parse(key.topic).partition_index):
+        raise _ForeignIdError(f"{json.dumps(text)} is of partition {found.partition}, not of {key.partition}")
+    offset = Offset.parse(text) if "@" in text else Offset(found.position, -1, max(found.batch_index, 0))
     if not all(0 <= number <= LONG_MAX for number in offset.position) or offset.batch > BATCH_MAX:
         raise ValueError("no broker has such an id")
     return offset

@@ -519,6 +519,7 @@ def test_a_wrong_read_option_is_explained_in_one_line(side: Side, options: dict[
         ('{"flights":{"0":9223372036854775808}}', "9223372036854775808 is no position"),
         ('{"flights":{"0":"9223372036854775808:0"}}', '"9223372036854775808:0" is no position'),
         ('{"flights":{"0":"5:7:3"}}', '"5:7:3" is of partition 3, not of 0'),
+        ('{"flights":{"0":"5:7:3:2@44"}}', '"5:7:3:2@44" is of partition 3, not of 0'),
         ('{"flights":{"0":"5:7:0:2147483648"}}', '"5:7:0:2147483648" is no position'),
         ('{"flights":{"0":1,"0":2}}', 'it says two things of "0"'),
         ('{"flights":{"0":1,"00":2}}', 'it says two things of "persistent://public/default/flights[0]"'),
