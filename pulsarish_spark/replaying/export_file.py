@@ -52,12 +52,20 @@ class ExportFile:
         try:
             with pq.ParquetFile(self.path, page_checksum_verification=True) as file:
                 for group in groups:
-                    yield from file.iter_batches(BATCH_ROWS, row_groups=[group])
-        except (OSError, pa.ArrowInvalid) as error:
-            raise UsageError(
-                f"{self.path} cannot be read: {' '.join(str(error).split())}",
-                hint="it is damaged, or was replaced; export the batch again",
-            ) from error
+                    rows = 0
+                    for batch in file.iter_batches(BATCH_ROWS, row_groups=[group]):
+                        rows += batch.num_rows
+                        yield batch
+                    if rows != self.group_rows[group]:  # The headers of pages have no checksums.
+                        raise _damaged(self.path, f"it has {rows} of {self.group_rows[group]} rows")
+        except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise _damaged(self.path, str(error)) from error
+
+
+def _damaged(path: str, why: str) -> UsageError:
+    return UsageError(
+        f"{path} cannot be read: {' '.join(why.split())}", hint="it is damaged, or was replaced; export the batch again"
+    )
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
@@ -109,17 +117,29 @@ def open_export(path: str | os.PathLike[str]) -> ExportFile:
     path = local_path(path)
     try:
         metadata = pq.read_metadata(path)
-    except (OSError, pa.ArrowInvalid) as error:
+        names = metadata.schema.to_arrow_schema().names
+    except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "it is no Parquet file"
         raise UsageError(
             f"{path} cannot be replayed: {reason}",
             hint="give a file of pulsarish_spark.export_batch, under a path that driver and executors share",
         ) from error
-    said = json.loads((metadata.metadata or {}).get(_WORD.encode(), b"{}"))
-    if said.get("form") != FORM or not {*said["columns"]} <= {*ALL_COLUMNS}:
+    said = _said(metadata)
+    if said.get("form") != FORM or not {*said.get("columns", ["none"])} <= {*ALL_COLUMNS}:
         raise UsageError(
             f"{path} cannot be replayed: it was not exported, or by a newer version",
             hint="give a file of pulsarish_spark.export_batch; spark.read.parquet reads the rows of any",
         )
-    groups = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
-    return ExportFile(path, tuple(said["columns"]), said, tuple(groups))
+    groups = tuple(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+    if sum(groups) != said.get("rows") or names != said["columns"]:
+        raise _damaged(path, "its parts contradict each other")
+    return ExportFile(path, tuple(said["columns"]), said, groups)
+
+
+def _said(metadata: pq.FileMetaData) -> Mapping[str, Any]:
+    """Its document; empty if it has none that can be read."""
+    try:
+        found = json.loads((metadata.metadata or {}).get(_WORD.encode(), b"{}"))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -360,6 +360,24 @@ def test_a_damaged_file_is_told_and_gives_no_wrong_rows(tmp_path: Path, flaw: st
         replay(target).read_all()
 
 
+def test_wherever_a_file_is_damaged_it_gives_its_rows_or_is_refused(tmp_path: Path) -> None:
+    """The pages of a column have checksums, their headers and the end of the file have none."""
+    target = tmp_path / "batch.parquet"
+    keys, rows = pa.array([b"k", None, b"k"], pa.binary()), pa.array([b"1", b"2", b"3"], pa.binary())
+    write_export(target, ("key", "value"), [pa.record_batch({"key": keys, "value": rows})], dict)
+    content, good = target.read_bytes(), replay(target).read_all()
+    refused = 0
+    for at in range(len(content)):
+        target.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        try:
+            found = replay(target).read_all()
+        except UsageError:
+            refused += 1
+        else:
+            assert found == good, f"byte {at}"
+    assert refused > len(content) // 2
+
+
 def test_a_replay_holds_no_more_rows_at_a_time_than_the_export_did(tmp_path: Path) -> None:
     """Batches with few rows have large ones."""
     target = tmp_path / "batch.parquet"
