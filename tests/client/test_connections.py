@@ -219,6 +219,38 @@ def test_the_next_host_is_tried() -> None:
     asyncio.run(whole())
 
 
+def test_the_next_host_is_tried_however_many_wait_for_the_first() -> None:
+    """Those who fail together step on together: two steps of two hosts lead back to the one that is not there."""
+
+    async def whole() -> None:
+        async with scripted_broker() as broker:
+            url = "pulsar://127.0.0.1:1," + broker.service_url.removeprefix("pulsar://")
+            async with AsyncClient(ClientConfig(service_url=url)) as client:
+                lookup = client._network.lookup
+                failures = await asyncio.gather(
+                    lookup.service_connection(), lookup.service_connection(), return_exceptions=True
+                )
+                assert [type(each) for each in failures] == [ConnectionLostError] * 2
+                assert (await lookup.service_connection()).is_open
+
+    asyncio.run(whole())
+
+
+def test_the_next_host_is_tried_though_nobody_waited_for_the_first_to_fail() -> None:
+    """A host that drops what it gets keeps a connection waiting for longer than a call may last."""
+
+    async def whole() -> None:
+        async with scripted_broker() as silent, scripted_broker() as broker:
+            silent.handlers[BaseCommand.CONNECT] = lambda peer, command: None
+            url = f"{silent.service_url},{broker.service_url.removeprefix('pulsar://')}"
+            async with AsyncClient(ClientConfig(service_url=url, operation_timeout_s=0.2)) as client:
+                with pytest.raises(OperationTimeoutError):
+                    await client.partitions("t")
+                assert (await client._network.lookup.service_connection()).is_open
+
+    asyncio.run(whole())
+
+
 def test_errors_that_may_pass_are_tried_again_and_others_are_not() -> None:
     """B.4 ServiceNotReady is retried until the operation timeout; ConsumerBusy is final at the first subscribe."""
 

@@ -8,6 +8,7 @@ Source: Pulsar docs, "Binary protocol - Service discovery"; PIP-344 for metadata
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from broker_core.base.errors import (
@@ -51,11 +52,12 @@ class Lookup:
 
     async def service_connection(self) -> Connection:
         """A connection to some host of the service URL; another one is tried next time if this fails."""
-        host = self._hosts[self._turn % len(self._hosts)]
+        turn = self._turn
         try:
-            return await self._pool.shared(host)
-        except PulsarishError:
-            self._turn += 1
+            return await self._pool.shared(self._hosts[turn % len(self._hosts)])
+        except (PulsarishError, asyncio.CancelledError):  # A caller may have less patience than the connection.
+            if self._turn == turn:  # Once for all who have waited for this host: two steps may lead back to it.
+                self._turn += 1
             raise
 
     async def connect(self, broker: BrokerAddress, *, dedicated: bool = False) -> Connection:
