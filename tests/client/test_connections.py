@@ -351,6 +351,20 @@ def test_a_connection_that_opens_while_the_client_closes_is_closed() -> None:
     run(play)
 
 
+def test_who_waits_for_a_connection_of_a_client_that_closes_is_told_so() -> None:
+    """And is not cancelled, which nobody has asked for: a group of tasks says nothing of one that was."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.handlers[BaseCommand.CONNECT] = lambda peer, command: None
+        asking = asyncio.ensure_future(client.partitions("t"))
+        await broker.until(lambda: bool(broker.peers) and broker.peers[0].count(BaseCommand.CONNECT) == 1)
+        await client.close()
+        with pytest.raises(AlreadyClosedError, match="the client was closed"):
+            await asking
+
+    run(play)
+
+
 def test_an_unknown_answer_is_ignored() -> None:
     """An answer to a request that was given up disturbs nobody."""
 

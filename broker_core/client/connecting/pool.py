@@ -17,7 +17,7 @@ from broker_core.client.connecting.dialing import open_connection
 from broker_core.client.connecting.identity import Identity
 from broker_core.client.connecting.service_url import BrokerAddress
 from broker_core.client.settings.config import ClientConfig
-from broker_core.loop.waiting import looked_at, outcome_of
+from broker_core.loop.waiting import looked_at
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 KEPT_S: Final = 60.0
@@ -49,9 +49,11 @@ class ConnectionPool:
             task = asyncio.create_task(open_connection(address, self._config, self._identity, led))
             task.add_done_callback(looked_at)
             self._shared[address] = task
-        if task.done():
-            return task.result()
-        return await outcome_of(task)  # others may wait for the same connection when one gives up
+        if not task.done():
+            await asyncio.wait([task])  # others may wait for the same connection when one gives up
+        if task.cancelled():
+            self._check_open()  # Who waits is not cancelled by the client's close, but told of it.
+        return task.result()
 
     async def dedicated(self, address: BrokerAddress, led: str = "") -> Connection:
         """A connection for one user alone, who may pause it, and closes it or gives it back."""
