@@ -12,12 +12,21 @@ from pathlib import Path
 import pytest
 import trustme
 
-from broker_core.base.errors import AuthenticationError, ConfigError, PulsarishError, TlsError
+from broker_core.base.errors import (
+    AuthenticationError,
+    ConfigError,
+    OperationTimeoutError,
+    PulsarishError,
+    TlsError,
+)
+from broker_core.base.secret import Secret
 from broker_core.client import AsyncClient, AuthenticationToken
+from broker_core.client.connecting.identity import Identity
 from broker_core.client.settings.config import ClientConfig
 from broker_core.wire.commands import error
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from tests.client.helpers import WAIT_S
 from tests.client.scripted_broker import Peer, ScriptedBroker, answer, lookup_answer, scripted_broker
 
 Play = Callable[[ScriptedBroker, AsyncClient], Awaitable[None]]
@@ -122,6 +131,51 @@ def test_a_broker_that_moves_a_topic_names_its_address_with_tls(authority: trust
     _with_tls(authority, tmp_path, play)
 
 
+def test_an_address_that_a_lookup_names_for_tls_is_never_called_without_it(
+    authority: trustme.CA, tmp_path: Path
+) -> None:
+    """Whatever scheme a broker writes into the field for TLS, the token is not sent unencrypted."""
+
+    def tell(peer: Peer, command: BaseCommand) -> None:
+        named = lookup_answer(command, "")
+        named.lookupTopicResponse.brokerServiceUrlTls = peer.broker.service_url.replace("+ssl", "")
+        peer.send(named)
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.handlers[BaseCommand.LOOKUP] = tell
+        producer = await client.create_producer("t")
+        assert await producer.send("x")
+        assert len(broker.peers) == 1  # the same address, so the same connection
+
+    _with_tls(authority, tmp_path, play)
+
+
+def test_an_address_that_a_broker_moves_to_for_tls_is_never_called_without_it(
+    authority: trustme.CA, tmp_path: Path
+) -> None:
+    """As from a lookup."""
+    first: list[bytes] = []
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        called = asyncio.Event()
+
+        async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            first.append(await reader.read(1))
+            writer.close()
+            called.set()
+
+        async with await asyncio.start_server(listen, "127.0.0.1", 0) as other:
+            plain = f"pulsar://localhost:{other.sockets[0].getsockname()[1]}"
+            await client.create_producer("t")
+            moved = pb.CommandCloseProducer(producer_id=0, request_id=2**64 - 1, assignedBrokerServiceUrlTls=plain)
+            broker.peers[0].send(BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=moved))
+            async with asyncio.timeout(WAIT_S):
+                await called.wait()
+
+    _with_tls(authority, tmp_path, play)
+    assert first[0] == b"\x16"  # a handshake of TLS
+
+
 def test_a_changed_ca_file_counts_for_the_next_connection(authority: trustme.CA, tmp_path: Path) -> None:
     """A CA that was renewed in its file needs no new client."""
     newer = trustme.CA()
@@ -175,6 +229,81 @@ def test_a_token_that_cannot_be_renewed_ends_what_uses_it(tmp_path: Path) -> Non
                 await broker.until(lambda: broker.peers[0].has_ended)
                 with pytest.raises(PulsarishError, match="the token cannot be read from file"):
                     await producer.send("x")
+
+    asyncio.run(whole())
+
+
+class _Failing(AuthenticationToken):
+    """An application's own way to authenticate: it works once."""
+
+    def __init__(self, failure: Exception) -> None:
+        super().__init__("first")
+        self._failures: list[Exception | None] = [failure, None]
+
+    def credential(self, instead_of: Secret | None = None) -> Secret:
+        if failure := self._failures.pop():
+            raise failure
+        return super().credential(instead_of)
+
+
+@pytest.mark.parametrize("challenged", [False, True])
+def test_an_authentication_that_breaks_ends_what_uses_it(challenged: bool) -> None:
+    """Whatever it raises, when the connection is lost or the broker asks: a consumer would wait for ever."""
+
+    async def whole() -> None:
+        async with scripted_broker() as broker:
+            made = _Failing(KeyError("hush-hush"))
+            async with AsyncClient(ClientConfig(service_url=broker.service_url, authentication=made)) as client:
+                consumer = await client.subscribe("t", "s")
+                if challenged:
+                    broker.handlers[BaseCommand.CONNECT] = lambda peer, _: peer.send(
+                        error(2**64 - 1, AuthenticationError("no"))
+                    )
+                    made._failures.insert(0, KeyError("hush-hush"))
+                    _challenge(broker.peers[0])
+                else:
+                    broker.peers[0].transport.abort()
+                async with asyncio.timeout(WAIT_S):
+                    with pytest.raises(ConfigError, match="cannot be had: it raised KeyError") as broken:
+                        await consumer.receive()
+                assert "hush" not in str(broken.value)
+
+    asyncio.run(whole())
+
+
+def test_an_authentication_that_has_no_network_now_is_asked_again() -> None:
+    """What the system refuses may pass."""
+
+    async def whole() -> None:
+        async with scripted_broker() as broker:
+            made = _Failing(OSError("no network"))
+            made._failures = [None, OSError("no network")]
+            config = ClientConfig(service_url=broker.service_url, authentication=made, backoff_first_s=0.01)
+            async with AsyncClient(config) as client:
+                assert await client.partitions("t") == 0
+
+    asyncio.run(whole())
+
+
+def test_who_waits_in_vain_for_a_credential_leaves_one_thread_behind_at_most() -> None:
+    """There are few of them, and all clients of the process need them."""
+    go_on = threading.Event()
+    asked: list[int] = []
+
+    def token() -> str:
+        asked.append(1)
+        go_on.wait(WAIT_S)
+        return "late"
+
+    async def whole() -> None:
+        identity = Identity(
+            ClientConfig(service_url="pulsar://h", operation_timeout_s=0.05, authentication=AuthenticationToken(token))
+        )
+        for _ in range(3):
+            with pytest.raises(OperationTimeoutError, match=r"was not to be had in 0\.05 s"):
+                await identity.credential()
+        assert asked == [1]
+        go_on.set()
 
     asyncio.run(whole())
 

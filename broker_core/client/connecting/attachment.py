@@ -13,12 +13,18 @@ import logging
 from copy import copy
 from typing import Protocol
 
-from broker_core.base.errors import AlreadyClosedError, ConnectionLostError, OperationTimeoutError, PulsarishError
+from broker_core.base.errors import (
+    AlreadyClosedError,
+    ConfigError,
+    ConnectionLostError,
+    OperationTimeoutError,
+    PulsarishError,
+)
 from broker_core.base.names import TopicName
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.retrying import explained, retrying, worth_retrying
-from broker_core.client.connecting.service_url import BrokerAddress, parse_service_url
+from broker_core.client.connecting.service_url import BrokerAddress, address_named_by
 from broker_core.loop.waiting import outcome_of
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
@@ -107,13 +113,21 @@ class Attachment:
             return
         if at_once:
             self._attached_at = -STABLE_S
-        self._target = parse_service_url(address)[0] if address else None
+        self._target = self._named(connection, address)
         self._detached_meanwhile = True
         self._last_failure = reason
         if self.connection is connection:
             logger.info("attachment lost owner=%r reason=%s", self._what, reason)
             self.connection = None
             self.again()
+
+    def _named(self, connection: Connection, address: str) -> BrokerAddress | None:
+        """What ``connection`` has named as the next broker, None to ask the cluster."""
+        try:
+            return address_named_by(connection.address, address) if address else None
+        except ConfigError as unusable:
+            logger.warning("broker names no usable address owner=%r error=%s", self._what, unusable)
+            return None
 
     def again(self) -> None:
         """Attach anew in the background, unless that is under way."""

@@ -22,7 +22,7 @@ from broker_core.base.errors import (
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.pool import ConnectionPool
-from broker_core.client.connecting.service_url import BrokerAddress, parse_service_url
+from broker_core.client.connecting.service_url import BrokerAddress, address_named_by, parse_service_url
 from broker_core.client.settings.config import ClientConfig, RegexSubscriptionMode
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
@@ -144,13 +144,13 @@ class Lookup:
 def _target(answer: _LookupAnswer, connection: Connection, topic: TopicName) -> BrokerAddress:
     """The address that ``answer`` names for the same kind of connection: encrypted ones lead to encrypted ones only."""
     if not connection.address.tls:
-        return parse_service_url(answer.brokerServiceUrl)[0]
+        return address_named_by(connection.address, answer.brokerServiceUrl)
     if not answer.brokerServiceUrlTls:
         raise ConfigError(
             f"{connection.address} names no address with TLS for the broker of {topic}",
             hint="that broker needs brokerServicePortTls; or connect by pulsar://, unencrypted",
         )
-    return parse_service_url(answer.brokerServiceUrlTls)[0]
+    return address_named_by(connection.address, answer.brokerServiceUrlTls)
 
 
 async def _partitions(connection: Connection, topic: TopicName, *, create: bool) -> int:

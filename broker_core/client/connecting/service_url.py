@@ -53,6 +53,13 @@ def parse_service_url(url: str) -> tuple[BrokerAddress, ...]:
     return tuple(_parse_host(host.strip(), url, tls=scheme == _TLS_SCHEME) for host in hosts)
 
 
+def address_named_by(broker: BrokerAddress, url: str) -> BrokerAddress:
+    """The address that ``broker`` names by ``url``. It is encrypted if that one is, whatever its scheme says: the
+    credential follows."""
+    named = parse_service_url(url)[0]
+    return named._replace(tls=True) if broker.tls else named
+
+
 def _parse_host(text: str, url: str, *, tls: bool) -> BrokerAddress:
     host, port = text, ""
     if text.startswith("["):
