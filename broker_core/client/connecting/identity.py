@@ -12,10 +12,18 @@ import logging
 import ssl
 from typing import Final
 
-from broker_core.base.errors import AuthenticationError, OperationTimeoutError
+from broker_core.base.errors import (
+    AuthenticationError,
+    ConfigError,
+    ConnectionLostError,
+    OperationTimeoutError,
+    PulsarishError,
+)
 from broker_core.base.secret import Secret
 from broker_core.client.connecting.service_url import BrokerAddress
+from broker_core.client.credentials.authentication import Authentication
 from broker_core.client.settings.config import ClientConfig
+from broker_core.loop.waiting import looked_at, outcome_of
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +41,7 @@ class Identity:
         self._tls = config.tls
         self._patience_s = config.operation_timeout_s
         self._one_at_a_time = asyncio.Lock()
+        self._asking: asyncio.Future[Secret] | None = None
         self._context: tuple[tuple[object, ...], ssl.SSLContext] | None = None
         self._warned = False
 
@@ -50,7 +59,7 @@ class Identity:
             return Secret("")
         try:
             async with asyncio.timeout(self._patience_s), self._one_at_a_time:
-                return await asyncio.to_thread(authentication.credential, instead_of)
+                return await self._asked(authentication, instead_of)
         except TimeoutError:
             raise OperationTimeoutError(f"{authentication} was not to be had in {self._patience_s:g} s") from None
 
@@ -76,6 +85,14 @@ class Identity:
             hint=_HINT_SAME if why else "is it a credential of this cluster, and is this way to authenticate on there?",
         )
 
+    async def _asked(self, authentication: Authentication, instead_of: Secret | None) -> Secret:
+        """On another thread, and on one only: who loses patience leaves his behind, and there are few for everybody."""
+        if self._asking is not None:
+            await asyncio.wait([self._asking])
+        self._asking = asyncio.ensure_future(asyncio.to_thread(_credential_of, authentication, instead_of))
+        self._asking.add_done_callback(looked_at)
+        return await outcome_of(self._asking)
+
     def _fresh_context(self) -> tuple[tuple[object, ...], ssl.SSLContext]:
         """On another thread: the last one, unless one of its files has changed."""
         stamp = self._tls.stamp()
@@ -89,3 +106,21 @@ class Identity:
             logger.warning(
                 "credentials travel unencrypted peer=%s advice=%r", address, "use the TLS port: pulsar+ssl://"
             )
+
+
+def _credential_of(authentication: Authentication, instead_of: Secret | None) -> Secret:
+    """On a thread that may wait. An application's own way to authenticate may raise whatever it likes, and whoever is
+    reconnecting must be told of it."""
+    try:
+        return authentication.credential(instead_of)
+    except PulsarishError:
+        raise
+    except OSError as error:
+        raise ConnectionLostError(
+            f"{authentication} cannot be had: {error.strerror or type(error).__name__}"
+        ) from error
+    except Exception as error:  # its text may hold what is secret
+        raise ConfigError(
+            f"{authentication} cannot be had: it raised {type(error).__name__}",
+            hint="see the error that this one came from",
+        ) from error
