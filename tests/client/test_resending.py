@@ -10,6 +10,7 @@ from broker_core.base.errors import (
     ChecksumMismatchError,
     NotAllowedError,
     OperationTimeoutError,
+    SendUnconfirmedError,
     ServiceNotReadyError,
     TopicTerminatedError,
     UsageError,
@@ -339,6 +340,60 @@ def test_what_comes_while_a_producer_closes_is_told_its_fate() -> None:
         await closing
         assert (await first).entry == 0
         assert outcomes == [AlreadyClosedError]
+
+    run(play)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_comes_without_a_callback_while_a_producer_closes_is_told_by_the_close(at_once: bool) -> None:
+    """1.7.8 nobody flushes after it, whether the message waits in an open batch or for its receipt."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        producer = await client.create_producer("t", batching_max_publish_delay_s=1000)
+        broker.on_send = lambda peer, sequence_id: None
+        first = asyncio.ensure_future(producer.send("a"))
+        await broker.until(lambda: bool(broker.peers[0].sends))
+        closing = asyncio.ensure_future(producer.close())
+        for _ in range(3):
+            await asyncio.sleep(0)  # until it waits for the first message alone
+        message = producer.outgoing("b")
+        await producer.reserve(message.size_bytes)
+        producer.enqueue(message, None, at_once=at_once)
+        broker.peers[0].receipt(0, 0)
+        with pytest.raises(SendUnconfirmedError if at_once else AlreadyClosedError):
+            await closing
+        assert (await first).entry == 0
+        await producer.close()
+
+    run(play)
+
+
+def test_what_comes_behind_the_close_of_a_producer_is_told_by_another_close() -> None:
+    """Harmless as that is otherwise: the message was handed over without a word."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        producer = await client.create_producer("t")
+        await producer.close()
+        message = producer.outgoing("late")
+        await producer.reserve(message.size_bytes)
+        producer.enqueue(message, None)
+        with pytest.raises(AlreadyClosedError):
+            await producer.close()
+        await producer.close()
+
+    run(play)
+
+
+def test_a_broker_that_names_no_address_sends_a_producer_to_the_lookup() -> None:
+    """What it names cannot be read; the producer must not stay with a broker that has sent it away."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        producer = await client.create_producer("t")
+        moved = pb.CommandCloseProducer(producer_id=0, request_id=2**64 - 1, assignedBrokerServiceUrl="https://nowhere")
+        broker.peers[0].send(BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=moved))
+        await broker.until(lambda: broker.peers[0].count(BaseCommand.PRODUCER) == 2)
+        assert (await producer.send("x")).entry == 0
+        assert len(broker.peers) == 1
 
     run(play)
 

@@ -21,6 +21,7 @@ from broker_core.client import AsyncClient
 from broker_core.client.columnar.entry_writer import AsyncEntryWriter
 from broker_core.client.producing import send_lane
 from broker_core.client.producing.producer import AsyncProducer
+from broker_core.client.producing.send_window import SendWindow
 from broker_core.wire.commands import close_producer, error, send_error
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.helpers import WAIT_S
@@ -44,6 +45,15 @@ async def checked_for_ever(writer: AsyncEntryWriter) -> None:
     async with asyncio.timeout(WAIT_S):
         while True:
             writer.check()
+            await asyncio.sleep(0)
+
+
+async def until_taken(writer: AsyncEntryWriter, rows: int) -> None:
+    """Return when the writer has encoded so many rows, and waits for room for them."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            if writer.rows_written >= rows:
+                return
             await asyncio.sleep(0)
 
 
@@ -234,5 +244,42 @@ def test_rows_of_a_writer_whose_close_is_cut_off_may_be_stored() -> None:
         with pytest.raises(RowsUnconfirmedError) as caught:
             await flushing
         assert caught.value.unknown_rows == (0,)
+
+    run(play)
+
+
+def test_rows_that_are_written_while_their_writer_closes_are_told() -> None:
+    """1.7.8 by the write that hands them over or by the close, whichever comes later."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        writer = await client.write_rows("t", window_bytes_max=1)
+        await writer.write(pa.record_batch({"value": [b"a"]}))
+        more = asyncio.ensure_future(writer.write(pa.record_batch({"value": [b"b"]})))
+        await broker.until(lambda: len(broker.peers[0].sends) == 1)
+        await until_taken(writer, 2)
+        closing = asyncio.ensure_future(writer.close())
+        await asyncio.sleep(0)
+        broker.peers[0].receipt(0, 0)
+        told = await asyncio.gather(more, closing, return_exceptions=True)
+        assert [type(each) for each in told if each is not None] in ([RowsUnconfirmedError], [AlreadyClosedError])
+
+    run(play)
+
+
+def test_rows_of_a_writer_that_was_closed_before_they_found_room_are_refused() -> None:
+    """They would be dropped without a word."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        window = SendWindow(0, 1)
+        assert window.try_take(1)
+        writer = await client.write_rows("t", window)
+        writing = asyncio.ensure_future(writer.write(pa.record_batch({"value": [b"a"]})))
+        await until_taken(writer, 1)
+        await writer.close()
+        window.give_back(1, 1)
+        with pytest.raises(AlreadyClosedError):
+            await writing
+        assert window.messages == 0
 
     run(play)

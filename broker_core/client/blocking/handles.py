@@ -195,12 +195,14 @@ class Producer(Handle[AsyncProducer]):
         """Take room for ``message`` on the calling thread, and give it to the loop's."""
         inner = self._inner
         self._thread.check_process()
-        if not inner.window.try_take(message.size_bytes):
-            try:
+        try:
+            if on_sent is None:
+                inner.check_open()  # There may be no flush any more that would tell.
+            if not inner.window.try_take(message.size_bytes):
                 self._wait_for_room(message.size_bytes)
-            except PulsarishError as failure:
-                self._thread.post(inner.refused, message, failure)
-                raise
+        except PulsarishError as failure:
+            self._thread.post(inner.refused, message, failure)
+            raise
         if self._thread.is_current:
             inner.enqueue(message, on_sent, at_once)
         else:

@@ -217,6 +217,8 @@ class AsyncEntryWriter:
         finally:
             self._closed = True
             await self._network.to_the_end(self._leave())
+        if self._failure is not None:
+            self.check()  # Rows that came meanwhile.
 
     def check(self) -> None:
         """Raise what went wrong, if anything did. What is in flight then may or may not be stored."""
@@ -241,7 +243,7 @@ class AsyncEntryWriter:
     async def _reserve(self, size: int) -> None:
         while not self.window.try_take(size):
             await self._network.woken(self.window.wake_later)
-        if self._failure is not None:
+        if self._failure is not None or self._closed:
             self.window.give_back(1, size)
             await self.flush()
 

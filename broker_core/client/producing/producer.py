@@ -395,19 +395,23 @@ class AsyncProducer:
         for part in self._parts:
             part.flush_batch()
         await asyncio.gather(*(part.lane.drained() for part in self._parts))
-        failure, self._unseen_failure = self._unseen_failure, None
-        if failure is not None:
-            raise failure
+        self._raise_unseen()
 
     async def close(self) -> None:
-        """Flush, then leave the brokers; raises what ``flush`` would. Harmless if closed."""
+        """Flush, then leave the brokers; raises what ``flush`` would, also for what came meanwhile, or since an earlier
+        close."""
+        if not self._closed:
+            try:
+                await self.flush()
+            finally:
+                self._closed = True
+                await self._network.to_the_end(self._leave())
+        self._raise_unseen()
+
+    def check_open(self) -> None:
+        """AlreadyClosedError if nothing can be sent any more. May be called on any thread."""
         if self._closed:
-            return
-        try:
-            await self.flush()
-        finally:
-            self._closed = True
-            await self._network.to_the_end(self._leave())
+            raise AlreadyClosedError(f"the producer of {self.topic} is closed")
 
     def queue_full(self) -> QueueFullError:
         """The error for a message that finds no room."""
@@ -427,6 +431,11 @@ class AsyncProducer:
 
     def _note(self, failure: PulsarishError) -> None:
         self._unseen_failure = self._unseen_failure or failure
+
+    def _raise_unseen(self) -> None:
+        failure, self._unseen_failure = self._unseen_failure, None
+        if failure is not None:
+            raise failure
 
     async def _leave(self) -> None:
         self._network.open.discard(self)
