@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar, Unpack, runtime_checkable
 
 from broker_core.base.errors import PulsarishError, TopicNotFoundError, UsageError
 from broker_core.base.names import NamespaceName, TopicName
@@ -58,10 +58,17 @@ T = TypeVar("T")
 C = TypeVar("C", bound=Closable)
 
 
+@runtime_checkable
+class _Sending(Protocol):
+    """What was made from a client and sends."""
+
+    window: SendWindow
+
+
 class AsyncClient:
     """A client of the cluster at ``service_url``. Make it while an event loop runs, and use it on that loop only.
 
-    It has 33 methods: one for each kind of thing that it makes, and for each question that it asks. It is one door for
+    It has 34 methods: one for each kind of thing that it makes, and for each question that it asks. It is one door for
     applications; the work is done behind it.
     """
 
@@ -334,6 +341,12 @@ class AsyncClient:
         for outcome in outcomes:
             if isinstance(outcome, PulsarishError):
                 raise outcome
+
+    @property
+    def sends_without_receipt(self) -> int:
+        """How many messages, and entries of rows, were given to what is still open, and are not known to be stored."""
+        windows = {each.window for each in list(self._network.open) if isinstance(each, _Sending)}  # some share one
+        return sum(window.messages for window in windows)
 
     def _keep(self, made: C) -> C:
         self._network.open.add(made)

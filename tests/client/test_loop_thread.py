@@ -331,6 +331,78 @@ producer.send("x")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
+def test_a_program_that_ends_before_its_messages_are_stored_says_so(broker: RunningBroker) -> None:
+    """Nobody flushes what it has sent, and without a word nobody would know."""
+    program = f"""
+from broker_core.client import Client
+producer = Client({broker.service_url!r}).create_producer("lost", batching_max_publish_delay_s=60)
+producer.send_async("a")
+producer.send_async("b", callback=print)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=PROCESS_S, check=False)
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert b"client was not closed before its process ended sends=2" in done.stderr
+
+
+def test_a_client_may_be_closed_at_the_very_end(broker: RunningBroker, client: Client, topic: str) -> None:
+    """By what was registered before it was used: the interpreter calls the last one registered first."""
+    program = f"""
+import atexit
+from broker_core.client import Client
+client = Client({broker.service_url!r})
+atexit.register(client.close)
+producer = client.create_producer({topic!r}, batching_max_publish_delay_s=60)
+producer.send_async("m0")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=PROCESS_S, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert values(take(client.create_reader(topic), 1)) == ["m0"]
+
+
+def test_a_client_that_could_not_be_closed_in_a_callback_is_closed_elsewhere(broker: RunningBroker, topic: str) -> None:
+    """The refused call lets go of nothing: what waits is still flushed."""
+    client = Client(broker.service_url)
+    producer = client.create_producer(topic)
+    refused: list[BaseException] = []
+    called = threading.Event()
+
+    def close(message_id: MessageId | None, failure: PulsarishError | None) -> None:
+        try:
+            client.close()
+        except UsageError as error:
+            refused.append(error)
+        called.set()
+
+    producer.send_async("m0", callback=close)
+    assert called.wait(WAIT_S)
+    assert len(refused) == 1
+    slow = client.create_producer(topic, batching_max_publish_delay_s=60)
+    slow.send_async("m1")
+    client.close()
+    with Client(broker.service_url) as other:
+        assert values(take(other.create_reader(topic), 2)) == numbered(0, 2)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_closes_a_client_that_was_being_made_at_the_fork(broker: RunningBroker) -> None:
+    """The thread that holds its lock is not in the child."""
+    client = Client(broker.service_url)
+    with client._lock:
+        said = in_child(lambda: signal.alarm(int(WAIT_S)) or client.close() or "closed")
+    assert said == "closed"
+
+
+def test_a_message_without_a_callback_is_refused_where_nobody_would_tell_of_it(client: Client, topic: str) -> None:
+    """By a producer that is closed: there is no flush any more that would."""
+    producer = client.create_producer(topic)
+    producer.close()
+    with pytest.raises(AlreadyClosedError):
+        producer.send_async("lost")
+    told: list[object] = []
+    producer.send_async("told", callback=lambda _, failure: told.append(type(failure)))
+    eventually(lambda: told == [AlreadyClosedError], "the callback is told")
+
+
 def test_a_closed_client_says_so(broker: RunningBroker, topic: str) -> None:
     """Every call, and closing twice is harmless."""
     client = Client(broker.service_url)

@@ -7,11 +7,13 @@ so when it is used. Calls can be interrupted, and refuse to run inside a callbac
 
 from __future__ import annotations
 
+import atexit
+import logging
 import os
 import threading
 from collections.abc import Collection, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Final, Self, Unpack
 
 from broker_core.base.errors import AlreadyClosedError, PulsarishError
 from broker_core.base.positions import MessageId, Position
@@ -37,9 +39,14 @@ from broker_core.client.settings.config import (
 )
 from broker_core.wire.entry import EntryRef
 
+logger = logging.getLogger(__name__)
+
+_made: Final[set[AsyncClient]] = set()
+"""The clients of this process that were not closed."""
+
 
 class Client:
-    """A client of the cluster at ``service_url``. It has 32 methods, those of ``AsyncClient`` for threads that wait."""
+    """A client of the cluster at ``service_url``. It has 33 methods, those of ``AsyncClient`` for threads that wait."""
 
     def __init__(self, service_url: str, **options: Unpack[ClientOptions]) -> None:
         """``options`` are the other fields of ``ClientConfig``. Nothing is connected before it is needed."""
@@ -227,10 +234,14 @@ class Client:
 
         Raises the first failure of a message that was sent without a callback.
         """
+        self._notice_fork()
+        if self._inner is not None:
+            self._thread.check_caller()  # Before it is let go of: another thread may close it then.
         with self._lock:
             inner, self._inner = self._inner, None
             self._is_closed = True
-        if inner is not None and self._pid == os.getpid():
+        if inner is not None:
+            _made.discard(inner)
             self._thread.run(inner.close())
 
     @property
@@ -241,11 +252,7 @@ class Client:
     def _client(self) -> AsyncClient:
         thread = self._thread
         thread.check_caller()
-        if self._pid != os.getpid():
-            # The lock may be held for ever by a thread that the fork has left behind.
-            self._lock = threading.Lock()
-            self._inner = None
-            self._pid = os.getpid()
+        self._notice_fork()
         with self._lock:
             if self._is_closed:
                 raise AlreadyClosedError("the client is closed")
@@ -253,6 +260,29 @@ class Client:
                 self._inner = thread.run(_make(self.config))
             return self._inner
 
+    def _notice_fork(self) -> None:
+        if self._pid != os.getpid():
+            # The lock may be held for ever by a thread that the fork has left behind.
+            self._lock = threading.Lock()
+            self._inner = None
+            self._pid = os.getpid()
+
 
 async def _make(config: ClientConfig) -> AsyncClient:
-    return AsyncClient(config)
+    made = AsyncClient(config)
+    _made.add(made)
+    return made
+
+
+@atexit.register
+def _tell_what_is_lost() -> None:
+    """At the end of a process whose clients are still open: nobody flushes what they were given."""
+    if lost := sum(each.sends_without_receipt for each in _made.copy()):
+        logger.warning(
+            "client was not closed before its process ended sends=%d advice=%r",
+            lost,
+            "they may not be stored; close the producer or the client at the end, as `with` does",
+        )
+
+
+os.register_at_fork(after_in_child=_made.clear)

@@ -233,8 +233,14 @@ def shared_loop_thread() -> LoopThread:
     with _lock:
         if _shared is None:
             _shared = LoopThread()
-            atexit.register(_shared.stop)
         return _shared
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Registered at import, so it is called behind all that an application registers, which may use a client still."""
+    if _shared is not None:
+        _shared.stop()
 
 
 def _in_forked_child() -> None:
