@@ -10,6 +10,7 @@ import pytest
 from broker_core.base.errors import (
     AlreadyClosedError,
     AuthenticationError,
+    ConfigError,
     ConnectionLostError,
     ConsumerBusyError,
     OperationTimeoutError,
@@ -24,6 +25,7 @@ from broker_core.client.connecting import connection
 from broker_core.testing.held_port import HeldPort
 from broker_core.wire.commands import close_consumer, error, ping, success
 from broker_core.wire.frames import encode_command
+from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.helpers import WAIT_S
 from tests.client.scenes import run, subscribes
@@ -93,6 +95,32 @@ def test_an_address_where_nobody_listens_is_named() -> None:
                 await client.partitions("t")
 
     asyncio.run(whole())
+
+
+def test_what_cannot_be_the_name_of_a_host_is_told_at_once() -> None:
+    """Python finds that before it asks for the address, in words about an encoding."""
+
+    async def whole() -> None:
+        async with AsyncClient(ClientConfig(service_url="pulsar://broker..example")) as client:
+            with pytest.raises(ConfigError, match=r"broker\.\.example:6650: that is no name of a host"):
+                await client.partitions("t")
+
+    asyncio.run(whole())
+
+
+def test_a_producer_that_is_sent_to_no_host_goes_on() -> None:
+    """The lookup has a better address; the producer must not wait for ever."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        producer = await client.create_producer("t")
+        moved = pb.CommandCloseProducer(
+            producer_id=0, request_id=2**64 - 1, assignedBrokerServiceUrl="pulsar://broker..example:6650"
+        )
+        broker.peers[0].send(BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=moved))
+        await broker.until(lambda: broker.peers[0].count(BaseCommand.PRODUCER) == 2)
+        assert await producer.send("x")
+
+    run(play)
 
 
 @pytest.mark.parametrize("redirect", [False, True])

@@ -11,7 +11,7 @@ import asyncio
 import ssl
 from typing import Final
 
-from broker_core.base.errors import AuthenticationError, ConnectionLostError, OperationTimeoutError
+from broker_core.base.errors import AuthenticationError, ConfigError, ConnectionLostError, OperationTimeoutError
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.identity import Identity
 from broker_core.client.connecting.service_url import BrokerAddress
@@ -74,6 +74,11 @@ async def _dialled(
         raise tls_failure(refused, what.rstrip(",")) from refused
     except OSError as refused:
         raise _unconnected(refused, what.rstrip(","), led, tls=context is not None) from refused
+    except ValueError as refused:  # by what looks up names, not by their servers
+        words = f"cannot connect to {what.rstrip(',')}: that is no name of a host"
+        if led:
+            raise ConnectionLostError(words, hint=_HINT_LED) from refused
+        raise ConfigError(words, hint="is the service URL right?") from refused
 
 
 def _unconnected(refused: OSError, what: str, led: str, *, tls: bool) -> ConnectionLostError:
