@@ -127,6 +127,12 @@ def test_the_secret_is_not_sent_unencrypted_to_another_machine(url: str) -> None
     assert "hush" not in str(refused.value)
 
 
+def test_a_password_in_the_url_of_an_issuer_is_not_shown() -> None:
+    """Before anybody is asked: such a URL is refused then."""
+    made = AuthenticationOAuth2("https://me:hush@issuer.example", "me", "hush-hush")
+    assert "hush" not in repr(made)
+
+
 def test_an_issuer_must_have_a_certificate_that_is_trusted(tmp_path: Path) -> None:
     """Nothing is sent to one whose certificate is not; its CA may be named."""
     authority = trustme.CA()

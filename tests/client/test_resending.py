@@ -368,6 +368,36 @@ def test_what_comes_without_a_callback_while_a_producer_closes_is_told_by_the_cl
     run(play)
 
 
+def test_nothing_is_sent_behind_the_goodbye_of_a_producer() -> None:
+    """Where its publish delay ends meanwhile: an Apache Pulsar ends the connection for it, which others use too."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        producer = await client.create_producer("t", batching_max_publish_delay_s=1000)
+        goodbyes: list[BaseCommand] = []
+        broker.handlers[BaseCommand.CLOSE_PRODUCER] = lambda peer, command: goodbyes.append(command)
+        broker.on_send = lambda peer, sequence_id: None
+        first = asyncio.ensure_future(producer.send("a"))
+        await broker.until(lambda: bool(broker.peers[0].sends))
+        closing = asyncio.ensure_future(producer.close())
+        for _ in range(3):
+            await asyncio.sleep(0)  # until it waits for the first message alone
+        outcomes: list[object] = []
+        message = producer.outgoing("b")
+        await producer.reserve(message.size_bytes)
+        producer.enqueue(message, lambda message_id, failure: outcomes.append(message_id or type(failure)))
+        broker.peers[0].receipt(0, 0)
+        await broker.until(lambda: bool(goodbyes))
+        producer._parts[0].flush_batch()
+        answer(broker.peers[0], goodbyes[0])
+        await closing
+        await client.partitions("t")  # behind whatever else was sent
+        assert len(broker.peers[0].sends) == 1
+        assert (await first).entry == 0
+        assert outcomes == [AlreadyClosedError]
+
+    run(play)
+
+
 def test_what_comes_behind_the_close_of_a_producer_is_told_by_another_close() -> None:
     """Harmless as that is otherwise: the message was handed over without a word."""
 

@@ -108,6 +108,8 @@ class AuthenticationOAuth2(BearerAuthentication):
         return self._kept.text
 
     def __str__(self) -> str:
+        if "@" in self._issuer_url:
+            return "the OAuth2 token of an issuer whose URL names a user"
         return f"the OAuth2 token of issuer {self._issuer_url or 'that the key names'}"
 
     def _exchanged(self) -> _Token:

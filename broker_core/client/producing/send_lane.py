@@ -167,6 +167,8 @@ class SendLane:
 
     async def close(self) -> None:
         """Leave the broker. Entries without receipt fail: ``drained`` comes first if that matters."""
+        closed = AlreadyClosedError(f"the producer of {self.topic} is closed")
+        self.failure = self.failure or closed  # Nothing goes out behind the goodbye.
         connection = self._attachment.connection
         if connection is not None:
             connection.producers.pop(self._id, None)
@@ -174,7 +176,7 @@ class SendLane:
             goodbye = connection.request(close_producer(self._id, request_id), request_id, CLOSE_S_MAX)
             await asyncio.gather(goodbye, return_exceptions=True)
         await self._attachment.close()
-        self._fail(AlreadyClosedError(f"the producer of {self.topic} is closed"))
+        self._fail(closed)
 
     # -- the broker's side
 
