@@ -51,6 +51,53 @@ def test_a_token_is_kept_until_shortly_before_its_end(issuer: Issuer) -> None:
     assert made.credential() == Secret("token-2")
 
 
+def test_a_token_serves_to_its_end_while_its_issuer_is_not_well(
+    issuer: Issuer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That is why it is renewed early. The issuer is not asked for each connection then either."""
+    clock = VirtualTimers()
+    made = AuthenticationOAuth2(issuer.url, "me", "hush-hush", clock=clock)
+    made.credential()
+    clock.advance(91_000)
+    issuer.status = 503
+    for _ in range(3):
+        assert made.credential() == Secret("token-1")
+    assert len(issuer.asked) == 2
+    assert caplog.text.count("token not renewed") == 1
+    clock.advance(6_000)
+    assert made.credential() == Secret("token-1")
+    assert len(issuer.asked) == 3
+    with pytest.raises(ConnectionLostError):
+        made.credential(instead_of=Secret("token-1"))
+    clock.advance(4_000)
+    with pytest.raises(ConnectionLostError):
+        made.credential()
+    issuer.status = 200
+    assert made.credential().reveal().startswith("token-")
+
+
+def test_a_refusal_of_the_issuer_is_told_though_the_last_token_has_not_ended(issuer: Issuer) -> None:
+    """A client that was struck off is to hear of it."""
+    clock = VirtualTimers()
+    made = AuthenticationOAuth2(issuer.url, "me", "hush-hush", clock=clock)
+    made.credential()
+    clock.advance(91_000)
+    issuer.status = 401
+    with pytest.raises(AuthenticationError):
+        made.credential()
+
+
+@pytest.mark.parametrize("lives", ["100", 100.0])
+def test_the_life_of_a_token_may_be_told_as_text(issuer: Issuer, lives: object) -> None:
+    """Some issuers do; a token that is taken for endless is refused by the broker first, each time."""
+    issuer.answer = {"expires_in": lives}
+    clock = VirtualTimers()
+    made = AuthenticationOAuth2(issuer.url, "me", "hush-hush", clock=clock)
+    made.credential()
+    clock.advance(91_000)
+    assert made.credential() == Secret("token-2")
+
+
 def test_a_token_that_a_broker_refuses_is_not_given_again(issuer: Issuer) -> None:
     """Nor is a newer one thrown away that another connection has got meanwhile."""
     made = AuthenticationOAuth2(issuer.url, "me", "hush-hush")

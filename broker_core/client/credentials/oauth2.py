@@ -3,7 +3,8 @@
 
 Owns the discovery of the issuer's token endpoint, the exchange, and how long a token is kept. Knows nothing of brokers.
 Invariants: nothing is sent to an issuer whose certificate is not verified, nor unencrypted but to this machine; a token
-is renewed before it ends, and at once if a broker does not take it; the key file is read again for each exchange.
+is renewed before it ends, serves to its end while the issuer cannot be asked, and is renewed at once if a broker does
+not take it; the key file is read again for each exchange.
 Source: RFC 6749 section 4.4; OpenID Connect Discovery 1.0; Pulsar docs, "Authentication using OAuth 2.0".
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import math
 import ssl
 from collections.abc import Callable
@@ -32,6 +34,8 @@ from broker_core.client.credentials.tls import TlsSettings, tls_failure
 
 if TYPE_CHECKING:
     import httpx
+
+logger = logging.getLogger(__name__)
 
 ANSWER_S_MAX: Final = 10.0
 """How long one request to the issuer may take."""
@@ -55,6 +59,7 @@ class ClientKey(NamedTuple):
 class _Token(NamedTuple):
     text: Secret
     renew_at_s: float
+    ends_at_s: float
 
 
 class AuthenticationOAuth2(BearerAuthentication):
@@ -101,11 +106,24 @@ class AuthenticationOAuth2(BearerAuthentication):
         return made
 
     def credential(self, instead_of: Secret | None = None) -> Secret:
-        kept = self._kept
-        if kept is not None and kept.text != instead_of and self._clock.uptime() < kept.renew_at_s:
-            return kept.text
-        self._kept = self._exchanged()
-        return self._kept.text
+        kept, now_s = self._kept, self._clock.uptime()
+        if kept is None or kept.text == instead_of or now_s >= kept.ends_at_s:
+            kept = self._exchanged()
+        elif now_s >= kept.renew_at_s:
+            kept = self._renewed(kept, now_s)
+        self._kept = kept
+        return kept.text
+
+    def _renewed(self, kept: _Token, now_s: float) -> _Token:
+        """Another token; or ``kept``, which has not ended, while the issuer cannot be asked."""
+        try:
+            return self._exchanged()
+        except PulsarishError as failure:
+            if not failure.retriable:
+                raise
+            logger.warning("token not renewed issuer=%s left_s=%d error=%s", self, kept.ends_at_s - now_s, failure)
+            # Half of what is left: each connection waits for as long as the issuer takes to fail.
+            return kept._replace(renew_at_s=(now_s + kept.ends_at_s) / 2)
 
     def __str__(self) -> str:
         if "@" in self._issuer_url:
@@ -124,9 +142,9 @@ class AuthenticationOAuth2(BearerAuthentication):
         with _Issuer(issuer, self._tls) as asked:
             endpoint = _text_in(asked.json("GET", f"{issuer}{_DISCOVERY}", "discovery"), "token_endpoint", issuer)
             answer = asked.json("POST", _checked_url(endpoint, "token endpoint"), key.client_id, form)
-        lives_s = answer.get("expires_in")
-        keep_s = lives_s * (1 - RENEWED_EARLY) if isinstance(lives_s, int | float) and lives_s > 0 else math.inf
-        return _Token(Secret(_text_in(answer, "access_token", issuer)), self._clock.uptime() + keep_s)
+        now_s, lives_s = self._clock.uptime(), _life_s(answer)
+        text = Secret(_text_in(answer, "access_token", issuer))
+        return _Token(text, now_s + lives_s * (1 - RENEWED_EARLY), now_s + lives_s)
 
 
 class _Issuer:
@@ -211,6 +229,15 @@ def _checked_url(url: str, what: str) -> str:
             hint="it begins with https://, for it is told the secret",
         )
     return url
+
+
+def _life_s(answer: dict[str, Any]) -> float:
+    """How long a token lives, for ever if the issuer does not say. Some say it as text."""
+    try:
+        lives_s = float(answer.get("expires_in") or 0)
+    except (TypeError, ValueError, OverflowError):
+        lives_s = 0.0
+    return lives_s if lives_s > 0 else math.inf
 
 
 def _text_in(answer: dict[str, Any], name: str, issuer: str) -> str:
