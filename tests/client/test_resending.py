@@ -136,6 +136,33 @@ def test_receipts_from_before_a_new_start_are_not_taken_for_those_behind_it() ->
     run(play)
 
 
+def test_a_late_receipt_of_a_chunk_does_not_count_for_another() -> None:
+    """5.1.6, 1.7.8 all chunks have one sequence id: a broker that has closed the producer may still confirm what it had
+    taken, when the chunks are on their way again; the last one was never stored then."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        producer = await client.create_producer(
+            "t", batching_enabled=False, chunking_enabled=True, chunk_max_message_size=5
+        )
+        sending = asyncio.ensure_future(producer.send("first,last."))
+        peer = broker.peers[0]
+        await broker.until(lambda: len(peer.sends) == 3)
+        former = peer.producer_id
+        peer.send(close_producer(former, -1))
+        await broker.until(lambda: len(peer.sends) == 6)
+        peer.receipt(0, 0, former)
+        peer.receipt(0, 1, former)
+        peer.receipt(0, 10)
+        peer.receipt(0, 11)
+        await client.partitions("t")  # its answer comes behind the receipts
+        assert not sending.done()
+        peer.receipt(0, 12)
+        assert (await sending).entry == 12
+
+    run(play)
+
+
 def test_a_message_without_receipt_has_an_unknown_outcome() -> None:
     """1.7.6 send timeout: the error says that it is not known, and a receipt that comes later harms nobody."""
 

@@ -182,6 +182,9 @@ class SendLane:
 
     async def attach(self, connection: Connection) -> None:
         self._epoch += 1
+        if any(each.entry.is_chunk for each in self._pending):
+            # All chunks of a message have its sequence id: a receipt from before would be taken for another chunk's.
+            self._id = self._network.next_producer_id()
         request_id = connection.next_request_id()
         connection.producers[self._id] = self
         try:
