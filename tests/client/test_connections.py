@@ -2,6 +2,9 @@
 """Connections and lookups against a broker that does what the test says."""
 
 import asyncio
+import contextlib
+import socket
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -277,6 +280,45 @@ def test_the_next_host_is_tried_though_nobody_waited_for_the_first_to_fail() -> 
                 assert (await client._network.lookup.service_connection()).is_open
 
     asyncio.run(whole())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere 127.0.0.1 is the only one of its kind")
+def test_the_next_address_of_a_name_is_tried_where_the_first_does_not_answer() -> None:
+    """A machine that is off answers nothing; the name of a service has the addresses of several."""
+
+    async def whole() -> None:
+        async with scripted_broker() as broker:
+            port = int(broker.service_url.rpartition(":")[2])
+            with socket.create_server(("127.0.0.2", port), backlog=0) as silent, contextlib.ExitStack() as waiting:
+                for _ in range(2):  # Who comes now finds the queue full.
+                    waiting.enter_context(_begun(silent.getsockname()))
+                found = [
+                    (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))
+                    for host in ("127.0.0.2", "127.0.0.1")
+                ]
+                asyncio.get_running_loop().getaddrinfo = _finding(found)  # type: ignore[method-assign]
+                config = ClientConfig(service_url=f"pulsar://service.example:{port}", connection_timeout_s=1)
+                async with AsyncClient(config) as client:
+                    assert (await client._network.lookup.service_connection()).is_open
+
+    asyncio.run(whole())
+
+
+def _begun(address: tuple[str, int]) -> socket.socket:
+    """A connection to ``address`` that is begun."""
+    begun = socket.socket()
+    begun.setblocking(False)
+    begun.connect_ex(address)
+    return begun
+
+
+def _finding(found: list[Any]) -> Any:
+    """The look-up of a name that finds what is given."""
+
+    async def getaddrinfo(*_: object, **__: object) -> list[Any]:
+        return found
+
+    return getaddrinfo
 
 
 def test_errors_that_may_pass_are_tried_again_and_others_are_not() -> None:

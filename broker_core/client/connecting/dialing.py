@@ -8,7 +8,10 @@ peer has proved over TLS who it is; a credential that was refused is not tried a
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+from contextlib import suppress
+from ipaddress import ip_address
 from typing import Final
 
 from broker_core.base.errors import AuthenticationError, ConfigError, ConnectionLostError, OperationTimeoutError
@@ -22,6 +25,9 @@ _HINT_LED: Final = (
     "if that broker has just ended, try for longer: the cluster gives its topics to another once it is sure; "
     "else the address that it advertises cannot be reached from here"
 )
+
+_IPV6_PARTS: Final = 4
+"""Host, port, flow, and the number of the network that the host is on, 0 for any."""
 
 
 async def open_connection(
@@ -53,14 +59,8 @@ async def _dialled(
     address = connection.address
     what = f"broker {address}, {led}," if led else f"{address}"
     try:
-        async with asyncio.timeout(config.connection_timeout_s):
-            await asyncio.get_running_loop().create_connection(
-                lambda: connection,
-                address.host,
-                address.port,
-                ssl=context,
-                server_hostname=address.host if context is not None else None,
-            )
+        async with asyncio.timeout(config.connection_timeout_s) as whole:
+            await _reached(connection, context, whole)
             await connection.handshake()
             return connection
     except TimeoutError:
@@ -79,6 +79,43 @@ async def _dialled(
         if led:
             raise ConnectionLostError(words, hint=_HINT_LED) from refused
         raise ConfigError(words, hint="is the service URL right?") from refused
+
+
+async def _reached(connection: Connection, context: ssl.SSLContext | None, whole: asyncio.Timeout) -> None:
+    """Return when a socket is open, and TLS spoken: to the first of the name's addresses that answers.
+
+    Each has its share of the time: a machine that is off does not answer at all.
+    """
+    loop = asyncio.get_running_loop()
+    address = connection.address
+    places = await _places_of(address)
+    for left, place in zip(range(len(places), 0, -1), places, strict=True):
+        ends = whole.when()
+        share_s = (ends - loop.time()) / left if left > 1 and ends is not None else None
+        try:
+            async with asyncio.timeout(share_s):
+                await loop.create_connection(
+                    lambda: connection,
+                    place,
+                    address.port,
+                    ssl=context,
+                    server_hostname=address.host if context is not None else None,
+                )
+                return
+        except OSError as failure:  # which a timeout is too
+            if left == 1 or isinstance(failure, ssl.SSLError):
+                raise
+
+
+async def _places_of(address: BrokerAddress) -> list[str]:
+    """What ``address`` is to be called by: the addresses of its name, in their order."""
+    with suppress(ValueError):
+        ip_address(address.host)
+        return [address.host]
+    found = await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    if any(len(place) == _IPV6_PARTS and place[3] for *_, place in found):
+        return [address.host]  # One that is good on one network of this machine only does not say on which by itself.
+    return list(dict.fromkeys(str(place[0]) for *_, place in found)) or [address.host]
 
 
 def _unconnected(refused: OSError, what: str, led: str, *, tls: bool) -> ConnectionLostError:
