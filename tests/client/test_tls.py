@@ -475,6 +475,46 @@ def test_a_client_certificate_that_is_missing_is_told_at_once(
     asyncio.run(whole())
 
 
+def test_a_client_that_reconnects_while_its_certificate_is_renewed_goes_on(
+    authority: trustme.CA, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Certificate and key are two files; between them its producers would end for good."""
+    first, second = authority.issue_cert("me.example"), authority.issue_cert("me.example")
+    certificate, key = tmp_path / "client.pem", tmp_path / "client.key"
+
+    def serials(broker: ScriptedBroker) -> list[object]:
+        found = [peer.transport.get_extra_info("peercert") for peer in broker.peers]
+        return [each["serialNumber"] for each in found]
+
+    async def whole() -> None:
+        served = _served(authority, "localhost")
+        served.verify_mode = ssl.CERT_REQUIRED
+        authority.configure_trust(served)
+        async with scripted_broker(served) as broker:
+            first.cert_chain_pems[0].write_to_path(str(certificate))
+            first.private_key_pem.write_to_path(str(key))
+            config = ClientConfig(
+                service_url=broker.service_url,
+                tls_trust_certs_file_path=_trust(authority, tmp_path),
+                tls_certificate_file_path=str(certificate),
+                tls_key_file_path=str(key),
+                backoff_first_s=0.01,
+            )
+            async with AsyncClient(config) as client:
+                producer = await client.create_producer("t")
+                second.cert_chain_pems[0].write_to_path(str(certificate))
+                broker.peers[-1].transport.abort()
+                assert await producer.send("x")
+                second.private_key_pem.write_to_path(str(key))
+                broker.peers[-1].transport.abort()
+                assert await producer.send("y")
+                of_first, again, of_second = serials(broker)
+                assert of_first == again != of_second
+
+    asyncio.run(whole())
+    assert "TLS files have changed and cannot be used" in caplog.text
+
+
 def test_a_key_that_is_not_that_of_the_certificate_is_refused(authority: trustme.CA, tmp_path: Path) -> None:
     """Both files are named."""
     first, second = authority.issue_cert("a.example"), authority.issue_cert("b.example")

@@ -94,11 +94,21 @@ class Identity:
         return await outcome_of(self._asking)
 
     def _fresh_context(self) -> tuple[tuple[object, ...], ssl.SSLContext]:
-        """On another thread: the last one, unless one of its files has changed."""
+        """On another thread: the last one, unless one of its files has changed, and all can be used.
+
+        A certificate and its key are two files: who connects between their renewals goes on with the former pair, as in
+        the Java client, and looks again for the next connection.
+        """
         stamp = self._tls.stamp()
         if self._context is not None and self._context[0] == stamp:
             return self._context
-        return stamp, self._tls.context()
+        try:
+            return stamp, self._tls.context()
+        except ConfigError as failure:
+            if self._context is None:
+                raise
+            logger.warning("TLS files have changed and cannot be used, the former ones serve error=%s", failure)
+            return self._context
 
     def _warn_of_plain(self, address: BrokerAddress) -> None:
         if self.method not in ("none", "tls") and not address.is_this_machine and not self._warned:
