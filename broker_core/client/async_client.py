@@ -7,6 +7,7 @@ One client holds one connection to each broker. Everything made from it is close
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar, Unpack, runtime_checkable
@@ -51,6 +52,8 @@ from broker_core.wire.entry import EntryRef
 
 if TYPE_CHECKING:
     from broker_core.client.columnar.entry_writer import AsyncEntryWriter
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -330,7 +333,8 @@ class AsyncClient:
         return await outcomes(open_one, topics)
 
     async def close(self) -> None:
-        """Close everything made from this client, then the connections. Raises the first failure of a flush."""
+        """Close everything made from this client, then the connections. Raises the first failure of a flush, and logs
+        the others."""
         closing = [each.close() for each in list(self._network.open)]
         try:
             outcomes = await asyncio.gather(*closing, return_exceptions=True)
@@ -338,9 +342,11 @@ class AsyncClient:
         finally:  # Also if this is cut off: there may be no second call.
             self._probes.close()
             await self._network.to_the_end(self._network.pool.close())
-        for outcome in outcomes:
-            if isinstance(outcome, PulsarishError):
-                raise outcome
+        failures = [each for each in outcomes if isinstance(each, Exception)]
+        for other in failures[1:]:
+            logger.warning("close of something else failed too error=%s", other)
+        if failures:
+            raise failures[0]
 
     @property
     def sends_without_receipt(self) -> int:

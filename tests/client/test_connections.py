@@ -16,6 +16,7 @@ from broker_core.base.errors import (
     ConfigError,
     ConnectionLostError,
     ConsumerBusyError,
+    NotAllowedError,
     OperationTimeoutError,
     PulsarishError,
     SendUnconfirmedError,
@@ -26,7 +27,7 @@ from broker_core.base.positions import Position
 from broker_core.client import AsyncClient, ClientConfig
 from broker_core.client.connecting import connection
 from broker_core.testing.held_port import HeldPort
-from broker_core.wire.commands import close_consumer, error, ping, success
+from broker_core.wire.commands import close_consumer, error, ping, send_error, success
 from broker_core.wire.frames import encode_command
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
@@ -378,6 +379,27 @@ def test_closing_the_client_closes_everything() -> None:
                 await consumer.receive(0.1)
             with pytest.raises(AlreadyClosedError):
                 await client.partitions("t")
+
+    asyncio.run(whole())
+
+
+def test_what_was_lost_by_several_producers_is_told_of_each(caplog: pytest.LogCaptureFixture) -> None:
+    """The close of their client can raise one failure only; the others are in the log."""
+
+    async def whole() -> None:
+        async with scripted_broker() as broker:
+            broker.on_send = lambda peer, sequence_id: peer.send(
+                send_error(peer.producer_id, sequence_id, NotAllowedError(f"not by {peer.producer_id}"))
+            )
+            client = AsyncClient(ClientConfig(service_url=broker.service_url))
+            for topic in ("t", "u"):
+                producer = await client.create_producer(topic)
+                message = producer.outgoing("lost")
+                await producer.reserve(message.size_bytes)
+                producer.enqueue(message, None, at_once=True)
+            with pytest.raises(NotAllowedError) as raised:
+                await client.close()
+            assert sorted([raised.value.message, caplog.messages[-1].rpartition("=")[2]]) == ["not by 0", "not by 1"]
 
     asyncio.run(whole())
 
