@@ -387,9 +387,14 @@ def test_a_client_that_could_not_be_closed_in_a_callback_is_closed_elsewhere(bro
 def test_a_child_closes_a_client_that_was_being_made_at_the_fork(broker: RunningBroker) -> None:
     """The thread that holds its lock is not in the child."""
     client = Client(broker.service_url)
+
+    def child() -> str:
+        signal.alarm(int(WAIT_S))
+        client.close()
+        return "closed"
+
     with client._lock:
-        said = in_child(lambda: signal.alarm(int(WAIT_S)) or client.close() or "closed")
-    assert said == "closed"
+        assert in_child(child) == "closed"
 
 
 def test_a_message_without_a_callback_is_refused_where_nobody_would_tell_of_it(client: Client, topic: str) -> None:

@@ -113,6 +113,7 @@ class SendLane:
         self._config = config
         self._take_open = take_open
         self._id = network.next_producer_id()
+        self._written_to: Connection | None = None  # under this id
         self._epoch = -1
         self._made = False
         self._topic_epoch: int | None = None
@@ -182,11 +183,13 @@ class SendLane:
 
     async def attach(self, connection: Connection) -> None:
         self._epoch += 1
-        if any(each.entry.is_chunk for each in self._pending):
+        if connection is self._written_to and any(each.entry.is_chunk for each in self._pending):
             # All chunks of a message have its sequence id: a receipt from before would be taken for another chunk's.
             self._id = self._network.next_producer_id()
+            self._written_to = None
+        producer_id = self._id
         request_id = connection.next_request_id()
-        connection.producers[self._id] = self
+        connection.producers[producer_id] = self
         try:
             patient = self._config.access_mode == "wait_for_exclusive"
             answer = await connection.request(self._command(request_id), request_id, math.inf if patient else None)
@@ -194,10 +197,10 @@ class SendLane:
             if self._made and isinstance(failure, ProducerBlockedQuotaException):
                 self._give_up_pending(failure)  # Who waits learns why; this lane tries again, as the Java client does.
             # After a time-out the broker may still make the producer, and it must not stand in our way.
-            if connection.producers.pop(self._id, None) is not None:
-                self._leave_silently(connection)
+            if connection.producers.pop(producer_id, None) is not None:
+                _leave_silently(connection, producer_id)
                 if not isinstance(failure, ServerError):
-                    connection.take_back(request_id, lambda: self._leave_silently(connection))
+                    connection.take_back(request_id, lambda: _leave_silently(connection, producer_id))
             raise
         made = answer.producer_success
         if not self._made:
@@ -209,12 +212,8 @@ class SendLane:
         self._written_bytes = 0
         self._written_before = self._written
         self._unwritten = self._pending.copy()
+        self._written_to = connection
         self._write_more(connection)
-
-    def _leave_silently(self, connection: Connection) -> None:
-        """Tell the broker that the producer is gone, unless it has come back, and do not wait for its answer."""
-        if self._id not in connection.producers:
-            connection.send(close_producer(self._id, connection.next_request_id()))
 
     def given_up(self, failure: PulsarishError) -> None:
         self._fail(failure)
@@ -383,3 +382,9 @@ class SendLane:
             self._report(each.entry, None, self._unconfirmed(each.entry, failure) if was_sent else copy(failure))
         for entry in unsent:
             self._report(entry, None, copy(failure))
+
+
+def _leave_silently(connection: Connection, producer_id: int) -> None:
+    """Tell the broker that a producer is gone, unless it has come back, and do not wait for its answer."""
+    if producer_id not in connection.producers:
+        connection.send(close_producer(producer_id, connection.next_request_id()))
