@@ -512,7 +512,7 @@ def test_a_client_that_reconnects_while_its_certificate_is_renewed_goes_on(
                 assert of_first == again != of_second
 
     asyncio.run(whole())
-    assert "TLS files have changed and cannot be used" in caplog.text
+    assert "changed certificate files cannot be used" in caplog.text
 
 
 def test_a_key_that_is_not_that_of_the_certificate_is_refused(authority: trustme.CA, tmp_path: Path) -> None:

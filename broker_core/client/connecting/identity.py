@@ -107,7 +107,7 @@ class Identity:
         except ConfigError as failure:
             if self._context is None:
                 raise
-            logger.warning("TLS files have changed and cannot be used, the former ones serve error=%s", failure)
+            logger.warning("changed certificate files cannot be used error=%s serving=%s", failure, "the former ones")
             return self._context
 
     def _warn_of_plain(self, address: BrokerAddress) -> None:
