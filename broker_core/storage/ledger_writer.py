@@ -71,12 +71,14 @@ class LedgerWriter:
         ledger: The reading side, which shows what is durable.
         queue: Where the bytes wait.
         roll_after_ms: Before this time the ledger is too young to be closed for its size; 0 once its index is full.
+        synced: Whether all that was reported durable will survive a power loss; not so between two syncs of
+            ``durability=async``.
         next_index: Message index that the next append begins with.
     """
 
     __slots__ = (
         "_abandoned", "_bodies", "_commits", "_context", "_footer_at", "_index", "_log", "_part_at", "_parted",
-        "_times", "ledger", "next_index", "queue", "roll_after_ms",
+        "_times", "ledger", "next_index", "queue", "roll_after_ms", "synced",
     )  # fmt: skip
 
     def __init__(self, context: StoreContext, topic_id: int, next_index: int, log: DurableListener) -> None:
@@ -96,6 +98,7 @@ class LedgerWriter:
         self._part_at = 0
         self._parted = 0
         self._abandoned = False
+        self.synced = True
         self.roll_after_ms = (
             created_ms + context.settings.managed_ledger_min_ledger_rollover_time_minutes * _MS_PER_MINUTE
         )
@@ -193,6 +196,7 @@ class LedgerWriter:
         if self._abandoned:
             return
         ledger = self.ledger
+        self.synced = self.queue.synced >= end
         sealed = 0 <= self._footer_at < end
         first = ledger.entries
         durable = bisect_left(self._index.offsets, end, lo=first)

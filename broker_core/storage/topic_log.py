@@ -155,6 +155,12 @@ class TopicLog(LedgerList):
         """Entries appended since the log was opened, durable or not."""
         return self._sealed_entries + (0 if self._writer is None else self._writer.entries)
 
+    @property
+    def synced(self) -> bool:
+        """Whether all entries up to ``last_confirmed`` will survive a power loss; with ``durability=async`` that is so
+        once a second, when the listeners are called."""
+        return all(writer.synced for writer in self._writers)
+
     # -- deleting and closing
 
     def trim(self, before: Position) -> list[int]:
@@ -254,6 +260,5 @@ class TopicLog(LedgerList):
             then()
 
     def _undrained(self) -> list[LedgerWriter]:
-        if self._writers:
-            self._writers = [writer for writer in self._writers if not writer.queue.drained]
-        return self._writers
+        """Those of which something waits to be written; the open one may come and go."""
+        return [writer for writer in self._writers if not writer.queue.drained]

@@ -295,6 +295,35 @@ def test_ids_that_the_disk_refuses_to_give_are_not_forgotten() -> None:
     assert world.subscription().backlog_entries() == 3
 
 
+def test_no_id_outlives_its_entry_in_a_power_loss() -> None:
+    """1.8.4, 1.8.6: with durability=async what was confirmed last may be lost; sent again it is stored, and no duplicate
+    of something that is not there."""
+    world = World(DEDUPLICATED, durability="async")
+    producer, _ = world.produce(name="p")
+    for sequence_id in range(8):
+        send(producer, sequence_id)
+        world.settle()
+    for seed in range(60):
+        image = World(DEDUPLICATED, world.disk.crash(seed), durability="async")
+        again, _ = image.produce(name="p")
+        assert again.last_sequence_id == max(sequence_id for _, sequence_id in stored(image))
+
+
+def test_under_a_durability_of_seconds_snapshots_follow_the_syncs() -> None:
+    """1.8.6: a snapshot that was due is taken when what it is of is synced, so that retention and replays go on."""
+    world = World(DEDUPLICATED, durability="async")
+    producer, _ = world.produce(name="p")
+    for sequence_id in range(7):
+        send(producer, sequence_id)
+        world.settle()
+    holder = world.topic().deduplication
+    assert holder is not None
+    assert holder.released_through < world.topic().log.last_confirmed
+    world.store.sync_due()
+    world.settle()
+    assert holder.released_through == world.topic().log.last_confirmed
+
+
 @pytest.mark.parametrize("policy", ["none", "all", "random"])
 def test_ids_survive_a_crash(policy: Policy) -> None:
     """1.8.6: the snapshot is loaded and the entries behind it are replayed; every stored id is a duplicate then."""
@@ -530,6 +559,22 @@ def test_retention_waits_for_the_snapshot_of_an_unload() -> None:
     assert world.topic().log.entries_count == 0
     for image in images:
         assert World(world.settings, image).produce(name="p")[0].last_sequence_id == 9
+
+
+def test_a_look_at_what_is_synced_does_not_hide_what_an_unload_leaves() -> None:
+    """1.3.2: after a snapshot too, the log of an unloaded topic is kept until its footer is written, or a load would take
+    its ledger for one that a crash has left open."""
+    world = World(DEDUPLICATED)
+    producer, _ = world.produce(name="p")
+    for sequence_id in range(6):
+        send(producer, sequence_id)
+    world.settle()
+    log = world.topic().log
+    assert log.synced
+    world.broker.unload(TopicName.parse(TOPIC))
+    assert not log.drained
+    world.settle()
+    assert log.drained
 
 
 def test_a_topic_is_not_loaded_while_its_entries_are_under_way() -> None:

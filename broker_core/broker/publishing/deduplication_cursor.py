@@ -7,7 +7,9 @@ nothing but a replay, which is kept short: a snapshot is due after so many entri
 topic is unloaded. Retention must not delete behind ``released_through``.
 
 A snapshot is taken only between two commit groups, when the numbers and ``last_confirmed`` belong together; one at a
-time is under way. It costs as much as there are names, so with many names it is taken more rarely.
+time is under way. It costs as much as there are names, so with many names it is taken more rarely. Of what is written
+but not synced yet (``durability=async``) none is taken: a power loss may leave the snapshot and not the entries, and
+what is sent again would be confirmed as a duplicate and be stored nowhere.
 Source: Pulsar docs, "Message deduplication"; semantics 1.8.
 """
 
@@ -74,13 +76,14 @@ class DeduplicationCursor:
         self._begun_bytes = traffic.bytes
         self._properties = dict(state.properties)
         self._under_way = False
+        self._due = False
         self._recover()
         store.cursors.attach(self._id, self._state)
         log.add_listener(self._entries_came)
         self._timer: TimerHandle = self._arm()
 
     def close(self) -> None:
-        """The topic is unloaded: write what is new."""
+        """The topic is unloaded: write what is new, unless that is not synced; the next load replays it then."""
         self._stop()
         if self._begun < self._log.last_confirmed:
             self._take()
@@ -111,7 +114,7 @@ class DeduplicationCursor:
         log = self._log
         entries = log.count_entries(self._begun, log.last_confirmed)
         due = max(self._settings.broker_deduplication_entries_interval, len(self.ids.persisted))
-        if entries >= due or self._traffic.bytes - self._begun_bytes >= REPLAY_BYTES_MAX:
+        if self._due or entries >= due or self._traffic.bytes - self._begun_bytes >= REPLAY_BYTES_MAX:
             self._take()
 
     def _tick(self) -> None:
@@ -123,7 +126,8 @@ class DeduplicationCursor:
             self._take()
 
     def _take(self) -> None:
-        if self._under_way:
+        self._due = not self._log.synced
+        if self._due or self._under_way:
             return
         position = self._begun = self._log.last_confirmed
         self._begun_bytes = self._traffic.bytes
