@@ -74,9 +74,12 @@ class CursorLog:
         """The file, with what waits to be written."""
         return self.queue.end
 
-    def append(self, cursor_id: int, epoch: int, kind: int, body: bytes, on_durable: OnDurable | None) -> None:
-        """Queue one change."""
+    def append(
+        self, cursor_id: int, epoch: int, kind: int, body: bytes, on_durable: OnDurable | None, *, synced: bool = False
+    ) -> None:
+        """Queue one change; its group is synced whatever the durability if it is to be ``synced``."""
         queue = self.queue
+        queue.sync_always = queue.sync_always or synced
         record = encode_record(self._seed, queue.end, TAG_CHANGE, kind, (cursor_id, 0, epoch), body)
         queue.buffers.append(record)
         queue.end += len(record)
@@ -91,6 +94,7 @@ class CursorLog:
         return encode_mark(self._seed, offset, offset, 0, 0)
 
     def group_begins(self) -> None:
+        self.queue.sync_always = False  # it was asked for this group
         if not self.started:
             self._on_starting()
 

@@ -92,11 +92,14 @@ class CursorStore:
         if snapshot is not None:
             self._states[cursor_id] = snapshot().copy()
 
-    def record(self, cursor_id: int, change: CursorChange, on_durable: OnDurable | None = None) -> None:
+    def record(
+        self, cursor_id: int, change: CursorChange, on_durable: OnDurable | None = None, *, synced: bool = False
+    ) -> None:
         """Log a change of a cursor.
 
         Args:
             on_durable: Called once: with None when the change is durable, else with the error.
+            synced: It, and all before it, is to survive a power loss then, with ``durability=async`` too.
 
         Raises:
             StorageError: the store has failed.
@@ -114,7 +117,7 @@ class CursorStore:
             if state is not None:
                 self._states[cursor_id] = apply_change(state, change)
         kind, body = encode_change(change)
-        self._log.append(cursor_id, epoch, kind, body, on_durable)
+        self._log.append(cursor_id, epoch, kind, body, on_durable, synced=synced)
 
     def drop(self, cursor_id: int) -> None:
         """The subscription was deleted from the catalogue; its id is never used again."""

@@ -533,9 +533,11 @@ def test_retention_keeps_what_must_be_replayed() -> None:
     assert world.produce(name="p")[0].last_sequence_id == 24
 
 
-def test_retention_waits_for_the_snapshot_of_an_unload() -> None:
+@pytest.mark.parametrize("durability", ["sync", "async"])
+def test_retention_waits_for_the_snapshot_of_an_unload(durability: str) -> None:
     """I7.1, I1.5: a crash between the ledgers going from the catalogue and the snapshot reaching its log."""
     world = World(
+        durability=durability,
         broker_deduplication_enabled=True,
         broker_deduplication_entries_interval=1000,
         retain_without_subscription=False,
@@ -557,6 +559,7 @@ def test_retention_waits_for_the_snapshot_of_an_unload() -> None:
     world.disk.before = before
     world.settle()
     assert world.topic().log.entries_count == 0
+    images.append(world.disk.crash(policy="none"))
     for image in images:
         assert World(world.settings, image).produce(name="p")[0].last_sequence_id == 9
 

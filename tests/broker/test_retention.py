@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from broker_core.base.positions import POSITION_EARLIEST, Position
+from broker_core.testing.sim_disk import SimDisk
 from tests.broker.world import EARLIEST, LATEST, World, ack, ack_through
 
 CHECK_MS = 120_000
@@ -158,3 +159,28 @@ def test_a_full_ledger_is_closed_by_the_check() -> None:
     check(world)
     assert ledgers(world) == []
     assert world.subscription().cursor.backlog_entries() == 0
+
+
+def test_a_deletion_waits_for_the_sync_of_what_releases_it() -> None:
+    """7.1 (I7.1) With durability=async too: a power loss leaves no subscription in front of entries that were deleted,
+    or it would count as lost what it had acknowledged."""
+    world = World(durability="async")
+    consumer, _ = world.subscribe()
+    positions = world.publish(25)
+    world.store.sync_due()
+    world.settle()
+    images: list[SimDisk] = []
+
+    def before(kind: str, path: str) -> None:
+        if kind in ("unlink", "sync"):
+            images.append(world.disk.crash(policy="none"))
+
+    ack_through(consumer, positions[24])
+    world.disk.before = before
+    check(world)
+    world.disk.before = None
+    assert ledgers(world) == [3]
+    for image in images:
+        after = World(world.settings, image)
+        first = after.topic().log.first_position
+        assert after.subscription().cursor.mark_delete.ledger >= first.ledger or first.ledger == 1

@@ -39,8 +39,8 @@ class CursorJournal:
         return self._cursor.mark_delete
 
     def when_released(self, on_durable: OnDurable) -> None:
-        """For retention: call ``on_durable`` when these acknowledgements are durable."""
-        self.flush(on_durable)
+        """For retention: call ``on_durable`` when these acknowledgements are durable, after a power loss too."""
+        self.flush(on_durable, synced=True)
 
     def changed(self, on_durable: OnDurable | None = None) -> None:
         """The cursor has changed; ``on_durable`` is called when that and everything before it is durable."""
@@ -49,7 +49,7 @@ class CursorJournal:
         elif self._armed is None and not self._writing:
             self._armed = self._timers.call_later(0, self._write_behind)
 
-    def flush(self, on_durable: OnDurable | None = None) -> None:
+    def flush(self, on_durable: OnDurable | None = None, *, synced: bool = False) -> None:
         """Write what has changed. Without any change ``on_durable`` still waits for what was written before."""
         self._disarm()
         change = self._cursor.drain_change()
@@ -57,7 +57,7 @@ class CursorJournal:
             if on_durable is None:
                 return
             change = MarkDelete(self._cursor.mark_delete)
-        self._write(change, on_durable)
+        self._write(change, on_durable, synced=synced)
 
     def _write_behind(self) -> None:
         self._armed = None
@@ -88,9 +88,9 @@ class CursorJournal:
         self.flush()
         self._store.detach(self._cursor_id)
 
-    def _write(self, change: CursorChange, on_durable: OnDurable | None) -> None:
+    def _write(self, change: CursorChange, on_durable: OnDurable | None, *, synced: bool = False) -> None:
         try:
-            self._store.record(self._cursor_id, change, on_durable)
+            self._store.record(self._cursor_id, change, on_durable, synced=synced)
         except StorageError as error:
             # The store has failed before and its owner was told; no other must be left waiting.
             if on_durable is not None:

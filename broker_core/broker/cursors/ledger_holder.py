@@ -22,5 +22,6 @@ class LedgerHolder(Protocol):
         ...
 
     def when_released(self, on_durable: OnDurable) -> None:
-        """Call ``on_durable`` when ``released_through`` is durable, so that it holds after a crash as well."""
+        """Call ``on_durable`` when ``released_through`` is durable, so that it holds after a crash as well; whatever
+        the durability, for the deletion that waits for it is synced."""
         ...

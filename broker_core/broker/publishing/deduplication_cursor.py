@@ -105,7 +105,7 @@ class DeduplicationCursor:
         """For retention: call ``on_durable`` when the snapshot is durable, which an unload may have left unwritten."""
         nothing = MarkDelete(POSITION_EARLIEST)  # changes nothing; its record is written behind the snapshot's
         try:
-            self._store.cursors.record(self._id, nothing, on_durable)
+            self._store.cursors.record(self._id, nothing, on_durable, synced=True)
         except StorageError as error:
             on_durable(error)
 
