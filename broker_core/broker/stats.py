@@ -315,15 +315,15 @@ def topic_stats_in_steps(topic: Topic) -> Generator[None, None, TopicStats]:
     for name, subscription in list(topic.subscriptions.items()):
         subscriptions[name] = yield from _subscription_stats(subscription)
         yield
-    slowest = slowest_subscription(topic)
+    slowest, oldest_ms = slowest_subscription(topic), oldest_publish_ms(topic)
     return TopicStats(
         **traffic_fields(topic.traffic_in, topic.traffic_out),
         storage_size=topic.log.size_bytes,
         backlog_size=backlog_bytes(topic),
         backlog_quota_limit_size=topic.quotas.size.limit_bytes,
         backlog_quota_limit_time=topic.quotas.age.limit_s,
-        oldest_backlog_message_age_seconds=_age_s(oldest_publish_ms(topic), topic.clock.now_ms()),
-        oldest_backlog_message_subscription_name=slowest.name if slowest is not None else "",
+        oldest_backlog_message_age_seconds=_age_s(oldest_ms, topic.clock.now_ms()),
+        oldest_backlog_message_subscription_name="" if slowest is None or oldest_ms is None else slowest.name,
         msg_chunk_published=topic.chunks_in.messages > 0,
         topic_creation_time_stamp=topic.created_ms,
         last_publish_time_stamp=max((each.last_ms for each in topic.log.ledgers()), default=0),

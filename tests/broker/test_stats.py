@@ -193,3 +193,7 @@ def test_the_beginning_of_a_backlog_is_known_if_asked_for() -> None:
     assert found.earliest_msg_publish_time_in_backlogs == 100
     earliest = {name: each.earliest_msg_publish_time_in_backlog for name, each in found.subscriptions.items()}
     assert earliest == {"behind": 100, "ahead": 102, "done": -1}
+    for subscription in world.topic().subscriptions.values():
+        subscription.pass_over(last)
+    assert stats(world)["oldestBacklogMessageAgeSeconds"] == -1
+    assert stats(world)["oldestBacklogMessageSubscriptionName"] == ""

@@ -56,6 +56,21 @@ def test_times_of_partitions_are_not_added_up() -> None:
     assert parts_told == []
 
 
+def test_the_subscription_that_is_furthest_behind_is_that_of_the_oldest_message() -> None:
+    """7.15: the name and the age are of the same partition, not the name of the first that has a subscription."""
+
+    def part(age_s: int, name: str) -> TopicStats:
+        nothing = unused_topic_stats(VirtualTimers(), Settings(), quotas_under(Settings()))
+        return msgspec.structs.replace(
+            nothing, oldest_backlog_message_age_seconds=age_s, oldest_backlog_message_subscription_name=name
+        )
+
+    parts = {"a": part(5, "quick"), "b": part(-1, ""), "c": part(900, "slow"), "d": part(7, "quick")}
+    merged, _ = drained(merged_stats(parts, owner="here", keep_parts=False))
+    told = (merged["oldestBacklogMessageAgeSeconds"], merged["oldestBacklogMessageSubscriptionName"])
+    assert told == (900, "slow")
+
+
 def test_the_last_expiry_of_partitions_is_the_latest(
     broker: RunningBroker, http: httpx.Client, topic: str, path: str
 ) -> None:

@@ -37,6 +37,9 @@ _LARGEST = frozenset(
 )
 """Fields that are equal for all partitions, or of which only the largest value means anything."""
 
+_OLDEST, _WHOSE_OLDEST = "oldestBacklogMessageAgeSeconds", "oldestBacklogMessageSubscriptionName"
+"""The second says of which subscription the first is, so they are taken from the same partition."""
+
 _EARLIEST = frozenset({"earliestMsgPublishTimeInBacklog", "earliestMsgPublishTimeInBacklogs"})
 """The earliest of those that are a time at all."""
 
@@ -68,6 +71,8 @@ def merged_stats(
 def _merge(parts: Iterable[Json]) -> Json:
     merged: Json = {}
     for part in parts:
+        if part.get(_OLDEST, -1) > merged.get(_OLDEST, -1):
+            merged[_WHOSE_OLDEST] = part[_WHOSE_OLDEST]
         for field, value in part.items():
             if field not in _PER_PARTITION_ONLY:
                 merged[field] = _add(field, merged[field], value) if field in merged else value
