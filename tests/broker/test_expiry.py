@@ -364,8 +364,34 @@ def test_topics_that_nobody_uses_are_looked_after_too() -> None:
     wait(world, RETENTION_MS)
     wait(world, RETENTION_MS)
     assert world.broker.registry.loaded_topics() == []
-    assert world.store.catalogue.topics.with_closed_ledgers(0, 9) == []
+    assert world.store.catalogue.ledgers.all() == []
     assert backlog(world) == 0
+
+
+def test_topics_that_nobody_uses_are_looked_after_behind_a_crash_too() -> None:
+    """7.1, 7.2: it has left their only ledger open, and nobody opens the topic; what is old goes all the same."""
+    world = World(ttl_duration_default_in_seconds=60)
+    world.topic().create_subscription("s", EARLIEST)
+    publish_at(world, *([1] * 5))
+    world.crash()
+    for _ in range(2):
+        wait(world, RETENTION_MS)
+    assert world.broker.registry.loaded_topics() == []
+    assert world.store.catalogue.ledgers.all() == []
+    assert backlog(world) == 0
+
+
+def test_topics_that_are_in_use_do_not_keep_others_from_being_looked_after() -> None:
+    """7.1, 7.2: a check that has come to a hundred of them goes on to the next one that is not."""
+    world, rested = World(), "persistent://public/default/rested"
+    busy = [f"persistent://public/default/busy-{number}" for number in range(50)]
+    for name in [*busy, rested]:
+        world.publish(1, name)
+    world.restart()
+    for name in busy:
+        world.topic(name)
+    wait(world, RETENTION_MS)
+    assert world.broker.registry.loaded(TopicName.parse(rested)) is not None
 
 
 @settings(max_examples=60, deadline=None)

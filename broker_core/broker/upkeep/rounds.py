@@ -3,8 +3,8 @@
 
 Retention, message expiry, backlog quotas, the end of unused subscriptions and a look at the room on the disk each have
 an interval of their own. Topics that were not used since the start are not in memory; so that their data is trimmed and
-expired too, each retention check also visits up to ``_VISITS`` of those that have closed ledgers, one after the other
-through all of them, and unloads them again at the next check. Knows when, not how. Source: semantics 7.1, 7.2, 7.3.
+expired too, each retention check also visits up to ``_VISITS`` of those that have ledgers, one after the other through
+all of them, and unloads them again at the next check. Knows when, not how. Source: semantics 7.1, 7.2, 7.3.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 _VISITS: Final = 20
 """Topics loaded for one check. Loading one takes about a millisecond, and its cursors take memory until the next."""
+
+_LOOKED_THROUGH: Final = 500
+"""Topics among which those to visit are chosen for one check; most may be loaded, which the check has seen already."""
 
 _LOOK_S: Final = 1.0
 """How often the disk is asked how much is free: other programs may fill it too."""
@@ -145,10 +148,15 @@ class Upkeep:
                 self._loader.unload(name)
 
     def _visit(self) -> None:
-        rows = self._catalogue.topics.with_closed_ledgers(self._visited_through, _VISITS)
-        self._visited_through = rows[-1][0] if len(rows) == _VISITS else 0
-        for _, text in rows:
-            self._timers.call_later(0, partial(self._visit_one, TopicName.parse(text)))  # one turn of the loop each
+        rows = self._catalogue.topics.with_ledgers(self._visited_through, _LOOKED_THROUGH)
+        named = ((topic_id, TopicName.parse(text)) for topic_id, text in rows)
+        found = list(islice((each for each in named if self._registry.loaded(each[1]) is None), _VISITS))
+        if len(found) == _VISITS:
+            self._visited_through = found[-1][0]
+        else:
+            self._visited_through = rows[-1][0] if len(rows) == _LOOKED_THROUGH else 0
+        for _, name in found:
+            self._timers.call_later(0, partial(self._visit_one, name))  # one turn of the loop each
 
     def _visit_one(self, name: TopicName) -> None:
         if not self._closed and self._registry.loaded(name) is None:

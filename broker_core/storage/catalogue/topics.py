@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from broker_core.base.positions import Position
 from broker_core.storage.catalogue.database import Database, Json
-from broker_core.storage.catalogue.ledgers import LEDGER_CLOSED
+from broker_core.storage.catalogue.ledgers import LEDGER_CLOSED, LEDGER_OPEN
 from broker_core.storage.catalogue.numbers import Numbers
 
 INTERNAL_PREFIX: Final = "pulsar."
@@ -31,9 +31,9 @@ _NAMES_NEAR: Final = (
     "SELECT name FROM partitioned_topics WHERE name >= ? ORDER BY name LIMIT ?",
     "SELECT name FROM partitioned_topics WHERE name < ? ORDER BY name DESC LIMIT ?",
 )
-_WITH_CLOSED_LEDGERS: Final = (
+_WITH_LEDGERS: Final = (
     "SELECT id, name FROM topics WHERE id > ?"
-    " AND id IN (SELECT topic_id FROM ledgers WHERE state = ?) ORDER BY id LIMIT ?"
+    " AND id IN (SELECT topic_id FROM ledgers WHERE state IN (?, ?)) ORDER BY id LIMIT ?"
 )
 
 
@@ -96,9 +96,9 @@ class Topics:
         ``name`` on and up to ``count`` before it."""
         return [found for sql in _NAMES_NEAR for (found,) in self._database.rows(sql, (name, count))]
 
-    def with_closed_ledgers(self, after: int, count: int) -> list[tuple[int, str]]:
-        """Id and name of the first ``count`` topics with an id above ``after`` of which a ledger is closed, by id."""
-        rows = self._database.rows(_WITH_CLOSED_LEDGERS, (after, LEDGER_CLOSED, count))
+    def with_ledgers(self, after: int, count: int) -> list[tuple[int, str]]:
+        """Id and name of the first ``count`` topics with an id above ``after`` that have a ledger, by id."""
+        rows = self._database.rows(_WITH_LEDGERS, (after, LEDGER_OPEN, LEDGER_CLOSED, count))
         return [(topic_id, name) for topic_id, name in rows]
 
     def create(self, name: str, created_ms: int, properties: Mapping[str, Any] | None = None) -> TopicRow:
