@@ -23,7 +23,7 @@ from broker_core.base.errors import (
 from broker_core.base.names import TopicName, check_not_reserved, check_properties, check_subscription_name
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.broker.consumer import Consumer
+from broker_core.broker.consumer import Consumer, OnDone
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.cursors.ledger_holder import LedgerHolder
 from broker_core.broker.cursors.seeking import before_position, before_time
@@ -367,11 +367,13 @@ class Topic:
         """What is damaged or lost of the topic, as far as known, one line each."""
         return self._store.damages_of(str(self.name))
 
-    def expire(self, subscription: Subscription, older_than_s: int, *, at_once: bool = False) -> bool:
+    def expire(
+        self, subscription: Subscription, older_than_s: int, *, at_once: bool = False, on_done: OnDone | None = None
+    ) -> bool:
         """Pass one of the subscriptions over the messages at the head of its backlog that are older than that, as
         ``Expiry.pass_older``."""
         before_ms = self.age_clock.now_ms() - older_than_s * 1000
-        return subscription.expiry.pass_older(before_ms, at_once=at_once)
+        return subscription.expiry.pass_older(before_ms, at_once=at_once, on_done=on_done)
 
     def trimmed(self) -> None:
         """The oldest ledgers are gone: non-durable subscriptions that stood in them move on."""

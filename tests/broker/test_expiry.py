@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.base.errors import ProducerBlockedQuotaError, ProducerBlockedQuotaException, SubscriptionNotFoundError
+from broker_core.base.errors import (
+    ProducerBlockedQuotaError,
+    ProducerBlockedQuotaException,
+    ServerError,
+    ServiceNotReadyError,
+    SubscriptionNotFoundError,
+)
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.positions import Position
 from broker_core.base.steps import drained
@@ -575,3 +581,33 @@ def test_a_policy_that_is_taken_back_lets_producers_in() -> None:
         world.topic().add_producer(ProducerRequest(), Answers())
     set_policies(world)
     world.produce()
+
+
+def test_a_run_is_over_when_all_of_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """7.2, 3.6.2: whoever waits hears of the last slice, and once that survives a crash; or that nobody knows."""
+    monkeypatch.setattr(expiry, "_SLICE_ENTRIES", 2)
+    world = World()
+    world.topic().create_subscription("s", EARLIEST)
+    publish_at(world, *([1] * 7))
+    told: list[ServerError | None] = []
+    assert world.topic().expire(world.subscription(), 1, at_once=True, on_done=told.append)
+    while not told:
+        before = world.disk.crash(policy="none")
+        world.clock.run_due()
+        world.commit_once()
+    assert told == [None]
+    assert backlog(World(world.settings, before)) > 0
+    assert backlog(World(world.settings, world.disk.crash(policy="none"))) == 0
+
+
+def test_a_run_that_ends_with_its_topic_is_told_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """7.2: some are passed over and some are not."""
+    monkeypatch.setattr(expiry, "_SLICE_ENTRIES", 2)
+    world = World()
+    world.topic().create_subscription("s", EARLIEST)
+    publish_at(world, *([1] * 7))
+    told: list[ServerError | None] = []
+    assert world.topic().expire(world.subscription(), 1, at_once=True, on_done=told.append)
+    world.broker.unload(world.topic().name)
+    world.settle()
+    assert [type(each) for each in told] == [ServiceNotReadyError]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -75,6 +76,39 @@ def test_an_admin_answer_waits_for_the_durability_of_the_change() -> None:
         kept = disk.crash(1, "none")
     with ServerThread(kept, Settings()) as server:
         assert b"default/made" in get(f"{server.http_url}/admin/v2/persistent/public/default")
+
+
+@pytest.mark.parametrize("what", ["subscription/s/expireMessages/5", "all_subscription/expireMessages/5", "trim"])
+def test_what_is_expired_or_trimmed_on_demand_is_so_after_a_crash(what: str) -> None:
+    """7.1, 7.2: the answer waits until messages are passed over for good, and until what may go is gone for good."""
+    disk = SimDisk()
+    with ServerThread(disk, Settings()) as server, RawClient(server.service_url) as client:
+        topic = f"{server.http_url}/admin/v2/persistent/public/default/t"
+        must_succeed(client.open_producer("t"))
+        client.send_entry(0, 0, ENTRY)
+        assert client.next_command().type == BaseCommand.SEND_RECEIPT
+        ask("PUT", f"{topic}/subscription/s", b'"earliest"')
+        if what == "trim":
+            ask("POST", f"{topic}/subscription/s/skip_all")
+            ask("PUT", f"{topic}/unload")
+        with ThreadPoolExecutor(1) as pool:
+            with stuck_disk(disk, "/cursors/") as begun:
+                asked = pool.submit(ask, "POST", f"{topic}/{what}")
+                assert begun.wait(60)
+                with pytest.raises(TimeoutError):
+                    asked.result(QUIET_S)
+            asked.result(60)
+            kept = disk.crash(1, "none")
+    with ServerThread(kept, Settings()) as server:
+        stats = json.loads(get(f"{server.http_url}/admin/v2/persistent/public/default/t/stats"))
+        assert stats["subscriptions"]["s"]["msgBacklog"] == 0
+        assert stats["entriesStored"] == (0 if what == "trim" else 1)
+
+
+def ask(method: str, url: str, body: bytes | None = None) -> None:
+    """Make a request that is to succeed."""
+    with urllib.request.urlopen(urllib.request.Request(url, body, method=method)) as answer:
+        answer.read()
 
 
 def test_what_a_connection_says_keeps_its_order_while_an_answer_waits() -> None:

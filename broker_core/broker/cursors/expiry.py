@@ -14,8 +14,9 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from broker_core.base.clock import Clock, TimerHandle, Timers
-from broker_core.base.errors import ProtocolError
+from broker_core.base.errors import ProtocolError, ServiceNotReadyError
 from broker_core.base.positions import Position
+from broker_core.broker.consumer import OnDone
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.rates import Traffic
 from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
@@ -34,8 +35,8 @@ class Expiring(Protocol):
     @property
     def cursor(self) -> Cursor: ...
 
-    def pass_over(self, position: Position) -> None:
-        """Acknowledge everything up to ``position`` for all its consumers."""
+    def pass_over(self, position: Position, on_done: OnDone | None = None) -> None:
+        """Acknowledge everything up to ``position`` for all its consumers; ``on_done`` hears when that is durable."""
         ...
 
 
@@ -54,6 +55,7 @@ class Expiry:
         self._turn: TimerHandle | None = None
         self._before_ms = 0
         self._looked: tuple[Position, Position] | None = None
+        self._on_done: OnDone | None = None
         self.expired = Traffic(clock)
         self.expired_ms = 0
 
@@ -62,14 +64,16 @@ class Expiry:
         """A run is under way."""
         return self._turn is not None
 
-    def pass_older(self, before_ms: int, *, at_once: bool = False) -> bool:
+    def pass_older(self, before_ms: int, *, at_once: bool = False, on_done: OnDone | None = None) -> bool:
         """Pass over what was published before ``before_ms``; false if a run is under way already.
 
-        With ``at_once`` the first slice is done when this returns, which is all of a short backlog.
+        With ``at_once`` the first slice is done when this returns, which is all of a short backlog. ``on_done`` hears
+        when all of the run is durable, or that it was given up.
         """
         if self.running:
             return False
         self._before_ms = before_ms
+        self._on_done = on_done
         if at_once:
             self._step()
         else:
@@ -82,6 +86,9 @@ class Expiry:
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
+        on_done, self._on_done = self._on_done, None
+        if on_done is not None:
+            on_done(ServiceNotReadyError("the end came while messages were being expired: some may be", hint="try again"))
 
     def _step(self) -> None:
         self._turn = None
@@ -98,6 +105,10 @@ class Expiry:
             self.expired_ms = self._clock.now_ms()
         if more:
             self._turn = self._timers.call_later(0, self._step)
+            return
+        on_done, self._on_done = self._on_done, None
+        if on_done is not None:
+            self._subscription.pass_over(cursor.mark_delete, on_done)
 
     def _look(self, start: Position) -> tuple[Position | None, Position, bool]:
         """The last of the old entries from ``start`` on within one slice, where the slice ended, and whether before

@@ -177,23 +177,29 @@ async def skip_all(request: Request) -> Response:
 async def expire(request: Request) -> Response:
     """Pass over the messages at the head of the backlog that are older than so many seconds."""
     seconds = number(request, "seconds")
-    async for topic, subscription in _subscriptions(request):
-        _expire(topic, subscription, seconds)
+    found = _subscriptions(request)
+    await all_done([_expiring(topic, subscription, seconds) async for topic, subscription in found])
     return done()
 
 
 async def expire_everywhere(request: Request) -> Response:
     """Pass every subscription of the topic over its messages that are older than so many seconds."""
     seconds = number(request, "seconds")
-    async for topic in used_topics(request):
-        for subscription in list(topic.subscriptions.values()):
-            _expire(topic, subscription, seconds)
+    expiring = [
+        _expiring(topic, subscription, seconds)
+        async for topic in used_topics(request)
+        for subscription in list(topic.subscriptions.values())
+    ]
+    await all_done(expiring)
     return done()
 
 
-def _expire(topic: Topic, subscription: Subscription, seconds: int) -> None:
-    if not topic.expire(subscription, seconds, at_once=True):
+def _expiring(topic: Topic, subscription: Subscription, seconds: int) -> Outcome:
+    """Begin to pass a subscription over the messages that are older than so many seconds."""
+    answer = Outcome()
+    if not topic.expire(subscription, seconds, at_once=True, on_done=answer.on_done):
         raise ConflictError(f"messages of subscription {subscription.name!r} are being expired already")
+    return answer
 
 
 async def expire_to_position(request: Request) -> Response:

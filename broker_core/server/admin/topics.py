@@ -25,6 +25,7 @@ from broker_core.server.admin.answers import (
     BadRequestError,
     ConflictError,
     LongJsonAnswer,
+    Outcome,
     RefusedError,
     all_done,
     done,
@@ -266,16 +267,21 @@ async def truncate(request: Request) -> Response:
         for subscription in list(topic.subscriptions.values())
     ]
     await all_done(outcomes)
-    async for topic in used_topics(request):
-        trim(topic, retained=False)
+    await all_done([_trimming(topic, retained=False) async for topic in used_topics(request)])
     return done()
 
 
 async def trim_topic(request: Request) -> Response:
     """Delete what every subscription has acknowledged and the retention lets go, without waiting for the next check."""
-    async for topic in used_topics(request):
-        trim(topic)
+    await all_done([_trimming(topic, retained=True) async for topic in used_topics(request)])
     return Response(status_code=200)
+
+
+def _trimming(topic: Topic, *, retained: bool) -> Outcome:
+    """Begin to delete what may go."""
+    outcome = Outcome()
+    trim(topic, retained=retained, on_done=outcome.on_done)
+    return outcome
 
 
 async def create_missed_partitions(request: Request) -> Response:
