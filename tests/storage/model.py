@@ -248,14 +248,16 @@ class Workload:
         change = self._random_change(topic, cursor.states[-1])
         cursor.states.append(apply_change(cursor.states[-1].copy(), change))
         number = len(cursor.states) - 1
+        synced = self.chance.random() < 0.2
 
         def confirmed(error: StorageError | None) -> None:
             if error is None:
                 assert cursor.confirmed < number
                 cursor.confirmed = number
-                cursor.safe = number if self._synced else cursor.safe
+                cursor.safe = number if self._synced or synced else cursor.safe
 
-        self.store.cursors.record(cursor_id, change, confirmed if self.chance.random() < 0.8 else None)
+        on_durable = confirmed if self.chance.random() < 0.8 else None
+        self.store.cursors.record(cursor_id, change, on_durable, synced=synced)
 
     def _random_change(self, topic: TopicAccount, state: CursorState) -> CursorChange:
         ledger, number = self.chance.choice(topic.entries).position
