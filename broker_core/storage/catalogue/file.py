@@ -142,6 +142,7 @@ class CatalogueFile:
         self._db.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
         self._db.execute("PRAGMA journal_mode = WAL").fetchall()
         self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute("PRAGMA fullfsync = ON")  # macOS: as ``disk.RealFile.sync``; elsewhere it changes nothing
         self._db.set_wal_hook(self._log_grew)  # and no merging by itself: ``_merge`` has more to do
 
     def _log_grew(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
