@@ -14,7 +14,7 @@ import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
-from broker_core.base.errors import DiskFailedError, PersistenceServerError, ServerError
+from broker_core.base.errors import DiskFailedError, PersistenceServerError, ServerError, StorageError
 from broker_core.broker.directory.topic_loader import OnRecovered
 from broker_core.storage.ledger_recovery import TopicRecovery
 from broker_core.storage.store import Store
@@ -36,8 +36,8 @@ class Recoveries:
     def recover(self, topic_id: int, then: OnRecovered) -> None:
         """Call ``then`` once a crash has left nothing to do before the topic can be opened: usually at once.
 
-        It is told the error if the topic cannot be recovered; the next call tries again. If the disk refuses, ``then``
-        is never called: the broker stops.
+        It is told the error if the topic cannot be recovered, for the disk does not read it perhaps; the next call
+        tries again. If the disk refuses a write, ``then`` is never called: the broker stops.
         """
         recovery = self._store.begin_recovery(topic_id)
         if recovery is None:
@@ -70,6 +70,9 @@ class Recoveries:
             self._store.finish_recovery(recovery)
         except DiskFailedError:
             raise  # the broker stops
+        except StorageError as error:  # which says nothing of other topics
+            logger.error("a topic cannot be recovered topic_id=%s error=%s", recovery.topic_id, error)
+            refusal = PersistenceServerError(error.message, hint=error.hint)
         except Exception as bug:  # root of a task: all that wait must be told
             logger.exception("a topic could not be recovered topic_id=%s", recovery.topic_id)
             refusal = PersistenceServerError(

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 
+from broker_core.base.errors import StorageError
 from broker_core.base.invariants import invariant
 from broker_core.storage import layout
 from broker_core.storage.catalogue import LEDGER_CLOSED, LedgerRow
@@ -37,6 +38,7 @@ class LedgerRecovery:
         self._copy = context.marks.find(row.id, self._seed)
         self._scanned: ScannedLedger | None = None
         self._truncated_bytes = 0
+        self._writing = False
         self._error: Exception | None = None
 
     def run(self) -> None:
@@ -45,6 +47,7 @@ class LedgerRecovery:
         try:
             with closing(self._context.disk.open(self._path)) as file:
                 scanned = scan_open_ledger(file, row, self._copy)
+                self._writing = True
                 if scanned.recognized:
                     self._truncated_bytes = max(file.size() - scanned.end, 0)
                     self._row = _close_file(file, self._seed, scanned, row)
@@ -57,13 +60,16 @@ class LedgerRecovery:
         """The row of the ledger, which is closed now.
 
         Raises:
-            DiskFailedError: the disk refused.
+            DiskFailedError: the disk refused a write or a sync.
+            StorageError: it refused a read, which is the loss of this topic alone, perhaps for a while.
             Exception: whatever else stopped ``run``: the ledger is as it was before, and may be recovered again.
         """
         context, row, scanned = self._context, self._row, self._scanned
         if isinstance(self._error, OSError) and self._error.errno not in TOO_MANY_FILES:
             if (lost := context.lost_without_file(row, self._error)) is not None:
                 return lost
+            if not self._writing:
+                raise self._unreadable(self._error) from self._error
             error = disk_failed(self._error)
             context.commits.fail(error)
             raise error from self._error
@@ -81,6 +87,13 @@ class LedgerRecovery:
         context.marks.release(row.id)
         context.indexes.put(row.id, scanned.index)
         return row
+
+    def _unreadable(self, error: OSError) -> StorageError:
+        return StorageError(
+            f"{self._path}, which a crash left open, cannot be read: {error.strerror or error}",
+            hint="check the disk and try again, restore the file from a backup, or start the broker without the file,"
+            " which gives up what was in it",
+        )
 
 
 class TopicRecovery:

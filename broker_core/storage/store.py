@@ -138,7 +138,8 @@ class Store:
         (``begin_recovery``).
 
         Raises:
-            DiskFailedError: the disk refused.
+            DiskFailedError: the disk refused a write.
+            StorageError: it refuses to read what a crash left open.
             ServiceNotReadyError: the topic is being recovered on another thread, or is not ``drained``.
         """
         if topic_id in self._recoveries:
@@ -201,7 +202,7 @@ class Store:
         return recovery
 
     def finish_recovery(self, recovery: TopicRecovery) -> None:
-        """The log can be opened now. DiskFailedError: the disk refused."""
+        """The log can be opened now. DiskFailedError: the disk refused a write; StorageError: a read."""
         del self._recoveries[recovery.topic_id]
         for ledger in recovery.ledgers:
             ledger.finish()

@@ -176,6 +176,30 @@ def test_a_recovery_that_fails_but_not_by_the_disk_is_answered(
         assert stored(client) == [body(number) for number in range(ENTRIES)]
 
 
+def test_a_ledger_that_the_disk_does_not_read_is_the_loss_of_its_topic_alone(crashed: SimDisk) -> None:
+    """Reliability row 14: one bad place in what a crash left open stops no broker; who asks for the topic is told the
+    file, with a lookup or without, and has it when it can be read again."""
+
+    def before(kind: str, path: str) -> None:
+        if (kind, path) == ("read", LEDGER):
+            raise OSError(errno.EIO, "Input/output error")
+
+    with (
+        ServerThread(crashed, Settings()) as server,
+        RawClient(server.service_url, broker_entry_metadata=False) as client,
+    ):
+        crashed.before = before
+        answer = client.ask(lookup(1)).lookupTopicResponse
+        assert (answer.response, answer.error) == (CommandLookupTopicResponse.Failed, PersistenceError)
+        assert LEDGER in answer.message
+        assert client.open_producer("t").error.error == PersistenceError
+        must_succeed(client.open_producer("another", producer_id=1))
+        crashed.before = None
+        assert client.ask(lookup(2)).lookupTopicResponse.response == CommandLookupTopicResponse.Connect
+        assert stored(client) == [body(number) for number in range(ENTRIES)]
+        assert not server.failures
+
+
 REQUESTS: list[tuple[str, str]] = [
     ("GET", "lookup/v2/topic/persistent/public/default/t"),
     ("GET", "admin/v2/persistent/public/default/t/stats"),

@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from broker_core.base.errors import ServerError, TopicNotFoundError
+from broker_core.base.errors import (
+    DiskFailedError,
+    PersistenceServerError,
+    ServerError,
+    StorageError,
+    TopicNotFoundError,
+)
 from broker_core.base.names import TopicName
 from broker_core.broker.directory.topic_registry import TopicRegistry
 from broker_core.broker.policies.policy_book import PolicyBook
@@ -49,7 +55,8 @@ class TopicLoader:
         self._recover = recover
 
     def load(self, name: TopicName) -> Topic:
-        """The topic, which is in the catalogue; TopicNotFoundError if it is not."""
+        """The topic, which is in the catalogue; TopicNotFoundError if it is not, PersistenceServerError if the disk does
+        not read what a crash has left of it."""
         loaded = self._registry.loaded(name)
         if loaded is not None:
             return loaded
@@ -57,7 +64,12 @@ class TopicLoader:
         if row is None:
             raise TopicNotFoundError(f"{name} does not exist")
         settings = self._policies.settings_of(name)
-        log = self._store.open_log(row.id, drained=deduplicates(name, settings))
+        try:
+            log = self._store.open_log(row.id, drained=deduplicates(name, settings))
+        except DiskFailedError:
+            raise  # the broker stops
+        except StorageError as error:
+            raise PersistenceServerError(error.message, hint=error.hint) from error
         try:
             topic = Topic(
                 name,
