@@ -6,9 +6,11 @@ Entry numbers here are entry ids of this ledger. Only durable entries are visibl
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from enum import Enum
 from functools import partial
 from itertools import accumulate
 from operator import sub
@@ -342,39 +344,60 @@ class Ledger:
         )
 
 
-def unlink_ledger(context: StoreContext, row: LedgerRow) -> bool:
-    """Remove the file of a ledger, on any thread. False if what has its name was left, for it is another ledger's or no
-    file at all; OSError as the disk raises it."""
+class Removal(Enum):
+    """What became of a file that was to be removed."""
+
+    REMOVED = "removed"
+    NOT_OURS = "not ours"
+    """What has its name is another ledger's or no file at all, and was left."""
+    UNREADABLE = "unreadable"
+    """The disk does not say whose it is, perhaps for a while."""
+
+
+def unlink_ledger(context: StoreContext, row: LedgerRow) -> Removal:
+    """Remove the file of a ledger, on any thread. OSError as the disk raises it."""
     path = layout.ledger_path(context.directory, row.id)
     try:
         with closing(context.disk.open_read_only(path)) as file:
             header = FileHeader.decode(file.read(0, FILE_HEADER_BYTES))
     except OSError as e:
         if no_file(e):
-            return isinstance(e, FileNotFoundError)
+            return Removal.REMOVED if isinstance(e, FileNotFoundError) else Removal.NOT_OURS
+        if e.errno == errno.EIO:  # one bad place must not stop the broker, and every later start of it
+            return Removal.UNREADABLE
         raise
     unlike = header is None and row.id in context.ledgers_missing  # nothing in it was of this ledger
     if unlike or (header is not None and header[:4] != (KIND_LEDGER, row.id, row.topic_id, row.created_ms)):
-        return False
+        return Removal.NOT_OURS
     context.disk.unlink(path)
-    return True
+    return Removal.REMOVED
+
+
+def forget_removed(context: StoreContext, rows: dict[int, LedgerRow], removals: Mapping[int, Removal]) -> None:
+    """The rows of ledgers go, but for those whose files nobody could look into: the next start tries again."""
+    for ledger, removal in removals.items():
+        path = layout.ledger_path(context.directory, ledger)
+        if removal is Removal.NOT_OURS:
+            context.quarantine.note_unknown(path)
+        elif removal is Removal.UNREADABLE:
+            what = "is to be removed and cannot be read, so that it is still there; the next start tries again"
+            context.quarantine.note_found(path, what, rows[ledger].topic_id)
+    context.catalogue.ledgers.delete([ledger for ledger in rows if removals.get(ledger) is not Removal.UNREADABLE])
 
 
 def remove_ledgers(context: StoreContext, ledgers: list[Ledger]) -> None:
     """Remove the files of ledgers whose rows are LEDGER_DELETING, then the rows. In the background, crash-proof."""
 
-    left: list[Ledger] = []
+    removals: dict[int, Removal] = {}
 
     def unlink() -> None:
-        left.extend(ledger for ledger in ledgers if not unlink_ledger(context, ledger.row))
+        removals.update((ledger.id, unlink_ledger(context, ledger.row)) for ledger in ledgers)
         context.disk.sync_dir(layout.ledgers_dir(context.directory))
 
     def forget() -> None:
         for ledger in ledgers:
             context.commits.forget(ledger.path)
-        for ledger in left:
-            context.quarantine.note_unknown(ledger.path)
-        context.catalogue.ledgers.delete([ledger.id for ledger in ledgers])
+        forget_removed(context, {ledger.id: ledger.row for ledger in ledgers}, removals)
 
     for ledger in ledgers:
         context.tail_cache.forget(ledger.id)

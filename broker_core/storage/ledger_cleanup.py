@@ -19,7 +19,7 @@ from broker_core.storage.catalogue import (
 )
 from broker_core.storage.context import StoreContext
 from broker_core.storage.disk import disk_failed, no_file
-from broker_core.storage.ledger import unlink_ledger
+from broker_core.storage.ledger import Removal, forget_removed, unlink_ledger
 from broker_core.storage.records import FILE_HEADER_BYTES, KIND_LEDGER, TAG_MARK, file_seed
 from broker_core.storage.scan import Gap, walk
 
@@ -39,9 +39,9 @@ def clean_up_ledgers(context: StoreContext) -> None:
     for ledger in made:
         context.catalogue.ledgers.mark_open(ledger)
     gone = [row for row in rows if row.state in (LEDGER_CREATING, LEDGER_DELETING) and row.id not in made]
-    _unlink_ledgers(context, [row for row in gone if row.id in there])
+    removals = _unlink_ledgers(context, [row for row in gone if row.id in there])
     if gone:
-        context.catalogue.ledgers.delete([row.id for row in gone])
+        forget_removed(context, {row.id: row for row in gone}, removals)
     for row in context.catalogue.ledgers.all():
         _note_lost(context, row, is_file=row.id in whole)
     for ledger in sorted(unknown):
@@ -109,14 +109,13 @@ def _note_lost(context: StoreContext, row: LedgerRow, *, is_file: bool) -> None:
         context.quarantine.note_found(path, what, row.topic_id)
 
 
-def _unlink_ledgers(context: StoreContext, rows: list[LedgerRow]) -> None:
+def _unlink_ledgers(context: StoreContext, rows: list[LedgerRow]) -> dict[int, Removal]:
     """Ledgers being made (nothing in them was ever confirmed) or being deleted."""
     if not rows:
-        return
+        return {}
     try:
-        for row in rows:
-            if not unlink_ledger(context, row):
-                context.quarantine.note_unknown(layout.ledger_path(context.directory, row.id))
+        removals = {row.id: unlink_ledger(context, row) for row in rows}
         context.disk.sync_dir(layout.ledgers_dir(context.directory))
     except OSError as e:
         raise disk_failed(e) from e
+    return removals

@@ -113,6 +113,36 @@ def test_every_read_at_start_may_fail() -> None:
         assert opens(image, workload)
 
 
+def test_a_ledger_that_cannot_be_read_is_deleted_when_it_can() -> None:
+    """Reliability row 14: one bad place in a file that is to be removed stops no broker, and keeps none from starting;
+    it is told, and the file goes later."""
+    disk = SimDisk()
+    store = open_store(disk)
+    log = store.open_log(store.catalogue.topics.create("t", 1).id)
+    for number in range(9):
+        log.append(entry(b"%d" % number), 1, lambda error: None)
+    store.commits.commit_now()
+
+    def before(kind: str, path: str) -> None:
+        if (kind, path) == ("read", f"{DIRECTORY}/ledgers/1.log"):
+            raise OSError(errno.EIO, "Input/output error")
+
+    disk.before = before
+    log.trim(Position(3, 0))
+    store.commits.commit_now()
+    assert disk.list_dir(f"{DIRECTORY}/ledgers") == ["1.log", "3.log"]
+    for _ in range(2):
+        assert ["1.log: is to be removed" in str(damage) for damage in store.recovery.damages] == [True]
+        store.close()
+        store = open_store(disk)
+    store.close()
+    disk.before = None
+    store = open_store(disk)
+    assert store.recovery.clean
+    assert disk.list_dir(f"{DIRECTORY}/ledgers") == ["3.log"]
+    store.close()
+
+
 def opens(disk: SimDisk, workload: Workload) -> bool:
     """Whether the store opens and all topics with it; a failure must be a StorageError."""
     try:
