@@ -23,6 +23,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Protocol
 
 from broker_core.base.errors import DiskFailedError, StorageError
@@ -372,7 +373,7 @@ class GroupCommit:
         queues, postponed = self._choose()
         before = self._catalogue.take_changes()
         files = [self._file_of(queue) for queue in queues]
-        drops = [(self._handles.pin(due.path), due) for due in self._page_cache.take_due()]
+        drops = self._drops_due()
         for queue, file in zip(queues, files, strict=True):
             groups.append(_Group(queue, file, self._copies, sync=sync))
         if self._durability == "async":
@@ -382,6 +383,15 @@ class GroupCommit:
         job.lent = self._handles.lend(files.count(None))
         self._waiting, self._tasks, self._recorders = postponed, [], []
         return job
+
+    def _drops_due(self) -> list[_Drop]:
+        """What may leave the system's memory. A file that cannot be opened any more, as somebody took it away, is left
+        out: whoever reads it is told, and a hint must not stop the broker."""
+        drops: list[_Drop] = []
+        for due in self._page_cache.take_due():
+            with suppress(OSError):
+                drops.append((self._handles.pin(due.path), due))
+        return drops
 
     def _file_of(self, queue: WriteQueue) -> File | None:
         if not queue.fresh:

@@ -93,6 +93,20 @@ def test_a_topic_may_be_deleted_while_its_ranges_are_due() -> None:
     store.close()
 
 
+def test_a_file_that_was_taken_away_stops_nobody_when_its_ranges_are_due() -> None:
+    """Reliability row 7: a closed ledger that is missing is the loss of its topic; to drop its pages is only a hint."""
+    disk = SimDisk()
+    store = Store.open(disk, "/data", VirtualTimers(), settings(keep_mbytes=16))
+    append(store, "closed", 12)
+    store.open_log(1).close()
+    store.commits.commit_now()
+    store._context.handles.forget("/data/ledgers/1.log")  # as when others are used more
+    disk.unlink("/data/ledgers/1.log")
+    append(store, "next", 40)
+    assert {path for path, _, _ in disk.dropped} == {"/data/ledgers/2.log"}
+    store.close()
+
+
 def test_async_syncs_by_itself_when_much_is_unsynced() -> None:
     """``durability=async`` risks a bounded number of bytes, also when the second is not over."""
     disk = SimDisk()
