@@ -77,6 +77,11 @@ class RecoveryReport:
         if damage not in self.damages:
             self.note(damage)
 
+    def topic_deleted(self, topic: str) -> None:
+        """What was found of ``topic`` is not of one that is made under the same name."""
+        deleted = f"{topic}, which was deleted"
+        self.damages = [each._replace(topic=deleted) if each.topic == topic else each for each in self.damages]
+
     @property
     def clean(self) -> bool:
         """Nothing that an operator should look at. (Torn tails are normal after a crash.)"""

@@ -229,6 +229,7 @@ class TopicLog(LedgerList):
         self._closed = True
         self._writer = None
         self._context.catalogue.delete_topic(self.topic_id)
+        self._context.quarantine.report.topic_deleted(self.name)
         for writer in self._undrained():
             writer.abandon(StorageError(f"topic {self.name} was deleted"))
         remove_ledgers(self._context, self._remove_all())

@@ -12,7 +12,7 @@ from broker_core.base.errors import PersistenceServerError, ServerError
 from broker_core.base.positions import Position
 from broker_core.broker import AckId, AckKind, SubscriptionType, subscription_stats, topic_stats
 from broker_core.wire.heads import SendHead
-from tests.broker.world import EXCLUSIVE, SHARED, World, ack, body
+from tests.broker.world import EXCLUSIVE, SHARED, TOPIC, World, ack, body
 
 
 def damaged(world: World, entry: int = 2) -> list[Position]:
@@ -46,6 +46,20 @@ def test_a_subscription_stops_in_front_of_damage(caplog: pytest.LogCaptureFixtur
     world.settle()
     assert mailbox.positions == positions[:2]
     assert world.subscription().reader.damaged_entries == 2
+
+
+def test_a_topic_that_is_made_anew_has_none_of_the_damage_of_the_former_one() -> None:
+    """7.15 Its statistics tell its own; the health check goes on telling what was found, and of which topic."""
+    world = World()
+    damaged(world)
+    world.subscribe()
+    world.settle()
+    assert len(topic_stats(world.topic()).damages) == 1
+    world.broker.deletion.delete_topic(world.topic().name, force=True)
+    world.settle()
+    world.publish(1)
+    assert topic_stats(world.topic()).damages == []
+    assert [damage.topic for damage in world.broker.damages] == [f"{TOPIC}, which was deleted"]
 
 
 def test_a_seek_behind_it_goes_on() -> None:
