@@ -14,7 +14,7 @@ from typing import Final
 
 from broker_core.base.errors import StorageError
 from broker_core.server.outbox import Outbox
-from broker_core.storage.commit import GroupCommit
+from broker_core.storage.commit import GroupCommit, OnDurable
 from broker_core.wire.frames import encode_command
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
@@ -60,6 +60,11 @@ class Link:
             self.outbox.hold()
             self.commits.when_recorded(self._recorded)
         self.outbox.put(encode_command(command))
+
+    def hold_until(self, when: Callable[[OnDurable], None]) -> None:
+        """Say nothing more until what is handed to ``when`` is called; never, if it is told an error."""
+        self.outbox.hold()
+        when(self._recorded)
 
     def _recorded(self, error: StorageError | None) -> None:
         if error is None:

@@ -71,7 +71,7 @@ class ProducerChannel:
 
     def confirm(self, request_id: int) -> None:
         """Answer PRODUCER: it may send, or must wait for exclusive access and gets another answer then under the same
-        id."""
+        id. The last sequence id is one that a program may go on behind, so its entry is stored by then."""
         producer = self.producer
         self._request_id = request_id
         answer = BaseCommand(type=BaseCommand.PRODUCER_SUCCESS)
@@ -82,6 +82,8 @@ class ProducerChannel:
         answer.producer_success.schema_version = b""  # Java clients up to 4.0 read it unasked, and reconnect for ever
         if producer.topic_epoch is not None:
             answer.producer_success.topic_epoch = producer.topic_epoch
+        if producer.last_is_under_way:
+            self._link.hold_until(producer.when_stored)
         self._link.send(answer)
 
     def ready(self) -> None:

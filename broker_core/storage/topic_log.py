@@ -161,6 +161,17 @@ class TopicLog(LedgerList):
         once a second, when the listeners are called."""
         return all(writer.synced for writer in self._writers)
 
+    def when_stored(self, then: OnDurable) -> None:
+        """Call ``then`` when all that was appended so far is durable, at once if it is; else with the error."""
+        undrained = self._undrained()
+        if not undrained:
+            then(self._context.commits.error)
+            return
+        queue = (self._writer or undrained[-1]).queue  # the open one comes last
+        queue.callbacks.append(then)
+        if not queue.waiting:
+            self._context.commits.wake(queue)
+
     # -- deleting and closing
 
     def trim(self, before: Position) -> list[int]:

@@ -296,8 +296,8 @@ def test_ids_that_the_disk_refuses_to_give_are_not_forgotten() -> None:
 
 
 def test_no_id_outlives_its_entry_in_a_power_loss() -> None:
-    """1.8.4, 1.8.6: with durability=async what was confirmed last may be lost; sent again it is stored, and no duplicate
-    of something that is not there."""
+    """1.8.4, 1.8.6: with durability=async what was confirmed last may be lost; sent again it is stored, and is no
+    duplicate of something that is not there."""
     world = World(DEDUPLICATED, durability="async")
     producer, _ = world.produce(name="p")
     for sequence_id in range(8):
@@ -565,8 +565,8 @@ def test_retention_waits_for_the_snapshot_of_an_unload(durability: str) -> None:
 
 
 def test_a_look_at_what_is_synced_does_not_hide_what_an_unload_leaves() -> None:
-    """1.3.2: after a snapshot too, the log of an unloaded topic is kept until its footer is written, or a load would take
-    its ledger for one that a crash has left open."""
+    """1.3.2: after a snapshot too, the log of an unloaded topic is kept until its footer is written, or a load would
+    take its ledger for one that a crash has left open."""
     world = World(DEDUPLICATED)
     producer, _ = world.produce(name="p")
     for sequence_id in range(6):

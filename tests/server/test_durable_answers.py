@@ -78,6 +78,36 @@ def test_an_admin_answer_waits_for_the_durability_of_the_change() -> None:
         assert b"default/made" in get(f"{server.http_url}/admin/v2/persistent/public/default")
 
 
+def test_a_producer_goes_on_behind_a_message_that_is_stored() -> None:
+    """1.7.3, 1.8.6: the id that a new producer is told survives a crash right after the answer, or a program that goes
+    on behind it would never send that message again."""
+    disk, settings = SimDisk(), Settings(broker_deduplication_enabled=True)
+    with ServerThread(disk, settings) as server, RawClient(server.service_url) as client:
+        must_succeed(client.open_producer("t", name="p"))
+        client.send_entry(0, 3, seal_entry(metadata_of(3), b"x"))
+        assert client.next_command().type == BaseCommand.SEND_RECEIPT
+        with stuck_disk(disk, "/ledgers/") as begun:
+            client.send_entry(0, 7, seal_entry(metadata_of(7), b"x"))
+            close = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
+            close.close_producer.producer_id, close.close_producer.request_id = 0, 1
+            client.tell(close)
+            assert begun.wait(60)
+            client.socket.settimeout(QUIET_S)
+            with pytest.raises(OperationTimeoutError):
+                client.open_producer("t", 1, name="p")
+        client.socket.settimeout(60)
+        answer = client.next_command()
+        kept = disk.crash(1, "none")
+    assert (answer.type, answer.producer_success.last_sequence_id) == (BaseCommand.PRODUCER_SUCCESS, 7)
+    with ServerThread(kept, settings) as server, RawClient(server.service_url) as client:
+        assert client.open_producer("t", name="p").producer_success.last_sequence_id == 7
+
+
+def metadata_of(sequence_id: int) -> bytes:
+    """Of a message of producer p."""
+    return MessageMetadata(producer_name="p", sequence_id=sequence_id, publish_time=1).SerializeToString()
+
+
 @pytest.mark.parametrize("what", ["subscription/s/expireMessages/5", "all_subscription/expireMessages/5", "trim"])
 def test_what_is_expired_or_trimmed_on_demand_is_so_after_a_crash(what: str) -> None:
     """7.1, 7.2: the answer waits until messages are passed over for good, and until what may go is gone for good."""

@@ -88,7 +88,8 @@ class Expiry:
             self._turn = None
         on_done, self._on_done = self._on_done, None
         if on_done is not None:
-            on_done(ServiceNotReadyError("the end came while messages were being expired: some may be", hint="try again"))
+            what = "the subscription was closed while messages of it were being expired; some of them may be"
+            on_done(ServiceNotReadyError(what, hint="try again"))
 
     def _step(self) -> None:
         self._turn = None

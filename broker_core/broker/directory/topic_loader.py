@@ -55,7 +55,7 @@ class TopicLoader:
         self._recover = recover
 
     def load(self, name: TopicName) -> Topic:
-        """The topic, which is in the catalogue; TopicNotFoundError if it is not, PersistenceServerError if the disk does
+        """The topic, which is in the catalogue; TopicNotFoundError if it is not. PersistenceServerError: the disk does
         not read what a crash has left of it."""
         loaded = self._registry.loaded(name)
         if loaded is not None:

@@ -108,6 +108,10 @@ class NonPersistentTopic:
         self._unconfirmed.append(on_durable)
         return first
 
+    def when_stored(self, then: OnDurable) -> None:
+        """Nothing will be."""
+        then(None)
+
     def _offer(self, body: bytes, messages: int) -> None:
         position = Position(LEDGER, self._entries)
         self._entries += 1

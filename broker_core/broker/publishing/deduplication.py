@@ -71,6 +71,10 @@ class Deduplication:
 
     # -- for each producer
 
+    def is_storing(self, name: str) -> bool:
+        """Whether an entry of ``name`` is accepted and not stored, so that a crash may take it back."""
+        return self.pushed.get(name) != self.persisted.get(name)
+
     def last_sequence_id(self, name: str) -> int:
         """The highest id accepted from ``name``, -1 if none is known (semantics 1.7.3)."""
         return self.pushed.get(name, -1)

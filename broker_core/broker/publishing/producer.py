@@ -67,6 +67,10 @@ class EntryLog(Protocol):
         """
         ...
 
+    def when_stored(self, then: OnDurable) -> None:
+        """Call ``then`` when all that was appended so far is as durable as it will be, at once if it is."""
+        ...
+
 
 class Producer:
     """A producer of one topic. ``pending_bytes`` and ``pending_entries``: sent but not yet answered. ``accepting``: it
@@ -277,6 +281,15 @@ class Producer:
     def last_sequence_id(self) -> int:
         """What the client continues from: the highest id that was accepted under this name, -1 if none is known."""
         return -1 if self.deduplication is None else self.deduplication.last_sequence_id(self.name)
+
+    @property
+    def last_is_under_way(self) -> bool:
+        """Whether ``last_sequence_id`` is that of an entry which is accepted and not stored yet."""
+        return self.deduplication is not None and self.deduplication.is_storing(self.name)
+
+    def when_stored(self, then: OnDurable) -> None:
+        """Call ``then`` when all that the log has taken so far is stored."""
+        self._log.when_stored(then)
 
     def open(self, topic_epoch: int | None) -> None:
         """``Producers`` has connected it: what is sent counts from now on."""
