@@ -79,8 +79,8 @@ class Peer(asyncio.Protocol):
             receipt_frame(self.producer_id if producer_id is None else producer_id, sequence_id, 1, entry)
         )
 
-    def deliver(self, entry: int, body: bytes, consumer_id: int = 0) -> None:
-        head = message_frame_head(consumer_id, 1, entry, -1, 0, None, len(body))
+    def deliver(self, entry: int, body: bytes, consumer_id: int = 0, *, epoch: int = -1) -> None:
+        head = message_frame_head(consumer_id, 1, entry, -1, 0, None, len(body), epoch)
         self.transport.write(head + body)
 
     def count(self, kind: int) -> int:

@@ -225,6 +225,28 @@ def test_what_was_received_before_all_came_again_is_acknowledged_around_chunks(h
     run(play)
 
 
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_what_was_sent_before_a_rewind_does_not_say_that_chunks_came_again(is_damaged: bool) -> None:
+    """3.1.7, 2.3.5.3 entries that were on their way lie behind the first chunk, which has still to come again."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s", acknowledgment_group_time_s=0, receiver_queue_size=1)
+        peer = broker.peers[-1]
+        peer.deliver(0, chunk(0, 2), epoch=0)
+        peer.deliver(1, plain_entry(b"b"), epoch=0)
+        before = await consumer.receive(WAIT_S)
+        await broker.until(lambda: len(flows(broker)) == 3)
+        consumer.redeliver_unacknowledged()
+        late = plain_entry(b"c")
+        peer.deliver(2, late[:-1] + b"x" if is_damaged else late, epoch=0)
+        await broker.until(lambda: len(flows(broker)) == 4)
+        await consumer.acknowledge_cumulative(before)
+        await broker.until(lambda: bool(acked(peer)))
+        assert acked(peer) == [(pb.CommandAck.Individual, 1)]
+
+    run(play)
+
+
 @pytest.mark.parametrize("chunks", [1, 2])
 def test_what_comes_again_is_acknowledged_again_around_chunks(chunks: int) -> None:
     """3.1.7, 4.3.7 the connection may have been lost before the broker heard of it: only the last one was."""

@@ -237,14 +237,19 @@ class TopicConsumer:
             return
         counters.entries += 1
         counters.bytes += len(body)
-        if self.acks.notes_arrivals:
+        is_stale = place.is_stale(head.consumer_epoch)
+        if self.acks.notes_arrivals and not is_stale:
             self.acks.arriving(Position(head.ledger, head.entry))
         try:
             entry = unpack(self, head, body)
         except PulsarishError as failure:
-            self._undeliverable(failure, charged_for(head, body))
+            charged = charged_for(head, body)
+            if is_stale:  # It comes again, and is told of then.
+                self.queue.put(self, [], charged, charged)
+            else:
+                self._undeliverable(failure, charged)
             return
-        if place.is_stale(head.consumer_epoch):
+        if is_stale:
             self.queue.put(self, [], entry.charged, entry.charged, entry.size_bytes)
             return
         mixed_keys = self._context.mixed_keys
