@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from broker_core.base.errors import NotAllowedError
@@ -207,3 +207,15 @@ def plain_entry(value: bytes, sequence_id: int = 0) -> bytes:
     """The entry of one message."""
     metadata = pb.MessageMetadata(producer_name="p", sequence_id=sequence_id, publish_time=1_700_000_000_000)
     return seal_entry(metadata.SerializeToString(), value)
+
+
+def batch_entry(members: Iterable[pb.SingleMessageMetadata]) -> bytes:
+    """The entry of a batch of messages that all have the value "v", where they state a size of 1."""
+    parts = []
+    for member in members:
+        head = member.SerializeToString()
+        parts.append(len(head).to_bytes(4, "big") + head + b"v" * member.payload_size)
+    metadata = pb.MessageMetadata(
+        producer_name="p", sequence_id=0, publish_time=1_700_000_000_000, num_messages_in_batch=len(parts)
+    )
+    return seal_entry(metadata.SerializeToString(), b"".join(parts))

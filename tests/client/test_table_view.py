@@ -6,9 +6,14 @@ import threading
 import pytest
 
 from broker_core.base.errors import ConfigError
-from broker_core.client import Client
+from broker_core.client import AsyncClient, Client
+from broker_core.client.consuming.table_view import MESSAGES_AT_ONCE
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.conftest import Service
 from tests.client.helpers import WAIT_S, eventually, numbered, send, take, values
+from tests.client.scenes import run
+from tests.client.scripted_broker import Peer, ScriptedBroker, batch_entry, last_message
 
 
 def test_a_table_holds_the_latest_value_of_each_key(client: Client, topic: str) -> None:
@@ -75,6 +80,24 @@ def test_a_table_of_large_values(client: Client, topic: str) -> None:
         producer.send(b"x" * 5000, key="large")
     with client.create_table_view(topic) as table:
         assert table["large"] == b"x" * 5000
+
+
+def test_a_table_is_not_complete_amid_a_batch() -> None:
+    """7.13: what was published in one entry is there as a whole, though others get a turn while it is applied."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        keys = [f"k{number}" for number in range(2 * MESSAGES_AT_ONCE)]
+        entry = batch_entry(pb.SingleMessageMetadata(partition_key=key, payload_size=1) for key in keys)
+
+        def tell_last(peer: Peer, command: BaseCommand) -> None:
+            last_message(0)(peer, command)
+            peer.deliver(0, entry)
+
+        broker.handlers[BaseCommand.GET_LAST_MESSAGE_ID] = tell_last
+        table = await client.create_table_view("t")
+        assert len(table.values) == len(keys)
+
+    run(play)
 
 
 def test_an_empty_topic_is_an_empty_table(client: Client, topic: str) -> None:

@@ -32,7 +32,7 @@ OnChange: TypeAlias = Callable[[str, bytes | None], None]
 """Called with a key and its new value; None: the key was removed."""
 
 MESSAGES_AT_ONCE: Final = 1000
-"""So many messages are applied before others on the event loop get a turn."""
+"""After so many messages, and the rest of the last one's entry, others on the event loop get a turn."""
 
 
 class AsyncTableView:
@@ -103,25 +103,33 @@ class AsyncTableView:
         await self._reader.close()
 
     async def _follow(self) -> None:
-        consumer = self._reader.consumer
+        ahead: Message | None = None
         try:
             while True:
-                message: Message | None = await self._reader.read_next()
-                for _ in range(MESSAGES_AT_ONCE):
-                    if message is None:
-                        break
-                    self._apply(message)
-                    message = consumer.take()
-                    if message is not None:
-                        self._reader.has_read(message)
-                if message is not None:
-                    self._apply(message)
+                ahead = self._apply_some(ahead or await self._reader.read_next())
                 self._wake()
                 await asyncio.sleep(0)
         except PulsarishError as failure:
             if self.failure is None:
-                logger.error("table view failed topics=%s error=%s", consumer.topics, failure)
+                logger.error("table view failed topics=%s error=%s", self._reader.consumer.topics, failure)
             self._fail(failure)
+
+    def _apply_some(self, message: Message) -> Message | None:
+        """Apply ``message`` and what is here behind it; return the next one if that is too much for one turn.
+
+        A turn ends with an entry: whoever is woken amid a batch would miss the rest of it, and not know.
+        """
+        applied = 0
+        while True:
+            self._apply(message)
+            applied += 1
+            following = self._reader.consumer.take()
+            if following is None:
+                return None
+            self._reader.has_read(following)
+            if applied >= MESSAGES_AT_ONCE and following.message_id.position != message.message_id.position:
+                return following
+            message = following
 
     def _apply(self, message: Message) -> None:
         self._applied[message.topic] = message.message_id
