@@ -250,7 +250,17 @@ class Consumer(Handle[AsyncConsumer]):
         timeout_s: float = TIMEOUT_S_DEFAULT,
     ) -> list[Message]:
         """Several messages at once: what comes until one of the three limits is reached; perhaps none."""
-        return self._thread.run(self._inner.batch_receive(max_messages, max_bytes, timeout_s))
+        received: list[Message] = []
+
+        async def receive() -> None:
+            received.extend(await self._inner.batch_receive(max_messages, max_bytes, timeout_s))
+
+        try:
+            self._thread.run(receive())
+        except BaseException:
+            self._thread.post(self._inner.batches.keep, received)  # if an interrupt came behind its end
+            raise
+        return received
 
     def _wait_for_message(self, timeout_s: float | None) -> Message:
         self._thread.check_caller()

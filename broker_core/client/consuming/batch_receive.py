@@ -37,9 +37,11 @@ class Takeable(Protocol):
 class BatchReceiving:
     """The batch receives of one consumer, for the event loop."""
 
-    def __init__(self, consumer: Takeable, network: Network) -> None:
+    def __init__(self, consumer: Takeable, network: Network, wake: Callable[[], None]) -> None:
+        """``wake``: has whoever waits for a message of ``consumer`` look again."""
         self._consumer = consumer
         self._network = network
+        self._wake = wake
         self._late_failure: PulsarishError | None = None
         self.kept: deque[Message] = deque()
         """What calls had taken that were cancelled: the consumer gives these out first."""
@@ -47,6 +49,12 @@ class BatchReceiving:
     def drop(self, source: Source) -> None:
         """What is kept of ``source`` was sent before a seek or a rewind."""
         self.kept = deque([each for each in self.kept if each.source is not source])
+
+    def keep(self, messages: list[Message]) -> None:
+        """Leave what was taken to the next call, or to one that waits already."""
+        if messages:
+            self.kept.extendleft(reversed(messages))
+            self._wake()
 
     async def receive(self, max_messages: int, max_bytes: int, timeout_s: float) -> list[Message]:
         """At most ``max_messages`` messages, no more of them once their values reach ``max_bytes``; perhaps none."""
@@ -76,7 +84,7 @@ class BatchReceiving:
         try:
             return await self._arrival(deadline)
         except BaseException:
-            self.kept.extendleft(reversed(messages))
+            self.keep(messages)
             raise
 
     async def _arrival(self, deadline: float) -> bool:

@@ -61,7 +61,7 @@ class AsyncConsumer:
         self._queue = ReceiverQueue()
         self._closed = False
         self._interceptors = Interceptors(config.interceptors)
-        self._batches = BatchReceiving(self, network)
+        self.batches = BatchReceiving(self, network, self._queue.wake)
         self._letters = LetterRouting(network, topics[0] if topics else None, subscription, config)
         mixed_keys = MixedKeys(subscription) if config.type == "key_shared" else None
         context = ConsumerContext(network, subscription, config, self._queue, durable, mixed_keys)
@@ -125,15 +125,15 @@ class AsyncConsumer:
         timeout_s: float = TIMEOUT_S_DEFAULT,
     ) -> list[Message]:
         """Several messages at once: what comes until one of the three limits is reached; perhaps none."""
-        return await self._batches.receive(max_messages, max_bytes, timeout_s)
+        return await self.batches.receive(max_messages, max_bytes, timeout_s)
 
     def take(self) -> Message | None:
         """The next message if one is here already."""
         if self._closed:
             raise AlreadyClosedError(f"the consumer of subscription {self.subscription!r} is closed")
-        if self._batches.kept:
+        if self.batches.kept:
             with suppress(IndexError):  # another thread may be quicker
-                return self._batches.kept.popleft()
+                return self.batches.kept.popleft()
         message = self._queue.take()
         if message is not None and self._interceptors:
             return self._interceptors.passed(lambda each: each.before_consume, message)
@@ -147,6 +147,9 @@ class AsyncConsumer:
     def wake_later(self, wake: Callable[[], None]) -> None:
         """Call ``wake`` once when ``take`` is worth trying."""
         self._queue.wake_later(wake)
+        if self.batches.kept:  # since it was looked at: whoever kept it could not know of this one
+            self._queue.wake_no_more(wake)
+            wake()
 
     def wake_no_more(self, wake: Callable[[], None]) -> None:
         """Take ``wake_later`` back."""
@@ -245,7 +248,7 @@ class AsyncConsumer:
         """Have everything delivered again that is not acknowledged."""
         for child in self.children:
             child.acks.rewind()
-            self._batches.drop(child)
+            self.batches.drop(child)
 
     async def seek(self, target: SeekTarget, *, inclusive: bool = False) -> None:
         """Move the subscription: behind a message (``inclusive``: to it), or to a publish time in milliseconds.
@@ -264,7 +267,7 @@ class AsyncConsumer:
 
     async def _seek_part(self, child: TopicConsumer, target: MessageId | int, *, inclusive: bool) -> None:
         await child.seek(target, inclusive=inclusive)
-        self._batches.drop(child)
+        self.batches.drop(child)
 
     async def last_message_id(self) -> MessageId:
         """Id of the last message of the topic (entry -1: none); UsageError over several topics or partitions."""
@@ -281,7 +284,7 @@ class AsyncConsumer:
 
         Messages that wait for their redelivery do not count, and on Shared others may be quicker.
         """
-        if self._batches.kept or len(self._queue):
+        if self.batches.kept or len(self._queue):
             return True
         return any(await asyncio.gather(*(child.has_message_after_taken() for child in self._topics.open_parts)))
 

@@ -105,12 +105,10 @@ class ReceiverQueue:
         with self._lock:
             self._paused = False
             owed = [(source, source.permits.resumed(), source.attachments) for source in sources]
-            woken, self._waiters = self._waiters, {}
         for source, due, attachment in owed:
             if due:
                 source.flow_later(due, attachment)
-        for wake in woken:
-            wake()
+        self.wake()
 
     def clear(self, source: Source, message_bytes_max: int = 0) -> int:
         """Drop everything of ``source`` and begin its permits anew for the next attachment; returns these permits.
@@ -160,6 +158,11 @@ class ReceiverQueue:
         """No more will come: ``take`` raises ``failure`` once the queue is empty."""
         with self._lock:
             self._end = self._end or failure
+        self.wake()
+
+    def wake(self) -> None:
+        """Have all who wait look again, at once."""
+        with self._lock:
             woken, self._waiters = self._waiters, {}
         for wake in woken:
             wake()
