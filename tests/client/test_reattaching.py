@@ -655,3 +655,25 @@ def test_a_consumer_that_closes_leaves_no_producer_of_letters_behind() -> None:
         assert (peer.count(BaseCommand.CLOSE_PRODUCER), len(peer.sends), peer.count(BaseCommand.ACK)) == (1, 0, 0)
 
     run(play)
+
+
+def test_a_retried_message_is_acknowledged_though_its_consumer_closes_meanwhile() -> None:
+    """4.6.3: the copy is stored, the call returns, and the original came again: it was acknowledged behind the end."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s", type="shared", retry_enabled=True)
+        peer = broker.peers[0]
+        peer.deliver(0, plain_entry(b"a"))
+        message = await consumer.receive(WAIT_S)
+        sent: list[int] = []
+        broker.on_send = lambda peer, sequence_id: sent.append(sequence_id)
+        copying = asyncio.ensure_future(consumer.reconsume_later(message, 0))
+        await broker.until(lambda: bool(sent))
+        closing = asyncio.ensure_future(consumer.close())
+        await client.partitions("t")  # by when it has sent whatever does not wait for the copy
+        peer.receipt(sent[0], 0)
+        await asyncio.gather(copying, closing)
+        order = [each.type for each in peer.received if each.type in (BaseCommand.ACK, BaseCommand.CLOSE_CONSUMER)]
+        assert order == [BaseCommand.ACK, *[BaseCommand.CLOSE_CONSUMER] * 2]
+
+    run(play)

@@ -307,7 +307,7 @@ class AsyncConsumer:
             self._closed = True
             self._network.open.discard(self)
             try:
-                await self._topics.close()
+                await self._topics.close(self._letters.producers.close)
             finally:  # Also if this is cut off: there may be no second call, and others wait for messages.
                 self._queue.end(AlreadyClosedError(f"the consumer of subscription {self.subscription!r} is closed"))
                 await self._letters.producers.close()

@@ -95,10 +95,14 @@ class ConsumerTopics:
         """Whether a topic has partitions, and so may get more."""
         return any(self._partitions.values())
 
-    async def close(self) -> None:
-        """Leave all topics, when the dead letters that are on their way are stored; at once if that is cut off."""
+    async def close(self, copied: Callable[[], Awaitable[None]]) -> None:
+        """Leave all topics, when the dead letters that are on their way are stored; at once if that is cut off.
+
+        ``copied``: to be awaited before, since what is copied for a retry is acknowledged behind it.
+        """
         try:
             await asyncio.gather(*(part.acks.settled() for part in self.parts))
+            await copied()
         finally:
             await self._network.to_the_end(self._leave())
 
