@@ -150,6 +150,7 @@ def test_a_pattern_without_topics_waits_for_them(client: Client, family: str) ->
     consumer = client.subscribe_pattern(f"{family}.*", "s", pattern_auto_discovery_period_s=LOOK_S)
     assert consumer.topics == []
     assert not consumer.has_message_available()
+    assert not consumer.has_reached_end_of_topic
     send(client, f"persistent://public/default/{family}", 3)
     assert values(take(consumer, 3)) == numbered(0, 3)
 

@@ -16,7 +16,16 @@ from broker_core.client import (
 )
 from broker_core.client.messages.outgoing import OutgoingMessage
 from tests.client.conftest import Service, admin_path
-from tests.client.helpers import WAIT_S, assert_nothing_comes, eventually, numbered, send, take, values
+from tests.client.helpers import (
+    WAIT_S,
+    assert_nothing_comes,
+    eventually,
+    numbered,
+    send,
+    take,
+    until_acks_are_stored,
+    values,
+)
 from tests.client.test_chunking import chunking, large
 
 
@@ -212,6 +221,31 @@ def test_consumers_hear_of_the_end_of_a_topic(client: Client, service: Service, 
         for message in messages:
             consumer.acknowledge(message, wait=True)
         eventually(lambda: listening.heard == [f"end of {topic}"], "the end is told")
+        assert consumer.has_reached_end_of_topic
+
+
+@pytest.mark.parametrize("how", ["by itself", "by an administrator"])
+def test_a_consumer_that_is_sent_back_is_not_at_the_end_of_its_topic(
+    client: Client, service: Service, topic: str, how: str
+) -> None:
+    """7.5, 1.4.6: what was acknowledged comes again, and whoever looks for the end must not stop before it."""
+    listening = Listening()
+    with client.subscribe(topic, "s", event_listener=listening) as consumer:
+        send(client, topic, 3)
+        service.admin("POST", f"{admin_path(topic)}/terminate")
+        for message in take(consumer, 3):
+            consumer.acknowledge(message, wait=True)
+        eventually(lambda: consumer.has_reached_end_of_topic, "the end is told")
+        until_acks_are_stored(service, topic)
+        if how == "by itself":
+            consumer.seek("earliest")
+        else:
+            service.admin("POST", f"{admin_path(topic)}/subscription/s/resetcursor/0")
+        again = take(consumer, 3)
+        assert not consumer.has_reached_end_of_topic
+        for message in again:
+            consumer.acknowledge(message, wait=True)
+        eventually(lambda: listening.heard == [f"end of {topic}"] * 2, "the end is told again")
         assert consumer.has_reached_end_of_topic
 
 

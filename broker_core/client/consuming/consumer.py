@@ -224,7 +224,8 @@ class AsyncConsumer:
     @property
     def has_reached_end_of_topic(self) -> bool:
         """Whether every topic was terminated and everything in it is acknowledged: nothing will ever come again."""
-        return all(child.has_ended for child in self.children)
+        children = self.children  # none yet, where a pattern matches nothing
+        return bool(children) and all(child.has_ended for child in children)
 
     def stats(self) -> ConsumerStats:
         """What this consumer has done so far, and what it holds. May be called on any thread."""

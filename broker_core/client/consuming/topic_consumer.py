@@ -74,6 +74,8 @@ class TopicConsumer:
         """Whether the broker has accepted it once: until then it is being added, and may yet be refused."""
         self.is_active = config.type != "failover"
         self.has_ended = False
+        """Whether the broker has said so since this consumer is attached: another attachment may begin further back."""
+        self._told_end = False
         self._told_active: bool | None = None
         self._context = context
         self._create_topic = create_topic
@@ -170,6 +172,7 @@ class TopicConsumer:
         place = self.place
         # First: another thread may take messages until then, and would get them again if it was resumed before them.
         place.attaching(self.queue.clear(self, connection.max_message_size), connection)
+        self.has_ended = False
         request, epoch = self._subscribing(), place.epoch
         self.acks.reattaching()
         await register(connection, self._id, self, request)
@@ -224,7 +227,8 @@ class TopicConsumer:
             call_application(listener.became_active if active else listener.became_inactive, str(self.topic))
 
     def end_of_topic(self) -> None:
-        told, self.has_ended = self.has_ended, True
+        told, self._told_end = self._told_end, True
+        self.has_ended = True
         listener = self._context.config.event_listener
         if listener is not None and not told:
             call_application(listener.reached_end_of_topic, str(self.topic))
@@ -237,6 +241,7 @@ class TopicConsumer:
             return
         counters.entries += 1
         counters.bytes += len(body)
+        self._told_end = False
         is_stale = place.is_stale(head.consumer_epoch)
         if self.acks.notes_arrivals and not is_stale:
             self.acks.arriving(Position(head.ledger, head.entry))

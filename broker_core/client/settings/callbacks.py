@@ -43,7 +43,7 @@ class ConsumerEventListener:
         """A Failover consumer stands by for ``topic``, also if it has just come."""
 
     def reached_end_of_topic(self, topic: str) -> None:
-        """``topic`` was terminated, and everything in it is acknowledged. Told once."""
+        """``topic`` was terminated, and everything in it is acknowledged. Told once; again if messages came again."""
 
 
 class ProducerInterceptor:
