@@ -4,19 +4,23 @@
 import asyncio
 from typing import cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.base.errors import ConnectionLostError, ServerError
+from broker_core.base.errors import ConnectionLostError, ServerError, UsageError
 from broker_core.base.positions import MessageId, Position
-from broker_core.client import ClientConfig, ConsumerConfig
+from broker_core.client import AsyncClient, ClientConfig, ConsumerConfig
 from broker_core.client.acks.ack_sender import AckSender, Receipt
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
-from broker_core.wire.commands import read_position
+from broker_core.wire.commands import read_position, success
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from tests.client.helpers import WAIT_S
+from tests.client.scenes import run as run_scene
+from tests.client.scripted_broker import ScriptedBroker, plain_entry
 
 GROUP_MAX = 4
 
@@ -191,3 +195,26 @@ def test_a_receipt_without_a_connection_fails_and_its_ack_stays() -> None:
         history.acks.close()
 
     asyncio.run(run())
+
+
+def test_a_receipt_of_what_a_seek_has_dropped_fails() -> None:
+    """3.1.9, 1.4.6 acknowledged while it was under way, the message comes again; the call said that it would not."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        asked: list[int] = []
+        broker.handlers[BaseCommand.SEEK] = lambda peer, command: asked.append(command.seek.request_id)
+        consumer = await client.subscribe("t", "s", ack_receipt_enabled=True, acknowledgment_group_time_s=0.2)
+        peer = broker.peers[0]
+        peer.deliver(0, plain_entry(b"a"))
+        message = await consumer.receive(WAIT_S)
+        seeking = asyncio.ensure_future(consumer.seek("earliest"))
+        await broker.until(lambda: bool(asked))
+        acknowledging = asyncio.ensure_future(consumer.acknowledge(message))
+        await asyncio.sleep(0)  # it has begun
+        peer.send(success(asked[0]))
+        await seeking
+        with pytest.raises(UsageError, match="moved"):
+            await acknowledging
+        assert peer.count(BaseCommand.ACK) == 0
+
+    run_scene(play)

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker_core.base.errors import ConnectionLostError, OperationTimeoutError, PulsarishError
+from broker_core.base.errors import ConnectionLostError, OperationTimeoutError, PulsarishError, UsageError
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.acks.ack_groups import AckCommand, AckGrouping
 from broker_core.client.connecting.attachment import Attachment
@@ -44,7 +44,6 @@ class AckSender:
         self._grouping = AckGrouping(batch_index_acks=config.batch_index_ack_enabled)
         self.received = self._grouping.received
         self.is_duplicate = self._grouping.is_duplicate
-        self.forget = self._grouping.forget
         self.redelivering = self._grouping.redelivering
         self._waiting: list[asyncio.Future[None]] = []
         self._answers: set[asyncio.Task[None]] = set()
@@ -78,6 +77,16 @@ class AckSender:
             return
         self._send(connection)
 
+    def forget(self) -> None:
+        """What waits is not sent: the subscription was moved, and all may come again, or it is gone."""
+        self._grouping.forget()
+        self._fail_waiting(
+            UsageError(
+                "the acknowledgement was not sent: its subscription was moved or deleted before",
+                hint="acknowledge before a seek, or what is received behind it",
+            )
+        )
+
     def reattached(self, connection: Connection, *, by_broker: bool) -> None:
         """A new attachment: what waits is sent; see ``AckGrouping.reattached``."""
         self._grouping.reattached(by_broker=by_broker)
@@ -85,9 +94,7 @@ class AckSender:
 
     def connection_lost(self, reason: PulsarishError) -> None:
         """Acks that want an answer will not get one; all others wait for the next connection."""
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            _settle(future, reason)
+        self._fail_waiting(reason)
 
     def close(self) -> None:
         """No more timers and no more answers."""
@@ -95,6 +102,11 @@ class AckSender:
             self._timer.cancel()
             self._timer = None
         self.connection_lost(ConnectionLostError("the consumer was closed before the broker answered"))
+
+    def _fail_waiting(self, reason: PulsarishError) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            _settle(future, reason)
 
     def _arrange(self, receipt: Receipt | None) -> None:
         """Send now, or when the group is full or its time is over."""
