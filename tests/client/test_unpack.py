@@ -10,16 +10,18 @@ from hypothesis import strategies as st
 
 from broker_core.base.errors import ChecksumMismatchError, PulsarishError, RemoteProtocolError
 from broker_core.base.names import TopicName
-from broker_core.base.positions import MessageId
+from broker_core.base.positions import MessageId, Position
 from broker_core.client import AsyncClient
 from broker_core.client.consuming.unpack import Unpacked, unpack
 from broker_core.client.messages.message import Message
 from broker_core.client.messages.outgoing import outgoing
 from broker_core.client.messages.permits import Permits
 from broker_core.client.producing.batching import BatchBuilder, EntryEncoder
+from broker_core.wire.commands import read_position
 from broker_core.wire.entry import broker_entry_prefix, seal_entry
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.helpers import WAIT_S
 from tests.client.scenes import flows, run
 from tests.client.scripted_broker import ScriptedBroker
@@ -122,8 +124,8 @@ def test_acknowledged_messages_of_a_batch_are_left_out_and_cost_nothing() -> Non
     """3.6.6 the ack set of a delivery hides messages, and their permits are not charged."""
     entry = unpacked(batch_of(70), HEAD._replace(ack_set=(0b1001, 0b100000)))
     assert [m.message_id.batch_index for m in entry.messages] == [0, 69]
-    assert entry.remaining == 0b1001 | 1 << 69
-    assert entry.charged == 3
+    assert entry.remaining == 1 | 1 << 69
+    assert entry.charged == 3  # the broker counts what compaction has left out
 
 
 def test_a_batch_of_one_is_a_batch() -> None:
@@ -168,5 +170,25 @@ def test_a_batch_that_cannot_be_shown_gives_all_its_permits_back() -> None:
             with pytest.raises(RemoteProtocolError, match=f"entry 1:{entry}"):
                 await consumer.receive(WAIT_S)
         await broker.until(lambda: sum(flows(broker)) == 4 + 3 + 4)  # one of each is owed
+
+    run(play)
+
+
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_a_batch_is_acknowledged_without_what_compaction_left_out(cumulative: bool) -> None:
+    """3.1.5, 3.4.3 nobody is shown it, so nobody could acknowledge it, and the entry stayed in the backlog for ever."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s", read_compacted=True, acknowledgment_group_time_s=0)
+        peer = broker.peers[0]
+        peer.deliver(0, batch_of(4))  # of which the last one is left out
+        messages = [await consumer.receive(WAIT_S) for _ in range(3)]
+        for message in messages[:-1]:
+            await consumer.acknowledge(message)
+        await (consumer.acknowledge_cumulative if cumulative else consumer.acknowledge)(messages[-1])
+        await broker.until(lambda: peer.count(BaseCommand.ACK) > 0)
+        await client.partitions("t")  # behind which no more comes
+        last = [each.ack for each in peer.received if each.type == BaseCommand.ACK][-1]
+        assert [(read_position(each), list(each.ack_set)) for each in last.message_id] == [(Position(1, 0), [])]
 
     run(play)

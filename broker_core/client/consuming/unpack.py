@@ -33,7 +33,8 @@ _size_from = struct.Struct(">I").unpack_from
 
 
 class Unpacked(NamedTuple):
-    """``messages`` without those that are acknowledged already; ``remaining``: a bit for each message of a batch.
+    """``messages`` without those that are acknowledged already, or that a compaction left out; ``remaining``: a bit for
+    each message of a batch that is one of these.
 
     ``charged``: permits that the broker took. ``batch_size`` 0: not a batch. ``chunk``: the entry is a part of a
     message, and holds none itself. ``size_bytes``: of the payload, not compressed.
@@ -110,13 +111,13 @@ def _unpack_batch(
     if head.ack_set:
         remaining &= bits_of_words(head.ack_set)
     plain = _plain(metadata, payload)
-    members = _members(plain, count)
-    messages = [
-        _member(source, head, metadata, each, index, count, broker)
-        for index, each in enumerate(members)
-        if remaining >> index & 1 and not each[0].compacted_out
-    ]
-    return Unpacked(messages, count, remaining, remaining.bit_count(), size_bytes=len(plain))
+    charged, messages = remaining.bit_count(), []
+    for index, each in enumerate(_members(plain, count)):
+        if each[0].compacted_out:
+            remaining &= ~(1 << index)  # Nobody is shown it, so nobody could acknowledge it.
+        elif remaining >> index & 1:
+            messages.append(_member(source, head, metadata, each, index, count, broker))
+    return Unpacked(messages, count, remaining, charged, size_bytes=len(plain))
 
 
 def _plain(metadata: pb.MessageMetadata, payload: memoryview) -> bytes:
