@@ -243,6 +243,28 @@ def test_nothing_is_acknowledged_cumulatively_where_others_consume(client: Clien
     assert_nothing_comes(consumer)
 
 
+def test_a_message_that_is_not_stored_may_be_retried(client: Client, topic: str) -> None:
+    """4.6.3, 1.1.8 its retry topic stores nothing either, and has no chunks; that was no reason to refuse."""
+    passing = f"non-{topic}"
+    with client.subscribe(passing, "s", type="shared", retry_enabled=True) as consumer:
+        with client.create_producer(passing) as producer:
+            producer.send("again")
+        consumer.reconsume_later(take(consumer, 1)[0], 0)
+        copy = take(consumer, 1)[0]
+        assert (copy.value, copy.topic) == (b"again", f"{passing}-s-RETRY")
+
+
+def test_what_is_stored_has_no_copy_where_nothing_is(client: Client, topic: str) -> None:
+    """4.6.3 the copy would be gone where nobody is there for it, and the message with it: it comes again instead."""
+    policy = DeadLetterPolicy(max_redeliver_count=1, retry_letter_topic=f"non-{topic}-again")
+    options = {"type": "shared", "retry_enabled": True, "dead_letter_policy": policy, "initial_position": "earliest"}
+    send(client, topic, 1)
+    with client.subscribe([topic, f"non-{topic}"], "s", **options) as consumer:  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="not stored"):
+            consumer.reconsume_later(take(consumer, 1)[0], 0)
+        assert values(take(consumer, 1)) == ["m0"]
+
+
 def test_partitions_share_their_retry_topic(service: Service, client: Client, topic: str) -> None:
     """4.6.2 with retry enabled the names come from the topic without its partition; without, from the partition."""
     service.create_partitioned(topic, 2)

@@ -62,7 +62,7 @@ class AsyncConsumer:
         self._closed = False
         self._interceptors = Interceptors(config.interceptors)
         self.batches = BatchReceiving(self, network, self._queue.wake)
-        self._letters = LetterRouting(network, topics[0] if topics else None, subscription, config)
+        self._letters = LetterRouting(network, topics, subscription, config)
         mixed_keys = MixedKeys(subscription) if config.type == "key_shared" else None
         context = ConsumerContext(network, subscription, config, self._queue, durable, mixed_keys)
         wanted = Wanted(list(dict.fromkeys(topics)), pattern, self._letters.retry_topic, start)

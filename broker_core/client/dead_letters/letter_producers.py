@@ -19,11 +19,15 @@ from broker_core.client.settings.config import ProducerConfig
 
 
 class LetterProducers:
-    """Sends copies. ``initial_subscription``: made together with a dead letter topic."""
+    """Sends copies. ``initial_subscription``: made together with a dead letter topic.
 
-    def __init__(self, network: Network, initial_subscription: str | None) -> None:
+    ``stored``: what is copied is stored, and may be copied only to where it is stored too, in chunks if it is large.
+    """
+
+    def __init__(self, network: Network, initial_subscription: str | None, *, stored: bool) -> None:
         self._network = network
         self._initial_subscription = initial_subscription
+        self._stored = stored
         self._producers: dict[TopicName, AsyncProducer] = {}
         self._making: dict[TopicName, asyncio.Lock] = {}
         self._closed = False
@@ -49,7 +53,7 @@ class LetterProducers:
                 self._check_open(topic)
                 config = ProducerConfig(
                     batching_enabled=False,
-                    chunking_enabled=True,
+                    chunking_enabled=self._stored or topic.persistent,
                     initial_subscription_name=self._initial_subscription if dead else None,
                 )
                 producer = await AsyncProducer.create(self._network, topic, config)

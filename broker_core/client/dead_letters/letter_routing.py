@@ -7,7 +7,7 @@ topic, and each partition, has a dead letter topic of its own. Source: semantics
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from broker_core.base.errors import UsageError
@@ -48,9 +48,11 @@ class Letter(NamedTuple):
 
 
 class LetterRouting:
-    """The routes of one consumer. ``first``: its first topic, None if it follows a pattern."""
+    """The routes of one consumer. ``topics``: none if it follows a pattern."""
 
-    def __init__(self, network: Network, first: TopicName | None, subscription: str, config: ConsumerConfig) -> None:
+    def __init__(
+        self, network: Network, topics: Sequence[TopicName], subscription: str, config: ConsumerConfig
+    ) -> None:
         """UsageError if retry is enabled for a pattern and the policy does not name the topics."""
         self._clock = network.clock
         self._subscription = subscription
@@ -58,10 +60,14 @@ class LetterRouting:
         if self._policy is None and config.retry_enabled:
             self._policy = DeadLetterPolicy(max_redeliver_count=MAX_REDELIVER_COUNT_DEFAULT)
         policy = self._policy
-        self.producers = LetterProducers(network, None if policy is None else policy.initial_subscription_name)
+        self.producers = LetterProducers(
+            network,
+            None if policy is None else policy.initial_subscription_name,
+            stored=not topics or any(topic.persistent for topic in topics),
+        )
         self._shared: LetterTopics | None = None
         if config.retry_enabled and self._policy is not None:
-            self._shared = self._shared_topics(first, self._policy)
+            self._shared = self._shared_topics(topics[0] if topics else None, self._policy)
 
     def _shared_topics(self, first: TopicName | None, policy: DeadLetterPolicy) -> LetterTopics:
         if first is not None:
