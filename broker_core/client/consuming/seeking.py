@@ -2,11 +2,13 @@
 """The SEEK requests of one partition's consumer, and finding out where a reader begins that no message id names.
 
 What a seek means for the consumer is in ``Place``; this file speaks with the broker. A broker may detach the consumer
-for a seek; the consumer is attached anew when the seek has ended, not amid it. Source: semantics 4.4, 1.9.2.
+for a seek; the consumer is attached anew when the seek has ended, not amid it. One seek at a time. Source: semantics
+4.4, 1.9.2.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
 from broker_core.base.errors import ConnectionLostError, PulsarishError, UsageError
@@ -43,6 +45,7 @@ class Seeking:
         self._network = network
         self._id = consumer_id
         self._attachment = attachment
+        self._turn = asyncio.Lock()
         self._under_way = False
         self._detachment: tuple[Connection, PulsarishError, str] | None = None
 
@@ -60,7 +63,8 @@ class Seeking:
             if place.is_lost(target, before, same_connection=now is sought):
                 raise ConnectionLostError(f"the reader of {topic} has lost the place where it was sent to")
 
-        await retrying(attempt, f"seek on {topic}", timeout_s, self._network.new_backoff())
+        async with self._turn:  # The end of one would pass for the end of another beside it.
+            await retrying(attempt, f"seek on {topic}", timeout_s, self._network.new_backoff())
 
     async def _seek_once(self, target: MessageId | int, inclusive: bool) -> Connection:
         part = self._part
