@@ -67,7 +67,7 @@ class ConsumerStats:
 
 
 class ConsumerCounters:
-    """The sums of one topic or partition."""
+    """The sums of one consumer: ``taken`` under the lock of its queue, all else on the event loop's thread."""
 
     __slots__ = ("acks", "bytes", "entries", "failures", "messages", "negative_acks", "taken")
 

@@ -270,6 +270,18 @@ def test_producers_and_consumers_count(client: Client, topic: str) -> None:
         assert (seen.permits_at_broker, seen.bytes_received >= told.bytes_confirmed) == (80, True)
 
 
+def test_what_was_counted_stays_when_a_topic_goes(client: Client, topic: str) -> None:
+    """7.15: the sums are of what the consumer has done; they fell when a topic was deleted or unsubscribed."""
+    consumer = client.subscribe(topic, "s", initial_position="earliest")
+    send(client, topic, 3)
+    for message in take(consumer, 3):
+        consumer.acknowledge(message, wait=True)
+    consumer.unsubscribe()
+    seen = consumer.stats()
+    assert (seen.entries_received, seen.messages_received, seen.messages_taken, seen.acks) == (1, 3, 3, 3)
+    assert (seen.queued_messages, seen.permits_at_broker) == (0, 0)
+
+
 def test_failures_are_counted(client: Client, topic: str) -> None:
     """7.15: a message that was not sent counts as failed."""
     with client.create_producer(topic, batching_enabled=False) as producer:

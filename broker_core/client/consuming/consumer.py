@@ -16,7 +16,7 @@ from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import MessageId
 from broker_core.base.topics_pattern import TopicsPattern
 from broker_core.client.acks.ack_sender import Receipt
-from broker_core.client.client_stats import ConsumerStats
+from broker_core.client.client_stats import ConsumerCounters, ConsumerStats
 from broker_core.client.connecting.network import Network
 from broker_core.client.consuming.addressing import Acknowledgeable, Addressing, SeekTarget, redelivery_count_of
 from broker_core.client.consuming.batch_receive import (
@@ -64,7 +64,8 @@ class AsyncConsumer:
         self.batches = BatchReceiving(self, network, self._queue.wake)
         self._letters = LetterRouting(network, topics, subscription, config)
         mixed_keys = MixedKeys(subscription) if config.type == "key_shared" else None
-        context = ConsumerContext(network, subscription, config, self._queue, durable, mixed_keys)
+        self._counters = ConsumerCounters()
+        context = ConsumerContext(network, subscription, config, self._queue, self._counters, durable, mixed_keys)
         wanted = Wanted(list(dict.fromkeys(topics)), pattern, self._letters.retry_topic, start)
         self._topics = ConsumerTopics(context, wanted, self._letters.of)
         self._addressing = Addressing(self._topics, self._queue, subscription, config)
@@ -229,16 +230,15 @@ class AsyncConsumer:
 
     def stats(self) -> ConsumerStats:
         """What this consumer has done so far, and what it holds. May be called on any thread."""
-        children = self.children
-        sums = [child.counters for child in children]
+        children, sums = self.children, self._counters
         return ConsumerStats(
-            entries_received=sum(each.entries for each in sums),
-            bytes_received=sum(each.bytes for each in sums),
-            messages_received=sum(each.messages for each in sums),
-            messages_taken=sum(each.taken for each in sums),
-            receives_failed=sum(each.failures for each in sums),
-            acks=sum(each.acks for each in sums),
-            negative_acks=sum(each.negative_acks for each in sums),
+            entries_received=sums.entries,
+            bytes_received=sums.bytes,
+            messages_received=sums.messages,
+            messages_taken=sums.taken,
+            receives_failed=sums.failures,
+            acks=sums.acks,
+            negative_acks=sums.negative_acks,
             queued_messages=len(self._queue),
             permits_at_broker=sum(child.permits.at_broker for child in children),
             incomplete_chunked_messages=sum(len(child.acks.chunks) for child in children),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from broker_core.client.client_stats import ConsumerCounters
 from broker_core.client.connecting.network import Network
 from broker_core.client.consuming.mixed_keys import MixedKeys
 from broker_core.client.consuming.receiver_queue import ReceiverQueue
@@ -12,12 +13,16 @@ from broker_core.client.settings.config import ConsumerConfig
 
 
 class ConsumerContext(NamedTuple):
-    """One consumer's subscription, settings and queue. ``mixed_keys`` sees the batches of a Key_Shared subscription."""
+    """One consumer's subscription, settings, queue, and sums, which outlive its parts.
+
+    ``mixed_keys`` sees the batches of a Key_Shared subscription.
+    """
 
     network: Network
     subscription: str
     config: ConsumerConfig
     queue: ReceiverQueue
+    counters: ConsumerCounters
     durable: bool = True
     mixed_keys: MixedKeys | None = None
 

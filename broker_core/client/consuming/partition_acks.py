@@ -17,7 +17,6 @@ from broker_core.base.positions import ChunkMessageId, MessageId, Position
 from broker_core.client.acks.ack_around import DeliveredEntries
 from broker_core.client.acks.ack_sender import AckSender, Receipt
 from broker_core.client.chunks.chunk_receiving import ChunkReceiving
-from broker_core.client.client_stats import ConsumerCounters
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.consuming.context import ConsumerContext
@@ -47,7 +46,7 @@ class PartitionAcks:
         """``route``: where dead letters go; None if there is no policy."""
         network, config = context.network, context.config
         self.topic: TopicName = source.topic
-        self.counters = ConsumerCounters()
+        self.counters = context.counters
         self._source = source
         self._queue = context.queue
         self._id = consumer_id
