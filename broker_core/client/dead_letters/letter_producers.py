@@ -9,8 +9,9 @@ Source: semantics 4.6.5.
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 
-from broker_core.base.errors import AlreadyClosedError
+from broker_core.base.errors import AlreadyClosedError, PulsarishError
 from broker_core.base.names import TopicName
 from broker_core.client.connecting.network import Network
 from broker_core.client.messages.outgoing import MessageFields
@@ -30,6 +31,8 @@ class LetterProducers:
         self._stored = stored
         self._producers: dict[TopicName, AsyncProducer] = {}
         self._making: dict[TopicName, asyncio.Lock] = {}
+        self._refusals: dict[TopicName, PulsarishError] = {}
+        """Why the last attempt to make a producer failed: as long as that took, many copies may wait for it."""
         self._closed = False
 
     async def send(self, topic: TopicName, value: bytes | None, fields: MessageFields, dead: bool) -> None:
@@ -44,6 +47,7 @@ class LetterProducers:
         await asyncio.gather(*(each.close() for each in producers))
 
     async def _producer(self, topic: TopicName, dead: bool) -> AsyncProducer:
+        refusal = self._refusals.get(topic)
         async with self._making.setdefault(topic, asyncio.Lock()):
             producer = self._producers.get(topic)
             if producer is not None and producer.failure is not None:
@@ -51,17 +55,27 @@ class LetterProducers:
                 producer = None
             if producer is None:
                 self._check_open(topic)
-                config = ProducerConfig(
-                    batching_enabled=False,
-                    chunking_enabled=self._stored or topic.persistent,
-                    initial_subscription_name=self._initial_subscription if dead else None,
-                )
-                producer = await AsyncProducer.create(self._network, topic, config)
+                latest = self._refusals.get(topic)
+                if latest is not None and latest is not refusal:  # While this waited: it need not ask once more.
+                    raise copy(latest)
+                producer = await self._made(topic, dead)
                 if self._closed:
                     await producer.close()
                 self._check_open(topic)
                 self._producers[topic] = producer
             return producer
+
+    async def _made(self, topic: TopicName, dead: bool) -> AsyncProducer:
+        config = ProducerConfig(
+            batching_enabled=False,
+            chunking_enabled=self._stored or topic.persistent,
+            initial_subscription_name=self._initial_subscription if dead else None,
+        )
+        try:
+            return await AsyncProducer.create(self._network, topic, config)
+        except PulsarishError as failure:
+            self._refusals[topic] = failure
+            raise
 
     def _check_open(self, topic: TopicName) -> None:
         if self._closed:
