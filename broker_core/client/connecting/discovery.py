@@ -25,11 +25,17 @@ class Discovery:
         self._period_s = period_s
         self._look = look
         self._woken = asyncio.Event()
+        self._looking = asyncio.Lock()
         self._task = asyncio.get_running_loop().create_task(self._look_for_ever())
 
     def wake(self) -> None:
         """Look at once; if a look is under way, once more behind it."""
         self._woken.set()
+
+    async def at_rest(self) -> None:
+        """Return when no look is under way."""
+        async with self._looking:
+            return
 
     async def stop(self) -> None:
         """Look no more; one that is under way is cut off."""
@@ -43,6 +49,7 @@ class Discovery:
                     await self._woken.wait()
             self._woken.clear()
             try:
-                await self._look()
+                async with self._looking:
+                    await self._look()
             except PulsarishError as failure:
                 logger.warning("discovery failed what=%r error=%s", self._what, failure)

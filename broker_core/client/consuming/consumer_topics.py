@@ -109,6 +109,8 @@ class ConsumerTopics:
     async def unsubscribe(self, *, force: bool) -> None:
         """Delete the subscription of each topic. Raises why one may not be deleted; its part goes on."""
         self._unsubscribing = True
+        # What is being added has a subscription at its end, which would outlive this consumer.
+        await asyncio.gather(*(each.at_rest() for each in self._discoveries))
         parts = self.open_parts
         outcomes = await asyncio.gather(*(part.unsubscribe(force=force) for part in parts), return_exceptions=True)
         gone = {part for part, outcome in zip(parts, outcomes, strict=True) if outcome is None}
