@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 
@@ -16,10 +17,18 @@ from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.conftest import Service
-from tests.client.helpers import WAIT_S, assert_nothing_comes, take, unload_under, until_acks_are_stored, values
+from tests.client.helpers import (
+    WAIT_S,
+    assert_nothing_comes,
+    eventually,
+    take,
+    unload_under,
+    until_acks_are_stored,
+    values,
+)
 from tests.client.raw_chunks import RawChunks
 from tests.client.scenes import flows, run
-from tests.client.scripted_broker import Peer, ScriptedBroker, plain_entry
+from tests.client.scripted_broker import Peer, ScriptedBroker, answer, plain_entry
 
 PART = b"abcdefghij"
 WHOLE = PART.decode() * 3
@@ -178,10 +187,10 @@ def test_delivered_entries_may_begin_anew_further_back() -> None:
     assert delivered.take_through(Position(3, 9)) == [Position(3, 2)]
 
 
-def chunk(chunk_id: int, count: int = 3) -> bytes:
-    """One of message A."""
+def chunk(chunk_id: int, count: int = 3, uuid: str = "A") -> bytes:
+    """One of message A, or of another."""
     metadata = pb.MessageMetadata(
-        producer_name="p", sequence_id=0, publish_time=1, uuid="A", chunk_id=chunk_id,
+        producer_name="p", sequence_id=0, publish_time=1, uuid=uuid, chunk_id=chunk_id,
         num_chunks_from_msg=count, total_chunk_msg_size=count * len(PART),
     )  # fmt: skip
     return seal_entry(metadata.SerializeToString(), PART)
@@ -288,5 +297,57 @@ def test_all_chunks_of_a_message_are_acknowledged_by_one_command() -> None:
         await broker.until(lambda: peer.count(BaseCommand.ACK) > 0)
         acks = [each.ack for each in peer.received if each.type == BaseCommand.ACK]
         assert [[read_position(each).entry for each in ack.message_id] for ack in acks] == [[0, 1, 2]]
+
+    run(play)
+
+
+def test_chunks_are_not_given_up_while_there_is_no_connection() -> None:
+    """5.3.7, 5.3.9 the rest could not come meanwhile; the first was acknowledged then, and the message was lost."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        options = {"acknowledgment_group_time_s": 0, "expire_time_of_incomplete_chunked_message_s": 0.2}
+        consumer = await client.subscribe("t", "s", **options)  # type: ignore[arg-type]
+        broker.peers[-1].deliver(0, chunk(0, 2))
+        await asyncio.to_thread(eventually, lambda: consumer.stats().entries_received == 1, "it has the first chunk")
+        held: list[tuple[Peer, BaseCommand]] = []
+        broker.handlers[BaseCommand.LOOKUP] = lambda peer, command: held.append((peer, command))
+        broker.peers[-1].transport.abort()
+        await broker.until(lambda: bool(held))
+        await asyncio.to_thread(
+            eventually, lambda: consumer.stats().incomplete_chunked_messages == 0, "nothing is kept of it"
+        )
+        answer(*held[0])
+        await broker.until(lambda: len(flows(broker)) == 2)
+        peer = broker.peers[-1]
+        for chunk_id in range(2):
+            peer.deliver(chunk_id, chunk(chunk_id, 2))
+        assert (await consumer.receive(WAIT_S)).value == PART * 2
+        assert peer.count(BaseCommand.ACK) == 0
+
+    run(play)
+
+
+def test_a_message_that_had_to_make_room_is_not_acknowledged_by_another() -> None:
+    """5.3.6, 3.1.7 it waits for its redelivery, as configured; a cumulative acknowledgement left nothing to deliver."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        options = {"acknowledgment_group_time_s": 0, "max_pending_chunked_message": 1}
+        consumer = await client.subscribe("t", "s", **options)  # type: ignore[arg-type]
+        peer = broker.peers[-1]
+        for entry, (uuid, chunk_id) in enumerate([("A", 0), ("B", 0), ("B", 1), ("A", 1)]):
+            peer.deliver(entry, chunk(chunk_id, 2, uuid))
+        peer.deliver(4, plain_entry(b"c"))
+        assert (await consumer.receive(WAIT_S)).value == PART * 2
+        last = await consumer.receive(WAIT_S)
+        for attachments in (1, 2):
+            await consumer.acknowledge_cumulative(last)
+            await broker.until(lambda count=attachments: peer.count(BaseCommand.ACK) >= count)  # type: ignore[misc]
+            peer.send(close_consumer(0, -1))
+            await broker.until(lambda count=attachments: len(flows(broker)) > count)  # type: ignore[misc]
+        assert {entry for _, entry in acked(peer)} == {1, 2, 4}
+        assert {kind for kind, _ in acked(peer)} == {pb.CommandAck.Individual}
+        for chunk_id, entry in ((0, 0), (1, 3)):
+            peer.deliver(entry, chunk(chunk_id, 2, "A"))
+        assert (await consumer.receive(WAIT_S)).value == PART * 2
 
     run(play)

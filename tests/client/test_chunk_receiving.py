@@ -14,6 +14,7 @@ from broker_core.client.chunks.chunk_assembly import ChunkInfo
 from broker_core.client.chunks.chunk_receiving import ChunkReceiving
 from broker_core.client.chunks.received import ReceivedChunk
 from broker_core.client.messages.message import Message
+from broker_core.client.messages.permits import Permits
 from broker_core.client.settings.config import ConsumerConfig
 from broker_core.testing.virtual_timers import VirtualTimers
 from broker_core.wire.entry import BrokerEntry
@@ -21,6 +22,7 @@ from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 
 CHUNKS = 3
+EXPIRE_MS = 60_000
 
 
 class Partition:
@@ -29,22 +31,32 @@ class Partition:
     topic = TopicName.parse("persistent://public/default/t")
 
     def __init__(self, kind: Any) -> None:
-        timers = VirtualTimers()
-        config = ConsumerConfig(type=kind)
+        self.timers = VirtualTimers()
+        self.permits = Permits(1)
+        config = ConsumerConfig(type=kind, expire_time_of_incomplete_chunked_message_s=EXPIRE_MS / 1000)
         self.asked: list[Position] = []
-        self.chunks = ChunkReceiving(cast("Any", self), cast("Any", self), config, timers, timers)
+        self.acknowledged: list[Position] = []
+        self.chunks = ChunkReceiving(cast("Any", self), cast("Any", self), config, self.timers, self.timers)
 
     def give_back(self, position: Position) -> None:
         self.asked += self.chunks.given_back([position])
 
+    def acknowledge_chunks(self, positions: tuple[Position, ...]) -> None:
+        self.acknowledged += positions
+
+    def begin(self, message: int) -> None:
+        """The first chunk of a message comes."""
+        assert self._receive(message, 0) == []
+
     def take(self, message: int) -> Message:
         """All chunks of one message come, one behind the other."""
-        for number in range(CHUNKS):
-            head = MessageHead(0, 1, CHUNKS * message + number, -1, 0, (), -1)
-            info = ChunkInfo(f"m{message}", number, CHUNKS, CHUNKS, 0)
-            chunk = ReceivedChunk(info, memoryview(b"x"), head, MessageMetadata(), BrokerEntry(0, 0))
-            found = self.chunks.receive(chunk)
-        return found[0]
+        return [self._receive(message, number) for number in range(CHUNKS)][-1][0]
+
+    def _receive(self, message: int, number: int) -> list[Message]:
+        head = MessageHead(0, 1, CHUNKS * message + number, -1, 0, (), -1)
+        info = ChunkInfo(f"m{message}", number, CHUNKS, CHUNKS, 0)
+        chunk = ReceivedChunk(info, memoryview(b"x"), head, MessageMetadata(), BrokerEntry(0, 0))
+        return self.chunks.receive(chunk)
 
 
 def entries(message: int) -> list[Position]:
@@ -96,3 +108,18 @@ def test_who_has_a_topic_alone_remembers_all(monkeypatch: pytest.MonkeyPatch) ->
     assert (partition.asked, partition.chunks.unacknowledged) == ([], 3)
     partition.chunks.acknowledged_through(entries(1)[-1])
     assert partition.chunks.unacknowledged == 1
+
+
+def test_what_cannot_come_is_not_waited_for() -> None:
+    """5.3.7 A slow application had its own messages given up: what was missing could not come before it took others."""
+    partition = Partition("exclusive")
+    partition.permits.attached()
+    partition.permits.delivered(1)
+    partition.begin(0)
+    partition.timers.advance(10 * EXPIRE_MS)
+    assert partition.acknowledged == []
+    partition.permits.resize(2)
+    partition.timers.advance(EXPIRE_MS // 2)
+    assert partition.acknowledged == []
+    partition.timers.advance(EXPIRE_MS)
+    assert partition.acknowledged == entries(0)[:1]

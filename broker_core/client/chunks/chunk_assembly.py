@@ -136,6 +136,11 @@ class ChunkAssembly:
             given_up += self._forget(oldest)
         return tuple(given_up)
 
+    def postpone(self, now_s: float) -> None:
+        """What is incomplete is none the older for the time until now."""
+        for context in self._contexts.values():
+            context.received_s = now_s
+
     def adopt(self, other: ChunkAssembly, uuid: str) -> None:
         """Take an incomplete message over from ``other``, if it has it."""
         context = other._contexts.get(uuid)
@@ -189,9 +194,11 @@ class ChunkAssembly:
     def _stray(self, info: ChunkInfo, position: Position, now_ms: int) -> Outcome:
         """A chunk that continues nothing: its message cannot be completed from here on (5.3.3)."""
         lost = (*self._forget(info.uuid), position)
+        if info.uuid in self._dropped:
+            return Outcome(awaits=lost)  # However old it is: its beginning comes again.
         if self._expire_s and now_ms > info.publish_time_ms + self._expire_s * 1000:
             return Outcome(acks=lost)
-        return Outcome(awaits=lost) if info.uuid in self._dropped else Outcome(orphans=lost)
+        return Outcome(orphans=lost)
 
     def _remember_dropped(self, uuid: str) -> None:
         self._dropped[uuid] = None

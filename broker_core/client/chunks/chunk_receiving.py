@@ -31,6 +31,14 @@ CHUNKS_KEPT_MAX: Final = 50_000
 one consumer have no more by default; what is beyond was acknowledged by another consumer, as a rule."""
 
 
+GAVE_WAY_MAX: Final = 10_000
+"""So many chunks of messages that had to make room are spared by cumulative acknowledgements, which look at all."""
+
+LOOKS_PER_EXPIRY: Final = 4
+"""So often, while a message is not complete, it is looked whether its rest can come at all: it cannot where the
+application takes nothing."""
+
+
 class ChunkOwner(Protocol):
     """What acknowledges the chunks, and has them delivered again."""
 
@@ -68,6 +76,8 @@ class ChunkReceiving:
         self._kept = 0
         self._awaited: Position | None = None
         self._coming: set[Position] = set()
+        self._gave_way: dict[Position, None] = {}
+        """Where entries are in order: chunks of messages that had to make room and have not come again, in order."""
         self._timer: TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -93,6 +103,7 @@ class ChunkReceiving:
         if outcome.awaits:
             logger.warning("consumer chunks dropped topic=%s first=%s", self._source.topic, outcome.awaits[0])
             self._owner.await_chunks(outcome.awaits, 0.0 if self._ordered else self._expire_s)
+            self._remember_gave_way(outcome.awaits)
         if outcome.orphans:
             self._abandon(outcome.orphans, now_s)
         self._arm(now_s)
@@ -108,7 +119,7 @@ class ChunkReceiving:
     @property
     def in_use(self) -> bool:
         """Whether something is here of a message that is not complete, or not acknowledged."""
-        return bool(self._assembly or self._chunks_of or self._coming)
+        return bool(self._assembly or self._chunks_of or self._coming or self._gave_way)
 
     def arriving(self, position: Position) -> None:
         """An entry is being delivered, and what was to come again before it has come. Where entries are in order."""
@@ -117,7 +128,8 @@ class ChunkReceiving:
 
     def spared(self, through: Position) -> set[Position]:
         """Chunks up to ``through`` of messages that end behind it: acknowledging that much is not about them."""
-        chunks = {each for each in (*self._assembly.positions, *self._coming) if each <= through}
+        waiting = (*self._assembly.positions, *self._coming, *self._gave_way)
+        chunks = {each for each in waiting if each <= through}
         for last, positions in self._chunks_of.items():
             if last > through:
                 chunks.update(each for each in positions if each <= through)
@@ -161,7 +173,8 @@ class ChunkReceiving:
         # Until it has come, it is still needed: the next attachment may be lost as well.
         self._awaited = self.earliest_needed(taken)
         if self._ordered:
-            self._coming.update(self._assembly.positions)
+            self._coming.update(self._assembly.positions, self._gave_way)
+            self._gave_way.clear()
         self._assembly.clear()
         self._orphans.clear()
         if self._timer is not None:
@@ -183,6 +196,12 @@ class ChunkReceiving:
         self._kept = 0
         self._coming.clear()
         self._awaited = None
+
+    def _remember_gave_way(self, positions: tuple[Position, ...]) -> None:
+        if self._ordered:
+            self._gave_way.update(dict.fromkeys(positions))
+            while len(self._gave_way) > GAVE_WAY_MAX:
+                del self._gave_way[next(iter(self._gave_way))]
 
     def _keep(self, positions: tuple[Position, ...]) -> None:
         self._forget(positions[-1])
@@ -214,11 +233,14 @@ class ChunkReceiving:
         if oldest is not None:
             due.append(oldest + self._expire_s)
         if due:
-            self._timer = self._timers.call_later(max(0.0, min(due) - now_s), self._expire)
+            wait_s = min(max(0.0, min(due) - now_s), self._expire_s / LOOKS_PER_EXPIRY)
+            self._timer = self._timers.call_later(wait_s, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
         now_s = self._clock.monotonic()
+        if self._source.permits.at_broker <= 0:
+            self._assembly.postpone(now_s)  # It is not for the producer that this waits.
         given_up = list(self._assembly.expire(now_s))
         while self._orphans and self._orphans[0][0] <= now_s:
             given_up.append(self._orphans.popleft()[1])

@@ -230,9 +230,15 @@ class PartitionAcks:
             # A rewind fell between: the broker must hear of its epoch, or all that it sends would pass for older.
             self._redeliver_all(connection)
 
+    def stood_down(self) -> None:
+        """Another consumer of a Failover subscription gets everything that is not acknowledged: what is incomplete here
+        is being put together there, and not for this one to give up."""
+        self.chunks.reattached(self._place.last_taken)
+
     def connection_lost(self, reason: PulsarishError) -> None:
-        """Acks that want an answer will not get one."""
+        """Acks that want an answer will not get one. What is incomplete comes again, and is not given up before."""
         self._sender.connection_lost(reason)
+        self.chunks.reattached(self._place.last_taken)
 
     def flush(self) -> None:
         """Send the acks that wait."""
