@@ -27,14 +27,16 @@ def plan_tasks(view: BrokerView, ranges: Sequence[EntryRange], wanted: TaskOptio
     profiles = dict(zip(uncounted, found, strict=True))
     sized = [replace(whole, about=profiles[whole].messages) if whole in profiles else whole for whole in ranges]
     counts = wanted.pieces([whole.size for whole in sized])
-    cuts = [*zip(sized, counts, map(profiles.get, ranges), strict=True)]
-    pieces = [piece for some in side_by_side(lambda each: cut(view, *each), cuts) for piece in some]
-    return wanted.tasks(sized, pieces)
+    cuts = zip(sized, counts, map(profiles.get, ranges), strict=True)
+    # Where there are thousands, nearly all stay whole; they wait for no thread.
+    divided = iter(side_by_side(lambda each: cut(view, *each), [each for each in cuts if each[1] > 1]))
+    pieces = [next(divided) if count > 1 else [whole] for whole, count in zip(sized, counts, strict=True)]
+    return wanted.tasks(sized, [piece for some in pieces for piece in some])
 
 
 def cut(view: BrokerView, whole: EntryRange, pieces: int, profile: Profile | None) -> list[EntryRange]:
     """Cut a range into about so many pieces; ``profile`` None: by its indexes."""
-    if pieces <= 1 or whole.end is None:
+    if whole.end is None:
         return [whole]
     if profile is not None:
         return whole.cut([Offset(position) for position in profile.cuts(pieces)])

@@ -97,7 +97,7 @@ class AsyncCursor:
         self._permits = 0  # That the broker has; below 0 after a batch.
         self._expecting: OnNews | None = None
         self._telling: asyncio.Task[None] | None = None
-        self._detachment = Detachment(network.loop, str(topic))
+        self._detachment = Detachment(str(topic))
         what = f"subscription {subscription!r} of {topic}"
         self._attachment = Attachment(network, topic, self, what, knows_broker=True)
 

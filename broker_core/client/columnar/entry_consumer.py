@@ -79,7 +79,7 @@ class AsyncEntryConsumer:
         self._permits = Permits(config.queue_size)
         self._given: list[GivenEntry] = []
         self._on_given: OnGiven = _nobody
-        self._detachment = Detachment(network.loop, str(topic))
+        self._detachment = Detachment(str(topic))
         self._attachment = Attachment(network, topic, self, f"subscription {subscription!r} of {topic}")
 
     async def open(self) -> None:

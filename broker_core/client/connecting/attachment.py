@@ -91,6 +91,9 @@ class Attachment:
 
     async def attached(self, timeout_s: float) -> Connection:
         """The connection, as soon as there is one; raises the reason if there is none after ``timeout_s``."""
+        connection = self.connection
+        if connection is not None:
+            return connection
         try:
             async with asyncio.timeout(timeout_s):
                 while self.connection is None:
