@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import zipfile
+import zipimport
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import Final
 import psutil
 import pytest
 
-from pulsarish_planners import PLANNER, PLANNER_NAME, _address
+from pulsarish_planners import PLANNER, PLANNER_NAME, _address, _look_anew_at_folders
 from tests.spark.brokers import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each planner is started as ever")
@@ -298,6 +300,21 @@ def _has_any(**environment: str) -> bool:
     """Whether a process runs that was started with that in its environment."""
     found = [each.info["environ"] or {} for each in psutil.process_iter(["environ"])]
     return any(environment.items() <= each.items() for each in found)
+
+
+def test_folders_are_looked_at_anew_and_archives_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of files in pyspark.zip takes a fifth of a second to read."""
+    with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
+        archive.writestr("module_of_archive.py", "")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "archive.zip"), str(tmp_path / "later")])
+    read_again: list[zipimport.zipimporter] = []
+    monkeypatch.setattr(zipimport.zipimporter, "invalidate_caches", read_again.append)
+    assert importlib.util.find_spec("module_of_archive") is not None
+    assert importlib.util.find_spec("module_that_came") is None
+    _write(tmp_path / "later" / "module_that_came.py", "")
+    _look_anew_at_folders()
+    assert importlib.util.find_spec("module_that_came") is not None
+    assert read_again == []
 
 
 def test_a_planner_finds_what_has_come_since_the_server_imported_everything(java: Java, tmp_path: Path) -> None:
