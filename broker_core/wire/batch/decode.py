@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,8 @@ from broker_core.wire.batch.schema import PROPERTY_PAIRS, select_columns
 from broker_core.wire.batch.together import put_together
 from broker_core.wire.compression import decompress
 from broker_core.wire.entry import BytesLike, EntryRef
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 _JOINED_BYTES_MAX: Final = 2**31 - 1
 """Arrow's binary offsets have 32 bits."""
@@ -81,6 +83,9 @@ def decode_in_parts(
     if not entries:
         return
     packed, schema = _Packed.of(entries), select_columns(columns)
+    if packed.takes_at_most(plain_bytes_max):
+        yield _decode(packed, schema, message_bytes_max)
+        return
     ends = np.cumsum(packed.sizes_in_memory(message_bytes_max))
     if ends[-1] <= plain_bytes_max:
         yield _decode(packed, schema, message_bytes_max)
@@ -130,6 +135,8 @@ class _Packed:
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
     heads: NDArray[np.int64]
+    is_packed: NDArray[np.bool_]
+    """Which entries have a payload that is compressed."""
 
     @classmethod
     def of(cls, entries: Sequence[EntryRef]) -> _Packed:
@@ -148,15 +155,13 @@ class _Packed:
         )
         if problem:
             raise _error(problem, entries[at], -1)
-        return cls(entries, data, starts, ends, heads)
+        is_packed = (heads[walk.HEAD_COMPRESSION] != 0) & (heads[walk.HEAD_KIND] != walk.KIND_MARKER)
+        return cls(entries, data, starts, ends, heads, is_packed)
 
-    @property
-    def is_packed(self) -> NDArray[np.bool_]:
-        """Which entries have a payload that is compressed."""
-        packed: NDArray[np.bool_] = (self.heads[walk.HEAD_COMPRESSION] != 0) & (
-            self.heads[walk.HEAD_KIND] != walk.KIND_MARKER
-        )
-        return packed
+    def takes_at_most(self, size: int) -> bool:
+        """Whether it is sure without counting that all entries decoded together take no more than ``size``."""
+        plain = int(self.ends[-1] - self.starts[0])
+        return plain + _ROW_BYTES * (plain // walk.MEMBER_BYTES_MIN) <= size and not self.is_packed.any()
 
     def plain_sizes(self, message_bytes_max: int) -> NDArray[np.int64]:
         """Bytes of each payload as its entry states them before compression; a larger one is refused when it is met."""
@@ -185,9 +190,10 @@ class _Joined:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What the kernels noted of each message; see ``walk.walk_rows`` for the shapes."""
+    """What the kernels noted of each message; see ``walk.walk_rows`` for the shapes. ``of_entries``: rows of each."""
 
     count: int
+    of_entries: NDArray[np.int64]
     spans: NDArray[np.int32]
     event_times: NDArray[np.int64]
     sequence_ids: NDArray[np.int64]
@@ -201,6 +207,17 @@ class _Rows:
     def has(self, flag: int) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = (self.flags & flag) != 0
         return found
+
+    def any_has(self, flag: int) -> bool:
+        return bool(np.bitwise_or.reduce(self.flags) & flag)
+
+    def all_have(self, flag: int) -> bool:
+        return bool(np.bitwise_and.reduce(self.flags) & flag)
+
+    def spread(self, values: NDArray[_Number]) -> NDArray[_Number]:
+        """The value of the entry of each row; in a tenth of the time of ``values[entry]``, as rows of an entry lie
+        together."""
+        return values.repeat(self.of_entries)
 
 
 # -- from entries
@@ -289,6 +306,7 @@ def _walk_with_room(joined: _Joined, rows_max: int, properties_max: int) -> _Row
         raise _error(problem, joined.source[at], message)
     return _Rows(
         count,
+        joined.heads[walk.HEAD_ROWS],
         spans[:, : 2 * count + 1],
         numbers[0, :count],
         numbers[1, :count],
@@ -320,10 +338,9 @@ def _error(problem: int, entry: EntryRef, message: int) -> Exception:
 
 def _keys(joined: _Joined, rows: _Rows) -> pa.Array:
     column = _binary(joined, rows, walk.SPAN_KEY, walk.FLAG_KEY)
-    coded = rows.has(walk.FLAG_KEY_IS_BASE64)
-    if not coded.any():
+    if not rows.any_has(walk.FLAG_KEY_IS_BASE64):
         return column
-    decoded = keys.decode_base64(column, coded)
+    decoded = keys.decode_base64(column, rows.has(walk.FLAG_KEY_IS_BASE64))
     if isinstance(decoded, int):
         name = _name(joined.source[rows.entry[decoded]])
         raise RemoteProtocolError(f"{name} cannot be decoded: a key is marked as base64 but is not")
@@ -331,10 +348,10 @@ def _keys(joined: _Joined, rows: _Rows) -> pa.Array:
 
 
 def _binary(joined: _Joined, rows: _Rows, span: int, flag: int) -> pa.Array:
-    present = rows.has(flag)
-    if not present.any():
+    if not rows.any_has(flag):
         return pa.nulls(rows.count, pa.binary())
-    return cols.gather(as_array(joined.data), rows.spans[span], rows.count, present)
+    valid = None if rows.all_have(flag) else rows.has(flag)
+    return cols.gather(as_array(joined.data), rows.spans[span], rows.count, valid)
 
 
 def _properties(joined: _Joined, rows: _Rows) -> pa.Array:
@@ -361,8 +378,10 @@ def _names_and_values(joined: _Joined, rows: _Rows) -> tuple[pa.Array, pa.Array]
 
 
 def _indexes(joined: _Joined, rows: _Rows) -> pa.Array:
-    firsts = (joined.indexes - joined.heads[walk.HEAD_MESSAGES] + 1)[rows.entry]
-    return cols.numbers(firsts + np.maximum(rows.batch_index, 0), (joined.indexes >= 0)[rows.entry])
+    firsts = rows.spread(joined.indexes - joined.heads[walk.HEAD_MESSAGES] + 1)
+    known = joined.indexes >= 0
+    valid = None if known.all() else rows.spread(known)
+    return cols.numbers(firsts + np.maximum(rows.batch_index, 0), valid)
 
 
 def _head_bytes(joined: _Joined, start: int, valid: NDArray[np.bool_] | None = None) -> pa.Array:
@@ -393,17 +412,17 @@ def _schema_versions(joined: _Joined, rows: _Rows) -> pa.Array:
     versions = np.zeros(len(start), np.int64)
     places = start[whole, np.newaxis] + np.arange(_VERSION_BYTES)
     versions[whole] = np.frombuffer(joined.data, np.uint8)[places].view(">i8")[:, 0]
-    return cols.numbers(versions[rows.entry], whole[rows.entry])
+    return cols.numbers(rows.spread(versions), rows.spread(whole))
 
 
 def _batch_sizes(joined: _Joined, rows: _Rows) -> pa.Array:
-    messages = joined.heads[walk.HEAD_MESSAGES].astype(np.int32)
-    return cols.numbers(np.where(rows.batch_index < 0, np.int32(0), messages[rows.entry]))
+    messages = rows.spread(joined.heads[walk.HEAD_MESSAGES].astype(np.int32))
+    return cols.numbers(np.where(rows.batch_index < 0, np.int32(0), messages))
 
 
 _BUILDERS: Final[dict[str, Callable[[_Joined, _Rows], pa.Array]]] = {
-    "ledger": lambda joined, rows: cols.numbers(joined.ledgers[rows.entry]),
-    "entry": lambda joined, rows: cols.numbers(joined.entries[rows.entry]),
+    "ledger": lambda joined, rows: cols.numbers(rows.spread(joined.ledgers)),
+    "entry": lambda joined, rows: cols.numbers(rows.spread(joined.entries)),
     "batch_index": lambda _, rows: cols.numbers(rows.batch_index),
     "index": _indexes,
     "key": _keys,
@@ -413,7 +432,7 @@ _BUILDERS: Final[dict[str, Callable[[_Joined, _Rows], pa.Array]]] = {
     "properties": _properties,
     "property_pairs": _property_pairs,
     "event_time": lambda _, rows: cols.numbers(rows.event_times, rows.event_times != 0),
-    "publish_time": lambda joined, rows: cols.numbers(joined.heads[walk.HEAD_PUBLISH_TIME][rows.entry]),
+    "publish_time": lambda joined, rows: cols.numbers(rows.spread(joined.heads[walk.HEAD_PUBLISH_TIME])),
     "sequence_id": lambda _, rows: cols.numbers(rows.sequence_ids),
     "producer_name": _producer_names,
     "batch_size": _batch_sizes,

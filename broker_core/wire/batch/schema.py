@@ -6,6 +6,7 @@ Times are milliseconds since the epoch. A key that travelled as base64 is given 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
 from typing import Final
 
@@ -50,11 +51,14 @@ _BY_NAME_ONLY: Final = (
 
 def select_columns(columns: Collection[str] | None) -> pa.Schema:
     """The columns that were asked for, None: DECODED_SCHEMA, in its order; UsageError for one that there is not."""
-    if columns is None:
-        return DECODED_SCHEMA
+    return DECODED_SCHEMA if columns is None else _selected(frozenset(columns))
+
+
+@functools.lru_cache(maxsize=64)  # A reader asks for the same ones of each few MiB.
+def _selected(columns: frozenset[str]) -> pa.Schema:
     fields = [*DECODED_SCHEMA, *_BY_NAME_ONLY]
     names = [field.name for field in fields]
-    unknown = sorted(set(columns) - set(names))
+    unknown = sorted(columns - set(names))
     if unknown:
         raise UsageError(f"there is no column {unknown[0]!r}", hint=f"choose among {', '.join(names)}")
     return pa.schema([field for field in fields if field.name in columns])

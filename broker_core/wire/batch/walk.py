@@ -119,7 +119,9 @@ HEAD_UNCOMPRESSED_SIZE: Final = 13
 HEAD_SEQUENCE_ID: Final = 14
 HEAD_PUBLISH_TIME: Final = 15
 HEAD_EVENT_TIME: Final = 16
-HEADS: Final = 17
+HEAD_ROWS: Final = 17
+"""How many of its messages are rows, which the walk of these notes; 0 before."""
+HEADS: Final = 18
 HEAD_POSITIONS: Final = 10
 """The first of these rows are positions in the joined buffer. Of what an entry does not have both are the same."""
 
@@ -374,7 +376,7 @@ def walk_heads(
     no_properties: Int32s,
     heads: Int64s,
 ) -> tuple[int, int]:
-    """Fill ``heads`` (HEADS rows) from the entries in ``buf``; entry i is ``buf[starts[i]:ends[i]]``.
+    """Fill ``heads`` (HEADS rows of zeros) from the entries in ``buf``; entry i is ``buf[starts[i]:ends[i]]``.
 
     ``fields`` is scratch of SLOTS numbers, ``no_properties`` of shape [2, 1]. Returns the first problem and its entry.
     """
@@ -506,7 +508,8 @@ def walk_rows(
     property_offsets: Int32s,
     properties: Int32s,
 ) -> tuple[int, int, int, int, int]:
-    """Write a row for every message of every entry, in order, but none for markers and compacted-out messages.
+    """Write a row for every message of every entry, in order, but none for markers and compacted-out messages, and
+    how many these are into ``heads``.
 
     For R rows at most: ``spans`` int32[SPANS, 2R + 1], ``numbers`` int64[2, R] (event time, sequence id), ``flags``
     uint8[R], ``places`` int32[2, R] (entry, batch index), ``property_offsets`` int32[R + 1]. ``properties`` int32[2, 2P
@@ -520,6 +523,7 @@ def walk_rows(
     property_offsets[0] = 0
     for entry in range(heads.shape[1]):
         kind = heads[HEAD_KIND, entry]
+        first = row
         if kind == KIND_BATCH:
             problem, message, row, count = _walk_batch(
                 buf, heads, entry, member_table, fields, row, spans, numbers, flags, places, property_offsets,
@@ -538,4 +542,5 @@ def walk_rows(
             places[1, row] = -1
             row += 1
             property_offsets[row] = count
+        heads[HEAD_ROWS, entry] = row - first
     return _OK, -1, -1, row, count
